@@ -1,0 +1,462 @@
+"""PostgreSQL and MariaDB servers that live in a temporary folder and die with their owner.
+
+Invariants: a server listens on a free port of 127.0.0.1 only, runs without root's rights, keeps every
+file under one temporary folder, and ends with that folder when its owner ends, however that happens.
+The session time zone is not UTC, so that a forgotten conversion shows.
+
+As a program it lends the servers to a command: `python -m tests.servers -- pytest -k postgresql`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import enum
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import ClassVar, Final
+
+import psycopg
+import pymysql
+
+URL_VARIABLES: Final = {
+    "postgresql": "STICKYBUS_TEST_POSTGRESQL_URL",
+    "mariadb": "STICKYBUS_TEST_MYSQL_URL",
+}
+_USER: Final = "stickybus"
+_UNPRIVILEGED_USER: Final = "nobody"
+_START_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 30.0
+_MAX_CONNECTIONS: Final = 300
+
+# Reads until the owner's end of the pipe closes, which the kernel does for any death; then nothing may
+# remain. PostgreSQL's children outlive a killed postmaster for a moment and may still write: hence the loop.
+_GUARD: Final = """
+trap '' INT TERM HUP
+cat > /dev/null
+pid=$(head -n 1 "$1/postgresql/data/postmaster.pid" 2> /dev/null) && kill -QUIT "$pid" 2> /dev/null
+pid=$(cat "$1/mariadb/server.pid" 2> /dev/null) && kill -KILL "$pid" 2> /dev/null
+tries=0
+until rm -rf "$1" 2> /dev/null || [ $((tries += 1)) -gt 100 ]; do sleep 0.1; done
+"""
+
+
+class ServerError(Exception):
+    """A server's program is missing, or the server did not start or stop in time."""
+
+
+class StopMode(enum.Enum):
+    """How a server goes down: GRACEFUL as by an operator, CRASH without a chance to tidy up."""
+
+    GRACEFUL = enum.auto()
+    CRASH = enum.auto()
+
+
+class DatabaseServer(ABC):
+    """One server with its data; the port, and so the URL, survives restarts.
+
+    `durable` keeps every committed transaction through a power cut, as benchmarks must;
+    without it commits survive a crash of the server, not of the machine.
+    """
+
+    name: ClassVar[str]
+    _stop_signals: ClassVar[Mapping[StopMode, signal.Signals]]
+
+    def __init__(self, folder: Path, *, durable: bool) -> None:
+        self.folder = folder / self.name
+        self.durable = durable
+        self.port = _free_port()
+        self.log_file = self.folder / "server.log"
+        self._password = secrets.token_hex(8)
+        self._server: subprocess.Popen[bytes] | None = None
+        self.folder.mkdir()
+        if _is_root():
+            shutil.chown(self.folder, _UNPRIVILEGED_USER)
+        self._create_data()
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """SQLAlchemy's URL of an administrator's session, the password included."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, str]:
+        """What decides about durability, as the running server tells it."""
+
+    def start(self) -> None:
+        """Start, and return once a client can log in; raises ServerError with the log's end if none can."""
+        with self.log_file.open("ab") as log:
+            self._server = _popen(self._command(), cwd=self.folder, log=log.fileno())
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._accepts_logins():
+            if self._server.poll() is not None or time.monotonic() > deadline:
+                self.stop(StopMode.CRASH)
+                raise ServerError(f"{self.name} did not start:\n{self.log_file.read_text()[-2000:]}")
+            time.sleep(0.02)
+
+    def stop(self, mode: StopMode = StopMode.GRACEFUL) -> None:
+        """Stop, and return once the server has ended; does nothing if it is down."""
+        if self._server is None:
+            return
+        self._server.send_signal(self._stop_signals[mode])
+        try:
+            self._server.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            self._server.wait()
+            raise ServerError(f"{self.name} did not stop in {_STOP_SECONDS} seconds; it was killed") from None
+        finally:
+            self._server = None
+
+    def restart(self, mode: StopMode = StopMode.GRACEFUL) -> None:
+        """Stop as `mode` says, then start on the same data and port."""
+        self.stop(mode)
+        self.start()
+
+    @abstractmethod
+    def _create_data(self) -> None: ...
+
+    @abstractmethod
+    def _command(self) -> list[str]: ...
+
+    @abstractmethod
+    def _accepts_logins(self) -> bool: ...
+
+
+class PostgreSQLServer(DatabaseServer):
+    """PostgreSQL, of the newest version installed."""
+
+    name = "postgresql"
+    # SIGTERM would wait for every client to leave.
+    _stop_signals: ClassVar = {StopMode.GRACEFUL: signal.SIGINT, StopMode.CRASH: signal.SIGQUIT}
+
+    @property
+    def url(self) -> str:
+        return f"postgresql+psycopg://{_USER}:{self._password}@127.0.0.1:{self.port}/postgres"
+
+    def settings(self) -> dict[str, str]:
+        names = ["fsync", "synchronous_commit", "full_page_writes", "wal_sync_method", "server_version"]
+        with self._connect() as connection:
+            rows = connection.execute(
+                "SELECT name, setting FROM pg_settings WHERE name = ANY(%s) ORDER BY name", [names]
+            ).fetchall()
+        return {str(name): str(setting) for name, setting in rows}
+
+    def _create_data(self) -> None:
+        password_file = self.folder / "password"
+        password_file.write_text(self._password)
+        # md5 costs microseconds a login where scram costs milliseconds, and tests log in thousands of times.
+        _run(
+            [
+                *(find_program("initdb"), "--pgdata=data", f"--username={_USER}", "--auth=md5"),
+                *(f"--pwfile={password_file}", "--encoding=UTF8", "--locale=C", "--no-sync"),
+            ],
+            cwd=self.folder,
+        )
+
+    def _command(self) -> list[str]:
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            # A socket's path would have to be shorter than some temporary folders are.
+            "unix_socket_directories": "",
+            "max_connections": str(_MAX_CONNECTIONS),
+            "timezone": "Asia/Kolkata",
+            "fsync": "on" if self.durable else "off",
+            "full_page_writes": "on" if self.durable else "off",
+            "synchronous_commit": "on",
+        }
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        return [find_program("postgres"), "-D", "data", *options]
+
+    def _connect(self) -> psycopg.Connection:
+        return psycopg.connect(
+            host="127.0.0.1",
+            port=self.port,
+            user=_USER,
+            password=self._password,
+            dbname="postgres",
+            autocommit=True,
+        )
+
+    def _accepts_logins(self) -> bool:
+        with contextlib.suppress(psycopg.OperationalError), self._connect():
+            return True
+        return False
+
+
+class MariaDBServer(DatabaseServer):
+    """MariaDB, of the version on the path."""
+
+    name = "mariadb"
+    _stop_signals: ClassVar = {StopMode.GRACEFUL: signal.SIGTERM, StopMode.CRASH: signal.SIGKILL}
+
+    @property
+    def url(self) -> str:
+        return f"mysql+pymysql://{_USER}:{self._password}@127.0.0.1:{self.port}/mysql"
+
+    def settings(self) -> dict[str, str]:
+        names = "'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'innodb_flush_method', 'version'"
+        with self._connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"SHOW VARIABLES WHERE variable_name IN ({names})")
+            return {str(name): str(value) for name, value in cursor.fetchall()}
+
+    def _create_data(self) -> None:
+        (self.folder / "init.sql").write_text(
+            f"CREATE USER IF NOT EXISTS '{_USER}'@'%' IDENTIFIED BY '{self._password}';\n"
+            f"GRANT ALL ON *.* TO '{_USER}'@'%' WITH GRANT OPTION;\n"
+        )
+        # As mariadb-install-db does, which wants programs of the client package; root enters by the socket only.
+        tables, rows = (_shared_file(f"mysql_system_tables{part}.sql").read_text() for part in ("", "_data"))
+        lines = [line for line in rows.splitlines() if "@current_hostname" not in line]
+        script = self.folder / "bootstrap.sql"
+        script.write_text(
+            "CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = 'root';\nSET @skip_auth_anonymous = 1;\n"
+            + "\n".join([tables, *lines])
+        )
+        data = self.folder / "data"
+        data.mkdir()
+        if _is_root():
+            shutil.chown(data, _UNPRIVILEGED_USER)
+        bootstrap = [find_program("mariadbd"), "--no-defaults", "--bootstrap", f"--datadir={data}"]
+        _run([*bootstrap, "--enforce-storage-engine=", "--debug-no-sync"], cwd=self.folder, script=script)
+
+    def _command(self) -> list[str]:
+        settings = {
+            "datadir": str(self.folder / "data"),
+            "bind-address": "127.0.0.1",
+            "port": str(self.port),
+            # Relative to the working folder: a path may have 107 characters at most.
+            "socket": "server.sock",
+            "pid-file": str(self.folder / "server.pid"),
+            "init-file": str(self.folder / "init.sql"),
+            "max-connections": str(_MAX_CONNECTIONS),
+            "default-time-zone": "+05:30",
+            "innodb-flush-log-at-trx-commit": "1" if self.durable else "2",
+            "innodb-doublewrite": "ON" if self.durable else "OFF",
+        }
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        # Without a resolver every login of 127.0.0.1 would wait for a name.
+        fast = [] if self.durable else ["--debug-no-sync"]
+        return [find_program("mariadbd"), "--no-defaults", *options, *fast, "--skip-name-resolve"]
+
+    def _connect(self) -> pymysql.Connection[pymysql.cursors.Cursor]:
+        return pymysql.connect(host="127.0.0.1", port=self.port, user=_USER, password=self._password)
+
+    def _accepts_logins(self) -> bool:
+        with contextlib.suppress(pymysql.OperationalError), self._connect():
+            return True
+        return False
+
+
+_SERVERS: Final[Mapping[str, type[DatabaseServer]]] = {
+    server.name: server for server in (PostgreSQLServer, MariaDBServer)
+}
+_PROGRAMS: Final = {
+    "postgresql": (("initdb", "postgres"), "PostgreSQL 13 or later (Debian: postgresql)"),
+    "mariadb": (("mariadbd",), "MariaDB 10.6 or later (Debian: mariadb-server-core)"),
+}
+
+
+class Servers(Mapping[str, str]):
+    """URLs of running servers by database name, and the servers themselves."""
+
+    def __init__(self, servers: Sequence[DatabaseServer]) -> None:
+        self._servers = {server.name: server for server in servers}
+
+    def __getitem__(self, name: str) -> str:
+        return self._servers[name].url
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._servers)
+
+    def __len__(self) -> int:
+        return len(self._servers)
+
+    def server(self, name: str) -> DatabaseServer:
+        """The handle by which a test stops, starts and restarts the server."""
+        return self._servers[name]
+
+
+@contextlib.contextmanager
+def database_servers(
+    *, durable: bool = False, which: Collection[str] = ("postgresql", "mariadb"), folder: Path | None = None
+) -> Iterator[Servers]:
+    """Servers of one's own while the block runs; their data goes below `folder` (default: the system's).
+
+    Raises ServerError in one line if a program is not installed, before anything has started.
+    """
+    for name in which:
+        missing = _missing_programs(name)
+        if missing:
+            raise ServerError(_advice(name, missing))
+    # Other users cannot enter root's own temporary folders.
+    default = Path("/tmp") if _is_root() else None  # noqa: S108 -- mkdtemp makes a private folder in it
+    data = Path(tempfile.mkdtemp(prefix="stickybus-", dir=folder or default))
+    if _is_root():
+        data.chmod(0o711)
+    guard = subprocess.Popen(
+        ["sh", "-c", _GUARD, "guard", data],
+        stdin=subprocess.PIPE,
+        # A terminal's Ctrl-C goes to the whole session: the guard outlives it.
+        start_new_session=True,
+    )
+    servers: list[DatabaseServer] = []
+    try:
+        for name in which:
+            servers.append(_SERVERS[name](data, durable=durable))
+            servers[-1].start()
+        yield Servers(servers)
+    finally:
+        # The data is thrown away, so nobody waits for a tidy end.
+        for server in servers:
+            server.stop(StopMode.CRASH)
+        guard.communicate()
+
+
+def find_program(name: str) -> str:
+    """Path of a server's program: on PATH, in Debian's folders off PATH, the newest version first.
+
+    Raises ServerError if it is not installed.
+    """
+    debian = Path("/usr/lib/postgresql").glob("*/bin")
+    newest_first = sorted(debian, key=lambda path: float(path.parent.name), reverse=True)
+    found = shutil.which(
+        name, path=os.pathsep.join([*map(str, newest_first), os.environ["PATH"], "/usr/sbin"])
+    )
+    if found is None:
+        raise ServerError(f"{name} is not installed")
+    return found
+
+
+def _missing_programs(name: str) -> list[str]:
+    missing = []
+    for program in _PROGRAMS[name][0]:
+        try:
+            find_program(program)
+        except ServerError:
+            missing.append(program)
+    return missing
+
+
+def _advice(name: str, missing: Sequence[str]) -> str:
+    return (
+        f"{', '.join(missing)} not found: install {_PROGRAMS[name][1]}, "
+        f"or set {URL_VARIABLES[name]} to the URL of a server that tests may fill."
+    )
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _popen(
+    command: Sequence[str], *, cwd: Path, log: int, stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    # Both servers refuse root. A session of its own, because a terminal's Ctrl-C would stop the server
+    # before the tests that use it.
+    account = pwd.getpwnam(_UNPRIVILEGED_USER) if _is_root() else None
+    return subprocess.Popen(
+        command,
+        cwd=cwd,
+        stdin=stdin,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": str(cwd)},
+        user=account and account.pw_uid,
+        group=account and account.pw_gid,
+        extra_groups=[] if account else None,
+    )
+
+
+def _run(command: Sequence[str], *, cwd: Path, script: Path = Path(os.devnull)) -> None:
+    log_file = cwd / "create.log"
+    with log_file.open("wb") as log, script.open("rb") as stdin:
+        code = _popen(command, cwd=cwd, log=log.fileno(), stdin=stdin.fileno()).wait(_START_SECONDS)
+    if code != 0:
+        raise ServerError(f"{command[0]} failed with exit code {code}:\n{log_file.read_text()[-2000:]}")
+
+
+def _shared_file(name: str) -> Path:
+    share = Path(find_program("mariadbd")).resolve().parent.parent / "share"
+    for folder in ("mysql", "mariadb"):
+        if (share / folder / name).is_file():
+            return share / folder / name
+    raise ServerError(f"{name} not found below {share}: the installed MariaDB server is incomplete")
+
+
+class _Terminated(BaseException):
+    """SIGTERM or SIGHUP arrived."""
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise _Terminated
+
+
+def _run_with(command: Sequence[str], urls: Mapping[str, str]) -> int:
+    environment = os.environ | {URL_VARIABLES[name]: url for name, url in urls.items()}
+    with subprocess.Popen(command, env=environment) as child:
+        while True:
+            try:
+                code = child.wait()
+            except KeyboardInterrupt:
+                # The terminal sent it to the child as well, which now tells what it had found.
+                continue
+            except _Terminated:
+                child.terminate()
+            else:
+                return code if code >= 0 else 128 - code
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command with the servers' URLs in its environment and return its exit code.
+
+    A URL that the environment already holds replaces the server of that name.
+    """
+    parser = argparse.ArgumentParser(prog="python -m tests.servers", description=main.__doc__)
+    parser.add_argument("--durable", action="store_true", help="keep commits through a power cut")
+    parser.add_argument("--only", choices=sorted(_SERVERS), help="start no other server")
+    parser.add_argument("command", nargs="*")
+    options = parser.parse_args(arguments)
+    which = [
+        name
+        for name in ([options.only] if options.only else _SERVERS)
+        if not os.environ.get(URL_VARIABLES[name])
+    ]
+    if not options.command:
+        parser.error("a command is required after --")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _terminate)
+    try:
+        with database_servers(durable=options.durable, which=which) as servers:
+            return _run_with(options.command, servers)
+    except ServerError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    except _Terminated:
+        return 128 + signal.SIGTERM
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+if __name__ == "__main__":
+    sys.exit(main())
