@@ -1,0 +1,47 @@
+# What CI calls and what a laptop calls are the same recipes.
+BIN := $(CURDIR)/.venv/bin
+PACKAGES := sql queue_core bus notifications stickybus
+CHECKED := $(PACKAGES) tests $(wildcard benchmarks examples)
+# More arguments for pytest, such as ARGS="-k sqlite".
+ARGS :=
+
+.PHONY: help demo test lint types bench servers lock
+.DEFAULT_GOAL := help
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: .venv/.base ## See the product at work on SQLite (needs Python only)
+	@$(BIN)/stickybus demo
+
+test: .venv/.full servers ## Run the whole suite on SQLite, PostgreSQL and MariaDB
+	@$(BIN)/python -m tests.servers -- $(BIN)/pytest $(ARGS)
+
+lint: .venv/.full ## Check style, format and the import contract
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: .venv/.full ## Check types, strictly
+	$(BIN)/mypy $(CHECKED)
+
+bench: .venv/.full servers ## Measure post rate, drain rate and latency on each database, quickly
+	@$(BIN)/python -m benchmarks --quick
+
+servers:
+	@scripts/setup.sh servers
+
+lock: ## Resolve the locked versions anew (needs uv)
+	uv pip compile pyproject.toml --all-extras --group build --universal --python-version 3.11 \
+		--generate-hashes --no-header --upgrade --quiet --output-file requirements.lock
+	uv pip compile pyproject.toml --group build --universal --python-version 3.11 \
+		--generate-hashes --no-header --constraint requirements.lock --quiet --output-file requirements-base.lock
+
+.venv/.base: requirements-base.lock pyproject.toml
+	@scripts/setup.sh environment requirements-base.lock
+	@touch $@
+
+# Holds the base as well, in the same versions.
+.venv/.full: requirements.lock pyproject.toml
+	@scripts/setup.sh environment requirements.lock
+	@touch .venv/.base $@

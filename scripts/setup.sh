@@ -1,0 +1,80 @@
+#!/bin/sh
+# Set up what the Makefile's targets need:
+#   setup.sh environment LOCK   .venv with the locked packages and this checkout
+#   setup.sh servers            PostgreSQL and MariaDB programs, and a Java runtime for Spark
+# What the system lacks is installed by apt where that is ours to do (root on Debian), without
+# starting a service; elsewhere one line says what to install.
+set -eu
+
+can_apt() { [ "$(id -u)" = 0 ] && [ -e /etc/debian_version ] && command -v apt-get > /dev/null; }
+
+apt_install() {
+    echo "Installing $* by apt"
+    export DEBIAN_FRONTEND=noninteractive
+    [ -n "${apt_is_fresh:-}" ] || apt-get update -qq
+    apt_is_fresh=yes
+    apt-get install -qq --no-install-recommends "$@" > /dev/null
+}
+
+fail() { echo "setup: $*" >&2; exit 1; }
+
+find_python() {
+    for python in "${PYTHON:-python3}" python3.11 python3.12 python3.13 python3.14; do
+        if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then
+            return
+        fi
+    done
+    fail "Python 3.11 or later not found: install it, or set PYTHON to its path."
+}
+
+environment() {
+    # A copied or moved .venv, or one whose Python has gone, is made anew.
+    if ! .venv/bin/python -c 'import pip, sys; sys.exit(sys.prefix != sys.argv[1])' "$PWD/.venv" 2> /dev/null; then
+        find_python
+        if ! "$python" -c 'import ensurepip, venv' 2> /dev/null; then
+            venv_package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+            can_apt || fail "$python cannot make environments: install its venv package (Debian: $venv_package)."
+            apt_install "$venv_package"
+        fi
+        "$python" -m venv --clear .venv
+    fi
+    echo "Installing the packages of $1"
+    .venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r "$1"
+    .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+}
+
+has() { PATH="$PATH:/usr/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' ':')" command -v "$1" > /dev/null; }
+
+postgresql() {
+    [ -z "${STICKYBUS_TEST_POSTGRESQL_URL:-}" ] || return 0
+    ! { has initdb && has postgres; } || return 0
+    can_apt || fail "PostgreSQL not found: install its server, or set STICKYBUS_TEST_POSTGRESQL_URL."
+    # Debian's package would make a cluster of its own and start it.
+    mkdir -p /etc/postgresql-common/createcluster.d
+    echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.d/no-main-cluster.conf
+    apt_install postgresql
+}
+
+mariadb() {
+    [ -z "${STICKYBUS_TEST_MYSQL_URL:-}" ] || return 0
+    ! has mariadbd || return 0
+    can_apt || fail "MariaDB not found: install its server, or set STICKYBUS_TEST_MYSQL_URL."
+    # The core package holds the program and no service.
+    apt_install mariadb-server-core
+}
+
+java_runtime() {
+    ! has java || return 0
+    if can_apt; then
+        apt_install default-jre-headless
+    else
+        echo "No Java runtime: the spark extra needs one (Debian: default-jre-headless)." >&2
+    fi
+}
+
+cd "$(dirname "$0")/.."
+case "${1:-}" in
+    environment) environment "$2" ;;
+    servers) postgresql; mariadb; java_runtime ;;
+    *) fail "usage: setup.sh environment LOCK | servers" ;;
+esac
