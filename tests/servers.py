@@ -96,7 +96,12 @@ class DatabaseServer(ABC):
         """What decides about durability, as the running server tells it."""
 
     def start(self) -> None:
-        """Start, and return once a client can log in; raises ServerError with the log's end if none can."""
+        """Start if it is down, and return once a client can log in.
+
+        Raises ServerError with the log's end if nobody can in time.
+        """
+        if self._server is not None:
+            return
         with self.log_file.open("ab") as log:
             self._server = _popen(self._command(), cwd=self.folder, log=log.fileno())
         deadline = time.monotonic() + _START_SECONDS
@@ -248,9 +253,9 @@ class MariaDBServer(DatabaseServer):
             "innodb-doublewrite": "ON" if self.durable else "OFF",
         }
         options = [f"--{name}={value}" for name, value in settings.items()]
-        # Without a resolver every login of 127.0.0.1 would wait for a name.
-        fast = [] if self.durable else ["--debug-no-sync"]
-        return [find_program("mariadbd"), "--no-defaults", *options, *fast, "--skip-name-resolve"]
+        # --skip-name-resolve: where no resolver answers, each login would wait for the name of 127.0.0.1.
+        other = ["--skip-name-resolve"] if self.durable else ["--skip-name-resolve", "--debug-no-sync"]
+        return [find_program("mariadbd"), "--no-defaults", *options, *other]
 
     def _connect(self) -> pymysql.Connection[pymysql.cursors.Cursor]:
         return pymysql.connect(host="127.0.0.1", port=self.port, user=_USER, password=self._password)
@@ -265,7 +270,7 @@ _SERVERS: Final[Mapping[str, type[DatabaseServer]]] = {
     server.name: server for server in (PostgreSQLServer, MariaDBServer)
 }
 _PROGRAMS: Final = {
-    "postgresql": (("initdb", "postgres"), "PostgreSQL 13 or later (Debian: postgresql)"),
+    "postgresql": (("initdb", "postgres"), "PostgreSQL 14 or later (Debian: postgresql)"),
     "mariadb": (("mariadbd",), "MariaDB 10.6 or later (Debian: mariadb-server-core)"),
 }
 

@@ -1,0 +1,111 @@
+"""The tests' own servers: what they promise to tests and benchmarks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from sqlalchemy import URL, Engine, create_engine, inspect, text
+
+from tests.servers import URL_VARIABLES, DatabaseServer, StopMode, database_servers
+
+_WAITING_CHILD = (
+    f"import os, sys; print(os.environ['{URL_VARIABLES['postgresql']}'], flush=True); sys.stdin.read()"
+)
+# A shell's background job ignores Ctrl-C, and so would all that it starts.
+_OWNER = """
+import signal, sys
+from tests.servers import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main(["--", sys.executable, "-c", sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_servers_and_their_files_end_with_their_owner(end: signal.Signals) -> None:
+    environment = {key: value for key, value in os.environ.items() if key not in URL_VARIABLES.values()}
+    owner = subprocess.Popen(
+        [sys.executable, "-c", _OWNER, _WAITING_CHILD],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert owner.stdout is not None
+    assert owner.stdin is not None
+    data = _data_folder(owner.stdout.readline().decode().strip())
+    assert {path.name for path in data.iterdir()} == set(URL_VARIABLES)
+    if end == signal.SIGINT:
+        os.killpg(owner.pid, end)
+    else:
+        owner.send_signal(end)
+    owner.wait(30)
+    owner.stdin.close()
+    # The last to hold the pipe are the command and the guard: its end says that both have finished.
+    assert owner.stdout.read() == b""
+    owner.stdout.close()
+    assert not data.exists()
+    assert _processes_below(data) == []
+
+
+@pytest.mark.parametrize("mode", StopMode)
+def test_committed_rows_survive_a_restart(own_server: DatabaseServer, mode: StopMode) -> None:
+    engine = create_engine(own_server.url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE kept (id INTEGER)"))
+        connection.execute(text("INSERT INTO kept VALUES (1)"))
+    own_server.restart(mode)
+    engine.dispose()
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT id FROM kept")).scalars().all() == [1]
+        connection.execute(text("DROP TABLE kept"))
+    engine.dispose()
+
+
+def test_a_durable_server_says_so_itself() -> None:
+    with database_servers(durable=True) as servers:
+        postgresql = servers.server("postgresql").settings()
+        mariadb = servers.server("mariadb").settings()
+    assert (postgresql["fsync"], postgresql["synchronous_commit"], postgresql["full_page_writes"]) == (
+        "on",
+    ) * 3
+    assert (mariadb["innodb_flush_log_at_trx_commit"], mariadb["innodb_doublewrite"]) == ("1", "ON")
+
+
+def test_each_test_gets_the_migrated_schema_and_nothing_else(database_url: URL, engine: Engine) -> None:
+    with engine.connect() as connection:
+        assert {"bus_events", "bus_events_history", "notifications"} <= set(
+            inspect(connection).get_table_names()
+        )
+        assert connection.execute(text("SELECT count(*) FROM bus_events")).scalar_one() == 0
+
+
+def test_an_empty_database_has_no_table(empty_database_url: URL) -> None:
+    engine = create_engine(empty_database_url)
+    assert inspect(engine).get_table_names() == []
+    engine.dispose()
+
+
+def _data_folder(postgresql_url: str) -> Path:
+    engine = create_engine(postgresql_url)
+    with engine.connect() as connection:
+        folder = Path(connection.execute(text("SHOW data_directory")).scalar_one())
+    engine.dispose()
+    return folder.parent.parent
+
+
+def _processes_below(folder: Path) -> list[str]:
+    """Processes that work in `folder`, also after its removal (Linux; elsewhere none are found)."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        # Another user's process, or one that has just ended.
+        with suppress(OSError):
+            if str(process.joinpath("cwd").readlink()).startswith(str(folder)):
+                found.append(process.name)
+    return found
