@@ -1,0 +1,224 @@
+"""Where every date and every wait of the engine comes from.
+
+All dates are aware, in UTC, with microseconds, and follow the *database's* clock as far as it is known. No clock
+jumps because someone set the machine's clock. Two time lines: `now()` for dates that go into rows, `monotonic()`
+for leases and time-outs.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+from queue_core.errors import InvalidPostError, NaiveDateTimeError
+
+# Linux stops CLOCK_MONOTONIC while the machine is suspended. A lease must run out meanwhile, as it does for the
+# other nodes; CLOCK_BOOTTIME goes on.
+_monotonic: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
+
+
+def in_utc(date: datetime, *, key: str) -> datetime:
+    """The same moment in UTC.
+
+    Raises NaiveDateTimeError if `date` has no time zone, InvalidPostError if it lies outside the years 1 to 9999
+    in UTC or is no datetime; `key` names the argument in the message.
+    """
+    if not isinstance(date, datetime):
+        raise InvalidPostError(
+            f"{key} is a {type(date).__name__}, not a datetime. Nothing was written.", key=key, value=date
+        )
+    if date.utcoffset() is None:
+        raise NaiveDateTimeError(
+            f"{key}={date.isoformat()} has no time zone. Nothing was written. "
+            "Give an aware datetime, such as datetime.now(UTC).",
+            key=key,
+            value=date,
+        )
+    try:
+        return date.astimezone(UTC)
+    except OverflowError as error:
+        raise InvalidPostError(
+            f"{key}={date.isoformat()} lies outside the years 1 to 9999 in UTC. Nothing was written.",
+            key=key,
+            value=date,
+        ) from error
+
+
+class Signal:
+    """A wake-up flag between threads: any may set it, one waits for it through `Clock.wait`."""
+
+    __slots__ = ("_changed", "_raised")
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._raised = False
+
+    def set(self) -> None:
+        """Raise the flag and wake the waiter. Publish the work before this call."""
+        # Without the lock: whoever finds the flag up has published its work before the waiter lowers it, and
+        # the waiter looks for work only after that.
+        if self._raised:
+            return
+        with self._changed:
+            self._raised = True
+            self._changed.notify_all()
+
+    def clear(self) -> None:
+        """Lower the flag."""
+        self._raised = False
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the flag is up."""
+        return self._raised
+
+    def recheck(self) -> None:
+        """For clocks: make the waiter look at the time again, flag or not."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_until(self, over: Callable[[], bool], timeout_seconds: float | None) -> bool:
+        """For clocks: wait for the flag, for `over()` or for `timeout_seconds` of real time; True if raised."""
+        # Read and lowered under the lock: a flag raised between the two would be lost.
+        with self._changed:
+            self._changed.wait_for(lambda: self._raised or over(), timeout_seconds)
+            raised, self._raised = self._raised, False
+            return raised
+
+
+def _never() -> bool:
+    return False
+
+
+@runtime_checkable
+class Clock(Protocol):
+    """Dates, durations and waits."""
+
+    def now(self) -> datetime:
+        """The time by the database's clock: aware, UTC, microseconds."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since some start, never backwards; suspended time counts."""
+        ...
+
+    def wait(self, signal: Signal, timeout_seconds: float | None) -> bool:
+        """Wait for `signal`, at most `timeout_seconds` (None: for ever; negative: don't wait).
+
+        True, and the signal lowered, if it was raised; False if the time has passed.
+        """
+        ...
+
+
+class SystemClock:
+    """Real time: anchored to the wall clock once, then carried by the monotonic clock.
+
+    `offset_seconds` is what the database's clock is ahead of the anchored wall clock.
+    """
+
+    def __init__(self, offset_seconds: float = 0.0) -> None:
+        self._offset_seconds = offset_seconds
+        # Two readings around the wall clock: its best estimate is the middle.
+        before = _monotonic()
+        wall = time.time()
+        self._anchor = wall - (before + _monotonic()) / 2
+        self._base = self._anchor + offset_seconds
+
+    @property
+    def offset_seconds(self) -> float:
+        """What the database's clock is ahead of this machine's, as last given to `adjust`."""
+        return self._offset_seconds
+
+    def adjust(self, offset_seconds: float) -> None:
+        """Set the offset to the database's clock, as a whole and not as a change; `now()` follows at once."""
+        self._offset_seconds = offset_seconds
+        self._base = self._anchor + offset_seconds
+
+    def now(self) -> datetime:
+        """See `Clock.now`."""
+        return datetime.fromtimestamp(self._base + _monotonic(), UTC)
+
+    def monotonic(self) -> float:
+        """See `Clock.monotonic`."""
+        return _monotonic()
+
+    def wait(self, signal: Signal, timeout_seconds: float | None) -> bool:
+        """See `Clock.wait`."""
+        # The wait for an entry due in the year 9000 is longer than a lock can wait.
+        return signal.wait_until(_never, _bounded(timeout_seconds))
+
+
+def _bounded(timeout_seconds: float | None) -> float | None:
+    return None if timeout_seconds is None else min(max(timeout_seconds, 0.0), threading.TIMEOUT_MAX)
+
+
+class ManualClock:
+    """Time that stands still until a test moves it; waits end by a signal or by that movement."""
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self._start = in_utc(start, key="start")
+        self._elapsed = timedelta()
+        self._waiting: dict[object, tuple[Signal, timedelta | None]] = {}
+        self._changed = threading.Condition(threading.Lock())
+
+    def now(self) -> datetime:
+        """See `Clock.now`."""
+        return self._start + self._elapsed
+
+    def monotonic(self) -> float:
+        """Seconds that the clock was advanced."""
+        return self._elapsed.total_seconds()
+
+    def advance(self, *, seconds: float) -> None:
+        """Move time forward and wake every waiter whose time has come. Raises ValueError if `seconds` < 0."""
+        if seconds < 0:
+            raise ValueError(f"seconds={seconds}: time doesn't run backwards")
+        with self._changed:
+            self._elapsed += timedelta(seconds=seconds)
+            waiting = list(self._waiting.values())
+        for signal, _ in waiting:
+            signal.recheck()
+
+    def advance_to(self, date: datetime) -> None:
+        """Move time forward to `date` (aware). Raises ValueError if that is in the past."""
+        self.advance(seconds=(in_utc(date, key="date") - self.now()).total_seconds())
+
+    def wait(self, signal: Signal, timeout_seconds: float | None) -> bool:
+        """See `Clock.wait`; the time-out is in manual time."""
+        bounded = _bounded(timeout_seconds)
+        deadline = None if bounded is None else self._elapsed + timedelta(seconds=bounded)
+        ticket = object()
+        with self._changed:
+            self._waiting[ticket] = (signal, deadline)
+            self._changed.notify_all()
+        try:
+            return signal.wait_until(lambda: self._passed(deadline), None)
+        finally:
+            with self._changed:
+                del self._waiting[ticket]
+
+    def waiting(self) -> int:
+        """How many threads wait now, with neither their signal raised nor their time come: idle loops."""
+        with self._changed:
+            return self._idle()
+
+    def wait_until_waiting(self, count: int, *, timeout_seconds: float = 10.0) -> None:
+        """Block until at least `count` threads are idle in `wait`.
+
+        Raises TimeoutError after `timeout_seconds` of real time.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._idle() >= count, timeout_seconds):
+                raise TimeoutError(f"{self._idle()} of {count} threads wait after {timeout_seconds} s")
+
+    def _idle(self) -> int:
+        return sum(
+            not signal.is_set and not self._passed(deadline) for signal, deadline in self._waiting.values()
+        )
+
+    def _passed(self, deadline: timedelta | None) -> bool:
+        return deadline is not None and self._elapsed >= deadline

@@ -1,0 +1,175 @@
+"""Every error that this library raises on purpose.
+
+    StickybusError
+    ├── ConfigurationError          a setting, a registration or a schedule that can't work
+    ├── ShadowedModuleError         a foreign module took the import name of one of ours
+    ├── SchemaError                 the tables don't fit this version
+    │   ├── SchemaMissingError
+    │   ├── SchemaTooOldError
+    │   └── SchemaTooNewError
+    ├── DatabaseUnreachableError
+    ├── NodeNameTakenError          a live node holds the name
+    ├── NodeLostError               this node's lease ended; another may run its entries
+    ├── ForkedError                 used in a child process of the one that started it
+    ├── LifecycleError              not started, already started, or closed
+    ├── InvalidPostError            an argument of a post, a schedule or a read
+    │   ├── NaiveDateTimeError
+    │   └── NameTooLongError
+    ├── PayloadError
+    │   ├── PayloadNotSerialisableError
+    │   ├── PayloadTooLargeError
+    │   └── PayloadNotDecodableError
+    ├── InvalidConnectionError      closed, of another database, or asynchronous in a synchronous call
+    ├── WriteLockError              SQLite: the caller's transaction read first and can't write any more
+    ├── EntryNotFoundError
+    ├── EntryNotChangeableError     it runs already, or has ended
+    ├── QueueExistsError
+    ├── QueueNotFoundError
+    └── HistoryConflictError        history holds this id with other content
+
+A message says what happened, to which entry or queue, whether anything was written, and what to do. The facts
+in it are attributes too, `None` where they don't apply. Facts are plain values, so that errors survive pickling.
+"""
+
+
+class StickybusError(Exception):
+    """Base of all errors of this library; `facts` become attributes of the same names."""
+
+    queue_name: str | None = None
+    class_name: str | None = None
+    record_id: int | None = None
+    node_name: str | None = None
+    table: str | None = None
+
+    def __init__(self, message: str, **facts: object) -> None:
+        super().__init__(message)
+        # BaseException.__reduce__ carries __dict__ along, but no keyword argument of __init__.
+        self.__dict__.update(facts)
+
+
+class ConfigurationError(StickybusError):
+    """A setting or registration that can't work. `source` is the variable or the file that it came from."""
+
+    key: str | None = None
+    value: object = None
+    source: str | None = None
+
+
+class ShadowedModuleError(StickybusError):
+    """An import name of this library belongs to a foreign module, found at `path`."""
+
+    module: str | None = None
+    path: str | None = None
+
+
+class SchemaError(StickybusError):
+    """The database's tables don't fit this version. `found` and `expected` are schema revisions."""
+
+    found: str | None = None
+    expected: str | None = None
+
+
+class SchemaMissingError(SchemaError):
+    """The tables don't exist; create them with `stickybus schema create`."""
+
+
+class SchemaTooOldError(SchemaError):
+    """The tables are of an older version; upgrade them with `stickybus schema upgrade`."""
+
+
+class SchemaTooNewError(SchemaError):
+    """The tables are of a newer version than this library knows; upgrade the library."""
+
+
+class DatabaseUnreachableError(StickybusError):
+    """No connection to the database. `url` hides its password."""
+
+    url: str | None = None
+
+
+class NodeNameTakenError(StickybusError):
+    """A live node holds the name `node_name`; `held_by` says which process, on which host."""
+
+    held_by: str | None = None
+
+
+class NodeLostError(StickybusError):
+    """This node's lease has ended; what it had not started may run elsewhere."""
+
+
+class ForkedError(StickybusError):
+    """The object was started in the process `started_pid`, and threads and connections don't cross a fork."""
+
+    started_pid: int | None = None
+
+
+class LifecycleError(StickybusError):
+    """The call doesn't fit the state of the bus or queue: not started, started twice, or closed."""
+
+
+class InvalidPostError(StickybusError):
+    """An argument that can't be accepted. `key` names it, `value` is what was given."""
+
+    key: str | None = None
+    value: object = None
+
+
+class NaiveDateTimeError(InvalidPostError):
+    """A datetime without a time zone."""
+
+
+class NameTooLongError(InvalidPostError):
+    """A name past its limit of `limit` characters."""
+
+    limit: int | None = None
+
+
+class PayloadError(StickybusError):
+    """The payload of an event can't be stored or read."""
+
+    codec: str | None = None
+
+
+class PayloadNotSerialisableError(PayloadError):
+    """The codec can't write this event; nothing was written."""
+
+
+class PayloadTooLargeError(PayloadError):
+    """The payload has `size_bytes`, the cap is `cap_bytes`; nothing was written."""
+
+    size_bytes: int | None = None
+    cap_bytes: int | None = None
+
+
+class PayloadNotDecodableError(PayloadError):
+    """The stored payload can't be read; its bytes are kept."""
+
+
+class InvalidConnectionError(StickybusError):
+    """The given connection is closed, of another database, or asynchronous in a synchronous call."""
+
+
+class WriteLockError(StickybusError):
+    """SQLite refused the write lock to a transaction that had read first; begin it with BEGIN IMMEDIATE."""
+
+
+class EntryNotFoundError(StickybusError):
+    """No such entry in the main table."""
+
+
+class EntryNotChangeableError(StickybusError):
+    """The entry is running or has ended. `state` is its processing state."""
+
+    state: str | None = None
+
+
+class QueueExistsError(StickybusError):
+    """A queue of this name exists already in this service."""
+
+
+class QueueNotFoundError(StickybusError):
+    """No queue of this name in this service."""
+
+
+class HistoryConflictError(StickybusError):
+    """History already holds `record_id` with other content; the entry stays in the main table."""
