@@ -39,7 +39,7 @@ environment() {
         "$python" -m venv --clear .venv
     fi
     echo "Installing the packages of $1"
-    .venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r "$1"
+    .venv/bin/pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r "$1"
     .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 }
 
