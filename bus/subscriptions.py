@@ -1,0 +1,106 @@
+"""Who subscribes to what: by event type (its subtypes too) or by event name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from queue_core.codec import EventTypes
+from queue_core.errors import ConfigurationError
+from queue_core.handler import Handler, Subscriber
+from queue_core.retry import RetryPolicy
+
+
+class Subscriptions:
+    """The subscribers of one bus; a `queue_core.handler.Router` for its queue. Safe to use from several threads."""
+
+    def __init__(self, queue_name: str, types: EventTypes) -> None:
+        self._queue_name = queue_name
+        self._types = types
+        self._subscribed: list[tuple[type | str, Subscriber]] = []
+        self._resolved: dict[str, tuple[Subscriber, ...]] = {}
+        self._lock = threading.Lock()
+
+    def add(
+        self,
+        event: type | str,
+        handler: Handler,
+        *,
+        name: str | None = None,
+        serial: bool = False,
+        exactly_once: bool = False,
+        retry: RetryPolicy | None = None,
+        max_run_seconds: float | None = None,
+    ) -> Subscriber:
+        """Subscribe `handler` to a type or a name.
+
+        Raises ConfigurationError if another handler has the subscriber's name (default: module and qualified name).
+        """
+        subscriber = Subscriber(
+            name or subscriber_name(handler),
+            handler,
+            serial=serial,
+            exactly_once=exactly_once,
+            retry=retry,
+            max_run_seconds=max_run_seconds,
+        )
+        if isinstance(event, str):
+            if not self._types.knows(event):
+                self._types.register_name(event)
+        else:
+            self._types.register(event)
+        with self._lock:
+            for _, other in self._subscribed:
+                if other.name == subscriber.name and other.handler != handler:
+                    raise ConfigurationError(
+                        f"bus {self._queue_name!r}: two handlers are named {subscriber.name!r}. Retries tell subscribers "
+                        "apart by name: give one of them name=….",
+                        key="name",
+                        value=subscriber.name,
+                    )
+            self._subscribed.append((event, subscriber))
+            self._resolved = {}
+        return subscriber
+
+    def remove(self, handler: Handler) -> bool:
+        """End all subscriptions of `handler`; False if it had none. Its event types stay known."""
+        with self._lock:
+            kept = [(event, subscriber) for event, subscriber in self._subscribed if subscriber.handler != handler]
+            removed = len(kept) < len(self._subscribed)
+            self._subscribed, self._resolved = kept, {}
+        return removed
+
+    def knows(self, queue_name: str, class_name: str) -> bool:
+        """See `Router`."""
+        return queue_name == self._queue_name and self._types.knows(class_name)
+
+    def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber]:
+        """See `Router`. A subscriber reached in two ways (by a type and its subtype) is one."""
+        del queue_name
+        found = self._resolved.get(class_name)
+        if found is None:
+            with self._lock:
+                found = self._resolve(class_name)
+                self._resolved[class_name] = found
+        return found
+
+    def _resolve(self, class_name: str) -> tuple[Subscriber, ...]:
+        event_type = self._types.type_of(class_name)
+        ancestry = event_type.__mro__ if event_type is not None else ()
+        found = {
+            subscriber.name: subscriber
+            for event, subscriber in self._subscribed
+            if event == class_name or event in ancestry
+        }
+        return tuple(found.values())
+
+    def describe(self) -> dict[str, Any]:
+        """See `Router`."""
+        return {"queues": [self._queue_name], "types": sorted(self._types.names())}
+
+
+def subscriber_name(handler: Handler) -> str:
+    """Module and qualified name of a function, or of a callable object's class."""
+    named = handler if hasattr(handler, "__qualname__") else type(handler)
+    return f"{named.__module__}.{named.__qualname__}"

@@ -1,0 +1,212 @@
+"""The caller's connections: any kind of them as one SQLAlchemy Connection, whose transaction is never touched.
+
+No event proves a commit: Core's `commit` fires before COMMIT is sent, the Session's also for savepoints, and a
+failed transaction may end as a rollback without any event (the experiments are in `tests/experiments`). So a commit
+or rollback is only announced from here, and rows are looked up before anything starts.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine, TwoPhaseTransaction, event
+from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
+from sqlalchemy.exc import DBAPIError, InvalidRequestError, ResourceClosedError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.pool import StaticPool
+
+from queue_core.errors import InvalidConnectionError, WriteLockError
+from sql.database import Database
+
+_PENDING = "stickybus_pending"
+
+
+@dataclass(frozen=True)
+class Borrowed:
+    """A caller's connection. `raw`: no event will tell of its commit."""
+
+    connection: Connection
+    raw: bool
+
+    @property
+    def announces(self) -> bool:
+        """Whether an event will announce the end of its transaction, and soon."""
+        return not (self.raw or self.autocommits or isinstance(self.connection.get_transaction(), TwoPhaseTransaction))
+
+    @property
+    def autocommits(self) -> bool:
+        """Whether each statement is committed by itself."""
+        driver: Any = self.connection.connection.driver_connection
+        if isinstance(driver, sqlite3.Connection):
+            # SQLAlchemy's advice for SQLite is to set None and to begin by an event, so that None alone says nothing.
+            if driver.isolation_level is not None:
+                return False
+            if not self.raw and not self.connection.in_transaction():
+                self.connection.exec_driver_sql("SELECT 1")  # so that the event has begun it
+            return not driver.in_transaction
+        return self.connection.dialect.detect_autocommit_setting(driver)
+
+    def when_ended(self, announce: Callable[[], None]) -> None:
+        """Call `announce` when the transaction is about to commit or to roll back. It may still do the other."""
+        pending = self.connection.info.get(_PENDING)
+        if pending is None:
+            _listen(self.connection.engine)
+            pending = self.connection.info[_PENDING] = []
+        pending.append(announce)
+
+
+def borrow(given: Any, database: Database) -> Borrowed:
+    """Wrap what a user passes as `connection=`.
+
+    A SQLAlchemy Connection or Session, or a raw psycopg, PyMySQL or sqlite3 connection. Raises InvalidConnectionError
+    if it is closed, of another kind of database, or asynchronous (its calls have awaitable twins).
+    """
+    if isinstance(given, AsyncSession | AsyncConnection):
+        raise InvalidConnectionError(
+            f"an {type(given).__name__} was passed to a synchronous call. Nothing was written. "
+            "Await the call's twin: its name ends in _async."
+        )
+    if isinstance(given, Session | scoped_session):
+        return _checked(_of_session(given), database)
+    if isinstance(given, Connection):
+        return _checked(given, database)
+    return Borrowed(_wrap_raw(given, database), raw=True)
+
+
+def _of_session(session: Session | scoped_session[Session]) -> Connection:
+    try:
+        return session.connection()
+    except (InvalidRequestError, ResourceClosedError) as error:
+        raise InvalidConnectionError(
+            f"the session can't be used: {error}. Nothing was written; roll it back, or pass another."
+        ) from error
+
+
+def _checked(connection: Connection, database: Database) -> Borrowed:
+    if connection.closed or connection.invalidated:
+        raise InvalidConnectionError("the connection passed in is closed. Nothing was written; pass an open one.")
+    own, given = database.engine.dialect.name, connection.dialect.name
+    if {own, given} not in ({own}, {"mysql", "mariadb"}):
+        raise _foreign(given, own)
+    theirs, ours = connection.engine.url, database.url
+    if own == "sqlite":
+        _check_file(connection.connection.driver_connection, database)
+    elif theirs.database != ours.database:
+        raise _foreign(f"database {theirs.database!r}", f"{ours.database!r}")
+    return Borrowed(connection, raw=False)
+
+
+def _foreign(given: str, own: str) -> InvalidConnectionError:
+    return InvalidConnectionError(
+        f"the connection passed in is to {given}, this queue lives on {own}. Nothing was written; "
+        "pass a connection to the queue's own database."
+    )
+
+
+def _check_file(driver: Any, database: Database) -> None:
+    """Refuse an SQLite connection to another file: its rows would be in tables that nobody reads."""
+    if not isinstance(driver, sqlite3.Connection):
+        return  # aiosqlite's proxy; the file is the one of the user's asynchronous engine
+    found = next((row[2] for row in driver.execute("PRAGMA database_list") if row[1] == "main"), "")
+    if os.path.realpath(found) != os.path.realpath(database.url.database or ""):
+        raise _foreign(f"the file {found!r}", f"{database.url.database!r}")
+
+
+def _wrap_raw(given: Any, database: Database) -> Connection:
+    module = type(given).__module__.partition(".")[0]
+    expected = {"sqlite": "sqlite3", "postgresql": "psycopg"}.get(database.dialect.name, "pymysql")
+    if module not in {"sqlite3", "psycopg", "pymysql"} or type(given).__name__.startswith("Async"):
+        raise InvalidConnectionError(
+            f"connection= got a {type(given).__module__}.{type(given).__qualname__}. Nothing was written. Pass a "
+            "SQLAlchemy Connection or Session, or a psycopg, PyMySQL or sqlite3 connection."
+        )
+    if module != expected:
+        raise _foreign(f"{module}", database.dialect.name)
+    if module == "sqlite3":
+        try:
+            _check_file(given, database)
+        except sqlite3.ProgrammingError as error:
+            raise InvalidConnectionError(f"the connection passed in: {error}. Nothing was written.") from error
+    elif getattr(given, "closed", False) or not getattr(given, "open", True):
+        raise InvalidConnectionError("the connection passed in is closed. Nothing was written; pass an open one.")
+    pool = StaticPool(lambda: _TupleRows(given), reset_on_return=None)
+    return Engine(pool, _passive(database), database.url).connect()
+
+
+class _TupleRows:
+    """A raw connection whose cursors return tuples, whatever row factory its owner has set."""
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    def cursor(self, *arguments: Any, **options: Any) -> Any:
+        module = type(self._driver).__module__.partition(".")[0]
+        if module == "psycopg":
+            from psycopg.rows import tuple_row  # noqa: PLC0415 -- present, since its connection is
+
+            options.setdefault("row_factory", tuple_row)
+        elif module == "pymysql":
+            from pymysql.cursors import Cursor  # noqa: PLC0415 -- as above
+
+            arguments = arguments or (Cursor,)
+        cursor = self._driver.cursor(*arguments, **options)
+        if module == "sqlite3":
+            cursor.row_factory = None
+        return cursor
+
+
+_passive_dialects: weakref.WeakKeyDictionary[Engine, SqlalchemyDialect] = weakref.WeakKeyDictionary()
+
+
+def _passive(database: Database) -> SqlalchemyDialect:
+    """The database's SQLAlchemy dialect, ready for use, that never begins, commits, rolls back or closes."""
+    engine = database.engine
+    if engine not in _passive_dialects:
+        with engine.connect():
+            pass  # the first connection completes the dialect
+        kind = type(engine.dialect)
+        quiet = {name: _do_nothing for name in ("do_begin", "do_commit", "do_rollback", "do_close", "do_terminate")}
+        dialect = type(f"Passive{kind.__name__}", (kind,), quiet)(dbapi=engine.dialect.dbapi)
+        dialect.__dict__.update({**engine.dialect.__dict__, **{"name": engine.dialect.name}})
+        _passive_dialects[engine] = dialect
+    return _passive_dialects[engine]
+
+
+def _do_nothing(*_arguments: object, **_options: object) -> None:
+    """The transaction is the caller's."""
+
+
+_listened: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _listen(engine: Engine) -> None:
+    if engine not in _listened:
+        _listened.add(engine)
+        event.listen(engine, "commit", _ended)
+        event.listen(engine, "rollback", _ended)
+
+
+def _ended(connection: Connection) -> None:
+    for announce in connection.info.pop(_PENDING, ()):
+        announce()
+
+
+def explain(error: DBAPIError, database: Database, queue_name: str) -> Exception:
+    """The error to raise for a statement that failed in the caller's transaction."""
+    if database.dialect.name == "sqlite" and database.dialect.is_transient(error):
+        return WriteLockError(
+            f"{queue_name}: the caller's transaction could not take SQLite's write lock ({error.orig}). Nothing was "
+            "written. A transaction that reads first and writes later fails when another wrote in between: begin it "
+            "with BEGIN IMMEDIATE.",
+            queue_name=queue_name,
+        )
+    return error

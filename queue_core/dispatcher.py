@@ -1,0 +1,325 @@
+"""Runs handlers: a bounded pool of threads, one event loop for coroutines, serial handlers one call at a time.
+
+Everything that a handler does wrong ends in an outcome, never in a dead thread. Nothing starts once the node's lease
+may have ended (`may_start`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError
+
+from queue_core.clock import Clock
+from queue_core.codec import Codecs
+from queue_core.config import QueueConfig
+from queue_core.entry import Entry, State
+from queue_core.errors import PayloadError
+from queue_core.handler import Router, Subscriber, context_of
+from queue_core.log import get_logger
+from queue_core.outcome import Finished, Lost, Outcome, Parked, Recorded, Released, Retried, describe
+from queue_core.retry import Failure, decide
+from queue_core.store import Store
+
+log = get_logger(__name__)
+
+EXACTLY_ONCE_TRIES = 5
+"""Runs of an exactly-once handler whose transaction keeps meeting deadlocks or lock time-outs."""
+
+
+class Run:
+    """One entry on its way through its subscribers."""
+
+    __slots__ = ("ended", "entry", "errors", "event", "pending", "settled", "started", "started_date")
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.started = False
+        self.ended = False
+        self.started_date: datetime
+        self.event: Any = None
+        self.pending: list[Subscriber] = []
+        self.settled: dict[str, bool] = {}
+        self.errors: dict[Subscriber, BaseException] = {}
+
+
+class Dispatcher:
+    """The pool of one bus or service. `complete` receives each run's outcome, in the thread that ran it."""
+
+    def __init__(
+        self,
+        store: Store,
+        router: Router,
+        *,
+        owner: Callable[[], str],
+        may_start: Callable[[], bool],
+        complete: Callable[[Outcome], None],
+    ) -> None:
+        self._store = store
+        self._config: QueueConfig = store.config
+        self._clock: Clock = store.clock
+        self._codecs: Codecs = store.codecs
+        self._router = router
+        self._owner = owner
+        self._may_start = may_start
+        self._complete = complete
+        self._runs: queue.SimpleQueue[Run | Callable[[], None] | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._running: dict[int, tuple[Run, Subscriber, float]] = {}
+        self._coroutines: asyncio.AbstractEventLoop | None = None
+        self._coroutines_lock = threading.Lock()
+        self._accepting = False
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the handler threads."""
+        self._accepting = True
+        for number in range(self._config.handler_threads):
+            thread = threading.Thread(target=self._work, name=f"{self._config.table}-handler-{number}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self, timeout_seconds: float) -> bool:
+        """Start nothing more, wait for running handlers; what was not started completes as Released.
+
+        False if handlers still ran after `timeout_seconds`: they can't be stopped, their outcomes come too late.
+        """
+        self._accepting = False
+        for _ in self._threads:
+            self._runs.put(None)
+        deadline = self._clock.monotonic() + timeout_seconds
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - self._clock.monotonic()))
+        ended = not any(thread.is_alive() for thread in self._threads if thread is not threading.current_thread())
+        self._threads.clear()
+        if self._coroutines is not None:
+            self._coroutines.call_soon_threadsafe(self._coroutines.stop)
+            self._coroutines = None
+        return ended
+
+    def submit(self, entries: Iterable[Entry]) -> None:
+        """Hand entries over to the pool, in order."""
+        for entry in entries:
+            self._runs.put(Run(entry))
+
+    def call(self, task: Callable[[], None]) -> None:
+        """Run a hook on the pool."""
+        self._runs.put(task)
+
+    def run_inline(self, entry: Entry) -> None:
+        """Run an entry in the caller's thread (for tests and the test kit)."""
+        self._accepting = True
+        self._advance(Run(entry))
+
+    def running(self) -> list[Entry]:
+        """The entries whose handlers run now."""
+        return [run.entry for run, _, _ in list(self._running.values())]
+
+    def running_longer_than(self, seconds: float) -> list[tuple[Entry, str, float, str]]:
+        """(entry, subscriber, seconds, stack) of handlers past a limit."""
+        now, frames = self._clock.monotonic(), sys._current_frames()  # noqa: SLF001 -- the documented way
+        found = []
+        for ident, (run, subscriber, since) in list(self._running.items()):
+            if now - since > (subscriber.max_run_seconds or seconds) and ident in frames:
+                stack = "".join(traceback.format_stack(frames[ident]))
+                found.append((run.entry, subscriber.name, now - since, stack))
+        return found
+
+    # -- one run ------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (run := self._runs.get()) is not None:
+            if isinstance(run, Run):
+                self._advance(run)
+            else:
+                try:
+                    run()
+                except BaseException as error:  # noqa: BLE001 -- a hook is the user's code too
+                    log.error("hook_failed", error_type=type(error).__name__, exc_info=error)
+
+    def _advance(self, run: Run) -> None:
+        """Run an entry's subscribers one after the other, as far as serial ones have their turn."""
+        if not run.started and not self._open(run):
+            return
+        while run.pending:
+            subscriber = run.pending[0]
+            if subscriber.turns is not None and not subscriber.turns.enter(run):
+                return
+            try:
+                self._call(run, subscriber)
+            finally:
+                following = subscriber.turns.leave() if subscriber.turns is not None else None
+                if following is not None:
+                    self._runs.put(following)
+            run.pending.pop(0)
+            if run.ended:
+                return
+        self._complete(self._outcome(run))
+
+    def _open(self, run: Run) -> bool:
+        """Decide whether a run starts, decode its event, and find who handles it."""
+        entry = run.entry
+        if not self._accepting or not self._may_start():
+            self._complete(Released(entry=entry))
+            return False
+        if not self._router.knows(entry.queue_name, entry.class_name):
+            self._complete(Parked(entry=entry))
+            return False
+        run.started = True
+        run.started_date = self._clock.now()
+        run.settled = entry.settled
+        try:
+            run.event = self._codecs.decode(entry)
+        except PayloadError as error:
+            self._complete(self._finished(run, State.FAILED, entry.error_count, describe(error)))
+            return False
+        subscribers = self._router.subscribers(entry.queue_name, entry.class_name)
+        # Exactly-once handlers last: the last of them records the outcome in its own transaction.
+        pending = (subscriber for subscriber in subscribers if subscriber.name not in run.settled)
+        run.pending = sorted(pending, key=lambda subscriber: subscriber.exactly_once)
+        return True
+
+    def _call(self, run: Run, subscriber: Subscriber) -> None:
+        ident = threading.get_ident()
+        self._running[ident] = (run, subscriber, self._clock.monotonic())
+        try:
+            if subscriber.exactly_once:
+                self._call_exactly_once(run, subscriber)
+            else:
+                arguments = (run.event, context_of(run.entry)) if subscriber.takes_context else (run.event,)
+                if subscriber.is_async:
+                    error = asyncio.run_coroutine_threadsafe(_awaited(subscriber, arguments), self._loop()).result()
+                    if error is not None:
+                        raise error
+                else:
+                    subscriber.handler(*arguments)
+                run.settled[subscriber.name] = True
+        except BaseException as error:  # noqa: BLE001 -- SystemExit too: a handler must not end its thread
+            run.errors[subscriber] = error
+        finally:
+            del self._running[ident]
+
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        with self._coroutines_lock:
+            if self._coroutines is None:
+                self._coroutines = asyncio.new_event_loop()
+                name = f"{self._config.table}-coroutines"
+                threading.Thread(target=self._coroutines.run_forever, name=name, daemon=True).start()
+            return self._coroutines
+
+    # -- outcomes -----------------------------------------------------------------------------------------------
+
+    def _outcome(self, run: Run) -> Outcome:
+        entry, now = run.entry, self._clock.now()
+        if not run.errors:
+            failed = not all(run.settled.values())
+            return self._finished(run, State.FAILED if failed else State.PROCESSED, entry.error_count, None)
+        error_count = entry.error_count + 1
+        dates = []
+        for subscriber, error in run.errors.items():
+            policy = subscriber.retry or self._config.retry
+            failure = Failure(error=error, error_count=error_count, effective_date=entry.effective_date, now=now)
+            date = decide(policy, failure)
+            log.warning(
+                "handler_failed",
+                record_id=entry.record_id,
+                queue_name=entry.queue_name,
+                class_name=entry.class_name,
+                subscriber=subscriber.name,
+                error_type=type(error).__name__,
+                error_count=error_count,
+                retry_date=date.isoformat() if date else None,
+            )
+            if date is None:
+                run.settled[subscriber.name] = False
+            else:
+                dates.append(date)
+        if dates:
+            return Retried(
+                entry=entry, at=min(dates), error_count=error_count, settled=run.settled, started_date=run.started_date
+            )
+        last_error = "\n".join(describe(error) for error in run.errors.values())
+        return self._finished(run, State.FAILED, error_count, last_error)
+
+    def _finished(self, run: Run, state: State, error_count: int, last_error: str | None) -> Finished:
+        return Finished(
+            entry=run.entry,
+            state=state,
+            started_date=run.started_date,
+            finished_date=self._clock.now(),
+            error_count=error_count,
+            settled=run.settled if len(run.settled) > 1 or last_error else {},
+            last_error=last_error,
+        )
+
+    # -- exactly once -------------------------------------------------------------------------------------------
+
+    def _call_exactly_once(self, run: Run, subscriber: Subscriber) -> None:
+        """Run the handler in a transaction that also records what it means for the entry."""
+        for attempt in range(1, EXACTLY_ONCE_TRIES + 1):
+            try:
+                self._exactly_once(run, subscriber)
+            except DBAPIError as error:
+                if attempt == EXACTLY_ONCE_TRIES or not self._store.database.dialect.is_transient(error):
+                    raise
+            else:
+                return
+
+    def _exactly_once(self, run: Run, subscriber: Subscriber) -> None:
+        settled = {**run.settled, subscriber.name: True}
+        last = len(run.pending) == 1 and not run.errors
+        state = State.PROCESSED if all(settled.values()) else State.FAILED
+        finished = Finished(
+            entry=run.entry,
+            state=state,
+            started_date=run.started_date,
+            finished_date=self._clock.now(),
+            error_count=run.entry.error_count,
+            settled=settled if len(settled) > 1 else {},
+        )
+        with self._store.database.lazy() as connection:
+            transaction = connection.begin()
+            try:
+                subscriber.handler(run.event, context_of(run.entry, connection))
+                if not transaction.is_active:
+                    raise RuntimeError(f"{subscriber.name} ended its transaction; the entry's outcome belongs into it")
+                recorded = self._store.settle(connection, self._owner(), finished, last=last)
+            except BaseException:
+                # A broken connection can't roll back; the server has done so.
+                with contextlib.suppress(DBAPIError):
+                    transaction.rollback()
+                raise
+            if not recorded:
+                transaction.rollback()
+                self._end(run, Lost(entry=run.entry))
+                return
+            try:
+                transaction.commit()
+            except DBAPIError:
+                if not self._store.was_settled(self._owner(), finished, last=last):
+                    raise
+        run.settled[subscriber.name] = True
+        if last:
+            self._end(run, Recorded(entry=run.entry, state=state, started_date=run.started_date))
+
+    def _end(self, run: Run, outcome: Outcome) -> None:
+        run.ended = True
+        self._complete(outcome)
+
+
+async def _awaited(subscriber: Subscriber, arguments: tuple[Any, ...]) -> BaseException | None:
+    try:
+        await subscriber.handler(*arguments)
+    except BaseException as error:  # noqa: BLE001 -- SystemExit would end the event loop
+        return error
+    return None

@@ -1,0 +1,107 @@
+"""The engine of one bus or service: its parts put together on a database whose schema was checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry
+from sqlalchemy import URL, Engine as SqlalchemyEngine
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from queue_core.clock import Clock, SystemClock
+from queue_core.codec import Codec, Codecs, EventTypes
+from queue_core.config import QueueConfig
+from queue_core.entry import Entry
+from queue_core.errors import ConfigurationError, SchemaMissingError, SchemaTooNewError, SchemaTooOldError
+from queue_core.handler import Router
+from queue_core.lifecycle import Lifecycle
+from queue_core.metrics import Metrics
+from queue_core.poster import Poster
+from queue_core.store import Store, unreachable
+from sql import schema
+from sql.database import Database, UnsupportedDatabaseError
+
+
+class QueueEngine:
+    """Raises ConfigurationError, DatabaseUnreachableError, or a SchemaError."""
+
+    def __init__(
+        self,
+        database: str | URL | SqlalchemyEngine,
+        config: QueueConfig,
+        router: Router,
+        types: EventTypes,
+        *,
+        clock: Clock | None = None,
+        metrics_registry: CollectorRegistry | None = None,
+        codec: Codec | None = None,
+    ) -> None:
+        self.config = config
+        self.types = types
+        self.codecs = Codecs(types, codec) if codec is not None else Codecs(types)
+        self.database = _open(database, config)
+        self.store = Store(self.database, config, clock or SystemClock(), types, self.codecs)
+        self.metrics = Metrics()
+        self.lifecycle = Lifecycle(self.store, router, self.metrics)
+        self.poster = Poster(self.lifecycle, router)
+
+    def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
+        """Call `hook(entry, last_error)` after an entry has ended FAILED; returns `hook`, to serve as a decorator."""
+        self.lifecycle.on_exhausted(hook)
+        return hook
+
+    def close(self) -> None:
+        """Stop if it runs, and close our connections."""
+        self.lifecycle.stop()
+        self.database.close()
+
+
+def _open(target: str | URL | SqlalchemyEngine, config: QueueConfig) -> Database:
+    try:
+        database = Database(
+            target,
+            statement_timeout_seconds=config.statement_timeout_seconds,
+            application_name=config.application_name,
+        )
+    except (UnsupportedDatabaseError, ArgumentError) as error:
+        raise ConfigurationError(f"database: {error}", key="database") from error
+    except ModuleNotFoundError as error:
+        extra = "postgresql" if error.name == "psycopg" else "mysql"
+        raise ConfigurationError(
+            f"the driver {error.name} is not installed; run: pip install 'stickybus[{extra}]'", key="database"
+        ) from error
+    try:
+        _check_schema(database, config)
+    except DBAPIError as error:
+        raise unreachable(database, error) from error
+    return database
+
+
+def _check_schema(database: Database, config: QueueConfig) -> None:
+    tables = (config.table,)
+    with database.read() as connection:
+        report = schema.check(connection, tables)
+    if report.fit is schema.Fit.MISSING and database.dialect.name == "sqlite":
+        schema.ensure(database, tables)
+        return
+    facts = {"found": report.found, "expected": report.expected}
+    where = database.url.render_as_string(hide_password=True)
+    match report.fit:
+        case schema.Fit.MISSING:
+            missing = ", ".join(report.missing_tables)
+            raise SchemaMissingError(f"{where} lacks the tables {missing}. Run: stickybus schema create", **facts)
+        case schema.Fit.TOO_OLD:
+            raise SchemaTooOldError(
+                f"{where} has schema {report.found}, this version needs {report.expected}. Run: stickybus schema upgrade",
+                **facts,
+            )
+        case schema.Fit.TOO_NEW:
+            raise SchemaTooNewError(
+                f"{where} has schema {report.found}, which this version (schema {report.expected}) does not know. "
+                "Install the newer stickybus that upgraded it.",
+                **facts,
+            )
+        case schema.Fit.CURRENT:
+            return
+
+

@@ -1,0 +1,140 @@
+"""An entry: one row of a main or history table, its states and its lanes.
+
+`TRANSITIONS` is the only table of state changes: the statements follow it, a test holds them to it, and the diagram
+in the documentation is drawn from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row
+
+
+class State(StrEnum):
+    """Where an entry stands."""
+
+    AVAILABLE = "AVAILABLE"
+    WAITING = "WAITING"
+    IN_PROCESSING = "IN_PROCESSING"
+    PROCESSED = "PROCESSED"
+    FAILED = "FAILED"
+    REAPED = "REAPED"
+    REMOVED = "REMOVED"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether entries of this state are in history."""
+        return self in TERMINAL_STATES
+
+
+TERMINAL_STATES = frozenset({State.PROCESSED, State.FAILED, State.REAPED, State.REMOVED})
+
+TRANSITIONS: Mapping[State, Mapping[State, str]] = {
+    State.AVAILABLE: {
+        State.IN_PROCESSING: "claim",
+        State.REMOVED: "remove",
+        State.REAPED: "reap (due, its node dead)",
+        State.FAILED: "unknown for too long",
+    },
+    State.IN_PROCESSING: {
+        State.PROCESSED: "handlers succeed",
+        State.FAILED: "retries or redispatches used up, or undecodable",
+        State.AVAILABLE: "retry, release, park",
+        State.REAPED: "reap (its node dead)",
+    },
+    State.WAITING: {},
+    State.PROCESSED: {},
+    State.FAILED: {},
+    State.REAPED: {},
+    State.REMOVED: {},
+}
+"""From each state, the states that may follow and what leads there. Entries are born AVAILABLE or IN_PROCESSING.
+
+REAPED ends a row, not its chain: a copy of the entry is born AVAILABLE in the same transaction. WAITING is kept for
+entries that wait for others.
+"""
+
+ANY_NODE = ""
+"""Lane of the entries that any live node may claim which serves them."""
+SUSPECT = "!suspect"
+"""Lane of the entries that were running when their process died: any live node, one at a time on each."""
+PARKED = "!parked"
+"""Lane of the entries whose type or queue no node has known so far: nobody claims from it."""
+
+
+def is_node_lane(lane: str) -> bool:
+    """Whether a lane belongs to one node, whose name it is."""
+    return bool(lane) and not lane.startswith("!")
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One row. Dates are aware and in UTC; ids are never reused; `event_json` or `event_bytes` holds the payload."""
+
+    record_id: int
+    queue_name: str
+    class_name: str
+    event_json: str | None
+    event_bytes: bytes | None
+    codec: str
+    user_token: str | None
+    future_user_token: str | None
+    search_key1: int | None
+    search_key2: int | None
+    created_date: datetime
+    effective_date: datetime
+    creating_owner: str
+    processing_owner: str | None
+    processing_available_date: datetime | None
+    lane: str
+    processing_state: State
+    error_count: int
+    claim_count: int
+    redispatch_count: int
+    crash_count: int
+    subscribers_done: str | None
+    headers: str | None
+    origin_id: int | None
+    replay_of: int | None
+    finished_date: datetime | None = None
+    started_date: datetime | None = None
+    last_error: str | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Entry(record_id={self.record_id}, queue_name={self.queue_name!r}, class_name={self.class_name!r}, "
+            f"processing_state={self.processing_state.value})"
+        )
+
+    @property
+    def settled(self) -> dict[str, bool]:
+        """Subscribers that need no further run: true if it succeeded, false if it has used up its retries."""
+        return msgspec.json.decode(self.subscribers_done, type=dict[str, bool]) if self.subscribers_done else {}
+
+
+def from_row(row: Row[Any], **changed: Any) -> Entry:
+    """The entry of a row of `Statements`, with some columns `changed` since."""
+    values = {**row._mapping, **changed}  # noqa: SLF001 -- the public name of a row's columns in SQLAlchemy
+    values["processing_state"] = State(values["processing_state"])
+    return Entry(**values)
+
+
+class Posting(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be posted or scheduled.
+
+    `event`: a dataclass, attrs, msgspec or pydantic instance, or a dict together with `event_name`. Search keys are
+    64-bit integers. `headers` is a flat dict of strings. `at` is an aware date; None means now.
+    """
+
+    event: Any
+    event_name: str | None = None
+    search_key1: int | None = None
+    search_key2: int | None = None
+    user_token: str | None = None
+    future_user_token: str | None = None
+    headers: Mapping[str, str] | None = None
+    at: datetime | None = None

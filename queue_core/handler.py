@@ -1,0 +1,149 @@
+"""Who handles an entry: subscribers, what they are called with, and the serial ones' turns."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+from sqlalchemy import Connection
+
+from queue_core.entry import Entry
+from queue_core.errors import ConfigurationError
+from queue_core.retry import RetryPolicy
+
+Handler = Callable[..., Any] | Callable[..., Awaitable[Any]]
+
+
+class EntryContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a handler may know of the entry it handles, besides the event.
+
+    `attempt` counts from 1 and includes crashes of other nodes. Dates are aware, in UTC. `connection` is set for
+    exactly-once handlers only: what it writes commits together with the entry's outcome.
+    """
+
+    record_id: int
+    queue_name: str
+    class_name: str
+    attempt: int
+    error_count: int
+    redispatch_count: int
+    search_key1: int | None
+    search_key2: int | None
+    user_token: str | None
+    future_user_token: str | None
+    headers: dict[str, str]
+    created_date: datetime
+    effective_date: datetime
+    connection: Connection | None = None
+
+
+def context_of(entry: Entry, connection: Connection | None = None) -> EntryContext:
+    return EntryContext(
+        record_id=entry.record_id,
+        queue_name=entry.queue_name,
+        class_name=entry.class_name,
+        attempt=entry.error_count + entry.redispatch_count + 1,
+        error_count=entry.error_count,
+        redispatch_count=entry.redispatch_count,
+        search_key1=entry.search_key1,
+        search_key2=entry.search_key2,
+        user_token=entry.user_token,
+        future_user_token=entry.future_user_token,
+        headers=msgspec.json.decode(entry.headers) if entry.headers else {},
+        created_date=entry.created_date,
+        effective_date=entry.effective_date,
+        connection=connection,
+    )
+
+
+@dataclass(eq=False)
+class Subscriber:
+    """One handler and how it wants to be run.
+
+    `name` identifies it across restarts and nodes: a retry runs only the names that have not settled.
+    """
+
+    name: str
+    handler: Handler
+    serial: bool = False
+    exactly_once: bool = False
+    retry: RetryPolicy | None = None
+    max_run_seconds: float | None = None
+    takes_context: bool = field(init=False)
+    is_async: bool = field(init=False)
+    turns: Turns | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        function = self.handler if inspect.isroutine(self.handler) else type(self.handler).__call__
+        self.is_async = inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(function)
+        self.takes_context = _parameters(self.handler, self.name) > 1
+        self.turns = Turns() if self.serial else None
+        if self.exactly_once and (self.is_async or not self.takes_context):
+            raise ConfigurationError(
+                f"{self.name} can't be exactly_once: such a handler is a plain function of (event, context), and "
+                "writes through context.connection.",
+                key="exactly_once",
+            )
+
+
+def _parameters(handler: Handler, name: str) -> int:
+    """How many positional arguments `handler` takes, 1 or 2. Raises ConfigurationError for any other number."""
+    try:
+        parameters = list(inspect.signature(handler).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"{handler!r} is not a handler: it can't be called.", key="handler") from error
+    positional = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
+    required = [p for p in positional if p.default is p.empty]
+    keyword = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    count = max(len(required), 1) if positional or any(p.kind is p.VAR_POSITIONAL for p in parameters) else 0
+    if count not in {1, 2} or keyword:
+        raise ConfigurationError(
+            f"{name} must take (event) or (event, context), it is {inspect.signature(handler)}.", key="handler"
+        )
+    return 2 if len(positional) > 1 and positional[1].name == "context" else count
+
+
+class Turns:
+    """Turns at a serial handler: who finds it busy is kept in order, and holds no thread meanwhile."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._busy = False
+        self._waiting: deque[Any] = deque()
+
+    def enter(self, run: Any) -> bool:
+        """Take the turn; False: `run` was kept, and is handed out by the `leave` of whoever is before it."""
+        with self._lock:
+            if self._busy:
+                self._waiting.append(run)
+                return False
+            self._busy = True
+            return True
+
+    def leave(self) -> Any | None:
+        """End the turn and return the run to be started anew, if one waits."""
+        with self._lock:
+            self._busy = False
+            return self._waiting.popleft() if self._waiting else None
+
+
+class Router(Protocol):
+    """What a face (bus, notification service) tells the engine about its handlers."""
+
+    def knows(self, queue_name: str, class_name: str) -> bool:
+        """Whether entries of this queue and type can be handled here; what isn't known is parked."""
+        ...
+
+    def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber]:
+        """Those who handle such entries now; may be empty."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What is served, for the node's row: plain JSON."""
+        ...

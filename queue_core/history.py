@@ -1,0 +1,195 @@
+"""History: what has ended. Searched for audits, truncated at any time while the queue runs, and tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+import tenacity
+from sqlalchemy import Connection, func, insert, literal, null, select
+from sqlalchemy.exc import DBAPIError
+
+from queue_core.clock import in_utc
+from queue_core.entries import UNSET, Unset, conditions
+from queue_core.entry import ANY_NODE, Entry, State
+from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError, LifecycleError
+from queue_core.store import Store
+from sql.tables import ENTRY_COLUMNS
+
+DELETE_BATCH = 2_000
+RECENT = timedelta(seconds=60)
+"""Outcomes older than this have committed: they are counted before the lock, the rest under it."""
+LOCK_TRIES = 600
+
+Progress = Callable[[int, int], None]
+"""Called with (rows deleted so far, rows to be deleted)."""
+
+
+class History:
+    """The history of one queue (`queue_name`), or of the table (None)."""
+
+    def __init__(self, store: Store, queue_name: str | None) -> None:
+        self._store = store
+        self._queue_name = queue_name
+        self._label = queue_name or store.config.history_table
+
+    def find(
+        self,
+        *,
+        record_ids: Iterable[int] | None = None,
+        search_key1: int | None | Unset = UNSET,
+        search_key2: int | None | Unset = UNSET,
+        states: Iterable[State | str] | None = None,
+        class_name: str | None = None,
+        finished_before: datetime | None = None,
+        finished_since: datetime | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+        connection: Any = None,
+    ) -> list[Entry]:
+        """Entries that have ended and match, by ascending id (or the newest first); see `entries.conditions`."""
+        where = conditions(
+            self._queue_name,
+            record_ids=record_ids,
+            search_key1=search_key1,
+            search_key2=search_key2,
+            states=states,
+            class_name=class_name,
+            finished_before=finished_before,
+            finished_since=finished_since,
+        )
+        return self._store.read(
+            connection,
+            self._label,
+            lambda inner: self._store.search(inner, past=True, where=where, limit=limit, newest_first=newest_first),
+        )
+
+    def retry(self, record_id: int) -> int:
+        """Post a FAILED or REMOVED entry again, for any node, as a new chain that names it (`replay_of`); its new id.
+
+        Raises EntryNotFoundError, or EntryNotChangeableError for an entry that ended otherwise.
+        """
+        statements = self._store.statements
+        past, now = statements.past, self._store.clock.now()
+
+        def work(connection: Connection) -> int:
+            row = connection.execute(select(past.c.processing_state).where(past.c.record_id == record_id)).first()
+            if row is None:
+                raise EntryNotFoundError(f"{self._label}: there is no entry {record_id}. Nothing was written.", record_id=record_id)
+            if row.processing_state not in {State.FAILED, State.REMOVED}:
+                raise EntryNotChangeableError(
+                    f"{self._label}: entry {record_id} is {row.processing_state}; only FAILED and REMOVED ones can be "
+                    "tried again. Nothing was written.",
+                    record_id=record_id,
+                )
+            values: dict[str, Any] = {name: past.c[name] for name in ENTRY_COLUMNS if name != "record_id"} | {
+                "processing_state": literal(State.AVAILABLE.value),
+                "processing_owner": null(),
+                "processing_available_date": null(),
+                "lane": literal(ANY_NODE),
+                "effective_date": literal(now, past.c.effective_date.type),
+                "subscribers_done": null(),
+                "origin_id": null(),
+                "replay_of": past.c.record_id,
+            }
+            values |= {name: literal(0) for name in ("error_count", "claim_count", "redispatch_count", "crash_count")}
+            rows = select(*values.values()).where(past.c.record_id == record_id)
+            connection.execute(insert(statements.main).from_select(list(values), rows))
+            newest = select(func.max(statements.main.c.record_id)).where(statements.main.c.replay_of == record_id)
+            return int(connection.execute(newest).scalar_one())
+
+        return self._store.write(None, self._label, work)
+
+    def truncate(
+        self,
+        *,
+        before: datetime | None = None,
+        states: Iterable[State | str] | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        """Delete history, of all queues of the table, while the queue runs; return the number of rows deleted.
+
+        Without `before` (aware; rows finished earlier) and `states` the whole table is emptied at once: the exclusive
+        lock is waited for at most 50 ms a try, and outcomes written meanwhile wait for it. With them, and on SQLite,
+        rows go in batches of `DELETE_BATCH`, each a transaction. Entries in the main table are never touched.
+        Raises LifecycleError if a truncation or archive of this history is under way; nothing was deleted then.
+        """
+        limit = None if before is None else in_utc(before, key="before")
+        wanted = None if states is None else [_terminal(state) for state in states]
+        database = self._store.database
+        with (
+            database.engine.connect() as connection,
+            database.dialect.named_lock(connection, self._store.config.history_table, wait=False) as had,
+        ):
+            connection.commit()
+            if not had:
+                raise LifecycleError(
+                    f"{self._store.config.history_table}: another truncation or archive is under way. Nothing was deleted.",
+                    table=self._store.config.history_table,
+                )
+            if limit is None and wanted is None:
+                emptied = self._empty(progress)
+                if emptied is not None:
+                    return emptied
+            return self._delete(limit, wanted, progress)
+
+    def _empty(self, progress: Progress | None) -> int | None:
+        store, statements = self._store, self._store.statements
+        recent_since = store.clock.now() - RECENT
+        older = store.database.fetch(
+            lambda connection: statements.count_history(connection, before=recent_since, states=None)
+        )
+
+        def once() -> int | None:
+            with store.database.begin() as connection:
+                return store.database.dialect.empty_history(connection, statements.tables, recent_since)
+
+        trying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(
+                lambda error: isinstance(error, DBAPIError) and store.database.dialect.is_transient(error)
+            ),
+            stop=tenacity.stop_after_attempt(LOCK_TRIES),
+            wait=tenacity.wait_random(0.005, 0.05),
+            reraise=True,
+        )
+        recent = trying(once)
+        if recent is None:
+            return None
+        if progress is not None:
+            progress(older + recent, older + recent)
+        return older + recent
+
+    def _delete(self, before: datetime | None, states: list[str] | None, progress: Progress | None) -> int:
+        store, statements = self._store, self._store.statements
+        # What ends from now on stays, else a busy queue would never let this end.
+        until = store.clock.now() if before is None else before
+        total = 0
+        if progress is not None:
+            total = store.database.fetch(
+                lambda connection: statements.count_history(connection, before=until, states=states)
+            )
+            progress(0, total)
+        deleted = 0
+        while True:
+            keys = store.database.fetch(
+                lambda connection: statements.history_page(
+                    connection, before=until, states=states, limit=DELETE_BATCH
+                )
+            )
+            if not keys:
+                return deleted
+            deleted += store.database.write(lambda connection: statements.delete_history(connection, keys))
+            if progress is not None:
+                progress(deleted, max(total, deleted))
+
+
+def _terminal(state: State | str) -> str:
+    try:
+        found = State(state)
+    except ValueError:
+        found = None
+    if found is None or not found.terminal:
+        allowed = ", ".join(state.value for state in State if state.terminal)
+        raise InvalidPostError(f"states={state!r} is no state of history; use {allowed}. Nothing was deleted.", key="states")
+    return found.value

@@ -1,0 +1,66 @@
+"""The entries that this node holds now: claimed or born claimed, and not yet written as finished.
+
+What stands in the table as run by this node but not in here came from a commit whose end was never learnt; the sweep
+takes it. Bounded by `queue_capacity`: past it entries are posted AVAILABLE, to be claimed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+
+class Ledger:
+    """In-flight ids. Each call is atomic under the interpreter's lock; an id is in `waiting` or with the pool."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._claims: dict[int, int] = {}
+        self._waiting: deque[int] = deque()
+
+    def __contains__(self, record_id: int) -> bool:
+        return record_id in self._claims
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    @property
+    def room(self) -> int:
+        """How many more entries may be held."""
+        return self._capacity - len(self._claims)
+
+    @property
+    def active(self) -> int:
+        """How many are with the handler pool."""
+        return len(self._claims) - len(self._waiting)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait, by id only, for room in the pool."""
+        return len(self._waiting)
+
+    def add(self, claims: Iterable[tuple[int, int]]) -> None:
+        """Hold entries, given as (record id, claim count)."""
+        self._claims.update(claims)
+
+    def discard(self, record_ids: Iterable[int]) -> None:
+        """Hold entries no longer."""
+        for record_id in record_ids:
+            self._claims.pop(record_id, None)
+
+    def wait(self, record_ids: Iterable[int]) -> None:
+        """Let held entries wait for room."""
+        self._waiting.extend(record_ids)
+
+    def next_waiting(self, limit: int) -> list[int]:
+        """Take up to `limit` waiting ids, in order."""
+        return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
+
+    def claims(self) -> list[tuple[int, int]]:
+        """All that is held, as (record id, claim count)."""
+        return list(self._claims.items())
+
+    def clear(self) -> None:
+        """Hold nothing."""
+        self._claims.clear()
+        self._waiting.clear()

@@ -1,0 +1,504 @@
+"""The lifecycle of entries in one bus or service: the only place that claims, and the only one that writes outcomes.
+
+Two loops on two connections. The claim loop takes what the pool has room for and hands it over; the finish loop
+writes the outcomes that have gathered since its last turn in one transaction. While the database works, outcomes
+gather: batches grow with the load by themselves, and an idle system answers one by one.
+
+Every way into the pool goes through the ledger, so that the sweep can tell what nobody here knows of.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any, TypeVar
+
+from sqlalchemy.exc import DBAPIError, DataError, IntegrityError
+
+from queue_core import node as nodes
+from queue_core.dispatcher import Dispatcher
+from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry, State
+from queue_core.errors import ForkedError, LifecycleError
+from queue_core.handler import Router
+from queue_core.ledger import Ledger
+from queue_core.log import get_logger
+from queue_core.loop import Loop
+from queue_core.metrics import Metrics
+from queue_core.outcome import Finished, Outcome, Parked, Released, Retried
+from queue_core.reaper import recover
+from queue_core.store import Store
+from queue_core.wakeup import Wakeup
+
+log = get_logger(__name__)
+T = TypeVar("T")
+
+FROM_MEMORY = 2_000
+"""Entries that may be handed to the pool from memory before they are kept by id only."""
+LARGE_PAYLOAD = 8_192
+"""Characters from which a payload is not kept in memory while its entry waits."""
+FINISH_BATCH = 1_000
+FAIR_SHARE = 2
+"""Entries per handler thread that a node holds of those which any node may run."""
+FIRST_LOOK_SECONDS = 0.0005
+LOOKS = 12
+"""An announced commit is looked for after 0, 0.5, 1, 2 … ms; then it is left to the sweep (about 1 s in all)."""
+SWEEP_SHARE = 50
+"""A sweep is followed by a pause of at least this many times its own duration."""
+PARKED_PAGE = 1_000
+
+
+class Phase(Enum):
+    """Where a bus or service is between its start and its stop."""
+
+    INITIALISED = "initialised"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+@dataclass
+class _Announced:
+    """Entries of a caller's transaction that may have committed."""
+
+    ids: list[int]
+    looks: int = 0
+    next_look: float = 0.0
+
+
+class Lifecycle:
+    """See the module. `router` knows the handlers."""
+
+    def __init__(self, store: Store, router: Router, metrics: Metrics) -> None:
+        self.store = store
+        self.config = store.config
+        self.clock = store.clock
+        self.metrics = metrics
+        self.phase = Phase.INITIALISED
+        self.ledger = Ledger(self.config.queue_capacity)
+        self.node: nodes.Node | None = None
+        self.name = ""
+        self._router = router
+        self._pid = os.getpid()
+        self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._unwritten: list[Outcome] = []
+        self._announced: list[_Announced] = []
+        self._announced_lock = threading.Lock()
+        self._next_due: datetime | None = None
+        self._claim_at = 0.0
+        self._sweep_at = 0.0
+        self._look_ahead_at = 0.0
+        self._parked_at = 0.0
+        self._parked_after: tuple[datetime, int] | None = None
+        self._suspects = set[int]()
+        self._exhausted: list[Callable[[Entry, str], None]] = []
+        self._claims = Loop(f"{self.config.table}-claim", self.claim_turn, self.clock)
+        self._finishes = Loop(f"{self.config.table}-finish", self.finish_turn, self.clock)
+        self.dispatcher = self._new_dispatcher()
+        self.wakeup = Wakeup(store, self.wake, lambda: self.name)
+
+    def _new_dispatcher(self) -> Dispatcher:
+        return Dispatcher(
+            self.store, self._router, owner=lambda: self.name, may_start=self._may_start, complete=self._complete
+        )
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Join the cluster and start the loops. Raises NodeNameTakenError, LifecycleError, ForkedError."""
+        self.check_process()
+        if self.phase in {Phase.RUNNING, Phase.STOPPING}:
+            raise LifecycleError(f"{self.config.table}: it is {self.phase.value} already; stop it before the next start.")
+        self.join()
+        self.dispatcher = self._new_dispatcher()
+        self.dispatcher.start()
+        self.phase = Phase.RUNNING
+        self._claims.start()
+        self._finishes.start()
+        self.wakeup.start()
+
+    def join(self) -> None:
+        """Take part in the cluster without loops of its own (what `start` does first, and the test kit alone)."""
+        self.node = nodes.join(self, self.config)
+        self.name = self.node.name
+        self.ledger.clear()
+        recovered = recover(self.store, self.name)
+        if recovered:
+            log.warning("entries_recovered", node=self.name, table=self.config.table, entries=recovered)
+        self.look_at_parked()
+
+    def stop(self, timeout_seconds: float | None = None) -> bool:
+        """Stop claiming, let handlers finish, write all outcomes, give back the rest, and end the lease.
+
+        `timeout_seconds` (default: `shutdown_timeout_seconds`) bounds the wait for handlers. False if some still ran
+        then: their entries are given to other nodes when the lease has ended.
+        """
+        if self.phase is not Phase.RUNNING:
+            return True
+        limit = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
+        self.phase = Phase.STOPPING
+        self.wakeup.stop()
+        self._claims.stop()
+        ended = self.dispatcher.stop(limit)
+        self._finishes.stop()
+        try:
+            self.leave()
+        finally:
+            self.phase = Phase.STOPPED
+        if not ended:
+            log.error("handlers_still_running", table=self.config.table, timeout_seconds=limit, entries=len(self.ledger))
+        return ended
+
+    def leave(self) -> None:
+        """Write what is unwritten, give back what has not run, and leave the cluster."""
+        node = self.node
+        if node is None:
+            return
+        try:
+            while not self._outcomes.empty() or self._unwritten:
+                self.finish_turn()
+            running = {entry.record_id for entry in self.dispatcher.running()}
+            rest = [claim for claim in self.ledger.claims() if claim[0] not in running]
+            self._release(rest)
+        finally:
+            nodes.leave(node, self)
+            self.node = None
+
+    def check_process(self) -> None:
+        """Raises ForkedError in a child process: threads and connections don't survive a fork."""
+        if os.getpid() != self._pid:
+            raise ForkedError(
+                f"{self.config.table}: made in process {self._pid}, used in its child {os.getpid()} after a fork. "
+                "Nothing was written. Make the bus or service in the child, after the fork.",
+                table=self.config.table,
+            )
+
+    @property
+    def running(self) -> bool:
+        """Whether entries can be claimed for this node now: started, and its lease holds."""
+        return self.node is not None and self.phase is not Phase.STOPPING and self.node.may_start()
+
+    def _may_start(self) -> bool:
+        node = self.node
+        return node is not None and node.may_start()
+
+    def describe(self) -> dict[str, Any]:
+        """See `node.Member`."""
+        return {"table": self.config.table, "mode": self.config.mode.value, **self._router.describe()}
+
+    def lease_lost(self) -> None:
+        """See `node.Member`. What has not started comes back as Released from the pool, by `may_start`."""
+        self.metrics.lease_lost()
+
+    def reaped(self, count: int) -> None:
+        """See `node.Member`."""
+        self.metrics.reaped(count)
+        self.wake()
+
+    def on_exhausted(self, hook: Callable[[Entry, str], None]) -> None:
+        """Call `hook(entry, last_error)` on the pool after an entry has ended FAILED."""
+        self._exhausted.append(hook)
+
+    # -- wake-ups -----------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Claim now."""
+        self._claim_at = 0.0
+        self._claims.wake()
+
+    def expect(self, date: datetime) -> None:
+        """An entry of this node's lane is committed and due at `date` (UTC)."""
+        if date <= self.clock.now():
+            self.wake()
+        elif self._next_due is None or date < self._next_due:
+            self._next_due = date
+            self._claims.wake()
+
+    def announce(self, ids: list[int]) -> None:
+        """A transaction that inserted `ids` (none: entries to be claimed) has ended, or is about to."""
+        with self._announced_lock:
+            self._announced.append(_Announced(ids))
+        self._claims.wake()
+
+    def hand_over(self, entries: Sequence[Entry]) -> None:
+        """Run entries that are committed, and held in the ledger: from memory if there is room, else later by id."""
+        room = FROM_MEMORY - self.ledger.active
+        now_room = self._room()
+        ready, later = list[Entry](), list[int]()
+        for place, entry in enumerate(entries):
+            small = len(entry.event_json or entry.event_bytes or "") <= LARGE_PAYLOAD
+            if not self.ledger.waiting and (place < now_room or (small and place < room)):
+                ready.append(entry)
+            else:
+                later.append(entry.record_id)
+        self.ledger.wait(later)
+        self.dispatcher.submit(ready)
+        if later:
+            self._claims.wake()
+
+    # -- claim --------------------------------------------------------------------------------------------------
+
+    def _room(self) -> int:
+        """How many entries the pool takes now: its threads are kept busy while the next batch is claimed."""
+        return self.config.handler_threads + 2 * self.config.max_entries_claimed - self.ledger.active
+
+    def claim_turn(self) -> float:
+        """Hand over what is due, as far as there is room. One turn; returns seconds until the next."""
+        if not self.running:
+            return self.config.poll_interval_seconds
+        self._confirm()
+        self._load_waiting()
+        now = self.clock.monotonic()
+        due = self._next_due is not None and self._next_due <= self.clock.now()
+        if (now >= self._claim_at or due) and self._room() > 0:
+            self._claim_at = now + self.config.poll_interval_seconds
+            if self._claim_all():
+                self._claim_at = 0.0
+            self._look_ahead(now)
+        self._sweep(now)
+        self._look_at_parked_page(now)
+        return self._pause()
+
+    def _pause(self) -> float:
+        """Seconds until something is to be done, as far as is known now."""
+        now = self.clock.monotonic()
+        pause = self.config.poll_interval_seconds
+        if self._room() > 0:
+            pause = min(pause, self._claim_at - now)
+            if self._next_due is not None:
+                pause = min(pause, (self._next_due - self.clock.now()).total_seconds())
+            if self.ledger.waiting:
+                pause = 0.0
+        with self._announced_lock:
+            looks = [announced.next_look for announced in self._announced]
+        if looks:
+            pause = min(pause, min(looks) - now)
+        return max(0.0, pause)
+
+    def _claim_all(self) -> bool:
+        """Claim from each lane in turn; True if a lane may hold more that is due."""
+        most = self.config.max_entries_claimed
+        more = self._claim(self.name, min(most, self._room()))
+        if not self._suspects:
+            self._claim(SUSPECT, 1)
+        fair = FAIR_SHARE * self.config.handler_threads - self.ledger.active
+        return self._claim(ANY_NODE, min(most, fair)) or more
+
+    def _claim(self, lane: str, limit: int) -> bool:
+        if limit <= 0:
+            return False
+        with self.metrics.statement("claim"):
+            entries = self.store.claim(lane, self.name, limit)
+        if entries:
+            self.metrics.claimed(len(entries))
+            self.ledger.add((entry.record_id, entry.claim_count) for entry in entries)
+            if lane == SUSPECT:
+                self._suspects.update(entry.record_id for entry in entries)
+            self.dispatcher.submit(entries)
+        return len(entries) == limit
+
+    def _look_ahead(self, now: float) -> None:
+        """Learn the next due date: once a poll interval, and when the one that was known has come."""
+        passed = self._next_due is not None and self._next_due <= self.clock.now()
+        if now < self._look_ahead_at and not passed:
+            return
+        self._look_ahead_at = now + self.config.poll_interval_seconds
+        if passed:
+            self._next_due = None
+        found = self.store.next_due((self.name, ANY_NODE), self.clock.now())
+        known = self._next_due
+        if found is not None and (known is None or found < known):
+            self._next_due = found
+
+    def _confirm(self) -> None:
+        """Look up the entries of transactions that may have committed; start those that have."""
+        now = self.clock.monotonic()
+        with self._announced_lock:
+            if not self._announced:
+                return
+            looking = [announced for announced in self._announced if announced.next_look <= now]
+        ids = [record_id for announced in looking for record_id in announced.ids if record_id not in self.ledger]
+        found = {entry.record_id: entry for entry in self.store.owned(ids, self.name)} if ids else {}
+        # A claim count past the first: the sweep was faster.
+        fresh = [entry for entry in found.values() if entry.claim_count == 1 and entry.record_id not in self.ledger]
+        self.ledger.add((entry.record_id, 1) for entry in fresh)
+        self.hand_over(fresh)
+        for announced in looking:
+            self._look_again(announced, found, now)
+        with self._announced_lock:
+            self._announced = [announced for announced in self._announced if announced.looks <= LOOKS]
+
+    def _look_again(self, announced: _Announced, found: dict[int, Entry], now: float) -> None:
+        if announced.ids:
+            announced.ids = [record_id for record_id in announced.ids if record_id not in found]
+            announced.looks += 1 if announced.ids else LOOKS + 1
+        else:
+            self._claim_at = 0.0
+            announced.looks += 2
+        announced.next_look = now + FIRST_LOOK_SECONDS * 2 ** (announced.looks - 1) if announced.looks <= LOOKS else now
+
+    def _load_waiting(self) -> None:
+        """Read the payloads of entries that waited by id, as far as there is room."""
+        while self.ledger.waiting and (room := self._room()) > 0:
+            ids = self.ledger.next_waiting(min(room, FINISH_BATCH))
+            try:
+                entries = self.store.owned(ids, self.name)
+            except DBAPIError:
+                self.ledger.wait(ids)
+                raise
+            self.ledger.discard(set(ids) - {entry.record_id for entry in entries})
+            self.dispatcher.submit(sorted(entries, key=lambda entry: entry.record_id))
+
+    def _sweep(self, now: float) -> None:
+        """Give back to the lane what the table says we run and the ledger doesn't know: commits of unknown outcome."""
+        if now < self._sweep_at:
+            return
+        database, statements = self.store.database, self.store.statements
+        standing = database.fetch(lambda connection: statements.in_processing(connection, lane=self.name))
+        # The ledger is read after the table: own posts enter it before they commit.
+        unknown = [claim for claim in standing if claim[0] not in self.ledger]
+        if unknown:
+            released = self._release(unknown)
+            log.info("entries_swept", node=self.name, table=self.config.table, entries=released)
+            self.wake()
+        took = self.clock.monotonic() - now
+        self._sweep_at = now + max(self.config.poll_interval_seconds, SWEEP_SHARE * took)
+
+    def _release(self, claims: Sequence[tuple[int, int]]) -> int:
+        if not claims:
+            return 0
+        released = self.store.database.write(
+            lambda connection: self.store.statements.release(connection, owner=self.name, claims=claims)
+        )
+        self.ledger.discard(record_id for record_id, _ in claims)
+        return released
+
+    # -- parked -------------------------------------------------------------------------------------------------
+
+    def look_at_parked(self) -> None:
+        """Handlers were added: look at all that is parked from its beginning."""
+        self._parked_after, self._parked_at = None, 0.0
+        self._claims.wake()
+
+    def _look_at_parked_page(self, now: float) -> None:
+        """Take the entries of one page of the parked lane that can be handled here, and end those parked for too long."""
+        if now < self._parked_at:
+            return
+        statements = self.store.statements
+        page = self.store.database.fetch(
+            lambda connection: statements.page(
+                connection, lane=PARKED, after=self._parked_after, limit=PARKED_PAGE
+            )
+        )
+        known = [row.record_id for row in page if self._router.knows(row.queue_name, row.class_name)]
+        oldest = self.clock.now().timestamp() - self.config.unknown_retention_days * 86_400
+        expired = [row.record_id for row in page if row.effective_date.timestamp() < oldest]
+        if known:
+            self.store.database.write(
+                lambda connection: statements.move_lane(
+                    connection, ids=known, from_lane=PARKED, to_lane=self.name
+                )
+            )
+            self.wake()
+        self._expire(sorted(set(expired) - set(known)))
+        full = len(page) == PARKED_PAGE
+        self._parked_after = (page[-1].effective_date, page[-1].record_id) if full else None
+        self._parked_at = 0.0 if full and known else now + self.config.reap_period_seconds
+
+    def _expire(self, ids: list[int]) -> None:
+        if not ids:
+            return
+        reason = (
+            f"UnknownEvent: no node has known this type and queue for {self.config.unknown_retention_days:g} days; "
+            "it was never run. Its payload is kept here."
+        )
+        ended = {"processing_state": State.FAILED.value, "finished_date": self.clock.now(), "last_error": reason}
+        statements = self.store.statements
+
+        def work(connection: Any) -> int:
+            locked = statements.lock_available(connection, ids=ids)
+            return statements.to_history(connection, ids=locked, values=ended)
+
+        self.store.database.write(work)
+
+    # -- finish -------------------------------------------------------------------------------------------------
+
+    def _complete(self, outcome: Outcome) -> None:
+        self._outcomes.put(outcome)
+        self._finishes.wake()
+
+    def finish_turn(self) -> float:
+        """Write the outcomes that have gathered. One turn; returns seconds until the next."""
+        while not self._outcomes.empty() and len(self._unwritten) < FINISH_BATCH:
+            self._unwritten.append(self._outcomes.get_nowait())
+        if not self._unwritten:
+            return 60.0
+        batch = self._unwritten
+        with self.metrics.statement("finish"):
+            lost = self._write(batch)
+        self._unwritten = []
+        self._written(batch, lost)
+        return 0.0
+
+    def _write(self, batch: Sequence[Outcome]) -> set[int]:
+        finished = [outcome for outcome in batch if isinstance(outcome, Finished)]
+        retried = [outcome for outcome in batch if isinstance(outcome, Retried)]
+        released = [outcome.entry for outcome in batch if isinstance(outcome, Released)]
+        parked = [outcome.entry.record_id for outcome in batch if isinstance(outcome, Parked)]
+        lost = set[int]()
+        if finished or retried:
+            try:
+                lost = self.store.record(self.name, finished, retried)
+            except (DataError, IntegrityError):
+                if len(finished) + len(retried) == 1:
+                    log.exception("outcome_unwritable", record_id=(*finished, *retried)[0].entry.record_id)
+                else:
+                    lost = {record_id for outcome in (*finished, *retried) for record_id in self._write([outcome])}
+        self._release([(entry.record_id, entry.claim_count) for entry in released])
+        if parked:
+            self.store.database.write(
+                lambda connection: self.store.statements.set_lane(
+                    connection, ids=parked, owner=self.name, lane=PARKED
+                )
+            )
+            log.warning("entries_parked", table=self.config.table, entries=len(parked))
+        return lost
+
+    def _written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
+        ids = [outcome.entry.record_id for outcome in batch]
+        had_no_room = self._room() <= 0
+        self.ledger.discard(ids)
+        suspects = self._suspects.intersection(ids)
+        self._suspects -= suspects
+        for record_id in lost:
+            log.warning("claim_lost", record_id=record_id, node=self.name, table=self.config.table)
+        self.metrics.finished(batch, lost)
+        now = self.clock.now()
+        for outcome in batch:
+            if isinstance(outcome, Retried):
+                self.expect(outcome.at if outcome.at > now else now)
+            elif isinstance(outcome, Finished) and outcome.state is State.FAILED:
+                self._tell_exhausted(outcome, lost)
+        if had_no_room or suspects or self.ledger.waiting:
+            self.wake()
+
+    def _tell_exhausted(self, outcome: Finished, lost: set[int]) -> None:
+        entry = outcome.entry
+        if entry.record_id in lost:
+            return
+        log.error(
+            "entry_failed",
+            record_id=entry.record_id,
+            queue_name=entry.queue_name,
+            class_name=entry.class_name,
+            error_count=outcome.error_count,
+            error=(outcome.last_error or "").partition("\n")[0].partition(":")[0],
+        )
+        for hook in self._exhausted:
+            self.dispatcher.call(lambda hook=hook: hook(entry, outcome.last_error or ""))
+
+

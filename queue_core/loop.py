@@ -1,0 +1,86 @@
+"""A thread that takes one turn after the other, waits in between for a signal, and never dies of an error."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from queue_core.clock import Clock, Signal
+from queue_core.log import get_logger
+
+log = get_logger(__name__)
+
+FIRST_BACKOFF_SECONDS = 0.05
+LONGEST_BACKOFF_SECONDS = 5.0
+
+
+class Loop:
+    """Drives `turn`, which does one round of work and returns the seconds until the next (0: at once).
+
+    After an error the wait doubles from 50 ms to 5 s, with full jitter, so that the nodes of a recovering database
+    don't come back in step (Brooker, "Exponential Backoff And Jitter", 2015).
+    """
+
+    def __init__(self, name: str, turn: Callable[[], float], clock: Clock) -> None:
+        self.name = name
+        self._turn = turn
+        self._clock = clock
+        self._signal = Signal()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Take the next turn now."""
+        self._signal.set()
+
+    def stop(self, timeout_seconds: float | None = None) -> None:
+        """Let the turn end and the thread with it."""
+        self._stopping = True
+        self._signal.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_seconds)
+        self._thread = None
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping:
+            try:
+                pause = self._turn()
+            except Exception as error:  # noqa: BLE001 -- the loop outlives whatever its turn meets
+                pause = self._after(error, failures)
+                failures += 1
+                # A signal must not cut the back-off short: work that keeps coming would make it a hot loop.
+                self._signal.clear()
+                self._pause_deaf(pause)
+                continue
+            if failures:
+                log.info("loop_recovered", loop=self.name, failures=failures)
+                failures = 0
+            if pause > 0:
+                self._clock.wait(self._signal, pause)
+
+    def _after(self, error: Exception, failures: int) -> float:
+        pause = random.uniform(0.5, 1.0) * min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**failures)  # noqa: S311
+        expected = isinstance(error, SQLAlchemyError)
+        log.warning(
+            "loop_failed",
+            loop=self.name,
+            error_type=type(error).__name__,
+            error=str(getattr(error, "orig", error)),
+            pause_seconds=round(pause, 3),
+            exc_info=None if expected else error,
+        )
+        return pause
+
+    def _pause_deaf(self, seconds: float) -> None:
+        deadline = self._clock.monotonic() + seconds
+        while not self._stopping and (left := deadline - self._clock.monotonic()) > 0:
+            self._clock.wait(self._signal, left)

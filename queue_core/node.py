@@ -1,0 +1,341 @@
+"""This process as a member of the cluster: its name, its epoch, its heartbeats, and whether its lease still holds.
+
+One node per process, database and name, shared by the buses and services of the process and counted: the first to
+start registers it, the last to stop ends its lease. A lease is never judged by dates, only by monotonic clocks: the
+node's own, from the moment its last successful beat was *sent*; a reaper's, from when it first saw that beat.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+from sqlalchemy import Connection, Row
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from queue_core.clock import Clock, Signal, SystemClock
+from queue_core.config import QueueConfig
+from queue_core.errors import ConfigurationError, LifecycleError, NodeNameTakenError
+from queue_core.log import get_logger
+from queue_core.loop import Loop
+from queue_core.reaper import Reaper
+from queue_core.store import Store
+from sql import nodes
+from sql.database import Database
+from sql.tables import NAME_LENGTH
+
+log = get_logger(__name__)
+
+MARGIN = 0.1
+"""Share of the lease that a node gives up: it starts nothing when another may soon judge it dead."""
+
+SKEW_WARNING_SECONDS = 1.0
+
+
+class Member(Protocol):
+    """A bus's or service's engine, as its node sees it."""
+
+    store: Store
+
+    def describe(self) -> dict[str, Any]:
+        """What is served, as plain JSON."""
+        ...
+
+    def lease_lost(self) -> None:
+        """The lease ended: give back what has not started."""
+        ...
+
+    def reaped(self, count: int) -> None:
+        """Entries were taken from a dead node's lane; they wait for any node."""
+        ...
+
+
+class Node:
+    """See the module. Made by `join`, left by `leave`."""
+
+    def __init__(self, name: str, database: Database, config: QueueConfig, clock: Clock) -> None:
+        self.name = name
+        self.database = database
+        self.clock = clock
+        self.lease_seconds = config.lease_seconds
+        self.beat_interval_seconds = config.beat_interval_seconds
+        self.epoch = 0
+        self.steady_since: float | None = None
+        """Monotonic time since when this node's beats have succeeded without a gap; None while they fail."""
+        self.skew_seconds = 0.0
+        """What the database's clock is ahead of this machine's."""
+        self.members: list[Member] = []
+        self._beat = 0
+        self._deadline = float("-inf")
+        self._last_beat = float("-inf")
+        self._pid = os.getpid()
+        self._reaper = Reaper(self, config)
+        self._beats = Loop(f"{name}-beat", self.beat_turn, clock)
+        self._reaping = Loop(f"{name}-reap", self._reaper.turn, clock)
+        self._interrupted = Signal()
+
+    # -- lease --------------------------------------------------------------------------------------------------
+
+    def may_start(self) -> bool:
+        """Whether the lease holds for sure: what starts now starts before anybody may take it over."""
+        return self.clock.monotonic() < self._deadline
+
+    @property
+    def lease_left_seconds(self) -> float:
+        """Seconds until this node starts nothing more, were no further beat to succeed."""
+        return max(0.0, self._deadline - self.clock.monotonic())
+
+    def steady_seconds(self) -> float:
+        """For how long this node's own beats have succeeded without a gap, up to now."""
+        now = self.clock.monotonic()
+        if self.steady_since is None or now - self._last_beat > self.lease_seconds / 2:
+            return 0.0
+        return now - self.steady_since
+
+    def register(self) -> None:
+        """Take the name, with a new epoch.
+
+        A name that was stopped, declared dead, or held by a dead process of this machine is taken at once. Any other
+        is watched for one lease: taken if it stays silent. Raises NodeNameTakenError if it beats.
+        """
+        seen: tuple[int, int] | None = None
+        watched_since = self.clock.monotonic()
+        while True:
+            sent = self.clock.monotonic()
+            row = self.database.fetch(lambda connection: nodes.node(connection, self.name))
+            if row is None:
+                if self._enter():
+                    break
+                continue
+            if seen is not None and (row.epoch, row.beat) != seen and row.state == nodes.LIVE:
+                raise _taken(row)
+            if seen is None:
+                seen = (row.epoch, row.beat)
+            silent = sent - watched_since >= max(row.lease_seconds, self.lease_seconds)
+            free = row.state != nodes.LIVE or _is_dead_neighbour(row)
+            if (free or silent) and self._take_over(row):
+                log.info("node_name_taken_over", node=self.name, epoch=self.epoch, silent=silent)
+                break
+            if not free:
+                left = max(row.lease_seconds, self.lease_seconds) - (sent - watched_since)
+                self.clock.wait(self._interrupted, max(0.01, min(self.beat_interval_seconds / 2, left)))
+        self._beaten(sent)
+        log.info("node_registered", node=self.name, epoch=self.epoch, pid=self._pid)
+
+    def _values(self, epoch: int) -> dict[str, Any]:
+        now = self.clock.now()
+        return {
+            "name": self.name,
+            "epoch": epoch,
+            "beat": 0,
+            "state": nodes.LIVE,
+            "hostname": socket.gethostname()[:255],
+            "host_identity": _host_identity(),
+            "pid": self._pid,
+            "lease_seconds": self.lease_seconds,
+            "started_date": now,
+            "beat_date": now,
+            "serves": self._serves(),
+        }
+
+    def _serves(self) -> str:
+        return msgspec.json.encode([member.describe() for member in self.members]).decode()
+
+    def _enter(self) -> bool:
+        # Rows of dead nodes are removed after a while; an epoch from the clock is still never given twice.
+        epoch = int(self.clock.now().timestamp() * 1000)
+        try:
+            self.database.write(lambda connection: nodes.enter(connection, self._values(epoch)))
+        except IntegrityError:
+            return False
+        self.epoch, self._beat = epoch, 0
+        return True
+
+    def _take_over(self, row: Row[Any]) -> bool:
+        epoch = row.epoch + 1
+
+        def work(connection: Connection) -> bool:
+            return nodes.take_over(
+                connection, self.name, epoch=row.epoch, beat=row.beat, values=self._values(epoch)
+            )
+
+        taken = self.database.write(work)
+        if taken:
+            self.epoch, self._beat = epoch, 0
+        return taken
+
+    def beat_turn(self) -> float:
+        """Renew the lease, and follow the database's clock. One turn; returns seconds until the next."""
+        sent = self.clock.monotonic()
+
+        def work(connection: Connection) -> tuple[bool, Any]:
+            renewed = nodes.beat(connection, self.name, epoch=self.epoch, beat=self._beat + 1, now=self.clock.now())
+            return renewed, self.database.dialect.database_now(connection)
+
+        renewed, database_now = self.database.write(work)
+        if not renewed:
+            log.error("lease_lost", node=self.name, epoch=self.epoch)
+            self._deadline, self.steady_since = float("-inf"), None
+            for member in list(self.members):
+                member.lease_lost()
+            self.register()
+            return self.beat_interval_seconds
+        self._beat += 1
+        self._beaten(sent)
+        if database_now is not None and isinstance(self.clock, SystemClock):
+            self._follow(self.clock, database_now)
+        return self.beat_interval_seconds
+
+    def _beaten(self, sent: float) -> None:
+        # A gap of half a lease: what this node saw of others' beats before it says nothing about them.
+        if self.steady_since is None or sent - self._last_beat > self.lease_seconds / 2:
+            self.steady_since = sent
+        self._last_beat = sent
+        self._deadline = sent + self.lease_seconds * (1 - MARGIN)
+
+    def _follow(self, clock: SystemClock, database_now: Any) -> None:
+        ahead = (database_now - clock.now()).total_seconds()
+        self.skew_seconds = clock.offset_seconds + ahead
+        # Below this it is the round trip's share, and dates would jitter for nothing.
+        if abs(ahead) > 0.02:  # noqa: PLR2004 -- see above
+            if abs(self.skew_seconds) > SKEW_WARNING_SECONDS:
+                log.warning("clock_skewed", node=self.name, skew_seconds=round(self.skew_seconds, 3))
+            clock.adjust(self.skew_seconds)
+
+    # -- members ------------------------------------------------------------------------------------------------
+
+    def announce(self) -> None:
+        """Write what the members serve."""
+        self.database.write(
+            lambda connection: nodes.serve(connection, self.name, epoch=self.epoch, serves=self._serves())
+        )
+
+    def wake_reaper(self) -> None:
+        self._reaping.wake()
+
+    def start(self) -> None:
+        """Register, and start to beat and to reap."""
+        self.register()
+        self._beats.start()
+        self._reaping.start()
+
+    def stop(self) -> None:
+        """Stop to reap and to beat, and end the lease."""
+        self._interrupted.set()
+        self._reaping.stop()
+        self._beats.stop()
+        self._deadline, self.steady_since = float("-inf"), None
+        with suppress(SQLAlchemyError):  # the lease then ends by itself
+            self.database.write(lambda connection: nodes.leave(connection, self.name, epoch=self.epoch))
+        log.info("node_stopped", node=self.name, epoch=self.epoch)
+
+
+def _taken(row: Row[Any]) -> NodeNameTakenError:
+    return NodeNameTakenError(
+        f"the node name {row.name!r} is held by a live node: host {row.hostname}, pid {row.pid}, since "
+        f"{row.started_date.isoformat()}. Nothing was started. Give this process another node_name, or none: the "
+        "default is distinct for each process.",
+        node_name=row.name,
+        hostname=row.hostname,
+        pid=row.pid,
+    )
+
+
+def _host_identity() -> str:
+    """This machine and process space, distinct for containers that share a host name."""
+    parts = [socket.gethostname()]
+    for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
+        with suppress(OSError):
+            parts.append(os.readlink(path) if path.endswith("pid") else Path(path).read_text("ascii").strip())
+    return "/".join(parts)[:255]
+
+
+def _is_dead_neighbour(row: Row[Any]) -> bool:
+    """Whether the holder was a process of this machine that exists no more."""
+    if row.host_identity != _host_identity() or row.pid == os.getpid():
+        return False
+    try:
+        os.kill(row.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return _is_zombie(row.pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether a process is dead and only not yet waited for by its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] == "Z"
+    except (OSError, IndexError):
+        return False
+
+
+# -- the nodes of this process -----------------------------------------------------------------------------------
+
+_nodes: dict[tuple[str, str], Node] = {}
+_lock = threading.RLock()
+
+
+def default_name() -> str:
+    """A name that no other process has: host, pid and a random part."""
+    tail = f"-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+    return socket.gethostname()[: NAME_LENGTH - len(tail)] + tail
+
+
+_default_names: dict[int, str] = {}
+
+
+def name_of(config: QueueConfig) -> str:
+    """The configured node name, or this process's own."""
+    with _lock:
+        return config.node_name or _default_names.setdefault(os.getpid(), default_name())
+
+
+def join(
+    member: Member, config: QueueConfig, make: Callable[[str, Database, QueueConfig, Clock], Node] = Node
+) -> Node:
+    """Register the process's node for `member`'s database, or share the one that is there.
+
+    Raises NodeNameTakenError, and LifecycleError if the node has a member on the same table already.
+    """
+    name, database = name_of(config), member.store.database
+    if name.startswith("!"):
+        raise ConfigurationError(f"node_name={name!r} must not begin with an exclamation mark.", key="node_name")
+    with _lock:
+        node = _nodes.get((database.key, name))
+        if node is not None:
+            table = member.store.config.table
+            if any(other.store.config.table == table for other in node.members):
+                raise LifecycleError(
+                    f"node {name!r} already runs a bus or service on the table {table!r} in this process. Nothing was "
+                    "started. Give this one a table or a node_name of its own.",
+                    node_name=name,
+                    table=table,
+                )
+            node.members.append(member)
+            node.announce()
+            return node
+        node = make(name, database, config, member.store.clock)
+        node.members.append(member)
+        node.start()
+        _nodes[database.key, name] = node
+        return node
+
+
+def leave(node: Node, member: Member) -> None:
+    """End `member`'s share of the node; the last one ends its lease."""
+    with _lock:
+        node.members.remove(member)
+        if node.members:
+            node.announce()
+            return
+        del _nodes[node.database.key, node.name]
+    node.stop()

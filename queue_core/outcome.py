@@ -1,0 +1,69 @@
+"""What became of a run: the closed set of outcomes that the finish loop writes."""
+
+from __future__ import annotations
+
+import traceback
+from datetime import datetime
+
+import msgspec
+
+from queue_core.entry import Entry, State
+from sql.tables import ERROR_LENGTH
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """The entry has ended: to history with `state`."""
+
+    entry: Entry
+    state: State
+    started_date: datetime | None
+    finished_date: datetime
+    error_count: int
+    settled: dict[str, bool]
+    last_error: str | None = None
+
+
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
+    """The entry runs again at `at` (UTC)."""
+
+    entry: Entry
+    at: datetime
+    error_count: int
+    settled: dict[str, bool]
+    started_date: datetime
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """An exactly-once handler's transaction has written the outcome already."""
+
+    entry: Entry
+    state: State
+    started_date: datetime
+
+
+class Lost(msgspec.Struct, frozen=True, kw_only=True):
+    """The entry had been taken over by another claim: nothing is left to write."""
+
+    entry: Entry
+
+
+class Released(msgspec.Struct, frozen=True, kw_only=True):
+    """The entry was not started: back to its lane."""
+
+    entry: Entry
+
+
+class Parked(msgspec.Struct, frozen=True, kw_only=True):
+    """Nobody here knows the entry's type or queue: set aside."""
+
+    entry: Entry
+
+
+Outcome = Finished | Retried | Recorded | Lost | Released | Parked
+
+
+def describe(error: BaseException) -> str:
+    """Type, message and the tail of the traceback, within `ERROR_LENGTH` characters."""
+    head = f"{type(error).__name__}: {error}"[: ERROR_LENGTH // 4]
+    tail = "".join(traceback.format_exception(error))
+    return f"{head}\n{tail[-(ERROR_LENGTH // 2):]}".replace("\0", "\\0")

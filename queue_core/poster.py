@@ -1,0 +1,124 @@
+"""Posting: from postings to committed rows, in a transaction of our own or in the caller's.
+
+In our own, the COMMIT that returned proves the rows, and sticky events go to the pool from memory. In the caller's
+nothing is proved by any event: the lifecycle looks the rows up when the end of the transaction is announced. A
+process that isn't running as a node posts into the lane of any node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy.exc import OperationalError
+
+from queue_core.config import Mode
+from queue_core.entry import ANY_NODE, Posting
+from queue_core.handler import Router
+from queue_core.lifecycle import Lifecycle
+from queue_core.node import name_of
+from queue_core.store import unreachable
+
+
+class Poster:
+    """Posts for one bus or service."""
+
+    def __init__(self, lifecycle: Lifecycle, router: Router) -> None:
+        self._lifecycle = lifecycle
+        self._store = lifecycle.store
+        self._router = router
+        self._mode = lifecycle.config.mode
+
+    def post(self, queue_name: str, postings: Sequence[Posting], given: Any = None) -> list[int]:
+        """Write `postings` and return their ids, in order; see the module.
+
+        Raises InvalidPostError or PayloadError before anything is written; whatever the database raises, after the
+        transaction (our own) was rolled back.
+        """
+        lifecycle = self._lifecycle
+        lifecycle.check_process()
+        if not postings:
+            return []
+        if given is not None:
+            return self._post_inside(queue_name, postings, given)
+        rows, claimed = self._rows(queue_name, postings, may_claim=True)
+        try:
+            ids = self._post(rows, claimed=claimed)
+        except OperationalError as error:
+            if error.connection_invalidated or "connect" in str(error.orig).lower():
+                raise unreachable(self._store.database, error) from error
+            raise
+        lifecycle.metrics.posted(queue_name, len(ids))
+        if claimed:
+            lifecycle.hand_over([self._store.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)])
+            return ids
+        if rows[0]["lane"] == ANY_NODE:
+            lifecycle.wakeup.tell()
+        if lifecycle.running:
+            lifecycle.expect(min(row["effective_date"] for row in rows))
+        return ids
+
+    def _rows(
+        self, queue_name: str, postings: Sequence[Posting], *, may_claim: bool
+    ) -> tuple[list[dict[str, Any]], bool]:
+        lifecycle = self._lifecycle
+        sticky = self._mode is not Mode.POLLING and lifecycle.running
+        claimed = sticky and may_claim and self._mode is Mode.STICKY_EVENTS and lifecycle.ledger.room >= len(postings)
+        rows = self._store.rows(
+            queue_name,
+            postings,
+            creator=lifecycle.name or name_of(lifecycle.config),
+            lane=lifecycle.name if sticky else ANY_NODE,
+            claimed=claimed,
+        )
+        return rows, claimed
+
+    def _post(self, rows: list[dict[str, Any]], *, claimed: bool) -> list[int]:
+        """Insert and commit. Ids of claimed rows enter the ledger before the COMMIT: the sweep may see the rows after it."""
+        ledger = self._lifecycle.ledger
+        ids = list[int]()
+
+        def work(connection: Any) -> list[int]:
+            ids[:] = self._store.insert(connection, rows)
+            if claimed:
+                ledger.add((record_id, 1) for record_id in ids)
+            return ids
+
+        try:
+            return self._store.database.write(work)
+        except BaseException:
+            # Whether a failed COMMIT took effect is for the sweep to find out.
+            ledger.discard(ids)
+            raise
+
+    def _post_inside(self, queue_name: str, postings: Sequence[Posting], given: Any) -> list[int]:
+        lifecycle = self._lifecycle
+        borrowed = self._store.borrow(given)
+        announces = borrowed.announces
+        rows, claimed = self._rows(queue_name, postings, may_claim=announces)
+
+        def work(connection: Any) -> list[int]:
+            ids = self._store.insert(connection, rows)
+            if borrowed.raw or rows[0]["lane"] == ANY_NODE:
+                lifecycle.wakeup.tell_inside(connection, rows[0]["lane"])
+            return ids
+
+        ids = self._store.inside_borrowed(borrowed, queue_name, work)
+        lifecycle.metrics.posted(queue_name, len(ids))
+        if not lifecycle.running:
+            return ids
+        earliest = min(row["effective_date"] for row in rows)
+
+        def ended() -> None:
+            if claimed or earliest <= lifecycle.clock.now():
+                lifecycle.announce(list(ids) if claimed else [])
+            else:
+                lifecycle.expect(earliest)
+
+        if announces:
+            borrowed.when_ended(ended)
+        else:
+            lifecycle.expect(earliest)
+        return ids
+
+

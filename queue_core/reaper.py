@@ -1,0 +1,200 @@
+"""Hands the entries of dead nodes to live ones.
+
+A node is dead only if this reaper itself saw the same (epoch, beat) for a full lease, by its own monotonic clock, while
+its own node's beats succeeded without a gap: after an outage of the database nobody is reaped by mistake. The node
+is fenced first (its row says DEAD, if epoch and beat still are what was seen); then its entries are moved, each batch
+in a transaction that holds the node's row, so that the name can't come back meanwhile.
+
+What a dead node leaves: an entry that ran, or was due, goes to history as REAPED, and a copy of it with the next
+redispatch count is born AVAILABLE for any node; one not yet due only changes its lane. Whatever was running is a
+suspect, since it may have killed its process: suspects run one at a time on each node, and one whose process dies
+that way more than `max_redispatches` times ends FAILED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, Row
+from sqlalchemy.exc import IntegrityError
+
+from queue_core.config import QueueConfig
+from queue_core.entry import ANY_NODE, SUSPECT, State, is_node_lane
+from queue_core.log import get_logger
+from queue_core.store import Store
+from sql import nodes
+
+if TYPE_CHECKING:
+    from queue_core.node import Node
+
+log = get_logger(__name__)
+
+FORGET_SECONDS = 86_400.0
+"""How long the row of a dead node without entries is kept, for `status`."""
+
+
+@dataclass(frozen=True)
+class _Seen:
+    epoch: int
+    beat: int
+    state: str
+    since: float
+
+
+class Reaper:
+    """The reaper of one node, for all tables that its members use."""
+
+    def __init__(self, node: Node, config: QueueConfig) -> None:
+        self._node = node
+        self._config = config
+        self._seen: dict[str, _Seen] = {}
+
+    def turn(self) -> float:
+        """Look at all nodes once, fence the dead, and move what they left. Returns seconds until the next turn."""
+        node = self._node
+        rows = {row.name: row for row in node.database.fetch(nodes.all_nodes)}
+        self._watch(rows)
+        if not node.may_start():
+            return self._config.reap_period_seconds
+        dead = {name for name, row in rows.items() if row.state == nodes.DEAD}
+        dead |= {row.name for row in rows.values() if row.state != nodes.DEAD and self._fence(row)}
+        left = set[str]()
+        for store in {id(member.store.statements): member.store for member in node.members}.values():
+            lanes = node.database.fetch(store.statements.lanes)
+            for lane in filter(is_node_lane, lanes):
+                if lane in dead or (lane not in rows and self._enter_dead(lane)):
+                    left.add(lane)
+                    self._reap(store, lane)
+        self._forget(rows[name] for name in dead - left if name in rows)
+        return self._config.reap_period_seconds
+
+    def _watch(self, rows: dict[str, Row[Any]]) -> None:
+        now = self._node.clock.monotonic()
+        before = self._seen
+        self._seen = {}
+        for name, row in rows.items():
+            seen = before.get(name)
+            same = seen is not None and (seen.epoch, seen.beat, seen.state) == (row.epoch, row.beat, row.state)
+            self._seen[name] = seen if seen and same else _Seen(row.epoch, row.beat, row.state, now)
+
+    def _fence(self, row: Row[Any]) -> bool:
+        """Declare a node dead if it was silent for its whole lease under our eyes."""
+        node, seen = self._node, self._seen[row.name]
+        watched = min(node.clock.monotonic() - seen.since, node.steady_seconds())
+        if row.name == node.name or watched < row.lease_seconds:
+            return False
+        fenced = node.database.write(
+            lambda connection: nodes.fence(connection, row.name, epoch=row.epoch, beat=row.beat)
+        )
+        if fenced:
+            log.warning("node_declared_dead", node=row.name, epoch=row.epoch, was=row.state, hostname=row.hostname)
+        return fenced
+
+    def _enter_dead(self, name: str) -> bool:
+        """Give a lane without a node the row of a dead one, to be held while its entries move."""
+        node, now = self._node, self._node.clock.now()
+        values = {
+            "name": name,
+            "epoch": 0,
+            "beat": 0,
+            "state": nodes.DEAD,
+            "hostname": "",
+            "host_identity": "",
+            "pid": 0,
+            "lease_seconds": node.lease_seconds,
+            "started_date": now,
+            "beat_date": now,
+            "serves": "[]",
+        }
+        try:
+            node.database.write(lambda connection: nodes.enter(connection, values))
+        except IntegrityError:
+            return False
+        return True
+
+    def _reap(self, store: Store, lane: str) -> None:
+        """Move all that stands in a dead node's lane, a batch a transaction, due entries first."""
+        total = 0
+        while self._node.may_start():
+            moved = store.database.write(lambda connection: self._batch(connection, store, lane))
+            total += moved
+            if not moved:
+                break
+        if total:
+            log.warning("entries_reaped", node=lane, table=store.config.table, entries=total)
+
+    def _batch(self, connection: Connection, store: Store, lane: str) -> int:
+        row = nodes.node(connection, lane, lock=True)
+        if row is None or row.state != nodes.DEAD:
+            return 0
+        limit, statements, now = self._config.reap_batch_size, store.statements, store.clock.now()
+        late = statements.due_page(connection, lane=lane, now=None, running=True, limit=limit)
+        late += statements.due_page(connection, lane=lane, now=now, running=False, limit=limit - len(late))
+        if late:
+            self._count(store, len(late))
+            return redispatch(connection, store, late)
+        later = statements.due_page(connection, lane=lane, now=None, running=False, limit=limit)
+        ids = [entry.record_id for entry in later]
+        return statements.move_lane(connection, ids=ids, from_lane=lane, to_lane=ANY_NODE) if ids else 0
+
+    def _count(self, store: Store, count: int) -> None:
+        for member in self._node.members:
+            if member.store is store:
+                member.reaped(count)
+
+    def _forget(self, rows: Any) -> None:
+        now = self._node.clock.now()
+        for row in rows:
+            if (now - row.beat_date).total_seconds() > FORGET_SECONDS:
+                self._node.database.write(
+                    lambda connection, row=row: nodes.forget(connection, row.name, epoch=row.epoch)
+                )
+
+
+def redispatch(connection: Connection, store: Store, rows: Sequence[Row[Any]]) -> int:
+    """Move locked entries of a dead process to history as REAPED, and give each a copy that lives on.
+
+    Those that ran become suspects, or end FAILED when their processes died too often.
+    """
+    statements, now = store.statements, store.clock.now()
+    ran = [row for row in rows if row.processing_state == State.IN_PROCESSING]
+    # The first crash makes a suspect; from then on it ran alone among suspects, and its crashes count.
+    poison = [row.record_id for row in ran if row.crash_count > store.config.max_redispatches]
+    suspects = [row.record_id for row in ran if row.crash_count <= store.config.max_redispatches]
+    innocent = [row.record_id for row in rows if row.processing_state != State.IN_PROCESSING]
+    statements.copy_anew(connection, ids=suspects, lane=SUSPECT, crashes=1)
+    statements.copy_anew(connection, ids=innocent, lane=ANY_NODE, crashes=0)
+    statements.to_history(
+        connection,
+        ids=suspects + innocent,
+        values={"processing_state": State.REAPED.value, "finished_date": now},
+    )
+    reason = (
+        f"PoisonEntry: the process that ran this entry died {store.config.max_redispatches + 1} times, while it was the "
+        "only entry under suspicion there. It was not run again; its payload is kept here."
+    )
+    statements.to_history(
+        connection,
+        ids=poison,
+        values={"processing_state": State.FAILED.value, "finished_date": now, "last_error": reason},
+    )
+    return len(rows)
+
+
+def recover(store: Store, name: str) -> int:
+    """Redispatch what a former process of this node's name was running; what only waited stays in its lane."""
+    total = 0
+    while True:
+
+        def batch(connection: Connection) -> int:
+            rows = store.statements.due_page(
+                connection, lane=name, now=None, running=True, limit=store.config.reap_batch_size
+            )
+            return redispatch(connection, store, rows) if rows else 0
+
+        moved = store.database.write(batch)
+        total += moved
+        if not moved:
+            return total

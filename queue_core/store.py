@@ -1,0 +1,340 @@
+"""Entries in the database: postings become rows, rows become entries, outcomes are written.
+
+Everything here is one statement or one short transaction; the rules of when and why are the lifecycle's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, FromClause
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from queue_core.borrowed import Borrowed, borrow, explain
+from queue_core.clock import Clock, in_utc
+from queue_core.codec import Codecs, EventTypes
+from queue_core.config import QueueConfig
+from queue_core.entry import Entry, Posting, State, from_row
+from queue_core.errors import DatabaseUnreachableError, InvalidPostError, NameTooLongError
+from queue_core.outcome import Finished, Retried
+from sql.database import Database
+from sql.dialects.base import Statements
+from sql.tables import CLASS_NAME_LENGTH, ERROR_LENGTH, entry_tables
+
+T = TypeVar("T")
+
+_SMALLEST_KEY, _LARGEST_KEY = -(2**63), 2**63 - 1
+_TOKEN_LENGTH = 36
+
+
+class Store:
+    """One pair of tables, as the engine sees it."""
+
+    def __init__(self, database: Database, config: QueueConfig, clock: Clock, types: EventTypes, codecs: Codecs) -> None:
+        self.database = database
+        self.config = config
+        self.clock = clock
+        self.types = types
+        self.codecs = codecs
+        self.statements: Statements = database.dialect.statements(entry_tables(config.table))
+
+    # -- post ---------------------------------------------------------------------------------------------------
+
+    def rows(
+        self, queue_name: str, postings: Sequence[Posting], *, creator: str, lane: str, claimed: bool
+    ) -> list[dict[str, Any]]:
+        """The rows of `postings`. `claimed`: born IN_PROCESSING by `creator`.
+
+        Raises InvalidPostError or PayloadError for the first posting that can't be stored; nothing is written then.
+        """
+        now = self.clock.now()
+        until = now + timedelta(seconds=self.config.claim_seconds) if claimed else None
+        state = State.IN_PROCESSING if claimed else State.AVAILABLE
+        common = {
+            "queue_name": queue_name,
+            "created_date": now,
+            "creating_owner": creator,
+            "processing_owner": creator if claimed else None,
+            "processing_available_date": until,
+            "lane": lane,
+            "processing_state": state.value,
+            "claim_count": 1 if claimed else 0,
+        }
+        return [{**common, **self._own_columns(queue_name, posting, now)} for posting in postings]
+
+    def _own_columns(self, queue_name: str, posting: Posting, now: datetime) -> dict[str, Any]:
+        class_name = self.types.name_of(posting.event, posting.event_name)
+        if len(class_name) > CLASS_NAME_LENGTH:
+            raise NameTooLongError(
+                f"{queue_name}: the event name {class_name[:40]!r}… has {len(class_name)} characters, the limit is "
+                f"{CLASS_NAME_LENGTH}. Nothing was written.",
+                queue_name=queue_name,
+            )
+        encoded = self.codecs.encode(posting.event, class_name, self.config.max_payload_bytes)
+        return {
+            "class_name": class_name,
+            "event_json": encoded.event_json,
+            "event_bytes": encoded.event_bytes,
+            "codec": encoded.codec,
+            "user_token": _token(posting.user_token, "user_token", queue_name),
+            "future_user_token": _token(posting.future_user_token, "future_user_token", queue_name),
+            "search_key1": search_key(posting.search_key1, "search_key1", queue_name),
+            "search_key2": search_key(posting.search_key2, "search_key2", queue_name),
+            "effective_date": now if posting.at is None else in_utc(posting.at, key="at"),
+            "headers": _headers(posting.headers, queue_name),
+        }
+
+    def insert(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> list[int]:
+        """Insert rows made by `rows` and return their ids in order."""
+        return self.statements.insert(connection, rows) if rows else []
+
+    def entry(self, record_id: int, row: dict[str, Any]) -> Entry:
+        """The entry of a row that was just inserted."""
+        nothing: dict[str, Any] = dict.fromkeys(("subscribers_done", "origin_id", "replay_of"))
+        counts = dict.fromkeys(("error_count", "redispatch_count", "crash_count"), 0)
+        state = State(row["processing_state"])
+        return Entry(**{**row, **nothing, **counts, "record_id": record_id, "processing_state": state})
+
+    # -- transactions -------------------------------------------------------------------------------------------
+
+    def borrow(self, given: Any) -> Borrowed:
+        """The caller's connection; see `queue_core.borrowed`."""
+        return borrow(given, self.database)
+
+    def inside(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+        """Run `work` in the caller's transaction; errors are raised and never retried, for it is lost already."""
+        return self.inside_borrowed(self.borrow(given), queue_name, work)
+
+    def inside_borrowed(self, borrowed: Borrowed, queue_name: str, work: Callable[[Connection], T]) -> T:
+        """As `inside`, on a connection that was borrowed already."""
+        try:
+            return work(borrowed.connection)
+        except DBAPIError as error:
+            explained = explain(error, self.database, queue_name)
+            if explained is error:
+                raise
+            raise explained from error
+
+    def write(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+        """Run `work` in the caller's transaction if one is given, else in one of our own."""
+        if given is not None:
+            return self.inside(given, queue_name, work)
+        return self._reaching(lambda: self.database.write(work))
+
+    def read(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+        """As `write`, for work that only reads."""
+        if given is not None:
+            return self.inside(given, queue_name, work)
+        return self._reaching(lambda: self.database.fetch(work))
+
+    def _reaching(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except OperationalError as error:
+            if error.connection_invalidated or "connect" in str(error.orig).lower():
+                raise unreachable(self.database, error) from error
+            raise
+
+    # -- the engine's statements -----------------------------------------------------------------------------------
+
+    def claim(self, lane: str, owner: str, limit: int) -> list[Entry]:
+        """Claim up to `limit` due entries of `lane` for `owner`."""
+        now = self.clock.now()
+        until = now + timedelta(seconds=self.config.claim_seconds)
+        rows = self.database.write(
+            lambda connection: self.statements.claim(
+                connection, lane=lane, owner=owner, now=now, until=until, limit=limit
+            )
+        )
+        return [self._claimed(row, owner, until) for row in rows]
+
+    def _claimed(self, row: Any, owner: str, until: datetime) -> Entry:
+        # PostgreSQL answers with the row as it is now, the others with the row as it was.
+        raised = row.claim_count + (row.processing_state == State.AVAILABLE)
+        return from_row(
+            row,
+            claim_count=raised,
+            processing_state=State.IN_PROCESSING,
+            processing_owner=owner,
+            processing_available_date=until,
+            lane=owner,
+        )
+
+    def owned(self, ids: Sequence[int], owner: str) -> list[Entry]:
+        """Those of `ids` that are committed and run by `owner`."""
+        rows = self.database.fetch(lambda connection: self.statements.owned(connection, ids=ids, owner=owner))
+        return [from_row(row) for row in rows]
+
+    def next_due(self, lanes: Sequence[str], now: datetime) -> datetime | None:
+        """The earliest date after `now` at which an entry of `lanes` becomes due."""
+
+        def work(connection: Connection) -> datetime | None:
+            dates = (self.statements.next_due(connection, lane=lane, now=now) for lane in lanes)
+            return min((date for date in dates if date is not None), default=None)
+
+        return self.database.fetch(work)
+
+    def record(self, owner: str, finished: Sequence[Finished], retried: Sequence[Retried]) -> set[int]:
+        """Write outcomes in one transaction, and return the ids that had been taken over: nothing changed for them."""
+
+        def work(connection: Connection) -> set[int]:
+            lost = set[int]()
+            if finished:
+                moved = self.finish(connection, owner, finished)
+                lost = {outcome.entry.record_id for outcome in finished} - moved
+            for outcome in sorted(retried, key=lambda outcome: outcome.entry.record_id):
+                if not self.retry(connection, owner, outcome):
+                    lost.add(outcome.entry.record_id)
+            return lost
+
+        return self.database.write(work)
+
+    def finish(self, connection: Connection, owner: str, finished: Sequence[Finished]) -> set[int]:
+        """Move entries to history and return the ids moved."""
+        outcomes = [
+            (
+                outcome.entry.record_id,
+                outcome.entry.claim_count,
+                outcome.entry.created_date,
+                outcome.state.value,
+                outcome.finished_date,
+                outcome.started_date,
+                outcome.error_count,
+                encode_settled(outcome.settled),
+                outcome.last_error[:ERROR_LENGTH] if outcome.last_error else None,
+            )
+            for outcome in sorted(finished, key=lambda outcome: outcome.entry.record_id)
+        ]
+        return self.statements.finish(connection, owner=owner, outcomes=outcomes)
+
+    def retry(self, connection: Connection, owner: str, outcome: Retried) -> bool:
+        """Make a failed entry AVAILABLE again at its date, in its node's lane; False if it was taken over."""
+        entry = outcome.entry
+        return self.statements.change_claimed(
+            connection,
+            owner=owner,
+            record_id=entry.record_id,
+            claim_count=entry.claim_count,
+            created_date=entry.created_date,
+            values={
+                "processing_state": State.AVAILABLE.value,
+                "processing_owner": None,
+                "processing_available_date": None,
+                "effective_date": outcome.at,
+                "error_count": outcome.error_count,
+                "subscribers_done": encode_settled(outcome.settled),
+            },
+        )
+
+    def settle(self, connection: Connection, owner: str, finished: Finished, *, last: bool) -> bool:
+        """Record in a handler's own transaction that it succeeded: the entry's end if it is the `last` to settle.
+
+        False if the entry was taken over: the transaction must be rolled back.
+        """
+        entry = finished.entry
+        if last:
+            return entry.record_id in self.finish(connection, owner, [finished])
+        return self.statements.change_claimed(
+            connection,
+            owner=owner,
+            record_id=entry.record_id,
+            claim_count=entry.claim_count,
+            created_date=entry.created_date,
+            values={"subscribers_done": encode_settled(finished.settled)},
+        )
+
+    def was_settled(self, owner: str, finished: Finished, *, last: bool) -> bool:
+        """Whether a transaction of `settle` whose commit gave no answer did commit; its row is locked meanwhile."""
+        entry = finished.entry
+
+        def work(connection: Connection) -> bool:
+            row = self.statements.held(
+                connection, owner=owner, record_id=entry.record_id, claim_count=entry.claim_count
+            )
+            if last or row is None:
+                past = self.search(
+                    connection,
+                    past=True,
+                    where=lambda table: [
+                        table.c.record_id == entry.record_id,
+                        table.c.processing_state == finished.state.value,
+                        table.c.claim_count == entry.claim_count,
+                    ],
+                )
+                return row is None and bool(past)
+            return bool(row.subscribers_done == encode_settled(finished.settled))
+
+        return self.database.write(work)
+
+    # -- reads --------------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        connection: Connection,
+        *,
+        past: bool = False,
+        where: Callable[[FromClause], Sequence[ColumnElement[bool]]],
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> list[Entry]:
+        """Entries that match, by ascending id (or descending)."""
+        rows = self.statements.search(connection, past=past, where=where, limit=limit, newest_first=newest_first)
+        return [from_row(row) for row in rows]
+
+
+def encode_settled(settled: dict[str, bool]) -> str | None:
+    """The column `subscribers_done`: subscriber to whether it succeeded (false: it has used up its retries)."""
+    return msgspec.json.encode(settled).decode() if settled else None
+
+
+def search_key(value: Any, key: str, queue_name: str) -> int | None:
+    """Check a search key. Raises InvalidPostError if it is no 64-bit integer."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not _SMALLEST_KEY <= value <= _LARGEST_KEY:
+        raise InvalidPostError(
+            f"{queue_name}: {key}={value!r} ({type(value).__name__}) is no 64-bit integer. Nothing was written; search "
+            "keys are integers or None.",
+            queue_name=queue_name,
+            key=key,
+        )
+    return value
+
+
+def _token(value: Any, key: str, queue_name: str) -> str | None:
+    if value is None:
+        return None
+    token = str(value)
+    if len(token) > _TOKEN_LENGTH:
+        raise InvalidPostError(
+            f"{queue_name}: {key} has {len(token)} characters, the limit is {_TOKEN_LENGTH} (a UUID). Nothing was written.",
+            queue_name=queue_name,
+            key=key,
+        )
+    return token
+
+
+def _headers(value: Any, queue_name: str) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or not all(isinstance(text, str) for pair in value.items() for text in pair):
+        raise InvalidPostError(
+            f"{queue_name}: headers must be a flat dict of strings. Nothing was written.",
+            queue_name=queue_name,
+            key="headers",
+        )
+    return msgspec.json.encode(value).decode()
+
+
+def unreachable(database: Database, error: BaseException) -> DatabaseUnreachableError:
+    """What to raise when the database doesn't answer."""
+    reason = str(getattr(error, "orig", error)).strip()
+    return DatabaseUnreachableError(
+        f"the database {database.url.render_as_string(hide_password=True)} can't be reached: {reason}. "
+        "Nothing was written; check the URL and that the server runs."
+    )
+
+

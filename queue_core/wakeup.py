@@ -1,0 +1,122 @@
+"""Hints from other processes that there is something to claim: LISTEN/NOTIFY on PostgreSQL, the file's version on SQLite.
+
+Only hints: the poll finds whatever a lost hint was about. MySQL and MariaDB have nothing of the kind; there the poll
+interval is the delay.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from sqlalchemy import Connection
+
+from queue_core.loop import Loop
+from queue_core.store import Store
+from sql.dialects import postgresql, sqlite
+
+NOTIFY_WINDOW_SECONDS = 0.002
+"""At most one NOTIFY in this time: each holds a lock of the whole server while it commits."""
+LISTEN_SECONDS = 1.0
+BUSY_WATCH_SECONDS, IDLE_WATCH_SECONDS = 0.002, 0.005
+"""Pauses between looks at an SQLite file: while others write to it, and when none has for a second."""
+OWN_COMMIT_WAKE_SECONDS = 0.05
+"""When this process wrote too, its own commit is the likelier reason of a change: claims are spared by this much."""
+
+
+class Wakeup:
+    """Calls `wake` when another process may have committed entries that the node `owner` can claim."""
+
+    def __init__(self, store: Store, wake: Callable[[], None], owner: Callable[[], str]) -> None:
+        self._store = store
+        self._owner = owner
+        self._wake = wake
+        self._channel = f"stickybus_{store.config.table}"
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._notifier = Loop(f"{store.config.table}-notify", self._notify_turn, store.clock)
+        self._notifying = False
+        self._wanted = False
+        self._notified_at = float("-inf")
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start to listen."""
+        watch = {"postgresql": self._listen, "sqlite": self._watch_file}.get(self._store.database.dialect.name)
+        if watch is not None:
+            self._stopping.clear()
+            name = f"{self._store.config.table}-listen"
+            self._thread = threading.Thread(target=self._surviving, args=(watch,), name=name, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End all threads."""
+        self._stopping.set()
+        with self._lock:
+            if self._notifying:
+                self._notifier.stop()
+                self._notifying = False
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def tell_inside(self, connection: Connection, lane: str) -> None:
+        """Tell others of entries in `lane` when the connection's transaction commits (PostgreSQL; else nothing)."""
+        self._store.database.dialect.notify(connection, self._channel, lane)
+
+    def tell(self) -> None:
+        """Tell others, soon, that entries for any node have been committed: one hint for all that come together."""
+        if self._store.database.dialect.name != "postgresql":
+            return
+        with self._lock:
+            if not self._notifying:
+                self._notifying = True
+                self._notifier.start()
+        self._wanted = True
+        self._notifier.wake()
+
+    def _notify_turn(self) -> float:
+        if not self._wanted:
+            return 60.0
+        now = self._store.clock.monotonic()
+        if (left := self._notified_at + NOTIFY_WINDOW_SECONDS - now) > 0:
+            return left
+        self._wanted, self._notified_at = False, now
+        database = self._store.database
+        database.write(lambda connection: database.dialect.notify(connection, self._channel, ""))
+        return 0.0
+
+    def _surviving(self, watch: Callable[[], None]) -> None:
+        """Run `watch` until it is stopped; the poll goes on while it can't."""
+        while not self._stopping.is_set():
+            with suppress(Exception):
+                watch()
+            self._stopping.wait(1.0)
+
+    def _listen(self) -> None:
+        with postgresql.listening(self._store.database.engine, self._channel) as hints:
+            self._wake()  # for what came while nobody listened
+            while not self._stopping.is_set():
+                for lane in hints(LISTEN_SECONDS):
+                    if lane in {"", self._owner()}:
+                        self._wake()
+
+    def _watch_file(self) -> None:
+        database, clock = self._store.database, self._store.clock
+        dialect: Any = database.dialect
+        with sqlite.data_version(database.engine) as version:
+            seen, own = version(), dialect.commits
+            changed_at = woken_at = clock.monotonic()
+            while not self._stopping.is_set():
+                now = clock.monotonic()
+                current, own_now = version(), dialect.commits
+                if current != seen:
+                    if own_now == own or now - woken_at > OWN_COMMIT_WAKE_SECONDS:
+                        self._wake()
+                        woken_at = now
+                        seen = current
+                    changed_at, own = now, own_now
+                busy = now - changed_at < 1.0
+                self._stopping.wait(BUSY_WATCH_SECONDS if busy else IDLE_WATCH_SECONDS)

@@ -1,0 +1,128 @@
+"""Our own connections to a database: where they come from, their transactions, and what is retried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import tenacity
+from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from sqlalchemy.exc import DBAPIError
+
+from sql.dialects import DRIVERS, dialect_of
+from sql.dialects.base import Dialect
+from sql.dialects.sqlite import LAZY
+
+T = TypeVar("T")
+
+TRANSIENT_TRIES = 8
+"""Runs of one transaction of ours that keeps meeting deadlocks or lock time-outs."""
+
+
+class UnsupportedDatabaseError(ValueError):
+    """A URL of a database that Stickybus does not run on."""
+
+
+class Database:
+    """One database, through a pool of connections of its own with their own session settings.
+
+    `target` is a URL, or an engine whose pool's way of connecting is taken over (credentials from events included)
+    while its connections are left alone. A URL may name any driver, asynchronous ones too: ours is used.
+    Raises UnsupportedDatabaseError; connects only on MySQL's drivers, to learn which of the two servers it is.
+    """
+
+    def __init__(
+        self,
+        target: str | URL | Engine,
+        *,
+        statement_timeout_seconds: float = 30.0,
+        application_name: str = "stickybus",
+    ) -> None:
+        self.url = _own_url(target)
+        options = {"pool_reset_on_return": None, "max_overflow": 50, "pool_timeout": statement_timeout_seconds}
+        given = target if isinstance(target, Engine) and target.driver == self.url.get_driver_name() else None
+        probe = create_engine(self.url)
+        self.dialect: Dialect = dialect_of(probe)
+        probe.dispose()
+        if self.dialect.name == "mariadb":
+            self.url = self.url.set(drivername=DRIVERS["mariadb"])
+        connecting = self.dialect.connect_options(
+            statement_timeout_seconds=statement_timeout_seconds, application_name=application_name
+        )
+        if given is None:
+            self.engine = create_engine(self.url, **connecting, **options)
+        else:
+            isolation = {key: value for key, value in connecting.items() if key == "isolation_level"}
+            self.engine = create_engine(self.url, pool=given.pool.recreate(), **isolation)
+        self.dialect.prepare(self.engine)
+
+    @property
+    def key(self) -> str:
+        """Names the database, without its password: two objects for one database have the same key."""
+        return self.url.set(username=None, password=None, query={}).render_as_string()
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """A write transaction, committed at the end of the block."""
+        with self.dialect.writing(), self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that only reads."""
+        with self.engine.connect() as connection:
+            reading = self.dialect.reading(connection)
+            with reading.begin():
+                yield reading
+
+    @contextmanager
+    def lazy(self) -> Iterator[Connection]:
+        """A connection whose transaction the caller ends; on SQLite it takes the write lock at its first write."""
+        with self.engine.connect() as connection:
+            yield connection.execution_options(**{LAZY: True})
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in a write transaction, again (at most `TRANSIENT_TRIES` times) after a deadlock or its like."""
+        return self._retrying(self.begin, work)
+
+    def fetch(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in a transaction that only reads, again after a transient error."""
+        return self._retrying(self.read, work)
+
+    def _retrying(self, transaction: Callable[[], Any], work: Callable[[Connection], T]) -> T:
+        def once() -> T:
+            with transaction() as connection:
+                return work(connection)
+
+        try:
+            return once()
+        except DBAPIError as error:
+            if not self.dialect.is_transient(error):
+                raise
+        again = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(
+                lambda error: isinstance(error, DBAPIError) and self.dialect.is_transient(error)
+            ),
+            stop=tenacity.stop_after_attempt(TRANSIENT_TRIES - 1),
+            wait=tenacity.wait_random_exponential(multiplier=0.01, max=1.0),
+            reraise=True,
+        )
+        return again(once)
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def _own_url(target: str | URL | Engine) -> URL:
+    url = target.url if isinstance(target, Engine) else make_url(target)
+    backend = url.get_backend_name()
+    if backend not in DRIVERS:
+        raise UnsupportedDatabaseError(
+            f"{backend} is not supported; use one of {', '.join(sorted(DRIVERS))}. Nothing was connected or written."
+        )
+    if backend == "sqlite" and (url.database or ":memory:") in {":memory:", ""}:
+        raise UnsupportedDatabaseError(
+            "an SQLite database in memory dies with its connection; name a file, or use the in-memory bus"
+        )
+    return url.set(drivername=DRIVERS[backend])

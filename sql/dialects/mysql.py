@@ -1,0 +1,173 @@
+"""MySQL 8 and MariaDB 10.6+ through PyMySQL: READ COMMITTED, ids first, then writes by sorted primary key.
+
+InnoDB locks every index entry that it reads under a lock, so that the claim index must answer the whole ORDER BY:
+the hint keeps it from being answered by a sort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, CursorResult, Engine, FromClause, event, func, select, text
+from sqlalchemy.dialects import mysql
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import String, Text, TypeEngine
+
+from sql.dialects.base import Dialect
+from sql.tables import EntryTables
+from sql.types import UtcDateTime, long_text
+
+TRANSIENT = frozenset({1020, 1205, 1213})
+"""ER_CHECKREAD (MariaDB's snapshot isolation), ER_LOCK_WAIT_TIMEOUT, ER_LOCK_DEADLOCK."""
+
+_ROW_OVERHEAD = 1_000
+"""Bytes of an entry's columns besides payload and headers, generously."""
+
+
+class MySQL(Dialect):
+    name = "mysql"
+    claim_hint = ("FORCE INDEX (%(index)s)", "mysql")
+
+    def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
+        del application_name
+        self._timeout = max(1, int(statement_timeout_seconds))
+        self.batch_limit: int | None = None
+        return {
+            "connect_args": {
+                "charset": "utf8mb4",
+                "connect_timeout": 10,
+                "read_timeout": self._timeout,
+                "write_timeout": self._timeout,
+            },
+            "isolation_level": "READ COMMITTED",
+        }
+
+    def prepare(self, engine: Engine) -> None:
+        statement = f"SET time_zone = '+00:00', innodb_lock_wait_timeout = {self._timeout}, lock_wait_timeout = {self._timeout}"
+
+        def configure(connection: Any, _record: object) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute(statement)
+
+        event.listen(engine, "connect", configure)
+
+    def is_transient(self, error: DBAPIError) -> bool:
+        arguments = getattr(error.orig, "args", ())
+        return bool(arguments) and arguments[0] in TRANSIENT
+
+    def batch(self, columns: Mapping[str, TypeEngine[Any]]) -> FromClause:
+        compiled = mysql.dialect()
+
+        def kind_of(kind: TypeEngine[Any]) -> str:
+            if isinstance(kind, UtcDateTime):
+                return "DATETIME(6)"
+            if isinstance(kind, Text):
+                return long_text().with_variant(mysql.LONGTEXT(), "mysql").dialect_impl(compiled).compile(dialect=compiled)
+            if isinstance(kind, String):
+                return f"VARCHAR({kind.length})"
+            return kind.compile(dialect=compiled)
+
+        fields = ", ".join(f"{name} {kind_of(kind)} PATH '$[{place}]'" for place, (name, kind) in enumerate(columns.items()))
+        source = text(f"SELECT * FROM JSON_TABLE(:batch, '$[*]' COLUMNS ({fields})) AS fields")  # noqa: S608
+        return source.columns(**columns).subquery("batch")
+
+    def database_now(self, connection: Connection) -> datetime | None:
+        now: datetime = connection.execute(select(func.utc_timestamp(6))).scalar_one()
+        return now.replace(tzinfo=UTC)
+
+    def insert(self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Multi-row INSERTs, each well below the server's packet limit."""
+        ids = list[int]()
+        limit = self._packet_limit(connection)
+        chunk, size = list[Mapping[str, Any]](), 0
+        for row in rows:
+            row_size = _size(row)
+            if chunk and size + row_size > limit:
+                ids += self._insert_chunk(connection, tables, chunk)
+                chunk, size = [], 0
+            chunk.append(row)
+            size += row_size
+        return ids + self._insert_chunk(connection, tables, chunk)
+
+    def _packet_limit(self, connection: Connection) -> int:
+        if self.batch_limit is None:
+            packet = int(connection.execute(text("SELECT @@max_allowed_packet")).scalar_one())
+            # Escaping can double a text.
+            self.batch_limit = packet // 2 - _ROW_OVERHEAD
+        return self.batch_limit
+
+    def _insert_chunk(
+        self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]
+    ) -> list[int]:
+        """InnoDB gives a multi-row INSERT of a known size ids without gaps, in every lock mode for auto-increments."""
+        first = int(_insert(connection, tables, rows).lastrowid)
+        step = 1
+        if len(rows) > 1:
+            step = int(connection.execute(text("SELECT @@auto_increment_increment")).scalar_one())
+        return [first + place * step for place in range(len(rows))]
+
+    def empty_history(self, connection: Connection, tables: EntryTables, recent_since: datetime) -> int | None:
+        past = tables.history
+        name = connection.dialect.identifier_preparer.quote(past.name)
+        for statement in self._lock_statements(name):
+            connection.execute(text(statement))
+        try:
+            recent = select(func.count()).select_from(past).where(past.c.finished_date >= recent_since)
+            rows = int(connection.execute(recent).scalar_one())
+            connection.execute(text(f"TRUNCATE TABLE {name}"))
+        finally:
+            connection.execute(text("UNLOCK TABLES"))
+        return rows
+
+    def _lock_statements(self, name: str) -> tuple[str, ...]:
+        # MySQL's shortest wait for a table lock is one second.
+        return "SET SESSION lock_wait_timeout = 1", f"LOCK TABLES {name} WRITE"
+
+    @contextmanager
+    def named_lock(self, connection: Connection, name: str, *, wait: bool) -> Iterator[bool]:
+        # These locks are the whole server's.
+        full = f"{connection.engine.url.database}:{name}"[:64]
+        had = connection.execute(select(func.get_lock(full, self._timeout if wait else 0))).scalar_one() == 1
+        try:
+            yield had
+        finally:
+            if had:
+                connection.execute(select(func.release_lock(full)))
+
+
+class MariaDB(MySQL):
+    name = "mariadb"
+    claim_hint = ("FORCE INDEX (%(index)s)", "mariadb")
+
+    def _insert_chunk(
+        self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]
+    ) -> list[int]:
+        return list(_insert(connection, tables, rows, " RETURNING record_id").scalars())
+
+    def _lock_statements(self, name: str) -> tuple[str, ...]:
+        return (f"LOCK TABLES {name} WRITE NOWAIT",)
+
+
+def _insert(
+    connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]], ending: str = ""
+) -> CursorResult[Any]:
+    """One multi-row INSERT, written by hand: SQLAlchemy would compile its thousands of parameters anew each time."""
+    names = list(rows[0])
+    processors = [
+        tables.main.c[name].type.dialect_impl(connection.dialect).bind_processor(connection.dialect) for name in names
+    ]
+    values = tuple(
+        process(row[name]) if process else row[name] for row in rows for name, process in zip(names, processors, strict=True)
+    )
+    row_marks = "(" + ", ".join(["%s"] * len(names)) + ")"
+    table = connection.dialect.identifier_preparer.quote(tables.main.name)
+    marks = ", ".join([row_marks] * len(rows))
+    return connection.exec_driver_sql(f"INSERT INTO {table} ({', '.join(names)}) VALUES {marks}{ending}", values)  # noqa: S608
+
+
+def _size(row: Mapping[str, Any]) -> int:
+    texts = (row.get("event_json"), row.get("headers"))
+    return _ROW_OVERHEAD + len(row.get("event_bytes") or b"") + sum(len(text.encode()) for text in texts if text)

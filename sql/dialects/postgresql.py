@@ -1,0 +1,220 @@
+"""PostgreSQL through psycopg 3: one statement claims, one finishes, COPY posts in bulk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    Engine,
+    FromClause,
+    Row,
+    bindparam,
+    delete,
+    event,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import TypeEngine
+
+from sql.dialects.base import AVAILABLE, ENTRY_COLUMNS, FINISH_COLUMNS, Dialect, Statements, _encode
+from sql.tables import EntryTables
+from sql.types import UtcDateTime
+
+TRANSIENT = frozenset({"40001", "40P01", "55P03"})
+"""serialization_failure, deadlock_detected, lock_not_available."""
+
+COPY_FROM = 20
+"""Entries of one post from which COPY beats a multi-row INSERT."""
+
+_LOCK_SPACE = 0x5B15
+"""First key of our advisory locks, apart from those of the user's program."""
+
+
+class PostgreSQL(Dialect):
+    name = "postgresql"
+
+    def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
+        self._statement_timeout_ms = int(statement_timeout_seconds * 1000)
+        return {
+            "connect_args": {
+                "application_name": application_name,
+                "connect_timeout": 10,
+                "keepalives_idle": 10,
+                "keepalives_interval": 5,
+                "keepalives_count": 3,
+                "tcp_user_timeout": self._statement_timeout_ms,
+            },
+            "isolation_level": "READ COMMITTED",
+        }
+
+    def prepare(self, engine: Engine) -> None:
+        settings = {
+            "statement_timeout": self._statement_timeout_ms,
+            "lock_timeout": self._statement_timeout_ms,
+            "idle_in_transaction_session_timeout": self._statement_timeout_ms,
+            "timezone": "UTC",
+            # A plan made while the table was empty would be kept when it holds a million rows.
+            "plan_cache_mode": "force_custom_plan",
+            "enable_seqscan": "off",
+            "enable_sort": "off",
+            "enable_bitmapscan": "off",
+        }
+        statement = "SELECT " + ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
+
+        def configure(connection: Any, _record: object) -> None:
+            connection.execute(statement)
+            connection.commit()
+
+        event.listen(engine, "connect", configure)
+
+    def is_transient(self, error: DBAPIError) -> bool:
+        return getattr(error.orig, "sqlstate", None) in TRANSIENT
+
+    def instant(self, value: datetime) -> str:
+        return value.isoformat(" ", "microseconds")
+
+    def batch(self, columns: Mapping[str, TypeEngine[Any]]) -> FromClause:
+        compiled = postgresql.dialect()
+        fields = ", ".join(
+            f"{name} {'timestamptz' if isinstance(kind, UtcDateTime) else kind.compile(dialect=compiled)}"
+            for name, kind in columns.items()
+        )
+        source = text(f"SELECT * FROM json_to_recordset(CAST(:batch AS json)) AS fields({fields})")  # noqa: S608
+        return source.columns(**columns).subquery("batch")
+
+    def encode_batch(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+        return _encode([dict(zip(columns, map(self._scalar, row), strict=True)) for row in rows])
+
+    def database_now(self, connection: Connection) -> datetime | None:
+        now: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
+        return now.astimezone(UTC)
+
+    def insert(self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        driver: Any = connection.connection.driver_connection
+        # Only psycopg's own connection has a COPY that can be called here; an asyncio driver's is awaitable.
+        if len(rows) < COPY_FROM or type(driver).__module__.partition(".")[0] != "psycopg" or not _is_sync(driver):
+            return super().insert(connection, tables, rows)
+        return self._copy(connection, driver, tables, rows)
+
+    def _copy(
+        self, connection: Connection, driver: Any, tables: EntryTables, rows: Sequence[Mapping[str, Any]]
+    ) -> list[int]:
+        main = tables.main
+        sequence = func.pg_get_serial_sequence(_quoted(connection, main.name), "record_id")
+        numbers = select(func.nextval(sequence)).select_from(func.generate_series(1, len(rows)))
+        ids = sorted(connection.execute(numbers).scalars())
+        names = list(rows[0])
+        columns = ", ".join(["record_id", *names])
+        with driver.cursor() as cursor, cursor.copy(f"COPY {_quoted(connection, main.name)} ({columns}) FROM STDIN") as copy:
+            for record_id, row in zip(ids, rows, strict=True):
+                copy.write_row((record_id, *(row[name] for name in names)))
+        return ids
+
+    def history_limits(self, connection: Connection) -> None:
+        connection.execute(text("SET LOCAL lock_timeout = '50ms'"))
+        connection.execute(text("SET LOCAL enable_seqscan = on"))
+
+    def empty_history(self, connection: Connection, tables: EntryTables, recent_since: datetime) -> int | None:
+        self.history_limits(connection)
+        past = tables.history
+        name = _quoted(connection, past.name)
+        connection.execute(text(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"))
+        recent = select(func.count()).select_from(past).where(past.c.finished_date >= recent_since)
+        rows = int(connection.execute(recent).scalar_one())
+        connection.execute(text(f"TRUNCATE TABLE {name}"))
+        return rows
+
+    @contextmanager
+    def named_lock(self, connection: Connection, name: str, *, wait: bool) -> Iterator[bool]:
+        key = func.hashtext(name)
+        take = func.pg_advisory_lock if wait else func.pg_try_advisory_lock
+        had = connection.execute(select(take(_LOCK_SPACE, key))).scalar_one() is not False
+        try:
+            yield had
+        finally:
+            if had:
+                connection.execute(select(func.pg_advisory_unlock(_LOCK_SPACE, key)))
+
+    def notify(self, connection: Connection, channel: str, payload: str) -> None:
+        connection.execute(select(func.pg_notify(channel, payload)))
+
+    def statements(self, tables: EntryTables) -> Statements:
+        return _Statements(self, tables)
+
+
+class _Statements(Statements):
+    @cached_property
+    def _claim(self) -> Any:
+        main = self.main
+        due = (
+            select(main.c.record_id)
+            .where(
+                main.c.lane == bindparam("from_lane"),
+                main.c.processing_state == AVAILABLE,
+                main.c.effective_date <= bindparam("now"),
+            )
+            .order_by(main.c.effective_date, main.c.record_id)
+            .limit(bindparam("limit"))
+            .with_for_update(skip_locked=True)
+            # Without it the planner may run the LIMIT again for each row of a join, and lock more than it takes.
+            .cte("due")
+            .prefix_with("MATERIALIZED")
+        )
+        return update(main).where(main.c.record_id == due.c.record_id).values(**self._taken()).returning(*self.columns)
+
+    def claim(
+        self, connection: Connection, *, lane: str, owner: str, now: datetime, until: datetime, limit: int
+    ) -> list[Row[Any]]:
+        claimed = {"from_lane": lane, "owner": owner, "now": now, "until": until, "limit": limit, "to_lane": owner}
+        rows = connection.execute(self._claim, claimed)
+        return sorted(rows, key=lambda row: (row.effective_date, row.record_id))
+
+    @cached_property
+    def _finish(self) -> Any:
+        main, past = self.main, self.past
+        batch = self.dialect.batch(FINISH_COLUMNS)
+        outcome = [batch.c[name].label(f"outcome_{name}") for name in FINISH_COLUMNS]
+        gone = delete(main).where(*self._held(batch)).returning(*self.columns, *outcome).cte("gone")
+        values = {name: gone.c[name] for name in ENTRY_COLUMNS} | {
+            name: gone.c[f"outcome_{name}"]
+            for name in FINISH_COLUMNS
+            if name not in {"record_id", "claim_count", "created_date"}
+        }
+        moved = insert(past).from_select(list(values), select(*values.values()))
+        return moved.returning(past.c.record_id)
+
+    def finish(self, connection: Connection, *, owner: str, outcomes: Sequence[Sequence[Any]]) -> set[int]:
+        batch = {"batch": self.dialect.encode_batch(tuple(FINISH_COLUMNS), outcomes), "owner": owner}
+        return set(connection.execute(self._finish, batch).scalars())
+
+
+def _quoted(connection: Connection, name: str) -> str:
+    return connection.dialect.identifier_preparer.quote(name)
+
+
+def _is_sync(driver: Any) -> bool:
+    return not type(driver).__name__.startswith("Async")
+
+
+@contextmanager
+def listening(engine: Engine, channel: str) -> Iterator[Callable[[float], list[str]]]:
+    """A function that waits up to a number of seconds for notifications on `channel` and returns their payloads."""
+    pooled = engine.raw_connection()
+    pooled.detach()  # its session keeps listening: not for others
+    driver: Any = pooled.driver_connection
+    try:
+        driver.autocommit = True
+        driver.execute(f"LISTEN {engine.dialect.identifier_preparer.quote(channel)}")
+        yield lambda seconds: [notice.payload for notice in driver.notifies(timeout=seconds, stop_after=1)]
+    finally:
+        driver.close()

@@ -1,0 +1,115 @@
+"""SQLite: WAL, one writer at a time.
+
+Transactions are begun by us, not by the driver: BEGIN IMMEDIATE for those that write (a transaction that reads first
+and then writes fails at once with SQLITE_BUSY when another wrote in between), a plain BEGIN for those that read.
+Writers of one process queue on a lock, since SQLite's own waiting is by sleeping.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, FromClause, event, insert, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import TypeEngine
+
+from sql.dialects.base import Dialect
+from sql.tables import EntryTables
+
+READING = "stickybus_reading"
+LAZY = "stickybus_lazy"
+"""Execution options of a connection: its transaction only reads; it takes the write lock at its first write."""
+
+_writers: dict[str, threading.Lock] = {}
+"""The lock of each database file's writers in this process, by real path."""
+
+
+class SQLite(Dialect):
+    name = "sqlite"
+
+    def __init__(self) -> None:
+        self._writer = threading.Lock()
+        self.commits = 0
+        """Write transactions of ours so far, to tell them from those of other processes."""
+
+    def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
+        del application_name
+        return {
+            "connect_args": {"timeout": statement_timeout_seconds, "isolation_level": None, "check_same_thread": False}
+        }
+
+    def prepare(self, engine: Engine) -> None:
+        path = os.path.realpath(engine.url.database or "")
+        self._writer = _writers.setdefault(path, self._writer)
+        event.listen(engine, "connect", _configure)
+        event.listen(engine, "begin", _begin)
+        event.listen(engine, "before_cursor_execute", _lock_at_first_write)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with self._writer:
+            self.commits += 1
+            yield
+
+    def reading(self, connection: Connection) -> Connection:
+        return connection.execution_options(**{READING: True})
+
+    def is_transient(self, error: DBAPIError) -> bool:
+        return isinstance(error.orig, sqlite3.OperationalError) and (
+            "locked" in str(error.orig) or "busy" in str(error.orig)
+        )
+
+    def batch(self, columns: Mapping[str, TypeEngine[Any]]) -> FromClause:
+        fields = ", ".join(f"json_extract(value, '$[{place}]') AS {name}" for place, name in enumerate(columns))
+        # SQLAlchemy reads ':batch' as the parameter; the names are this module's own.
+        source = text(f"SELECT {fields} FROM json_each(:batch)")  # noqa: S608
+        return source.columns(**columns).subquery("batch")
+
+    def insert(self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The first INSERT takes the write lock, so that the ids after its own are ours to hand out."""
+        main = tables.main
+        first = int(connection.execute(insert(main).returning(main.c.record_id), rows[0]).scalar_one())
+        rest = [dict(row, record_id=first + place) for place, row in enumerate(rows[1:], start=1)]
+        if rest:
+            connection.execute(insert(main), rest)
+        return list(range(first, first + len(rows)))
+
+
+def _configure(connection: sqlite3.Connection, _record: object) -> None:
+    cursor = connection.cursor()
+    # FULL: an entry whose commit returned survives a power cut.
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "temp_store=MEMORY", "journal_size_limit=67108864"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    options = connection.get_execution_options()
+    if LAZY not in options:
+        connection.exec_driver_sql("BEGIN" if READING in options else "BEGIN IMMEDIATE")
+
+
+def _lock_at_first_write(
+    connection: Connection, _cursor: object, statement: str, _parameters: object, _context: object, _many: bool
+) -> None:
+    if LAZY not in connection.get_execution_options():
+        return
+    driver: Any = connection.connection.driver_connection
+    if not driver.in_transaction and statement.lstrip()[:6].upper() not in {"SELECT", "PRAGMA", "EXPLAI"}:
+        driver.execute("BEGIN IMMEDIATE")
+
+
+@contextmanager
+def data_version(engine: Engine) -> Iterator[Any]:
+    """A function that returns a number which changes when another connection has committed (2 us a call)."""
+    pooled = engine.raw_connection()
+    try:
+        driver: Any = pooled.driver_connection
+        yield lambda: driver.execute("PRAGMA data_version").fetchone()[0]
+    finally:
+        pooled.close()

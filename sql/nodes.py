@@ -1,0 +1,66 @@
+"""The statements on `queue_nodes`. Each is conditional on what its caller has seen: names are won, never assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from sql.tables import queue_nodes as nodes
+
+LIVE, STOPPED, DEAD = "LIVE", "STOPPED", "DEAD"
+
+
+def all_nodes(connection: Connection) -> list[Row[Any]]:
+    return list(connection.execute(select(nodes).order_by(nodes.c.name)))
+
+
+def node(connection: Connection, name: str, *, lock: bool = False) -> Row[Any] | None:
+    """The row of a node; locked, nobody takes the name or declares it dead meanwhile."""
+    statement = select(nodes).where(nodes.c.name == name)
+    return connection.execute(statement.with_for_update() if lock else statement).one_or_none()
+
+
+def enter(connection: Connection, values: Mapping[str, Any]) -> None:
+    """Insert the row of a name never used before; an IntegrityError says that somebody was faster."""
+    connection.execute(insert(nodes).values(**values))
+
+
+def take_over(connection: Connection, name: str, *, epoch: int, beat: int, values: Mapping[str, Any]) -> bool:
+    """Write `values` if the row still is as it was seen; False if its holder has beaten, or another was faster."""
+    return _change(connection, name, epoch=epoch, beat=beat, values=values)
+
+
+def beat(connection: Connection, name: str, *, epoch: int, beat: int, now: datetime) -> bool:
+    """Renew the lease; False if the node was declared dead or its name taken."""
+    statement = update(nodes).where(nodes.c.name == name, nodes.c.epoch == epoch, nodes.c.state == LIVE)
+    return connection.execute(statement.values(beat=beat, beat_date=now)).rowcount == 1
+
+
+def fence(connection: Connection, name: str, *, epoch: int, beat: int) -> bool:
+    """Declare a node dead that has not beaten since it was seen."""
+    return _change(connection, name, epoch=epoch, beat=beat, values={"state": DEAD})
+
+
+def _change(connection: Connection, name: str, *, epoch: int, beat: int, values: Mapping[str, Any]) -> bool:
+    statement = update(nodes).where(nodes.c.name == name, nodes.c.epoch == epoch, nodes.c.beat == beat)
+    return connection.execute(statement.values(**values)).rowcount == 1
+
+
+def leave(connection: Connection, name: str, *, epoch: int) -> None:
+    """End a lease by its holder's will."""
+    statement = update(nodes).where(nodes.c.name == name, nodes.c.epoch == epoch, nodes.c.state == LIVE)
+    connection.execute(statement.values(state=STOPPED))
+
+
+def serve(connection: Connection, name: str, *, epoch: int, serves: str) -> None:
+    """Write what a node serves."""
+    connection.execute(update(nodes).where(nodes.c.name == name, nodes.c.epoch == epoch).values(serves=serves))
+
+
+def forget(connection: Connection, name: str, *, epoch: int) -> None:
+    """Remove the row of a node that is dead."""
+    statement = delete(nodes).where(nodes.c.name == name, nodes.c.epoch == epoch, nodes.c.state == DEAD)
+    connection.execute(statement)

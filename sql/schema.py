@@ -1,0 +1,108 @@
+"""The schema of a database: create it, bring it up to date, check it, print it as DDL.
+
+Migrations (Alembic, in `sql/migrations`) are package data. Two processes that start together on an empty database
+take turns. Tables for further names are added at any time by `create`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import URL, Connection, inspect
+
+from sql.database import Database
+from sql.dialects import DRIVERS
+from sql.tables import metadata_for
+
+VERSION_TABLE = "stickybus_schema"
+DEFAULT_TABLES = ("bus_events", "notifications")
+
+
+class Fit(StrEnum):
+    """How a database's schema stands to this version of the library."""
+
+    CURRENT = "current"
+    MISSING = "missing"
+    TOO_OLD = "too old"
+    TOO_NEW = "too new"
+
+
+@dataclass(frozen=True)
+class SchemaReport:
+    """What `check` found: `found` and `expected` are revisions, `missing_tables` names that don't exist."""
+
+    fit: Fit
+    found: str | None
+    expected: str
+    missing_tables: tuple[str, ...] = ()
+
+
+def create(url: str | URL, *, tables: Sequence[str] = DEFAULT_TABLES) -> SchemaReport:
+    """Create what is missing of the schema for the main tables `tables`, and return the report of before.
+
+    Also upgrades an older schema. Nothing is changed when the schema is newer than this version.
+    """
+    database = Database(url)
+    try:
+        return ensure(database, tables)
+    finally:
+        database.close()
+
+
+def ensure(database: Database, tables: Sequence[str]) -> SchemaReport:
+    """Do what `create` does, on a database that is open already."""
+    with database.begin() as connection, database.dialect.named_lock(connection, VERSION_TABLE, wait=True):
+        before = check(connection, tables)
+        if before.fit in {Fit.MISSING, Fit.TOO_OLD}:
+            config = _config(_upgradable(connection, tables, before))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+        if before.fit is not Fit.TOO_NEW:
+            metadata_for(*tables).create_all(connection)
+    return before
+
+
+def _upgradable(connection: Connection, tables: Sequence[str], before: SchemaReport) -> tuple[str, ...]:
+    """An upgrade changes the tables that are there; `create_all` adds the others as they are at its end."""
+    return tuple(tables) if before.fit is Fit.MISSING else tuple(set(tables) & set(inspect(connection).get_table_names()))
+
+
+def check(connection: Connection, tables: Sequence[str] = DEFAULT_TABLES) -> SchemaReport:
+    """Compare the database with this version; changes nothing."""
+    scripts = ScriptDirectory.from_config(_config(tables))
+    expected = scripts.get_current_head() or ""
+    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+    found = context.get_current_revision()
+    if found is None:
+        return SchemaReport(Fit.MISSING, None, expected, tuple(metadata_for(*tables).tables))
+    if found != expected:
+        known = {script.revision for script in scripts.walk_revisions()}
+        return SchemaReport(Fit.TOO_OLD if found in known else Fit.TOO_NEW, found, expected)
+    present = set(inspect(connection).get_table_names())
+    missing = tuple(name for name in metadata_for(*tables).tables if name not in present)
+    return SchemaReport(Fit.MISSING if missing else Fit.CURRENT, found, expected, missing)
+
+
+def ddl(dialect_name: str, tables: Sequence[str] = DEFAULT_TABLES) -> str:
+    """The whole schema as SQL text for a DBA. `dialect_name`: sqlite, postgresql, mysql or mariadb."""
+    if dialect_name not in DRIVERS:
+        raise ValueError(f"{dialect_name!r} is no dialect; use one of {', '.join(DRIVERS)}")
+    config = _config(tables)
+    output = io.StringIO()
+    config.attributes.update(dialect_name=dialect_name, output=output)
+    command.upgrade(config, "head", sql=True)
+    return output.getvalue()
+
+
+def _config(tables: Sequence[str]) -> Config:
+    config = Config()
+    config.set_main_option("script_location", "sql:migrations")
+    config.attributes.update(version_table=VERSION_TABLE, tables=tuple(tables))
+    return config

@@ -1,0 +1,155 @@
+"""The tables as they are at the newest migration (`sql/migrations` holds how they came to be).
+
+Entries: a main table with live work only and a history table with what has ended, of one column set, so that an
+entry keeps its id when it moves. Column names are Kill Bill's where the meaning is the same, and every column that
+Kill Bill does not have has a default: an INSERT written for its tables works on these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table
+
+from sql.types import UtcDateTime, long_bytes, long_text, name, record_id, utc_now
+
+NAME_LENGTH = 64
+"""Longest node, bus, service and queue name, in characters."""
+LANE_LENGTH = NAME_LENGTH
+QUEUE_NAME_LENGTH = 2 * NAME_LENGTH + 1
+CLASS_NAME_LENGTH = 255
+ERROR_LENGTH = 16_000
+"""Longest `last_error` kept, in characters: type, message and the tail of the traceback."""
+
+_OPTIONS: dict[str, Any] = {
+    f"{family}_{option}": value
+    for family in ("mysql", "mariadb")
+    for option, value in {"engine": "InnoDB", "charset": "utf8mb4", "row_format": "DYNAMIC"}.items()
+}
+
+
+def _entry_columns() -> list[Column[Any]]:
+    return [
+        Column("queue_name", name(QUEUE_NAME_LENGTH), nullable=False, server_default="bus"),
+        Column("class_name", name(CLASS_NAME_LENGTH), nullable=False),
+        Column("event_json", long_text()),
+        Column("event_bytes", long_bytes()),
+        Column("codec", String(32), nullable=False, server_default="json"),
+        Column("user_token", String(36)),
+        Column("future_user_token", String(36)),
+        Column("search_key1", BigInteger),
+        Column("search_key2", BigInteger),
+        Column("created_date", UtcDateTime, nullable=False, server_default=utc_now()),
+        Column("effective_date", UtcDateTime, nullable=False, server_default=utc_now()),
+        Column("creating_owner", name(NAME_LENGTH), nullable=False, server_default=""),
+        Column("processing_owner", name(NAME_LENGTH)),
+        Column("processing_available_date", UtcDateTime),
+        Column("lane", name(LANE_LENGTH), nullable=False, server_default=""),
+        Column("processing_state", String(16), nullable=False, server_default="AVAILABLE"),
+        Column("error_count", Integer, nullable=False, server_default="0"),
+        Column("claim_count", Integer, nullable=False, server_default="0"),
+        Column("redispatch_count", Integer, nullable=False, server_default="0"),
+        Column("crash_count", Integer, nullable=False, server_default="0"),
+        Column("subscribers_done", long_text()),
+        Column("headers", long_text()),
+        Column("origin_id", BigInteger),
+        Column("replay_of", BigInteger),
+    ]
+
+
+ENTRY_COLUMNS = ("record_id", *(column.name for column in _entry_columns()))
+"""The columns that the main and the history table share, in order."""
+
+
+@dataclass(frozen=True)
+class EntryTables:
+    """One main table and its history."""
+
+    main: Table
+    history: Table
+
+    @property
+    def claim_index(self) -> str:
+        return f"{self.main.name}_claim"
+
+
+def entry_tables(main_name: str, metadata: MetaData | None = None) -> EntryTables:
+    """Define the pair `main_name` and `main_name + "_history"`."""
+    metadata = metadata if metadata is not None else MetaData()
+    main = Table(
+        main_name,
+        metadata,
+        Column("record_id", record_id(), primary_key=True, autoincrement=True),
+        *_entry_columns(),
+        sqlite_autoincrement=True,  # else SQLite reuses the ids of deleted rows
+        **_OPTIONS,
+    )
+    Index(f"{main_name}_claim", main.c.lane, main.c.effective_date, main.c.record_id)
+    keyed = main.c.search_key2.is_not(None)
+    Index(f"{main_name}_keys", main.c.search_key2, main.c.search_key1, postgresql_where=keyed, sqlite_where=keyed)
+    history_name = f"{main_name}_history"
+    history = Table(
+        history_name,
+        metadata,
+        Column("record_id", BigInteger, primary_key=True, autoincrement=False),
+        Column("finished_date", UtcDateTime, primary_key=True),
+        *_entry_columns(),
+        Column("started_date", UtcDateTime),
+        Column("last_error", long_text()),
+        **_OPTIONS,
+    )
+    Index(f"{history_name}_keys", history.c.search_key2, history.c.search_key1)
+    Index(f"{history_name}_origin", history.c.origin_id)
+    Index(f"{history_name}_finished", history.c.finished_date, postgresql_using="brin")
+    return EntryTables(main, history)
+
+
+_shared = MetaData()
+
+queue_nodes = Table(
+    "queue_nodes",
+    _shared,
+    Column("name", name(NAME_LENGTH), primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("beat", BigInteger, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("hostname", String(255), nullable=False),
+    Column("host_identity", String(255), nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("lease_seconds", Double, nullable=False),
+    Column("started_date", UtcDateTime, nullable=False),
+    Column("beat_date", UtcDateTime, nullable=False),
+    Column("serves", long_text(), nullable=False),
+    **_OPTIONS,
+)
+
+queue_schedules = Table(
+    "queue_schedules",
+    _shared,
+    Column("table_name", name(NAME_LENGTH), primary_key=True),
+    Column("queue_name", name(QUEUE_NAME_LENGTH), primary_key=True),
+    Column("name", name(NAME_LENGTH), primary_key=True),
+    Column("rule", long_text(), nullable=False),
+    Column("class_name", name(CLASS_NAME_LENGTH), nullable=False),
+    Column("event_json", long_text()),
+    Column("event_bytes", long_bytes()),
+    Column("codec", String(32), nullable=False),
+    Column("search_key1", BigInteger),
+    Column("search_key2", BigInteger),
+    Column("last_due", UtcDateTime),
+    Column("next_due", UtcDateTime),
+    **_OPTIONS,
+)
+
+SHARED_TABLES = (queue_nodes, queue_schedules)
+
+
+def metadata_for(*main_names: str) -> MetaData:
+    """All tables of a database whose buses and services use `main_names`."""
+    metadata = MetaData()
+    for table in SHARED_TABLES:
+        table.to_metadata(metadata)
+    for main_name in main_names:
+        entry_tables(main_name, metadata)
+    return metadata

@@ -1,0 +1,87 @@
+"""Column types that mean the same on every database."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, DateTime, Dialect, Integer, LargeBinary, String, Text
+from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.expression import FunctionElement
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+MYSQL_FAMILY = ("mysql", "mariadb")
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An instant: an aware datetime in UTC, to the microsecond, whatever the session's time zone is."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(postgresql.TIMESTAMP(timezone=True))
+        if dialect.name in MYSQL_FAMILY:
+            return dialect.type_descriptor(mysql.DATETIME(fsp=6))
+        return dialect.type_descriptor(DateTime())
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None or dialect.name == "postgresql":
+            return value
+        return value.astimezone(UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+class utc_now(FunctionElement[datetime]):  # noqa: N801 -- an SQL function, written as SQLAlchemy writes them
+    """The server's UTC time: only for column defaults, so that an INSERT by hand works. No statement of ours uses it."""
+
+    type = UtcDateTime()
+    inherit_cache = True
+
+
+@compiles(utc_now, "postgresql")
+def _(element: utc_now, compiler: object, **_options: object) -> str:
+    return "now()"
+
+
+@compiles(utc_now, "mysql")
+@compiles(utc_now, "mariadb")
+def _(element: utc_now, compiler: object, **_options: object) -> str:
+    return "(utc_timestamp(6))"
+
+
+@compiles(utc_now, "sqlite")
+def _(element: utc_now, compiler: object, **_options: object) -> str:
+    return "(strftime('%Y-%m-%d %H:%M:%f000', 'now'))"
+
+
+def name(length: int) -> String:
+    """A text compared byte by byte: case, accents and trailing spaces count (MySQL's defaults ignore all three)."""
+    return (
+        String(length)
+        .with_variant(String(length, collation="C"), "postgresql")
+        .with_variant(mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_0900_bin"), "mysql")
+        .with_variant(mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_nopad_bin"), "mariadb")
+    )
+
+
+def long_text() -> Text:
+    """A text without a practical limit (MySQL's TEXT ends at 64 KB)."""
+    wide = mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin")
+    return Text().with_variant(wide, "mysql").with_variant(wide, "mariadb")
+
+
+def long_bytes() -> LargeBinary:
+    """Bytes without a practical limit."""
+    return LargeBinary().with_variant(mysql.LONGBLOB(), "mysql").with_variant(mysql.LONGBLOB(), "mariadb")
+
+
+def record_id() -> BigInteger:
+    """A 64-bit id. SQLite hands out ids by itself only for a column declared INTEGER."""
+    return BigInteger().with_variant(Integer(), "sqlite")
