@@ -1,0 +1,75 @@
+"""Two database sessions that meet at a row lock, without sleeping and hoping."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import Connection, text
+
+BOUND_SECONDS = 20.0
+
+on_sqlite, on_postgresql, on_mariadb = (
+    pytest.mark.parametrize("database_name", [pytest.param(name, marks=getattr(pytest.mark, name))])
+    for name in ("sqlite", "postgresql", "mariadb")
+)
+# Where a writer waits for single rows; on SQLite it waits for the whole file.
+on_servers = pytest.mark.parametrize(
+    "database_name",
+    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("postgresql", "mariadb")],
+)
+
+# information_schema.innodb_trx is a cache that InnoDB renews only when nobody has read it for 0.1 s:
+# a reader that polls faster sees the same old rows for ever.
+_INNODB_TRX_PACE_SECONDS = 0.15
+
+
+def poll_until(condition: Callable[[], bool], what: str) -> None:
+    """Return as soon as `condition` is true; AssertionError naming `what` after `BOUND_SECONDS`."""
+    deadline = time.monotonic() + BOUND_SECONDS
+    pace = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, f"never came true: {what}"
+        pace.wait(_INNODB_TRX_PACE_SECONDS)
+
+
+def session_id(connection: Connection) -> int:
+    """The server's own number of this session."""
+    function = {"postgresql": "pg_backend_pid()", "mysql": "connection_id()", "mariadb": "connection_id()"}
+    return int(connection.scalar(text(f"SELECT {function[connection.dialect.name]}")) or 0)
+
+
+def wait_until_blocked(observer: Connection, session: int) -> None:
+    """Return once the server shows that `session` waits for a lock; `observer` is another session."""
+    if observer.dialect.name == "postgresql":
+        waiting = "SELECT count(*) FROM pg_locks WHERE pid = :session AND NOT granted"
+    else:
+        waiting = (
+            "SELECT count(*) FROM information_schema.innodb_trx "
+            "WHERE trx_mysql_thread_id = :session AND trx_state = 'LOCK WAIT'"
+        )
+
+    def blocked() -> bool:
+        return bool(observer.scalar(text(waiting), {"session": session}))
+
+    poll_until(blocked, f"session {session} waits for a lock")
+
+
+def rows_locked(observer: Connection, session: int) -> int:
+    """InnoDB's record locks held by the open transaction of `session`, index and row records both counted."""
+    counts: list[int] = []
+
+    def statement_is_over() -> bool:
+        counts[:] = observer.scalars(
+            text(
+                "SELECT trx_rows_locked FROM information_schema.innodb_trx "
+                "WHERE trx_mysql_thread_id = :session AND trx_query IS NULL"
+            ),
+            {"session": session},
+        )
+        return bool(counts)
+
+    poll_until(statement_is_over, f"session {session} has an idle transaction")
+    return counts[0]
