@@ -17,7 +17,7 @@ def _to_logging(
     event = facts.pop("event")
     about_exception = {"exc_info": facts.pop("exc_info")} if "exc_info" in facts else {}
     line = _render(None, "", {key: _plain(value) for key, value in facts.items()})
-    return (f"{event} {line}".rstrip().replace("%", "%%"),), {"extra": {"facts": dict(facts)}, **about_exception}
+    return (f"{event} {line}".rstrip(),), {"extra": {"facts": dict(facts)}, **about_exception}
 
 
 def _plain(value: Any) -> Any:
