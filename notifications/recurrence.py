@@ -183,7 +183,7 @@ def parse(
         )
     seconds = every_seconds.total_seconds() if isinstance(every_seconds, timedelta) else every_seconds
     return Recurrence(
-        kind=Kind.INTERVAL, expression=f"{seconds!r}", timezone=timezone, start=start, missed=missed
+        kind=Kind.INTERVAL, expression=f"{seconds:.15g}", timezone=timezone, start=start, missed=missed
     )
 
 

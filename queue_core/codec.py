@@ -42,7 +42,7 @@ class EventTypes:
         none that can be stored.
         """
         name = name or event_type.__name__
-        if not _is_event_type(event_type):
+        if not is_event_type(event_type):
             raise ConfigurationError(
                 f"{event_type.__qualname__} can't be an event type. "
                 "Allowed: a dataclass, an attrs class, a msgspec Struct, a pydantic model; for plain dicts a name.",
@@ -135,7 +135,8 @@ class EventTypes:
         return subclass
 
 
-def _is_event_type(event_type: type) -> bool:
+def is_event_type(event_type: type) -> bool:
+    """Whether instances of `event_type` can be posted by themselves: dataclass, attrs, msgspec or pydantic."""
     return (
         is_dataclass(event_type)
         or hasattr(event_type, "__attrs_attrs__")
@@ -145,7 +146,7 @@ def _is_event_type(event_type: type) -> bool:
 
 
 def _require_event_type(event_type: type) -> None:
-    if not _is_event_type(event_type):
+    if not is_event_type(event_type):
         raise PayloadNotSerialisableError(
             f"{event_type.__qualname__} not posted: it is no event type. Nothing was written. "
             "Post a dataclass, an attrs class, a msgspec Struct, a pydantic model, or a plain dict with event_name.",
@@ -158,7 +159,8 @@ def _path(event_type: type) -> str:
 
 
 def _subclasses(event_type: type) -> Iterator[type]:
-    for subclass in event_type.__subclasses__():
+    subclasses: list[type] = event_type.__subclasses__()
+    for subclass in subclasses:
         yield subclass
         yield from _subclasses(subclass)
 

@@ -1,0 +1,174 @@
+"""Clocks: dates in UTC that don't jump, and waits that end by a signal or by time."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from queue_core.clock import Clock, ManualClock, Signal, SystemClock, in_utc
+from queue_core.errors import InvalidPostError, NaiveDateTimeError
+
+REAL_BOUND_SECONDS = 10.0
+
+
+def in_thread(call: Callable[[], bool]) -> "Future[bool]":
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(call)
+    pool.shutdown(wait=False)
+    return future
+
+
+@pytest.mark.parametrize("clock", [SystemClock(), ManualClock()])
+def test_now_is_aware_and_in_utc(clock: Clock) -> None:
+    assert isinstance(clock, Clock)
+    assert clock.now().tzinfo is UTC
+
+
+def test_the_system_clock_agrees_with_the_machine() -> None:
+    assert abs(SystemClock().now() - datetime.now(UTC)) < timedelta(milliseconds=100)
+
+
+def test_the_system_clock_stays_on_course_when_the_machine_is_set_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = SystemClock()
+    before = clock.now()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert timedelta() <= clock.now() - before < timedelta(seconds=1)
+
+
+def test_the_offset_moves_dates_and_not_the_monotonic_time() -> None:
+    clock = SystemClock(offset_seconds=5.0)
+    date, moment = clock.now(), clock.monotonic()
+    clock.adjust(3605.0)
+    assert clock.offset_seconds == 3605.0
+    assert timedelta(hours=1) <= clock.now() - date < timedelta(hours=1, seconds=1)
+    assert 0 <= clock.monotonic() - moment < 1
+    clock.adjust(5.0)
+    assert clock.now() - date < timedelta(seconds=1), "adjust sets the offset, it doesn't add to it"
+
+
+@pytest.mark.parametrize("clock", [SystemClock(), ManualClock()])
+def test_a_raised_signal_ends_a_wait_at_once_and_is_lowered(clock: Clock) -> None:
+    signal = Signal()
+    signal.set()
+    signal.set()
+    assert clock.wait(signal, 0)
+    assert not signal.is_set
+    assert not clock.wait(signal, 0)
+
+
+@pytest.mark.parametrize("clock", [SystemClock(), ManualClock()])
+def test_a_cleared_signal_wakes_nobody(clock: Clock) -> None:
+    signal = Signal()
+    signal.set()
+    signal.clear()
+    assert not clock.wait(signal, -1)
+
+
+@pytest.mark.parametrize("clock", [SystemClock(), ManualClock()])
+@pytest.mark.parametrize("timeout_seconds", [None, REAL_BOUND_SECONDS, 1e30])
+def test_a_signal_from_another_thread_wakes_the_waiter(clock: Clock, timeout_seconds: float | None) -> None:
+    signal = Signal()
+    waiter = in_thread(lambda: clock.wait(signal, timeout_seconds))
+    signal.set()
+    assert waiter.result(REAL_BOUND_SECONDS)
+
+
+def test_no_signal_is_lost_between_two_threads() -> None:
+    """Every round needs the other side's signal: a lost one would hang."""
+    clock, ping, pong = SystemClock(), Signal(), Signal()
+    rounds = 2000
+
+    def answer() -> bool:
+        for _ in range(rounds):
+            if not clock.wait(ping, REAL_BOUND_SECONDS):
+                return False
+            pong.set()
+        return True
+
+    answers = in_thread(answer)
+    for _ in range(rounds):
+        ping.set()
+        assert clock.wait(pong, REAL_BOUND_SECONDS)
+    assert answers.result(REAL_BOUND_SECONDS)
+
+
+def test_the_system_clock_ends_a_wait_when_its_time_has_passed() -> None:
+    clock = SystemClock()
+    before = clock.monotonic()
+    assert not clock.wait(Signal(), 0.01)
+    assert clock.monotonic() - before >= 0.01
+
+
+def test_manual_time_stands_still_until_it_is_moved() -> None:
+    clock = ManualClock(datetime(2026, 5, 1, 12, tzinfo=timezone(timedelta(hours=2))))
+    assert clock.now() == clock.now() == datetime(2026, 5, 1, 10, tzinfo=UTC)
+    clock.advance(seconds=0.5)
+    assert clock.now() == datetime(2026, 5, 1, 10, 0, 0, 500_000, tzinfo=UTC)
+    assert clock.monotonic() == 0.5
+    clock.advance_to(datetime(2026, 5, 2, 10, tzinfo=UTC))
+    assert clock.monotonic() == 86_400
+
+
+def test_manual_time_does_not_run_backwards() -> None:
+    clock = ManualClock()
+    with pytest.raises(ValueError, match="backwards"):
+        clock.advance(seconds=-1)
+    with pytest.raises(ValueError, match="backwards"):
+        clock.advance_to(clock.now() - timedelta(microseconds=1))
+
+
+def test_advancing_ends_the_waits_whose_time_has_come_and_no_other() -> None:
+    clock = ManualClock()
+    early = in_thread(lambda: clock.wait(Signal(), 0.3))
+    late_signal = Signal()
+    late = in_thread(lambda: clock.wait(late_signal, 60))
+    clock.wait_until_waiting(2)
+    clock.advance(seconds=0.1)
+    clock.advance(seconds=0.2)
+    assert not early.result(REAL_BOUND_SECONDS)
+    assert clock.waiting() == 1
+    late_signal.set()
+    assert late.result(REAL_BOUND_SECONDS)
+    assert clock.waiting() == 0
+
+
+def test_a_waiter_that_was_signalled_is_not_idle_any_more() -> None:
+    clock, signal = ManualClock(), Signal()
+    go_on = threading.Event()
+
+    def loop() -> bool:
+        woken = clock.wait(signal, None)
+        go_on.wait(REAL_BOUND_SECONDS)
+        return clock.wait(signal, None) and woken
+
+    waiter = in_thread(loop)
+    clock.wait_until_waiting(1)
+    signal.set()
+    assert clock.waiting() == 0
+    with pytest.raises(TimeoutError, match="0 of 1 threads"):
+        clock.wait_until_waiting(1, timeout_seconds=0.01)
+    go_on.set()
+    clock.wait_until_waiting(1)
+    signal.set()
+    assert waiter.result(REAL_BOUND_SECONDS)
+
+
+def test_a_naive_date_is_refused_by_name() -> None:
+    with pytest.raises(NaiveDateTimeError, match=r"at=2026-01-01T00:00:00 has no time zone") as caught:
+        in_utc(datetime(2026, 1, 1), key="at")  # noqa: DTZ001 -- the naive one is the case
+    assert caught.value.key == "at"
+
+
+def test_a_date_that_utc_can_not_hold_is_refused() -> None:
+    with pytest.raises(InvalidPostError, match="outside the years"):
+        in_utc(datetime.max.replace(tzinfo=timezone(timedelta(hours=-1))), key="at")
+
+
+def test_what_is_no_datetime_is_refused() -> None:
+    with pytest.raises(InvalidPostError, match="at is a str, not a datetime"):
+        in_utc("2026-01-01", key="at")  # type: ignore[arg-type]  # untyped callers exist

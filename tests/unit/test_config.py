@@ -1,0 +1,238 @@
+"""Settings: checked as a whole, merged in one order, documented key by key."""
+
+import os
+import pickle
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queue_core.config import BusConfig, Mode, NotificationConfig, QueueConfig, name_fault
+from queue_core.errors import ConfigurationError
+from queue_core.retry import ExponentialRetries, ImmediateRetries, ScheduledRetries
+
+REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").read_text(
+    encoding="utf-8"
+)
+CONFIGS: list[type[BusConfig] | type[NotificationConfig]] = [BusConfig, NotificationConfig]
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have a bus configured."""
+    for variable in [name for name in os.environ if name.startswith("STICKYBUS_")]:
+        monkeypatch.delenv(variable)
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Path:
+    path = tmp_path / "service.toml"
+    path.write_text(
+        '[bus]\nhandler_threads = 4\nqueue_capacity = 40\nmode = "polling"\n'
+        '[bus.retry]\nkind = "scheduled"\ndelays_seconds = [60, 600]\n'
+        "[shop.notifications]\npoll_interval_seconds = 0.5\n"
+    )
+    return path
+
+
+def test_the_defaults_are_those_of_the_reference_system() -> None:
+    bus, notifications = BusConfig(), NotificationConfig()
+    assert (bus.mode, bus.handler_threads, bus.queue_capacity) == (Mode.STICKY_EVENTS, 30, 30_000)
+    assert (notifications.mode, notifications.handler_threads) == (Mode.STICKY_POLLING, 10)
+    assert notifications.queue_capacity == 100
+    assert (bus.max_entries_claimed, bus.poll_interval_seconds, bus.claim_seconds) == (10, 3.0, 300.0)
+    assert (bus.lease_seconds, bus.reap_period_seconds, bus.reap_threshold_seconds) == (15.0, 5.0, 600.0)
+    assert bus.shutdown_timeout_seconds == 15.0
+    assert bus.retry == ImmediateRetries(3)
+
+
+def test_the_history_table_is_named_after_the_main_table() -> None:
+    assert BusConfig(table="orders").history_table == "orders_history"
+
+
+def test_derived_defaults_follow_what_they_are_derived_from() -> None:
+    config = BusConfig(lease_seconds=100, max_failure_retries=7)
+    assert config.beat_interval_seconds == 20
+    assert config.retry == ImmediateRetries(7)
+    assert config.with_changes(lease_seconds=50).beat_interval_seconds == 10
+
+
+def test_a_copy_with_changes_is_checked() -> None:
+    with pytest.raises(ConfigurationError, match="handler_threads=0"):
+        BusConfig().with_changes(handler_threads=0)
+
+
+def test_a_configuration_can_not_be_changed_but_compared_hashed_and_pickled() -> None:
+    config = BusConfig(retry=ScheduledRetries((timedelta(seconds=1),)))
+    with pytest.raises(ValueError, match="frozen"):
+        config.handler_threads = 5  # type: ignore[misc]  # the attempt is the case
+    copy = pickle.loads(pickle.dumps(config))  # noqa: S301 -- our own bytes
+    assert copy == config
+    assert hash(copy) == hash(config)
+
+
+def test_none_means_not_set() -> None:
+    nothing: dict[str, Any] = {"retry": None, "beat_interval_seconds": None, "handler_threads": None}
+    assert BusConfig(**nothing) == BusConfig()
+    assert BusConfig.from_environment(**nothing) == BusConfig()
+
+
+@pytest.mark.parametrize(
+    ("config", "values", "message"),
+    [
+        (
+            BusConfig,
+            {"handler_threads": 0},
+            "handler_threads=0 is not allowed. Allowed: greater than or equal to 1",
+        ),
+        (BusConfig, {"handler_threads": 1.5}, "handler_threads=1.5 is not allowed. Allowed: a valid integer"),
+        (BusConfig, {"handler_thread": 3}, "handler_thread=3 is no key; did you mean handler_threads?"),
+        (BusConfig, {"mode": "push"}, "mode='PUSH' is not allowed. Allowed: 'POLLING', 'STICKY_POLLING'"),
+        (NotificationConfig, {"mode": Mode.STICKY_EVENTS}, "Allowed: STICKY_POLLING or POLLING"),
+        (BusConfig, {"lease_seconds": 0}, "lease_seconds=0 is not allowed. Allowed: greater than 0"),
+        (BusConfig, {"lease_seconds": float("nan")}, "lease_seconds=nan is not allowed"),
+        (BusConfig, {"poll_interval_seconds": float("inf")}, "poll_interval_seconds=inf is not allowed"),
+        (BusConfig, {"lease_seconds": 4, "beat_interval_seconds": 2.1}, "at most half of lease_seconds (4)"),
+        (BusConfig, {"reap_threshold_seconds": 14}, "Allowed: at least lease_seconds (15)"),
+        (BusConfig, {"retry": ImmediateRetries(1), "max_failure_retries": 1}, "either it or retry, not both"),
+        (BusConfig, {"retry": 3}, "retry=3 is not allowed. Allowed: an instance of RetryPolicy"),
+        (BusConfig, {"retry": {"kind": "never"}}, "retry: kind='never' is not allowed"),
+        (BusConfig, {"table": "bus events"}, "1 to 48 letters, digits and underscores"),
+        (BusConfig, {"table": "t" * 49}, "1 to 48 letters, digits and underscores"),
+        (BusConfig, {"table": "bus_events_history"}, "nor a name that ends in _history"),
+        (BusConfig, {"table": "Queue_Nodes"}, "neither queue_nodes"),
+        (BusConfig, {"node_name": "!parked"}, "no leading '!'"),
+        (BusConfig, {"node_name": ""}, "1 to 64 characters, not 0"),
+        (BusConfig, {"name": "x" * 65}, "1 to 64 characters, not 65"),
+        (BusConfig, {"name": "a\0b"}, "no NUL character"),
+        (BusConfig, {"application_name": "büs"}, "1 to 63 printable ASCII characters"),
+        (BusConfig, {"max_payload_bytes": 0}, "max_payload_bytes=0"),
+        (BusConfig, {"unknown_retention_days": 0}, "unknown_retention_days=0"),
+        (QueueConfig, {}, "table is missing"),
+    ],
+)
+def test_a_wrong_value_names_the_key_the_value_and_what_is_allowed(
+    config: type[QueueConfig], values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(message)) as caught:
+        config(**values)
+    assert str(caught.value).startswith(f"{config.__name__}: ")
+    assert caught.value.key is not None
+    assert caught.value.source is None
+
+
+@pytest.mark.parametrize("name", ["o'clock", '100%s "x"', "🚌" * 64, " trailing ", "Straße", "x"])
+def test_unusual_names_are_names(name: str) -> None:
+    assert BusConfig(name=name, node_name=name).name == name
+
+
+@given(st.text(max_size=70))
+def test_a_name_is_refused_for_its_length_and_for_what_can_not_be_stored_only(name: str) -> None:
+    storable = "\0" not in name and name.encode("utf-8", "replace").decode() == name
+    assert (name_fault(name) is None) == (storable and 1 <= len(name) <= 64)
+
+
+def test_code_wins_over_the_environment_over_toml_over_defaults(
+    toml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STICKYBUS_BUS_QUEUE_CAPACITY", "50")
+    monkeypatch.setenv("STICKYBUS_BUS_POLL_INTERVAL_SECONDS", "0.25")
+    config = BusConfig.from_toml(toml, poll_interval_seconds=0.125)
+    assert config.poll_interval_seconds == 0.125
+    assert config.queue_capacity == 50
+    assert config.handler_threads == 4
+    assert config.max_entries_claimed == 10
+    assert config.mode is Mode.POLLING
+    assert config.retry == ScheduledRetries((60, 600))
+    assert BusConfig.from_toml(toml, prefix="").queue_capacity == 40
+
+
+def test_each_instance_may_have_a_prefix_and_a_table_of_its_own(
+    toml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_HANDLER_THREADS", "3")
+    monkeypatch.setenv("SHOP_RETRY", '{"kind": "exponential", "factor": 3}')
+    config = NotificationConfig.from_toml(toml, table="shop.notifications", prefix="SHOP_")
+    assert (config.handler_threads, config.poll_interval_seconds) == (3, 0.5)
+    assert config.retry == ExponentialRetries(factor=3)
+    assert NotificationConfig.from_environment("SHOP_").handler_threads == 3
+
+
+def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STICKYBUS_BUS_HANDLER_THREADS", "")
+    assert BusConfig.from_environment() == BusConfig()
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "message"),
+    [
+        ("STICKYBUS_BUS_HANDLER_THREADS", "many", "handler_threads='many'"),
+        ("STICKYBUS_BUS_HANDLER_TREADS", "3", "did you mean handler_threads?"),
+        ("STICKYBUS_BUS_BEAT_INTERVAL_SECONDS", "9", "at most half of lease_seconds"),
+        ("STICKYBUS_BUS_RETRY", "exponential", "is not JSON"),
+        ("STICKYBUS_BUS_RETRY", '{"kind": "odd"}', "retry: kind='odd'"),
+    ],
+)
+def test_a_wrong_variable_is_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, message: str
+) -> None:
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(ConfigurationError, match=re.escape(message)) as caught:
+        BusConfig.from_environment()
+    assert variable in str(caught.value)
+    assert variable in str(caught.value.source)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[bus]\nhandler_threads = 0\n", "It comes from table [bus] of"),
+        ("[bus\n", "can't be read"),
+        ("bus = 3\n", "bus in"),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=re.escape(message)) as caught:
+        BusConfig.from_toml(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_is_an_error_and_a_missing_table_is_not(tmp_path: Path, toml: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"nothing\.toml can't be read"):
+        BusConfig.from_toml(tmp_path / "nothing.toml")
+    assert NotificationConfig.from_toml(toml) == NotificationConfig()
+
+
+def _documented(config: type[QueueConfig], key: str) -> list[str]:
+    """Cells of the key's row in the reference, the default narrowed to what it says of this class."""
+    (row,) = re.findall(rf"^\| `{key}` \|.*\|$", REFERENCE, re.MULTILINE)
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    per_class = {BusConfig: r"bus: (`[^`]*`);.*", NotificationConfig: r".*notifications: (`[^`]*`)"}
+    cells[2] = re.sub(per_class[config], r"\1", cells[2])
+    return cells
+
+
+@pytest.mark.parametrize(
+    ("config", "key"), [(config, key) for config in CONFIGS for key in config.model_fields]
+)
+def test_every_key_is_in_the_reference_with_its_default_and_its_variable(
+    config: type[BusConfig] | type[NotificationConfig], key: str
+) -> None:
+    _, kind, default, allowed, variable, meaning = _documented(config, key)
+    value = getattr(config(), key)
+    assert default.startswith("not set" if value is None else f"`{value!s}`")
+    assert variable.startswith(f"`{BusConfig.environment_prefix}{key.upper()}`")
+    assert kind
+    assert allowed
+    assert meaning
+
+
+def test_the_reference_has_no_key_that_does_not_exist() -> None:
+    keys = re.findall(r"^\| `(\w+)` \|.*`STICKYBUS_BUS_", REFERENCE, re.MULTILINE)
+    assert set(keys) == BusConfig.model_fields.keys() | NotificationConfig.model_fields.keys()
