@@ -9,22 +9,21 @@ from typing import Any, Self, TypeVar
 
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from bus.subscriptions import Subscriptions
 from queue_core.clock import Clock
 from queue_core.codec import Codec, EventTypes
-from queue_core.config import BusConfig
+from queue_core.config import BusConfig, Mode
 from queue_core.engine import QueueEngine
-from queue_core.entries import UNSET, Entries, Unset
+from queue_core.entries import Entries
 from queue_core.entry import Entry, Posting, State
 from queue_core.handler import Handler
 from queue_core.history import History, Progress
 from queue_core.retry import RetryPolicy
-from queue_core.twin import awaited
+from queue_core.store import UNSET, Unset
+from queue_core.twin import Asynchronous, awaited
 
 H = TypeVar("H", bound=Handler)
-Asynchronous = AsyncSession | AsyncConnection
 
 
 class PersistentBus:
@@ -48,7 +47,9 @@ class PersistentBus:
     ) -> None:
         self.config = config or BusConfig()
         self.types = EventTypes()
-        self._subscriptions = Subscriptions(self.config.name, self.types)
+        self._subscriptions = Subscriptions(
+            self.config.name, self.types, shared=self.config.mode is Mode.POLLING
+        )
         self.engine = QueueEngine(
             database,
             self.config,
@@ -199,7 +200,9 @@ class PersistentBus:
         """Awaitable twin of `post`, with the same options, for an AsyncSession or AsyncConnection."""
         return await awaited(lambda inner: self.post(event, connection=inner, **options), connection)
 
-    async def post_many_async(self, events: Iterable[Any], *, connection: Asynchronous | None = None) -> list[int]:
+    async def post_many_async(
+        self, events: Iterable[Any], *, connection: Asynchronous | None = None
+    ) -> list[int]:
         """Awaitable twin of `post_many`."""
         return await awaited(lambda inner: self.post_many(events, connection=inner), connection)
 
@@ -266,7 +269,9 @@ class PersistentBus:
         """Awaitable twin of `history`."""
         return await awaited(lambda inner: self.history(connection=inner, **filters), connection)
 
-    async def ready_count_async(self, *, owner: str | None = None, connection: Asynchronous | None = None) -> int:
+    async def ready_count_async(
+        self, *, owner: str | None = None, connection: Asynchronous | None = None
+    ) -> int:
         """Awaitable twin of `ready_count`."""
         return await awaited(lambda inner: self.ready_count(owner=owner, connection=inner), connection)
 

@@ -15,9 +15,12 @@ from queue_core.retry import RetryPolicy
 class Subscriptions:
     """The subscribers of one bus; a `queue_core.handler.Router` for its queue. Safe to use from several threads."""
 
-    def __init__(self, queue_name: str, types: EventTypes) -> None:
+    def __init__(self, queue_name: str, types: EventTypes, *, shared: bool) -> None:
+        """`shared`: other nodes may run what is posted here, so that only what was subscribed to counts as known."""
         self._queue_name = queue_name
         self._types = types
+        self._shared = shared
+        self._wanted = set[type | str]()
         self._subscribed: list[tuple[type | str, Subscriber]] = []
         self._resolved: dict[str, tuple[Subscriber, ...]] = {}
         self._lock = threading.Lock()
@@ -60,20 +63,32 @@ class Subscriptions:
                         value=subscriber.name,
                     )
             self._subscribed.append((event, subscriber))
+            self._wanted.add(event)
             self._resolved = {}
         return subscriber
 
     def remove(self, handler: Handler) -> bool:
         """End all subscriptions of `handler`; False if it had none. Its event types stay known."""
         with self._lock:
-            kept = [(event, subscriber) for event, subscriber in self._subscribed if subscriber.handler != handler]
+            kept = [
+                (event, subscriber) for event, subscriber in self._subscribed if subscriber.handler != handler
+            ]
             removed = len(kept) < len(self._subscribed)
             self._subscribed, self._resolved = kept, {}
         return removed
 
     def knows(self, queue_name: str, class_name: str) -> bool:
         """See `Router`."""
-        return queue_name == self._queue_name and self._types.knows(class_name)
+        if queue_name != self._queue_name:
+            return False
+        return self._was_wanted(class_name) if self._shared else self._types.knows(class_name)
+
+    def _was_wanted(self, class_name: str) -> bool:
+        return class_name in self._wanted or not self._wanted.isdisjoint(self._ancestry(class_name))
+
+    def _ancestry(self, class_name: str) -> Sequence[type]:
+        event_type = self._types.type_of(class_name)
+        return event_type.__mro__ if event_type is not None else ()
 
     def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber]:
         """See `Router`. A subscriber reached in two ways (by a type and its subtype) is one."""
@@ -86,8 +101,7 @@ class Subscriptions:
         return found
 
     def _resolve(self, class_name: str) -> tuple[Subscriber, ...]:
-        event_type = self._types.type_of(class_name)
-        ancestry = event_type.__mro__ if event_type is not None else ()
+        ancestry = self._ancestry(class_name)
         found = {
             subscriber.name: subscriber
             for event, subscriber in self._subscribed

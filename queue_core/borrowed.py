@@ -37,7 +37,9 @@ class Borrowed:
     @property
     def announces(self) -> bool:
         """Whether an event will announce the end of its transaction, and soon."""
-        return not (self.raw or self.autocommits or isinstance(self.connection.get_transaction(), TwoPhaseTransaction))
+        return not (
+            self.raw or self.autocommits or isinstance(self.connection.get_transaction(), TwoPhaseTransaction)
+        )
 
     @property
     def autocommits(self) -> bool:
@@ -90,7 +92,9 @@ def _of_session(session: Session | scoped_session[Session]) -> Connection:
 
 def _checked(connection: Connection, database: Database) -> Borrowed:
     if connection.closed or connection.invalidated:
-        raise InvalidConnectionError("the connection passed in is closed. Nothing was written; pass an open one.")
+        raise InvalidConnectionError(
+            "the connection passed in is closed. Nothing was written; pass an open one."
+        )
     own, given = database.engine.dialect.name, connection.dialect.name
     if {own, given} not in ({own}, {"mysql", "mariadb"}):
         raise _foreign(given, own)
@@ -132,9 +136,13 @@ def _wrap_raw(given: Any, database: Database) -> Connection:
         try:
             _check_file(given, database)
         except sqlite3.ProgrammingError as error:
-            raise InvalidConnectionError(f"the connection passed in: {error}. Nothing was written.") from error
+            raise InvalidConnectionError(
+                f"the connection passed in: {error}. Nothing was written."
+            ) from error
     elif getattr(given, "closed", False) or not getattr(given, "open", True):
-        raise InvalidConnectionError("the connection passed in is closed. Nothing was written; pass an open one.")
+        raise InvalidConnectionError(
+            "the connection passed in is closed. Nothing was written; pass an open one."
+        )
     pool = StaticPool(lambda: _TupleRows(given), reset_on_return=None)
     return Engine(pool, _passive(database), database.url).connect()
 
@@ -174,7 +182,9 @@ def _passive(database: Database) -> SqlalchemyDialect:
         with engine.connect():
             pass  # the first connection completes the dialect
         kind = type(engine.dialect)
-        quiet = {name: _do_nothing for name in ("do_begin", "do_commit", "do_rollback", "do_close", "do_terminate")}
+        quiet = {
+            name: _do_nothing for name in ("do_begin", "do_commit", "do_rollback", "do_close", "do_terminate")
+        }
         dialect = type(f"Passive{kind.__name__}", (kind,), quiet)(dbapi=engine.dialect.dbapi)
         dialect.__dict__.update({**engine.dialect.__dict__, **{"name": engine.dialect.name}})
         _passive_dialects[engine] = dialect

@@ -77,7 +77,9 @@ class EventTypes:
         return self._types.get(name) or self._find_subclass(name)
 
     def name_of(self, event: object, event_name: str | None = None) -> str:
-        """The name to store `event` under; registers its type, or `event_name`, if they are new.
+        """The name to store `event` under; registers its type if it is new.
+
+        The name of a plain dict becomes known by subscribing to it, not by posting: whoever only posts can't handle it.
 
         Raises InvalidPostError for a plain dict without an `event_name`, PayloadNotSerialisableError for an object
         of no event type, ConfigurationError if the name belongs to another type.
@@ -95,7 +97,15 @@ class EventTypes:
             _require_event_type(event_type)
             return self.register(event_type)
         if isinstance(event, dict):
-            self.register_name(event_name)
+            known = self._types.get(event_name)
+            if known is not None:
+                raise ConfigurationError(
+                    f"The event name {event_name!r} belongs to {_path(known)}: post an instance of it, or give the dict "
+                    "a name of its own. Nothing was written.",
+                    key="event_name",
+                    value=event_name,
+                    class_name=event_name,
+                )
             return event_name
         _require_event_type(event_type)
         if event_name in self._types and self._types[event_name] is None:

@@ -118,7 +118,6 @@ class QueueConfig(BaseModel):
     lease_seconds: Seconds = 15.0
     beat_interval_seconds: Seconds = Field(default_factory=lambda data: data["lease_seconds"] / 5)
     reap_period_seconds: Seconds = 5.0
-    reap_threshold_seconds: Seconds = 600.0
     reap_batch_size: BatchSize = 10
     max_redispatches: Limit = 5
     shutdown_timeout_seconds: Annotated[float, Field(ge=0, le=1e9)] = 15.0
@@ -180,12 +179,6 @@ class QueueConfig(BaseModel):
                 "beat_interval_seconds",
                 self.beat_interval_seconds,
                 f"at most half of lease_seconds ({self.lease_seconds:g})",
-            )
-        if self.reap_threshold_seconds < self.lease_seconds:
-            raise _combination(
-                "reap_threshold_seconds",
-                self.reap_threshold_seconds,
-                f"at least lease_seconds ({self.lease_seconds:g})",
             )
         return self
 

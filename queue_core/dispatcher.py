@@ -7,32 +7,27 @@ may have ended (`may_start`).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import queue
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-
-from sqlalchemy.exc import DBAPIError
 
 from queue_core.clock import Clock
 from queue_core.codec import Codecs
 from queue_core.config import QueueConfig
 from queue_core.entry import Entry, State
 from queue_core.errors import PayloadError
+from queue_core.exactly_once import ExactlyOnce
 from queue_core.handler import Router, Subscriber, context_of
 from queue_core.log import get_logger
-from queue_core.outcome import Finished, Lost, Outcome, Parked, Recorded, Released, Retried, describe
+from queue_core.outcome import Finished, Outcome, Parked, Released, Retried, describe
 from queue_core.retry import Failure, decide
-from queue_core.store import Store
 
 log = get_logger(__name__)
-
-EXACTLY_ONCE_TRIES = 5
-"""Runs of an exactly-once handler whose transaction keeps meeting deadlocks or lock time-outs."""
 
 
 class Run:
@@ -51,24 +46,39 @@ class Run:
         self.errors: dict[Subscriber, BaseException] = {}
 
 
+@dataclass(frozen=True)
+class Handling:
+    """A handler at work: for how long, and where (its thread's stack)."""
+
+    entry: Entry
+    subscriber: Subscriber
+    seconds: float
+    stack: str
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.entry.record_id, self.entry.claim_count
+
+
 class Dispatcher:
     """The pool of one bus or service. `complete` receives each run's outcome, in the thread that ran it."""
 
     def __init__(
         self,
-        store: Store,
+        config: QueueConfig,
+        clock: Clock,
+        codecs: Codecs,
         router: Router,
         *,
-        owner: Callable[[], str],
+        exactly_once: ExactlyOnce | None,
         may_start: Callable[[], bool],
         complete: Callable[[Outcome], None],
     ) -> None:
-        self._store = store
-        self._config: QueueConfig = store.config
-        self._clock: Clock = store.clock
-        self._codecs: Codecs = store.codecs
+        self._config = config
+        self._clock = clock
+        self._codecs = codecs
         self._router = router
-        self._owner = owner
+        self._exactly_once = exactly_once
         self._may_start = may_start
         self._complete = complete
         self._runs: queue.SimpleQueue[Run | Callable[[], None] | None] = queue.SimpleQueue()
@@ -84,7 +94,9 @@ class Dispatcher:
         """Start the handler threads."""
         self._accepting = True
         for number in range(self._config.handler_threads):
-            thread = threading.Thread(target=self._work, name=f"{self._config.table}-handler-{number}", daemon=True)
+            thread = threading.Thread(
+                target=self._work, name=f"{self._config.table}-handler-{number}", daemon=True
+            )
             thread.start()
             self._threads.append(thread)
 
@@ -100,7 +112,9 @@ class Dispatcher:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - self._clock.monotonic()))
-        ended = not any(thread.is_alive() for thread in self._threads if thread is not threading.current_thread())
+        ended = not any(
+            thread.is_alive() for thread in self._threads if thread is not threading.current_thread()
+        )
         self._threads.clear()
         if self._coroutines is not None:
             self._coroutines.call_soon_threadsafe(self._coroutines.stop)
@@ -116,36 +130,40 @@ class Dispatcher:
         """Run a hook on the pool."""
         self._runs.put(task)
 
-    def run_inline(self, entry: Entry) -> None:
-        """Run an entry in the caller's thread (for tests and the test kit)."""
+    def run_submitted(self) -> None:
+        """Run in the caller's thread what was submitted so far, instead of the pool (for the test kit)."""
         self._accepting = True
-        self._advance(Run(entry))
+        for _ in range(self._runs.qsize()):
+            self._take(self._runs.get())
 
     def running(self) -> list[Entry]:
         """The entries whose handlers run now."""
         return [run.entry for run, _, _ in list(self._running.values())]
 
-    def running_longer_than(self, seconds: float) -> list[tuple[Entry, str, float, str]]:
-        """(entry, subscriber, seconds, stack) of handlers past a limit."""
-        now, frames = self._clock.monotonic(), sys._current_frames()  # noqa: SLF001 -- the documented way
-        found = []
+    def running_longer_than(self, seconds: float) -> list[Handling]:
+        """Handlers that have run longer, or longer than their own limit."""
+        now, found = self._clock.monotonic(), list[Handling]()
         for ident, (run, subscriber, since) in list(self._running.items()):
-            if now - since > (subscriber.max_run_seconds or seconds) and ident in frames:
-                stack = "".join(traceback.format_stack(frames[ident]))
-                found.append((run.entry, subscriber.name, now - since, stack))
+            if now - since > min(seconds, subscriber.max_run_seconds or seconds):
+                frame = sys._current_frames().get(ident)  # noqa: SLF001 -- the documented way
+                stack = "".join(traceback.format_stack(frame)) if frame else ""
+                found.append(Handling(run.entry, subscriber, now - since, stack))
         return found
 
     # -- one run ------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while (run := self._runs.get()) is not None:
-            if isinstance(run, Run):
-                self._advance(run)
-            else:
-                try:
-                    run()
-                except BaseException as error:  # noqa: BLE001 -- a hook is the user's code too
-                    log.error("hook_failed", error_type=type(error).__name__, exc_info=error)
+            self._take(run)
+
+    def _take(self, run: Run | Callable[[], None] | None) -> None:
+        if isinstance(run, Run):
+            self._advance(run)
+        elif run is not None:
+            try:
+                run()
+            except BaseException as error:  # noqa: BLE001 -- a hook is the user's code too
+                log.error("hook_failed", error_type=type(error).__name__, exc_info=error)
 
     def _advance(self, run: Run) -> None:
         """Run an entry's subscribers one after the other, as far as serial ones have their turn."""
@@ -198,7 +216,9 @@ class Dispatcher:
             else:
                 arguments = (run.event, context_of(run.entry)) if subscriber.takes_context else (run.event,)
                 if subscriber.is_async:
-                    error = asyncio.run_coroutine_threadsafe(_awaited(subscriber, arguments), self._loop()).result()
+                    error = asyncio.run_coroutine_threadsafe(
+                        _awaited(subscriber, arguments), self._loop()
+                    ).result()
                     if error is not None:
                         raise error
                 else:
@@ -208,6 +228,22 @@ class Dispatcher:
             run.errors[subscriber] = error
         finally:
             del self._running[ident]
+
+    def _call_exactly_once(self, run: Run, subscriber: Subscriber) -> None:
+        if self._exactly_once is None:
+            raise RuntimeError(f"{subscriber.name} is exactly_once, and there is no database here")
+        outcome = self._exactly_once.call(
+            run.entry,
+            run.event,
+            subscriber,
+            started_date=run.started_date,
+            settled={**run.settled, subscriber.name: True},
+            last=len(run.pending) == 1 and not run.errors,
+        )
+        run.settled[subscriber.name] = True
+        if outcome is not None:
+            run.ended = True
+            self._complete(outcome)
 
     def _loop(self) -> asyncio.AbstractEventLoop:
         with self._coroutines_lock:
@@ -228,7 +264,9 @@ class Dispatcher:
         dates = []
         for subscriber, error in run.errors.items():
             policy = subscriber.retry or self._config.retry
-            failure = Failure(error=error, error_count=error_count, effective_date=entry.effective_date, now=now)
+            failure = Failure(
+                error=error, error_count=error_count, effective_date=entry.effective_date, now=now
+            )
             date = decide(policy, failure)
             log.warning(
                 "handler_failed",
@@ -246,7 +284,11 @@ class Dispatcher:
                 dates.append(date)
         if dates:
             return Retried(
-                entry=entry, at=min(dates), error_count=error_count, settled=run.settled, started_date=run.started_date
+                entry=entry,
+                at=min(dates),
+                error_count=error_count,
+                settled=run.settled,
+                started_date=run.started_date,
             )
         last_error = "\n".join(describe(error) for error in run.errors.values())
         return self._finished(run, State.FAILED, error_count, last_error)
@@ -260,61 +302,8 @@ class Dispatcher:
             error_count=error_count,
             settled=run.settled if len(run.settled) > 1 or last_error else {},
             last_error=last_error,
+            undelivered=state is State.PROCESSED and not run.settled,
         )
-
-    # -- exactly once -------------------------------------------------------------------------------------------
-
-    def _call_exactly_once(self, run: Run, subscriber: Subscriber) -> None:
-        """Run the handler in a transaction that also records what it means for the entry."""
-        for attempt in range(1, EXACTLY_ONCE_TRIES + 1):
-            try:
-                self._exactly_once(run, subscriber)
-            except DBAPIError as error:
-                if attempt == EXACTLY_ONCE_TRIES or not self._store.database.dialect.is_transient(error):
-                    raise
-            else:
-                return
-
-    def _exactly_once(self, run: Run, subscriber: Subscriber) -> None:
-        settled = {**run.settled, subscriber.name: True}
-        last = len(run.pending) == 1 and not run.errors
-        state = State.PROCESSED if all(settled.values()) else State.FAILED
-        finished = Finished(
-            entry=run.entry,
-            state=state,
-            started_date=run.started_date,
-            finished_date=self._clock.now(),
-            error_count=run.entry.error_count,
-            settled=settled if len(settled) > 1 else {},
-        )
-        with self._store.database.lazy() as connection:
-            transaction = connection.begin()
-            try:
-                subscriber.handler(run.event, context_of(run.entry, connection))
-                if not transaction.is_active:
-                    raise RuntimeError(f"{subscriber.name} ended its transaction; the entry's outcome belongs into it")
-                recorded = self._store.settle(connection, self._owner(), finished, last=last)
-            except BaseException:
-                # A broken connection can't roll back; the server has done so.
-                with contextlib.suppress(DBAPIError):
-                    transaction.rollback()
-                raise
-            if not recorded:
-                transaction.rollback()
-                self._end(run, Lost(entry=run.entry))
-                return
-            try:
-                transaction.commit()
-            except DBAPIError:
-                if not self._store.was_settled(self._owner(), finished, last=last):
-                    raise
-        run.settled[subscriber.name] = True
-        if last:
-            self._end(run, Recorded(entry=run.entry, state=state, started_date=run.started_date))
-
-    def _end(self, run: Run, outcome: Outcome) -> None:
-        run.ended = True
-        self._complete(outcome)
 
 
 async def _awaited(subscriber: Subscriber, arguments: tuple[Any, ...]) -> BaseException | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
-from sqlalchemy import URL, Engine as SqlalchemyEngine
+from sqlalchemy import URL, Engine as SqlalchemyEngine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from queue_core.clock import Clock, SystemClock
@@ -41,8 +41,9 @@ class QueueEngine:
         self.codecs = Codecs(types, codec) if codec is not None else Codecs(types)
         self.database = _open(database, config)
         self.store = Store(self.database, config, clock or SystemClock(), types, self.codecs)
-        self.metrics = Metrics()
+        self.metrics = Metrics(config.table, metrics_registry)
         self.lifecycle = Lifecycle(self.store, router, self.metrics)
+        self.metrics.watch(self.lifecycle.reading, lambda: self.store.depths(router.describe()["queues"]))
         self.poster = Poster(self.lifecycle, router)
 
     def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
@@ -53,15 +54,21 @@ class QueueEngine:
     def close(self) -> None:
         """Stop if it runs, and close our connections."""
         self.lifecycle.stop()
+        self.lifecycle.wakeup.stop()
+        self.metrics.close()
         self.database.close()
 
 
-def _open(target: str | URL | SqlalchemyEngine, config: QueueConfig) -> Database:
+def open_database(
+    target: str | URL | SqlalchemyEngine,
+    *,
+    statement_timeout_seconds: float = 30.0,
+    application_name: str = "stickybus",
+) -> Database:
+    """Our connections to a database. Raises ConfigurationError, and DatabaseUnreachableError if it does not answer."""
     try:
         database = Database(
-            target,
-            statement_timeout_seconds=config.statement_timeout_seconds,
-            application_name=config.application_name,
+            target, statement_timeout_seconds=statement_timeout_seconds, application_name=application_name
         )
     except (UnsupportedDatabaseError, ArgumentError) as error:
         raise ConfigurationError(f"database: {error}", key="database") from error
@@ -70,10 +77,29 @@ def _open(target: str | URL | SqlalchemyEngine, config: QueueConfig) -> Database
         raise ConfigurationError(
             f"the driver {error.name} is not installed; run: pip install 'stickybus[{extra}]'", key="database"
         ) from error
+    except DBAPIError as error:
+        raise unreachable(
+            target.url if isinstance(target, SqlalchemyEngine) else make_url(target), error
+        ) from error
+    try:
+        with database.read():
+            return database
+    except DBAPIError as error:
+        database.close()
+        raise unreachable(database.url, error) from error
+
+
+def _open(target: str | URL | SqlalchemyEngine, config: QueueConfig) -> Database:
+    database = open_database(
+        target,
+        statement_timeout_seconds=config.statement_timeout_seconds,
+        application_name=config.application_name,
+    )
     try:
         _check_schema(database, config)
-    except DBAPIError as error:
-        raise unreachable(database, error) from error
+    except BaseException:
+        database.close()
+        raise
     return database
 
 
@@ -89,7 +115,9 @@ def _check_schema(database: Database, config: QueueConfig) -> None:
     match report.fit:
         case schema.Fit.MISSING:
             missing = ", ".join(report.missing_tables)
-            raise SchemaMissingError(f"{where} lacks the tables {missing}. Run: stickybus schema create", **facts)
+            raise SchemaMissingError(
+                f"{where} lacks the tables {missing}. Run: stickybus schema create", **facts
+            )
         case schema.Fit.TOO_OLD:
             raise SchemaTooOldError(
                 f"{where} has schema {report.found}, this version needs {report.expected}. Run: stickybus schema upgrade",
@@ -103,5 +131,3 @@ def _check_schema(database: Database, config: QueueConfig) -> None:
             )
         case schema.Fit.CURRENT:
             return
-
-

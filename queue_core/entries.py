@@ -9,20 +9,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, FromClause, func, select
 
 from queue_core.clock import in_utc
-from queue_core.config import QueueConfig
 from queue_core.entry import Entry, State
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError
-from queue_core.store import Store, search_key
-
-
-class Unset:
-    """Not given, where None is a value."""
-
-    def __repr__(self) -> str:
-        return "UNSET"
-
-
-UNSET = Unset()
+from queue_core.store import UNSET, Store, Unset, search_key
 
 
 def conditions(
@@ -121,7 +110,9 @@ class Entries:
         """
 
         def work(inner: Connection) -> Entry:
-            if not values or self._store.statements.change_available(inner, record_id=record_id, values=values):
+            if not values or self._store.statements.change_available(
+                inner, record_id=record_id, values=values
+            ):
                 found = self._search_id(inner, record_id)
                 if found is not None:
                     return found
@@ -134,12 +125,15 @@ class Entries:
         found = self._store.search(connection, past=past, where=where)
         return found[0] if found else None
 
-    def _unchangeable(self, connection: Connection, record_id: int) -> EntryNotFoundError | EntryNotChangeableError:
+    def _unchangeable(
+        self, connection: Connection, record_id: int
+    ) -> EntryNotFoundError | EntryNotChangeableError:
         found = self._search_id(connection, record_id) or self._search_id(connection, record_id, past=True)
         facts = {"record_id": record_id, "queue_name": self._queue_name}
         if found is None:
             return EntryNotFoundError(
-                f"{self._label}: there is no entry {record_id}, neither live nor in history. Nothing was changed.", **facts
+                f"{self._label}: there is no entry {record_id}, neither live nor in history. Nothing was changed.",
+                **facts,
             )
         return EntryNotChangeableError(
             f"{self._label}: entry {record_id} is {found.processing_state.value}; only AVAILABLE entries can be changed "
@@ -182,32 +176,3 @@ class Entries:
             return statements.to_history(inner, ids=locked, values=ended)
 
         return self._store.write(connection, self._label, work)
-
-
-def changed_columns(
-    store: Store,
-    config: QueueConfig,
-    *,
-    class_name: str | None,
-    event: Any,
-    search_key1: int | None | Unset,
-    search_key2: int | None | Unset,
-    at: datetime | None,
-    queue_name: str,
-) -> dict[str, Any]:
-    """The columns that an update writes; what is UNSET (or None, for event and date) stays."""
-    values: dict[str, Any] = {}
-    if class_name is not None:
-        encoded = store.codecs.encode(event, class_name, config.max_payload_bytes)
-        values |= {
-            "class_name": class_name,
-            "event_json": encoded.event_json,
-            "event_bytes": encoded.event_bytes,
-            "codec": encoded.codec,
-        }
-    for name, value in (("search_key1", search_key1), ("search_key2", search_key2)):
-        if not isinstance(value, Unset):
-            values[name] = search_key(value, name, queue_name)
-    if at is not None:
-        values["effective_date"] = in_utc(at, key="at")
-    return values

@@ -113,7 +113,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def settled(self) -> dict[str, bool]:
         """Subscribers that need no further run: true if it succeeded, false if it has used up its retries."""
-        return msgspec.json.decode(self.subscribers_done, type=dict[str, bool]) if self.subscribers_done else {}
+        return (
+            msgspec.json.decode(self.subscribers_done, type=dict[str, bool]) if self.subscribers_done else {}
+        )
 
 
 def from_row(row: Row[Any], **changed: Any) -> Entry:

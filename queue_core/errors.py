@@ -9,7 +9,6 @@
     │   └── SchemaTooNewError
     ├── DatabaseUnreachableError
     ├── NodeNameTakenError          a live node holds the name
-    ├── NodeLostError               this node's lease ended; another may run its entries
     ├── ForkedError                 used in a child process of the one that started it
     ├── LifecycleError              not started, already started, or closed
     ├── InvalidPostError            an argument of a post, a schedule or a read
@@ -91,10 +90,6 @@ class NodeNameTakenError(StickybusError):
     """A live node holds the name `node_name`; `held_by` says which process, on which host."""
 
     held_by: str | None = None
-
-
-class NodeLostError(StickybusError):
-    """This node's lease has ended; what it had not started may run elsewhere."""
 
 
 class ForkedError(StickybusError):

@@ -97,14 +97,17 @@ def _parameters(handler: Handler, name: str) -> int:
     try:
         parameters = list(inspect.signature(handler).parameters.values())
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"{handler!r} is not a handler: it can't be called.", key="handler") from error
+        raise ConfigurationError(
+            f"{handler!r} is not a handler: it can't be called.", key="handler"
+        ) from error
     positional = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
     required = [p for p in positional if p.default is p.empty]
     keyword = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     count = max(len(required), 1) if positional or any(p.kind is p.VAR_POSITIONAL for p in parameters) else 0
     if count not in {1, 2} or keyword:
         raise ConfigurationError(
-            f"{name} must take (event) or (event, context), it is {inspect.signature(handler)}.", key="handler"
+            f"{name} must take (event) or (event, context), it is {inspect.signature(handler)}.",
+            key="handler",
         )
     return 2 if len(positional) > 1 and positional[1].name == "context" else count
 

@@ -11,10 +11,10 @@ from sqlalchemy import Connection, func, insert, literal, null, select
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.clock import in_utc
-from queue_core.entries import UNSET, Unset, conditions
+from queue_core.entries import conditions
 from queue_core.entry import ANY_NODE, Entry, State
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError, LifecycleError
-from queue_core.store import Store
+from queue_core.store import UNSET, Store, Unset
 from sql.tables import ENTRY_COLUMNS
 
 DELETE_BATCH = 2_000
@@ -62,7 +62,9 @@ class History:
         return self._store.read(
             connection,
             self._label,
-            lambda inner: self._store.search(inner, past=True, where=where, limit=limit, newest_first=newest_first),
+            lambda inner: self._store.search(
+                inner, past=True, where=where, limit=limit, newest_first=newest_first
+            ),
         )
 
     def retry(self, record_id: int) -> int:
@@ -74,9 +76,14 @@ class History:
         past, now = statements.past, self._store.clock.now()
 
         def work(connection: Connection) -> int:
-            row = connection.execute(select(past.c.processing_state).where(past.c.record_id == record_id)).first()
+            row = connection.execute(
+                select(past.c.processing_state).where(past.c.record_id == record_id)
+            ).first()
             if row is None:
-                raise EntryNotFoundError(f"{self._label}: there is no entry {record_id}. Nothing was written.", record_id=record_id)
+                raise EntryNotFoundError(
+                    f"{self._label}: there is no entry {record_id} in history. Nothing was written.",
+                    record_id=record_id,
+                )
             if row.processing_state not in {State.FAILED, State.REMOVED}:
                 raise EntryNotChangeableError(
                     f"{self._label}: entry {record_id} is {row.processing_state}; only FAILED and REMOVED ones can be "
@@ -93,10 +100,14 @@ class History:
                 "origin_id": null(),
                 "replay_of": past.c.record_id,
             }
-            values |= {name: literal(0) for name in ("error_count", "claim_count", "redispatch_count", "crash_count")}
+            values |= {
+                name: literal(0) for name in ("error_count", "claim_count", "redispatch_count", "crash_count")
+            }
             rows = select(*values.values()).where(past.c.record_id == record_id)
             connection.execute(insert(statements.main).from_select(list(values), rows))
-            newest = select(func.max(statements.main.c.record_id)).where(statements.main.c.replay_of == record_id)
+            newest = select(func.max(statements.main.c.record_id)).where(
+                statements.main.c.replay_of == record_id
+            )
             return int(connection.execute(newest).scalar_one())
 
         return self._store.write(None, self._label, work)
@@ -191,5 +202,7 @@ def _terminal(state: State | str) -> str:
         found = None
     if found is None or not found.terminal:
         allowed = ", ".join(state.value for state in State if state.terminal)
-        raise InvalidPostError(f"states={state!r} is no state of history; use {allowed}. Nothing was deleted.", key="states")
+        raise InvalidPostError(
+            f"states={state!r} is no state of history; use {allowed}. Nothing was deleted.", key="states"
+        )
     return found.value

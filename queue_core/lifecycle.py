@@ -16,19 +16,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy.exc import DBAPIError, DataError, IntegrityError
+from sqlalchemy.exc import DBAPIError, DataError
 
 from queue_core import node as nodes
 from queue_core.dispatcher import Dispatcher
 from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry, State
-from queue_core.errors import ForkedError, LifecycleError
+from queue_core.errors import ForkedError, HistoryConflictError, LifecycleError
+from queue_core.exactly_once import ExactlyOnce
 from queue_core.handler import Router
 from queue_core.ledger import Ledger
 from queue_core.log import get_logger
 from queue_core.loop import Loop
-from queue_core.metrics import Metrics
+from queue_core.metrics import Metrics, Reading
 from queue_core.outcome import Finished, Outcome, Parked, Released, Retried
 from queue_core.reaper import recover
 from queue_core.store import Store
@@ -93,6 +95,8 @@ class Lifecycle:
         self._sweep_at = 0.0
         self._look_ahead_at = 0.0
         self._parked_at = 0.0
+        self._watch_at = 0.0
+        self._overdue = set[tuple[int, int]]()
         self._parked_after: tuple[datetime, int] | None = None
         self._suspects = set[int]()
         self._exhausted: list[Callable[[Entry, str], None]] = []
@@ -103,7 +107,13 @@ class Lifecycle:
 
     def _new_dispatcher(self) -> Dispatcher:
         return Dispatcher(
-            self.store, self._router, owner=lambda: self.name, may_start=self._may_start, complete=self._complete
+            self.config,
+            self.clock,
+            self.store.codecs,
+            self._router,
+            exactly_once=ExactlyOnce(self.store, lambda: self.name),
+            may_start=self._may_start,
+            complete=self._complete,
         )
 
     # -- life ---------------------------------------------------------------------------------------------------
@@ -112,7 +122,9 @@ class Lifecycle:
         """Join the cluster and start the loops. Raises NodeNameTakenError, LifecycleError, ForkedError."""
         self.check_process()
         if self.phase in {Phase.RUNNING, Phase.STOPPING}:
-            raise LifecycleError(f"{self.config.table}: it is {self.phase.value} already; stop it before the next start.")
+            raise LifecycleError(
+                f"{self.config.table}: it is {self.phase.value} already; stop it before the next start."
+            )
         self.join()
         self.dispatcher = self._new_dispatcher()
         self.dispatcher.start()
@@ -121,9 +133,9 @@ class Lifecycle:
         self._finishes.start()
         self.wakeup.start()
 
-    def join(self) -> None:
+    def join(self, make: Callable[..., nodes.Node] = nodes.Node) -> None:
         """Take part in the cluster without loops of its own (what `start` does first, and the test kit alone)."""
-        self.node = nodes.join(self, self.config)
+        self.node = nodes.join(self, self.config, make)
         self.name = self.node.name
         self.ledger.clear()
         recovered = recover(self.store, self.name)
@@ -150,7 +162,12 @@ class Lifecycle:
         finally:
             self.phase = Phase.STOPPED
         if not ended:
-            log.error("handlers_still_running", table=self.config.table, timeout_seconds=limit, entries=len(self.ledger))
+            log.error(
+                "handlers_still_running",
+                table=self.config.table,
+                timeout_seconds=limit,
+                entries=len(self.ledger),
+            )
         return ended
 
     def leave(self) -> None:
@@ -190,18 +207,41 @@ class Lifecycle:
         """See `node.Member`."""
         return {"table": self.config.table, "mode": self.config.mode.value, **self._router.describe()}
 
+    def reading(self) -> Reading:
+        """What a scrape of the metrics shows of this process."""
+        node = self.node
+        return Reading(
+            in_flight=len(self.ledger),
+            lease_left_seconds=node.lease_left_seconds if node is not None else 0.0,
+            skew_seconds=node.skew_seconds if node is not None else 0.0,
+        )
+
     def lease_lost(self) -> None:
         """See `node.Member`. What has not started comes back as Released from the pool, by `may_start`."""
         self.metrics.lease_lost()
 
-    def reaped(self, count: int) -> None:
+    def reaped(self, queue_names: Sequence[str]) -> None:
         """See `node.Member`."""
-        self.metrics.reaped(count)
+        self.metrics.reaped(queue_names)
         self.wake()
 
     def on_exhausted(self, hook: Callable[[Entry, str], None]) -> None:
         """Call `hook(entry, last_error)` on the pool after an entry has ended FAILED."""
         self._exhausted.append(hook)
+
+    def run_due(self) -> list[Outcome]:
+        """Run what is due now in the caller's thread, write the outcomes and return them; empty if nothing was due.
+
+        One round, between `join` and `leave`, without `start`: what becomes due by it is left to the next.
+        """
+        self.wake()
+        self.claim_turn()
+        self.dispatcher.run_submitted()
+        while not self._outcomes.empty():
+            self._unwritten.append(self._outcomes.get())
+        outcomes = list(self._unwritten)
+        self.finish_turn()
+        return outcomes
 
     # -- wake-ups -----------------------------------------------------------------------------------------------
 
@@ -261,6 +301,7 @@ class Lifecycle:
             self._look_ahead(now)
         self._sweep(now)
         self._look_at_parked_page(now)
+        self._watch(now)
         return self._pause()
 
     def _pause(self) -> float:
@@ -294,7 +335,7 @@ class Lifecycle:
         with self.metrics.statement("claim"):
             entries = self.store.claim(lane, self.name, limit)
         if entries:
-            self.metrics.claimed(len(entries))
+            self.metrics.claimed(entries)
             self.ledger.add((entry.record_id, entry.claim_count) for entry in entries)
             if lane == SUSPECT:
                 self._suspects.update(entry.record_id for entry in entries)
@@ -321,10 +362,14 @@ class Lifecycle:
             if not self._announced:
                 return
             looking = [announced for announced in self._announced if announced.next_look <= now]
-        ids = [record_id for announced in looking for record_id in announced.ids if record_id not in self.ledger]
+        ids = [
+            record_id for announced in looking for record_id in announced.ids if record_id not in self.ledger
+        ]
         found = {entry.record_id: entry for entry in self.store.owned(ids, self.name)} if ids else {}
         # A claim count past the first: the sweep was faster.
-        fresh = [entry for entry in found.values() if entry.claim_count == 1 and entry.record_id not in self.ledger]
+        fresh = [
+            entry for entry in found.values() if entry.claim_count == 1 and entry.record_id not in self.ledger
+        ]
         self.ledger.add((entry.record_id, 1) for entry in fresh)
         self.hand_over(fresh)
         for announced in looking:
@@ -339,7 +384,9 @@ class Lifecycle:
         else:
             self._claim_at = 0.0
             announced.looks += 2
-        announced.next_look = now + FIRST_LOOK_SECONDS * 2 ** (announced.looks - 1) if announced.looks <= LOOKS else now
+        announced.next_look = (
+            now + FIRST_LOOK_SECONDS * 2 ** (announced.looks - 1) if announced.looks <= LOOKS else now
+        )
 
     def _load_waiting(self) -> None:
         """Read the payloads of entries that waited by id, as far as there is room."""
@@ -376,6 +423,28 @@ class Lifecycle:
         )
         self.ledger.discard(record_id for record_id, _ in claims)
         return released
+
+    def _watch(self, now: float) -> None:
+        """Report handlers that run for too long, once each; take the entry from those past a limit of their own."""
+        if now < self._watch_at:
+            return
+        self._watch_at = now + self.config.poll_interval_seconds
+        overdue = self.dispatcher.running_longer_than(self.config.max_execution_seconds)
+        for handling in overdue:
+            if handling.key not in self._overdue:
+                log.warning(
+                    "handler_overdue",
+                    record_id=handling.entry.record_id,
+                    subscriber=handling.subscriber.name,
+                    seconds=round(handling.seconds, 1),
+                    stack=handling.stack,
+                )
+            limit = handling.subscriber.max_run_seconds
+            if limit is not None and handling.seconds > limit and handling.entry.record_id in self.ledger:
+                # Its fence is raised: what the handler does from here is too late, and another run may start.
+                self._release([(handling.entry.record_id, handling.entry.claim_count)])
+                self.wake()
+        self._overdue = {handling.key for handling in overdue}
 
     # -- parked -------------------------------------------------------------------------------------------------
 
@@ -416,7 +485,11 @@ class Lifecycle:
             f"UnknownEvent: no node has known this type and queue for {self.config.unknown_retention_days:g} days; "
             "it was never run. Its payload is kept here."
         )
-        ended = {"processing_state": State.FAILED.value, "finished_date": self.clock.now(), "last_error": reason}
+        ended = {
+            "processing_state": State.FAILED.value,
+            "finished_date": self.clock.now(),
+            "last_error": reason,
+        }
         statements = self.store.statements
 
         def work(connection: Any) -> int:
@@ -453,11 +526,12 @@ class Lifecycle:
         if finished or retried:
             try:
                 lost = self.store.record(self.name, finished, retried)
-            except (DataError, IntegrityError):
-                if len(finished) + len(retried) == 1:
-                    log.exception("outcome_unwritable", record_id=(*finished, *retried)[0].entry.record_id)
+            except (DataError, HistoryConflictError):
+                written: list[Finished | Retried] = [*finished, *retried]
+                if len(written) == 1:
+                    log.exception("outcome_unwritable", record_id=written[0].entry.record_id)
                 else:
-                    lost = {record_id for outcome in (*finished, *retried) for record_id in self._write([outcome])}
+                    lost = {record_id for outcome in written for record_id in self._write([outcome])}
         self._release([(entry.record_id, entry.claim_count) for entry in released])
         if parked:
             self.store.database.write(
@@ -499,6 +573,4 @@ class Lifecycle:
             error=(outcome.last_error or "").partition("\n")[0].partition(":")[0],
         )
         for hook in self._exhausted:
-            self.dispatcher.call(lambda hook=hook: hook(entry, outcome.last_error or ""))
-
-
+            self.dispatcher.call(partial(hook, entry, outcome.last_error or ""))

@@ -68,7 +68,7 @@ class Loop:
                 self._clock.wait(self._signal, pause)
 
     def _after(self, error: Exception, failures: int) -> float:
-        pause = random.uniform(0.5, 1.0) * min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**failures)  # noqa: S311
+        pause = random.uniform(0.5, 1.0) * min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0**failures)  # noqa: S311
         expected = isinstance(error, SQLAlchemyError)
         log.warning(
             "loop_failed",

@@ -11,7 +11,7 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -52,8 +52,8 @@ class Member(Protocol):
         """The lease ended: give back what has not started."""
         ...
 
-    def reaped(self, count: int) -> None:
-        """Entries were taken from a dead node's lane; they wait for any node."""
+    def reaped(self, queue_names: Sequence[str]) -> None:
+        """Entries, given by their queues, were taken from a dead node's lane; they wait for any node."""
         ...
 
 
@@ -176,7 +176,9 @@ class Node:
         sent = self.clock.monotonic()
 
         def work(connection: Connection) -> tuple[bool, Any]:
-            renewed = nodes.beat(connection, self.name, epoch=self.epoch, beat=self._beat + 1, now=self.clock.now())
+            renewed = nodes.beat(
+                connection, self.name, epoch=self.epoch, beat=self._beat + 1, now=self.clock.now()
+            )
             return renewed, self.database.dialect.database_now(connection)
 
         renewed, database_now = self.database.write(work)
@@ -308,7 +310,9 @@ def join(
     """
     name, database = name_of(config), member.store.database
     if name.startswith("!"):
-        raise ConfigurationError(f"node_name={name!r} must not begin with an exclamation mark.", key="node_name")
+        raise ConfigurationError(
+            f"node_name={name!r} must not begin with an exclamation mark.", key="node_name"
+        )
     with _lock:
         node = _nodes.get((database.key, name))
         if node is not None:

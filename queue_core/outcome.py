@@ -21,6 +21,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     error_count: int
     settled: dict[str, bool]
     last_error: str | None = None
+    undelivered: bool = False
+    """Nobody subscribes to it."""
 
 
 class Retried(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,4 +68,4 @@ def describe(error: BaseException) -> str:
     """Type, message and the tail of the traceback, within `ERROR_LENGTH` characters."""
     head = f"{type(error).__name__}: {error}"[: ERROR_LENGTH // 4]
     tail = "".join(traceback.format_exception(error))
-    return f"{head}\n{tail[-(ERROR_LENGTH // 2):]}".replace("\0", "\\0")
+    return f"{head}\n{tail[-(ERROR_LENGTH // 2) :]}".replace("\0", "\\0")

@@ -46,11 +46,13 @@ class Poster:
             ids = self._post(rows, claimed=claimed)
         except OperationalError as error:
             if error.connection_invalidated or "connect" in str(error.orig).lower():
-                raise unreachable(self._store.database, error) from error
+                raise unreachable(self._store.database.url, error) from error
             raise
         lifecycle.metrics.posted(queue_name, len(ids))
         if claimed:
-            lifecycle.hand_over([self._store.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)])
+            lifecycle.hand_over(
+                [self._store.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)]
+            )
             return ids
         if rows[0]["lane"] == ANY_NODE:
             lifecycle.wakeup.tell()
@@ -63,7 +65,12 @@ class Poster:
     ) -> tuple[list[dict[str, Any]], bool]:
         lifecycle = self._lifecycle
         sticky = self._mode is not Mode.POLLING and lifecycle.running
-        claimed = sticky and may_claim and self._mode is Mode.STICKY_EVENTS and lifecycle.ledger.room >= len(postings)
+        claimed = (
+            sticky
+            and may_claim
+            and self._mode is Mode.STICKY_EVENTS
+            and lifecycle.ledger.room >= len(postings)
+        )
         rows = self._store.rows(
             queue_name,
             postings,
@@ -85,7 +92,8 @@ class Poster:
             return ids
 
         try:
-            return self._store.database.write(work)
+            with self._lifecycle.metrics.statement("post"):
+                return self._store.database.write(work)
         except BaseException:
             # Whether a failed COMMIT took effect is for the sweep to find out.
             ledger.discard(ids)
@@ -120,5 +128,3 @@ class Poster:
         else:
             lifecycle.expect(earliest)
         return ids
-
-

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row
@@ -68,7 +69,14 @@ class Reaper:
                     left.add(lane)
                     self._reap(store, lane)
         self._forget(rows[name] for name in dead - left if name in rows)
-        return self._config.reap_period_seconds
+        return self._pause(rows, dead)
+
+    def _pause(self, rows: dict[str, Row[Any]], dead: set[str]) -> float:
+        """Seconds until the period is over, or the lease of a silent node, should it stay silent."""
+        now = self._node.clock.monotonic()
+        others = (row for name, row in rows.items() if name not in dead and name != self._node.name)
+        ends: list[float] = [self._seen[row.name].since + row.lease_seconds - now for row in others]
+        return max(0.01, min([self._config.reap_period_seconds, *ends]))
 
     def _watch(self, rows: dict[str, Row[Any]]) -> None:
         now = self._node.clock.monotonic()
@@ -76,7 +84,11 @@ class Reaper:
         self._seen = {}
         for name, row in rows.items():
             seen = before.get(name)
-            same = seen is not None and (seen.epoch, seen.beat, seen.state) == (row.epoch, row.beat, row.state)
+            same = seen is not None and (seen.epoch, seen.beat, seen.state) == (
+                row.epoch,
+                row.beat,
+                row.state,
+            )
             self._seen[name] = seen if seen and same else _Seen(row.epoch, row.beat, row.state, now)
 
     def _fence(self, row: Row[Any]) -> bool:
@@ -89,7 +101,9 @@ class Reaper:
             lambda connection: nodes.fence(connection, row.name, epoch=row.epoch, beat=row.beat)
         )
         if fenced:
-            log.warning("node_declared_dead", node=row.name, epoch=row.epoch, was=row.state, hostname=row.hostname)
+            log.warning(
+                "node_declared_dead", node=row.name, epoch=row.epoch, was=row.state, hostname=row.hostname
+            )
         return fenced
 
     def _enter_dead(self, name: str) -> bool:
@@ -133,24 +147,22 @@ class Reaper:
         late = statements.due_page(connection, lane=lane, now=None, running=True, limit=limit)
         late += statements.due_page(connection, lane=lane, now=now, running=False, limit=limit - len(late))
         if late:
-            self._count(store, len(late))
+            self._count(store, late)
             return redispatch(connection, store, late)
         later = statements.due_page(connection, lane=lane, now=None, running=False, limit=limit)
         ids = [entry.record_id for entry in later]
         return statements.move_lane(connection, ids=ids, from_lane=lane, to_lane=ANY_NODE) if ids else 0
 
-    def _count(self, store: Store, count: int) -> None:
+    def _count(self, store: Store, rows: Sequence[Row[Any]]) -> None:
         for member in self._node.members:
             if member.store is store:
-                member.reaped(count)
+                member.reaped([row.queue_name for row in rows])
 
     def _forget(self, rows: Any) -> None:
         now = self._node.clock.now()
         for row in rows:
             if (now - row.beat_date).total_seconds() > FORGET_SECONDS:
-                self._node.database.write(
-                    lambda connection, row=row: nodes.forget(connection, row.name, epoch=row.epoch)
-                )
+                self._node.database.write(partial(nodes.forget, name=row.name, epoch=row.epoch))
 
 
 def redispatch(connection: Connection, store: Store, rows: Sequence[Row[Any]]) -> int:

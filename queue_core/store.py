@@ -5,20 +5,26 @@ Everything here is one statement or one short transaction; the rules of when and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, FromClause
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy import URL, ColumnElement, Connection, FromClause
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from queue_core.borrowed import Borrowed, borrow, explain
 from queue_core.clock import Clock, in_utc
 from queue_core.codec import Codecs, EventTypes
 from queue_core.config import QueueConfig
-from queue_core.entry import Entry, Posting, State, from_row
-from queue_core.errors import DatabaseUnreachableError, InvalidPostError, NameTooLongError
+from queue_core.entry import PARKED, Entry, Posting, State, from_row
+from queue_core.errors import (
+    DatabaseUnreachableError,
+    HistoryConflictError,
+    InvalidPostError,
+    NameTooLongError,
+)
 from queue_core.outcome import Finished, Retried
 from sql.database import Database
 from sql.dialects.base import Statements
@@ -30,10 +36,35 @@ _SMALLEST_KEY, _LARGEST_KEY = -(2**63), 2**63 - 1
 _TOKEN_LENGTH = 36
 
 
+class Unset:
+    """Not given, where None is a value."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET = Unset()
+
+
+COUNT_LIMIT = 10_000
+"""Entries that one look at the depths reads, or a tenth of it a lane if there are many lanes."""
+
+
+@dataclass
+class Depth:
+    """What waits in the table for one queue. `oldest_age_seconds`: of the ready entries; 0 if there are none."""
+
+    ready: int = 0
+    oldest_age_seconds: float = 0.0
+    parked: int = 0
+
+
 class Store:
     """One pair of tables, as the engine sees it."""
 
-    def __init__(self, database: Database, config: QueueConfig, clock: Clock, types: EventTypes, codecs: Codecs) -> None:
+    def __init__(
+        self, database: Database, config: QueueConfig, clock: Clock, types: EventTypes, codecs: Codecs
+    ) -> None:
         self.database = database
         self.config = config
         self.clock = clock
@@ -51,27 +82,45 @@ class Store:
         Raises InvalidPostError or PayloadError for the first posting that can't be stored; nothing is written then.
         """
         now = self.clock.now()
-        until = now + timedelta(seconds=self.config.claim_seconds) if claimed else None
+        common = self.common_columns(queue_name, now, creator=creator, lane=lane, claimed=claimed)
+        return [{**common, **self._own_columns(queue_name, posting, now)} for posting in postings]
+
+    def common_columns(
+        self, queue_name: str, now: datetime, *, creator: str, lane: str, claimed: bool = False
+    ) -> dict[str, Any]:
+        """What all rows of one post share."""
         state = State.IN_PROCESSING if claimed else State.AVAILABLE
-        common = {
+        return {
             "queue_name": queue_name,
             "created_date": now,
             "creating_owner": creator,
             "processing_owner": creator if claimed else None,
-            "processing_available_date": until,
+            "processing_available_date": now + timedelta(seconds=self.config.claim_seconds)
+            if claimed
+            else None,
             "lane": lane,
             "processing_state": state.value,
             "claim_count": 1 if claimed else 0,
         }
-        return [{**common, **self._own_columns(queue_name, posting, now)} for posting in postings]
 
     def _own_columns(self, queue_name: str, posting: Posting, now: datetime) -> dict[str, Any]:
+        return {
+            **self.payload_columns(posting),
+            "user_token": _token(posting.user_token, "user_token", queue_name),
+            "future_user_token": _token(posting.future_user_token, "future_user_token", queue_name),
+            **self.key_columns(queue_name, search_key1=posting.search_key1, search_key2=posting.search_key2),
+            "effective_date": now if posting.at is None else in_utc(posting.at, key="at"),
+            "headers": _headers(posting.headers, queue_name),
+        }
+
+    def payload_columns(self, posting: Posting) -> dict[str, Any]:
+        """Name and payload of an event. Raises NameTooLongError or PayloadError."""
         class_name = self.types.name_of(posting.event, posting.event_name)
-        if len(class_name) > CLASS_NAME_LENGTH:
+        if not class_name or len(class_name) > CLASS_NAME_LENGTH or "\0" in class_name:
             raise NameTooLongError(
-                f"{queue_name}: the event name {class_name[:40]!r}… has {len(class_name)} characters, the limit is "
-                f"{CLASS_NAME_LENGTH}. Nothing was written.",
-                queue_name=queue_name,
+                f"the event name {class_name[:40]!r} has {len(class_name)} characters; allowed are 1 to "
+                f"{CLASS_NAME_LENGTH}, without NUL. Nothing was written.",
+                class_name=class_name,
             )
         encoded = self.codecs.encode(posting.event, class_name, self.config.max_payload_bytes)
         return {
@@ -79,12 +128,14 @@ class Store:
             "event_json": encoded.event_json,
             "event_bytes": encoded.event_bytes,
             "codec": encoded.codec,
-            "user_token": _token(posting.user_token, "user_token", queue_name),
-            "future_user_token": _token(posting.future_user_token, "future_user_token", queue_name),
-            "search_key1": search_key(posting.search_key1, "search_key1", queue_name),
-            "search_key2": search_key(posting.search_key2, "search_key2", queue_name),
-            "effective_date": now if posting.at is None else in_utc(posting.at, key="at"),
-            "headers": _headers(posting.headers, queue_name),
+        }
+
+    def key_columns(self, queue_name: str, **keys: int | None | Unset) -> dict[str, int | None]:
+        """The search keys that are given. Raises InvalidPostError."""
+        return {
+            name: search_key(value, name, queue_name)
+            for name, value in keys.items()
+            if not isinstance(value, Unset)
         }
 
     def insert(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> list[int]:
@@ -135,7 +186,7 @@ class Store:
             return work()
         except OperationalError as error:
             if error.connection_invalidated or "connect" in str(error.orig).lower():
-                raise unreachable(self.database, error) from error
+                raise unreachable(self.database.url, error) from error
             raise
 
     # -- the engine's statements -----------------------------------------------------------------------------------
@@ -177,13 +228,35 @@ class Store:
 
         return self.database.fetch(work)
 
+    def depths(self, queue_names: Iterable[str] = ()) -> dict[str, Depth]:
+        """What waits in the table by queue name, `queue_names` included if nothing does; at most some `COUNT_LIMIT`."""
+        now = self.clock.now()
+
+        def work(connection: Connection) -> dict[str, Depth]:
+            depths = {name: Depth() for name in queue_names}
+            lanes = self.statements.lanes(connection)
+            limit = max(COUNT_LIMIT // 10, COUNT_LIMIT // max(1, len(lanes)))
+            for lane in lanes:
+                until = None if lane == PARKED else now
+                for row in self.statements.standing(connection, lane=lane, until=until, limit=limit):
+                    depth = depths.setdefault(row.queue_name, Depth())
+                    if lane == PARKED:
+                        depth.parked += row.entries
+                    else:
+                        depth.ready += row.entries
+                        age = (now - row.oldest).total_seconds()
+                        depth.oldest_age_seconds = max(depth.oldest_age_seconds, age)
+            return depths
+
+        return self.database.fetch(work)
+
     def record(self, owner: str, finished: Sequence[Finished], retried: Sequence[Retried]) -> set[int]:
         """Write outcomes in one transaction, and return the ids that had been taken over: nothing changed for them."""
 
         def work(connection: Connection) -> set[int]:
             lost = set[int]()
             if finished:
-                moved = self.finish(connection, owner, finished)
+                moved = self._finish_checked(connection, owner, finished)
                 lost = {outcome.entry.record_id for outcome in finished} - moved
             for outcome in sorted(retried, key=lambda outcome: outcome.entry.record_id):
                 if not self.retry(connection, owner, outcome):
@@ -191,6 +264,18 @@ class Store:
             return lost
 
         return self.database.write(work)
+
+    def _finish_checked(self, connection: Connection, owner: str, finished: Sequence[Finished]) -> set[int]:
+        try:
+            return self.finish(connection, owner, finished)
+        except IntegrityError as error:
+            ids = ", ".join(str(outcome.entry.record_id) for outcome in finished[:10])
+            raise HistoryConflictError(
+                f"{self.config.history_table} holds other content under an id of {ids}: {error.orig}. Nothing of this "
+                "batch was moved. Ids are never reused, so somebody wrote to the tables by hand.",
+                table=self.config.history_table,
+                record_id=finished[0].entry.record_id,
+            ) from error
 
     def finish(self, connection: Connection, owner: str, finished: Sequence[Finished]) -> set[int]:
         """Move entries to history and return the ids moved."""
@@ -229,46 +314,6 @@ class Store:
             },
         )
 
-    def settle(self, connection: Connection, owner: str, finished: Finished, *, last: bool) -> bool:
-        """Record in a handler's own transaction that it succeeded: the entry's end if it is the `last` to settle.
-
-        False if the entry was taken over: the transaction must be rolled back.
-        """
-        entry = finished.entry
-        if last:
-            return entry.record_id in self.finish(connection, owner, [finished])
-        return self.statements.change_claimed(
-            connection,
-            owner=owner,
-            record_id=entry.record_id,
-            claim_count=entry.claim_count,
-            created_date=entry.created_date,
-            values={"subscribers_done": encode_settled(finished.settled)},
-        )
-
-    def was_settled(self, owner: str, finished: Finished, *, last: bool) -> bool:
-        """Whether a transaction of `settle` whose commit gave no answer did commit; its row is locked meanwhile."""
-        entry = finished.entry
-
-        def work(connection: Connection) -> bool:
-            row = self.statements.held(
-                connection, owner=owner, record_id=entry.record_id, claim_count=entry.claim_count
-            )
-            if last or row is None:
-                past = self.search(
-                    connection,
-                    past=True,
-                    where=lambda table: [
-                        table.c.record_id == entry.record_id,
-                        table.c.processing_state == finished.state.value,
-                        table.c.claim_count == entry.claim_count,
-                    ],
-                )
-                return row is None and bool(past)
-            return bool(row.subscribers_done == encode_settled(finished.settled))
-
-        return self.database.write(work)
-
     # -- reads --------------------------------------------------------------------------------------------------
 
     def search(
@@ -281,7 +326,9 @@ class Store:
         newest_first: bool = False,
     ) -> list[Entry]:
         """Entries that match, by ascending id (or descending)."""
-        rows = self.statements.search(connection, past=past, where=where, limit=limit, newest_first=newest_first)
+        rows = self.statements.search(
+            connection, past=past, where=where, limit=limit, newest_first=newest_first
+        )
         return [from_row(row) for row in rows]
 
 
@@ -320,7 +367,9 @@ def _token(value: Any, key: str, queue_name: str) -> str | None:
 def _headers(value: Any, queue_name: str) -> str | None:
     if value is None:
         return None
-    if not isinstance(value, dict) or not all(isinstance(text, str) for pair in value.items() for text in pair):
+    if not isinstance(value, dict) or not all(
+        isinstance(text, str) for pair in value.items() for text in pair
+    ):
         raise InvalidPostError(
             f"{queue_name}: headers must be a flat dict of strings. Nothing was written.",
             queue_name=queue_name,
@@ -329,12 +378,10 @@ def _headers(value: Any, queue_name: str) -> str | None:
     return msgspec.json.encode(value).decode()
 
 
-def unreachable(database: Database, error: BaseException) -> DatabaseUnreachableError:
+def unreachable(url: URL, error: BaseException) -> DatabaseUnreachableError:
     """What to raise when the database doesn't answer."""
     reason = str(getattr(error, "orig", error)).strip()
     return DatabaseUnreachableError(
-        f"the database {database.url.render_as_string(hide_password=True)} can't be reached: {reason}. "
+        f"the database {url.render_as_string(hide_password=True)} can't be reached: {reason}. "
         "Nothing was written; check the URL and that the server runs."
     )
-
-

@@ -12,8 +12,10 @@ from queue_core.errors import InvalidConnectionError
 
 T = TypeVar("T")
 
+Asynchronous = AsyncSession | AsyncConnection
 
-async def awaited(call: Callable[[Any], T], connection: AsyncSession | AsyncConnection | None) -> T:
+
+async def awaited(call: Callable[[Any], T], connection: Asynchronous | None) -> T:
     """Run `call(connection)` without blocking the event loop: in `connection`'s own way, or in a thread if it is None.
 
     Raises InvalidConnectionError for any other kind of connection.

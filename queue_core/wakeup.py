@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.loop import Loop
 from queue_core.store import Store
@@ -44,7 +45,9 @@ class Wakeup:
 
     def start(self) -> None:
         """Start to listen."""
-        watch = {"postgresql": self._listen, "sqlite": self._watch_file}.get(self._store.database.dialect.name)
+        watch = {"postgresql": self._listen, "sqlite": self._watch_file}.get(
+            self._store.database.dialect.name
+        )
         if watch is not None:
             self._stopping.clear()
             name = f"{self._store.config.table}-listen"
@@ -52,12 +55,15 @@ class Wakeup:
             self._thread.start()
 
     def stop(self) -> None:
-        """End all threads."""
+        """End all threads; a hint not yet given is given first."""
         self._stopping.set()
         with self._lock:
             if self._notifying:
                 self._notifier.stop()
                 self._notifying = False
+                self._notified_at = float("-inf")
+                with suppress(SQLAlchemyError):  # it was only a hint
+                    self._notify_turn()
         if self._thread is not None:
             self._thread.join()
             self._thread = None

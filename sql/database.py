@@ -40,7 +40,11 @@ class Database:
         application_name: str = "stickybus",
     ) -> None:
         self.url = _own_url(target)
-        options = {"pool_reset_on_return": None, "max_overflow": 50, "pool_timeout": statement_timeout_seconds}
+        options = {
+            "pool_reset_on_return": None,
+            "max_overflow": 50,
+            "pool_timeout": statement_timeout_seconds,
+        }
         given = target if isinstance(target, Engine) and target.driver == self.url.get_driver_name() else None
         probe = create_engine(self.url)
         self.dialect: Dialect = dialect_of(probe)
@@ -65,8 +69,20 @@ class Database:
     @contextmanager
     def begin(self) -> Iterator[Connection]:
         """A write transaction, committed at the end of the block."""
-        with self.dialect.writing(), self.engine.begin() as connection:
-            yield connection
+        with self.dialect.writing(), self.engine.connect() as connection:
+            transaction = connection.begin()
+            try:
+                yield connection
+            except BaseException:
+                transaction.rollback()
+                raise
+            try:
+                transaction.commit()
+            except BaseException:
+                # SQLite keeps the transaction open after a failed COMMIT: the next user of this connection would
+                # commit it.
+                connection.invalidate()
+                raise
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

@@ -57,7 +57,9 @@ def leave(connection: Connection, name: str, *, epoch: int) -> None:
 
 def serve(connection: Connection, name: str, *, epoch: int, serves: str) -> None:
     """Write what a node serves."""
-    connection.execute(update(nodes).where(nodes.c.name == name, nodes.c.epoch == epoch).values(serves=serves))
+    connection.execute(
+        update(nodes).where(nodes.c.name == name, nodes.c.epoch == epoch).values(serves=serves)
+    )
 
 
 def forget(connection: Connection, name: str, *, epoch: int) -> None:

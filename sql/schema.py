@@ -19,7 +19,7 @@ from sqlalchemy import URL, Connection, inspect
 
 from sql.database import Database
 from sql.dialects import DRIVERS
-from sql.tables import metadata_for
+from sql.tables import ENTRY_COLUMNS, metadata_for
 
 VERSION_TABLE = "stickybus_schema"
 DEFAULT_TABLES = ("bus_events", "notifications")
@@ -71,7 +71,11 @@ def ensure(database: Database, tables: Sequence[str]) -> SchemaReport:
 
 def _upgradable(connection: Connection, tables: Sequence[str], before: SchemaReport) -> tuple[str, ...]:
     """An upgrade changes the tables that are there; `create_all` adds the others as they are at its end."""
-    return tuple(tables) if before.fit is Fit.MISSING else tuple(set(tables) & set(inspect(connection).get_table_names()))
+    return (
+        tuple(tables)
+        if before.fit is Fit.MISSING
+        else tuple(set(tables) & set(inspect(connection).get_table_names()))
+    )
 
 
 def check(connection: Connection, tables: Sequence[str] = DEFAULT_TABLES) -> SchemaReport:
@@ -88,6 +92,18 @@ def check(connection: Connection, tables: Sequence[str] = DEFAULT_TABLES) -> Sch
     present = set(inspect(connection).get_table_names())
     missing = tuple(name for name in metadata_for(*tables).tables if name not in present)
     return SchemaReport(Fit.MISSING if missing else Fit.CURRENT, found, expected, missing)
+
+
+def main_tables(connection: Connection) -> tuple[str, ...]:
+    """The names of all main tables that are there, each with a history of its own."""
+    inspector = inspect(connection)
+    present = set(inspector.get_table_names())
+    paired = sorted(name for name in present if f"{name}_history" in present)
+    # An application's own tables may be named like a pair.
+    entries = set(ENTRY_COLUMNS)
+    return tuple(
+        name for name in paired if entries <= {column["name"] for column in inspector.get_columns(name)}
+    )
 
 
 def ddl(dialect_name: str, tables: Sequence[str] = DEFAULT_TABLES) -> str:

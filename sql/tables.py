@@ -87,7 +87,13 @@ def entry_tables(main_name: str, metadata: MetaData | None = None) -> EntryTable
     )
     Index(f"{main_name}_claim", main.c.lane, main.c.effective_date, main.c.record_id)
     keyed = main.c.search_key2.is_not(None)
-    Index(f"{main_name}_keys", main.c.search_key2, main.c.search_key1, postgresql_where=keyed, sqlite_where=keyed)
+    Index(
+        f"{main_name}_keys",
+        main.c.search_key2,
+        main.c.search_key1,
+        postgresql_where=keyed,
+        sqlite_where=keyed,
+    )
     history_name = f"{main_name}_history"
     history = Table(
         history_name,

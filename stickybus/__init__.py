@@ -1,0 +1,122 @@
+"""Stickybus: a persistent event bus and notification queues on the SQL database that you already have.
+
+Import from here; the packages behind it (`bus`, `notifications`, `queue_core`, `sql`) are its rooms, not its face.
+"""
+
+from pathlib import Path
+
+import bus
+import notifications
+import queue_core
+import sql
+from queue_core.errors import ShadowedModuleError
+
+for _room in (bus, notifications, queue_core, sql):
+    _path = Path(_room.__file__ or next(iter(_room.__path__), "")).resolve()
+    if _path.parent.parent != Path(__file__).resolve().parent.parent:
+        raise ShadowedModuleError(
+            f"stickybus found the module {_room.__name__!r} at {_path}, which is not its own: another distribution or a "
+            "folder of your project has the same name and comes first on sys.path. Rename or move that one.",
+            module=_room.__name__,
+            path=str(_path),
+        )
+
+from bus.memory import InMemoryBus  # noqa: E402 -- after the check above, which explains what would fail here
+from bus.persistent import PersistentBus  # noqa: E402
+from notifications.queue import NotificationQueue  # noqa: E402
+from notifications.recurrence import MissedPolicy  # noqa: E402
+from notifications.service import NotificationService  # noqa: E402
+from queue_core.clock import Clock, ManualClock, SystemClock  # noqa: E402
+from queue_core.codec import Codec, JsonCodec  # noqa: E402
+from queue_core.config import BusConfig, Mode, NotificationConfig  # noqa: E402
+from queue_core.entry import Entry, Posting, State  # noqa: E402
+from queue_core.errors import (  # noqa: E402
+    ConfigurationError,
+    DatabaseUnreachableError,
+    EntryNotChangeableError,
+    EntryNotFoundError,
+    ForkedError,
+    HistoryConflictError,
+    InvalidConnectionError,
+    InvalidPostError,
+    LifecycleError,
+    NaiveDateTimeError,
+    NameTooLongError,
+    NodeNameTakenError,
+    PayloadError,
+    PayloadNotDecodableError,
+    PayloadNotSerialisableError,
+    PayloadTooLargeError,
+    QueueExistsError,
+    QueueNotFoundError,
+    SchemaError,
+    SchemaMissingError,
+    SchemaTooNewError,
+    SchemaTooOldError,
+    StickybusError,
+    WriteLockError,
+)
+from queue_core.handler import EntryContext  # noqa: E402
+from queue_core.retry import (  # noqa: E402
+    ExponentialRetries,
+    Failure,
+    GiveUp,
+    ImmediateRetries,
+    RetryLater,
+    RetryPolicy,
+    ScheduledRetries,
+)
+from sql.schema import create as create_schema  # noqa: E402
+
+__all__ = [
+    "BusConfig",
+    "Clock",
+    "Codec",
+    "ConfigurationError",
+    "DatabaseUnreachableError",
+    "Entry",
+    "EntryContext",
+    "EntryNotChangeableError",
+    "EntryNotFoundError",
+    "ExponentialRetries",
+    "Failure",
+    "ForkedError",
+    "GiveUp",
+    "HistoryConflictError",
+    "ImmediateRetries",
+    "InMemoryBus",
+    "InvalidConnectionError",
+    "InvalidPostError",
+    "JsonCodec",
+    "LifecycleError",
+    "ManualClock",
+    "MissedPolicy",
+    "Mode",
+    "NaiveDateTimeError",
+    "NameTooLongError",
+    "NodeNameTakenError",
+    "NotificationConfig",
+    "NotificationQueue",
+    "NotificationService",
+    "PayloadError",
+    "PayloadNotDecodableError",
+    "PayloadNotSerialisableError",
+    "PayloadTooLargeError",
+    "PersistentBus",
+    "Posting",
+    "QueueExistsError",
+    "QueueNotFoundError",
+    "RetryLater",
+    "RetryPolicy",
+    "ScheduledRetries",
+    "SchemaError",
+    "SchemaMissingError",
+    "SchemaTooNewError",
+    "SchemaTooOldError",
+    "ShadowedModuleError",
+    "State",
+    "StickybusError",
+    "SystemClock",
+    "WriteLockError",
+    "create_schema",
+]

@@ -17,7 +17,12 @@ DRIVERS = {
 }
 """The driver that our own connections use, by SQLAlchemy's backend name."""
 
-_DIALECTS: dict[str, type[Dialect]] = {"sqlite": SQLite, "postgresql": PostgreSQL, "mysql": MySQL, "mariadb": MariaDB}
+_DIALECTS: dict[str, type[Dialect]] = {
+    "sqlite": SQLite,
+    "postgresql": PostgreSQL,
+    "mysql": MySQL,
+    "mariadb": MariaDB,
+}
 
 
 def dialect_of(engine: Engine) -> Dialect:

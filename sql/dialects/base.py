@@ -58,7 +58,9 @@ FINISH_COLUMNS: dict[str, TypeEngine[Any]] = {
 }
 """One outcome: the fence (with the owner, which is bound once a batch) and what history gets to know."""
 
-_OUTCOME_COLUMNS = tuple(name for name in FINISH_COLUMNS if name not in {"record_id", "claim_count", "created_date"})
+_OUTCOME_COLUMNS = tuple(
+    name for name in FINISH_COLUMNS if name not in {"record_id", "claim_count", "created_date"}
+)
 
 
 class Dialect:
@@ -98,7 +100,7 @@ class Dialect:
     def encode_batch(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
         """The value of the parameter `batch`."""
         del columns
-        return _encode([[self._scalar(value) for value in row] for row in rows])
+        return encode([[self._scalar(value) for value in row] for row in rows])
 
     def _scalar(self, value: Any) -> Any:
         return self.instant(value) if isinstance(value, datetime) else value
@@ -108,7 +110,9 @@ class Dialect:
         del connection
         return None
 
-    def insert(self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    def insert(
+        self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]
+    ) -> list[int]:
         """Insert entries (all with the same keys, in order) and return their ids in the same order."""
         main = tables.main
         statement = insert(main).returning(main.c.record_id, sort_by_parameter_order=True)
@@ -117,7 +121,9 @@ class Dialect:
     def history_limits(self, connection: Connection) -> None:
         """Prepare a connection so that a lock on history is waited for only briefly."""
 
-    def empty_history(self, connection: Connection, tables: EntryTables, recent_since: datetime) -> int | None:
+    def empty_history(
+        self, connection: Connection, tables: EntryTables, recent_since: datetime
+    ) -> int | None:
         """Empty history at once under its exclusive lock, and return the number of rows not older than `recent_since`.
 
         The lock is waited for at most 50 ms: an error for which `is_transient` holds says that it was not had.
@@ -142,7 +148,7 @@ class Dialect:
         return Statements(self, tables)
 
 
-def _encode(value: Any) -> str:
+def encode(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
@@ -186,9 +192,7 @@ class Statements:
     def _take(self) -> Any:
         main = self.main
         return (
-            update(main)
-            .where(main.c.record_id.in_(bindparam("ids", expanding=True)))
-            .values(**self._taken())
+            update(main).where(main.c.record_id.in_(bindparam("ids", expanding=True))).values(**self._taken())
         )
 
     def _taken(self) -> dict[str, Any]:
@@ -209,7 +213,12 @@ class Statements:
         """
         rows = list(connection.execute(self._due, {"from_lane": lane, "now": now, "limit": limit}))
         if rows:
-            taken = {"ids": sorted(row.record_id for row in rows), "owner": owner, "until": until, "to_lane": owner}
+            taken = {
+                "ids": sorted(row.record_id for row in rows),
+                "owner": owner,
+                "until": until,
+                "to_lane": owner,
+            }
             connection.execute(self._take, taken)
         return rows
 
@@ -259,7 +268,7 @@ class Statements:
             name: batch.c[name] for name in _OUTCOME_COLUMNS
         }
         source = select(*values.values()).where(*self._held(batch)).with_for_update(of=self.main)
-        return insert(self.past).from_select(list(values), source)
+        return insert(self.past).from_select(list(values), source).execution_options(preserve_rowcount=True)
 
     @cached_property
     def _still_held(self) -> Any:
@@ -287,10 +296,14 @@ class Statements:
     def _remove_copied(self, connection: Connection, ids: Sequence[int], copied: int) -> None:
         removed = connection.execute(self._delete, {"ids": list(ids)}).rowcount if ids else 0
         if removed != copied:
-            message = f"{copied} entries of {self.main.name} copied to history, {removed} removed: rolled back"
+            message = (
+                f"{copied} entries of {self.main.name} copied to history, {removed} removed: rolled back"
+            )
             raise RuntimeError(message)
 
-    def held(self, connection: Connection, *, owner: str, record_id: int, claim_count: int) -> Row[Any] | None:
+    def held(
+        self, connection: Connection, *, owner: str, record_id: int, claim_count: int
+    ) -> Row[Any] | None:
         """The entry, locked, if `owner` still runs this claim of it."""
         statement = select(*self.columns).where(*self._fence(owner, record_id, claim_count)).with_for_update()
         return connection.execute(statement).one_or_none()
@@ -386,6 +399,29 @@ class Statements:
         ordered = statement.order_by(main.c.effective_date, main.c.record_id).limit(limit)
         return list(connection.execute(ordered))
 
+    def standing(
+        self, connection: Connection, *, lane: str, until: datetime | None, limit: int
+    ) -> list[Row[Any]]:
+        """(queue_name, entries, oldest effective date) of what is AVAILABLE among a lane's first `limit` entries.
+
+        `until` leaves out what is due later.
+        """
+        main = self.main
+        first = select(main.c.queue_name, main.c.processing_state, main.c.effective_date).where(
+            main.c.lane == lane
+        )
+        if until is not None:
+            first = first.where(main.c.effective_date <= until)
+        some = first.order_by(main.c.effective_date, main.c.record_id).limit(limit).subquery()
+        statement = select(
+            some.c.queue_name, func.count().label("entries"), func.min(some.c.effective_date).label("oldest")
+        )
+        return list(
+            connection.execute(
+                statement.where(some.c.processing_state == AVAILABLE).group_by(some.c.queue_name)
+            )
+        )
+
     def move_lane(self, connection: Connection, *, ids: Sequence[int], from_lane: str, to_lane: str) -> int:
         """Move entries that are AVAILABLE from one lane to another."""
         main = self.main
@@ -425,7 +461,8 @@ class Statements:
             "origin_id": func.coalesce(main.c.origin_id, main.c.record_id),
         }
         rows = select(*values.values()).where(main.c.record_id.in_(sorted(ids))).order_by(main.c.record_id)
-        return connection.execute(insert(main).from_select(list(values), rows)).rowcount
+        copies = insert(main).from_select(list(values), rows).execution_options(preserve_rowcount=True)
+        return connection.execute(copies).rowcount
 
     def to_history(self, connection: Connection, *, ids: Sequence[int], values: Mapping[str, Any]) -> int:
         """Move entries that this transaction has locked to history with `values` changed; return how many."""
@@ -437,7 +474,8 @@ class Statements:
         }
         source = {name: self.main.c[name] for name in ENTRY_COLUMNS} | overrides
         rows = select(*source.values()).where(self.main.c.record_id.in_(sorted(ids)))
-        copied = connection.execute(insert(self.past).from_select(list(source), rows)).rowcount
+        copies = insert(self.past).from_select(list(source), rows).execution_options(preserve_rowcount=True)
+        copied = connection.execute(copies).rowcount
         self._remove_copied(connection, sorted(ids), copied)
         return copied
 
@@ -456,7 +494,9 @@ class Statements:
         table = self.past if past else self.main
         names = [*ENTRY_COLUMNS, *(("finished_date", "started_date", "last_error") if past else ())]
         order = table.c.record_id.desc() if newest_first else table.c.record_id
-        statement = select(*(table.c[name] for name in names)).where(*where(table)).order_by(order).limit(limit)
+        statement = (
+            select(*(table.c[name] for name in names)).where(*where(table)).order_by(order).limit(limit)
+        )
         return list(connection.execute(statement))
 
     def lock_available(self, connection: Connection, *, ids: Sequence[int]) -> list[int]:

@@ -13,12 +13,13 @@ from typing import Any
 
 from sqlalchemy import Connection, CursorResult, Engine, FromClause, event, func, select, text
 from sqlalchemy.dialects import mysql
+from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import String, Text, TypeEngine
 
 from sql.dialects.base import Dialect
 from sql.tables import EntryTables
-from sql.types import UtcDateTime, long_text
+from sql.types import UtcDateTime
 
 TRANSIENT = frozenset({1020, 1205, 1213})
 """ER_CHECKREAD (MariaDB's snapshot isolation), ER_LOCK_WAIT_TIMEOUT, ER_LOCK_DEADLOCK."""
@@ -55,22 +56,24 @@ class MySQL(Dialect):
         event.listen(engine, "connect", configure)
 
     def is_transient(self, error: DBAPIError) -> bool:
-        arguments = getattr(error.orig, "args", ())
+        arguments: tuple[Any, ...] = getattr(error.orig, "args", ())
         return bool(arguments) and arguments[0] in TRANSIENT
 
     def batch(self, columns: Mapping[str, TypeEngine[Any]]) -> FromClause:
-        compiled = mysql.dialect()
+        compiled: SqlalchemyDialect = mysql.dialect()
 
         def kind_of(kind: TypeEngine[Any]) -> str:
             if isinstance(kind, UtcDateTime):
                 return "DATETIME(6)"
             if isinstance(kind, Text):
-                return long_text().with_variant(mysql.LONGTEXT(), "mysql").dialect_impl(compiled).compile(dialect=compiled)
+                return "LONGTEXT"
             if isinstance(kind, String):
                 return f"VARCHAR({kind.length})"
             return kind.compile(dialect=compiled)
 
-        fields = ", ".join(f"{name} {kind_of(kind)} PATH '$[{place}]'" for place, (name, kind) in enumerate(columns.items()))
+        fields = ", ".join(
+            f"{name} {kind_of(kind)} PATH '$[{place}]'" for place, (name, kind) in enumerate(columns.items())
+        )
         source = text(f"SELECT * FROM JSON_TABLE(:batch, '$[*]' COLUMNS ({fields})) AS fields")  # noqa: S608
         return source.columns(**columns).subquery("batch")
 
@@ -78,7 +81,9 @@ class MySQL(Dialect):
         now: datetime = connection.execute(select(func.utc_timestamp(6))).scalar_one()
         return now.replace(tzinfo=UTC)
 
-    def insert(self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    def insert(
+        self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]
+    ) -> list[int]:
         """Multi-row INSERTs, each well below the server's packet limit."""
         ids = list[int]()
         limit = self._packet_limit(connection)
@@ -109,7 +114,9 @@ class MySQL(Dialect):
             step = int(connection.execute(text("SELECT @@auto_increment_increment")).scalar_one())
         return [first + place * step for place in range(len(rows))]
 
-    def empty_history(self, connection: Connection, tables: EntryTables, recent_since: datetime) -> int | None:
+    def empty_history(
+        self, connection: Connection, tables: EntryTables, recent_since: datetime
+    ) -> int | None:
         past = tables.history
         name = connection.dialect.identifier_preparer.quote(past.name)
         for statement in self._lock_statements(name):
@@ -157,17 +164,24 @@ def _insert(
     """One multi-row INSERT, written by hand: SQLAlchemy would compile its thousands of parameters anew each time."""
     names = list(rows[0])
     processors = [
-        tables.main.c[name].type.dialect_impl(connection.dialect).bind_processor(connection.dialect) for name in names
+        tables.main.c[name].type.dialect_impl(connection.dialect).bind_processor(connection.dialect)
+        for name in names
     ]
     values = tuple(
-        process(row[name]) if process else row[name] for row in rows for name, process in zip(names, processors, strict=True)
+        process(row[name]) if process else row[name]
+        for row in rows
+        for name, process in zip(names, processors, strict=True)
     )
     row_marks = "(" + ", ".join(["%s"] * len(names)) + ")"
     table = connection.dialect.identifier_preparer.quote(tables.main.name)
     marks = ", ".join([row_marks] * len(rows))
-    return connection.exec_driver_sql(f"INSERT INTO {table} ({', '.join(names)}) VALUES {marks}{ending}", values)  # noqa: S608
+    return connection.exec_driver_sql(
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES {marks}{ending}", values
+    )  # noqa: S608
 
 
 def _size(row: Mapping[str, Any]) -> int:
     texts = (row.get("event_json"), row.get("headers"))
-    return _ROW_OVERHEAD + len(row.get("event_bytes") or b"") + sum(len(text.encode()) for text in texts if text)
+    return (
+        _ROW_OVERHEAD + len(row.get("event_bytes") or b"") + sum(len(text.encode()) for text in texts if text)
+    )

@@ -23,11 +23,12 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
-from sql.dialects.base import AVAILABLE, ENTRY_COLUMNS, FINISH_COLUMNS, Dialect, Statements, _encode
-from sql.tables import EntryTables
+from sql.dialects.base import AVAILABLE, FINISH_COLUMNS, Dialect, Statements, encode
+from sql.tables import ENTRY_COLUMNS, EntryTables
 from sql.types import UtcDateTime
 
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
@@ -69,7 +70,9 @@ class PostgreSQL(Dialect):
             "enable_sort": "off",
             "enable_bitmapscan": "off",
         }
-        statement = "SELECT " + ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
+        statement = "SELECT " + ", ".join(
+            f"set_config('{name}', '{value}', false)" for name, value in settings.items()
+        )
 
         def configure(connection: Any, _record: object) -> None:
             connection.execute(statement)
@@ -84,7 +87,7 @@ class PostgreSQL(Dialect):
         return value.isoformat(" ", "microseconds")
 
     def batch(self, columns: Mapping[str, TypeEngine[Any]]) -> FromClause:
-        compiled = postgresql.dialect()
+        compiled: SqlalchemyDialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # not typed there
         fields = ", ".join(
             f"{name} {'timestamptz' if isinstance(kind, UtcDateTime) else kind.compile(dialect=compiled)}"
             for name, kind in columns.items()
@@ -93,16 +96,22 @@ class PostgreSQL(Dialect):
         return source.columns(**columns).subquery("batch")
 
     def encode_batch(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-        return _encode([dict(zip(columns, map(self._scalar, row), strict=True)) for row in rows])
+        return encode([dict(zip(columns, map(self._scalar, row), strict=True)) for row in rows])
 
     def database_now(self, connection: Connection) -> datetime | None:
         now: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
         return now.astimezone(UTC)
 
-    def insert(self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    def insert(
+        self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]
+    ) -> list[int]:
         driver: Any = connection.connection.driver_connection
         # Only psycopg's own connection has a COPY that can be called here; an asyncio driver's is awaitable.
-        if len(rows) < COPY_FROM or type(driver).__module__.partition(".")[0] != "psycopg" or not _is_sync(driver):
+        if (
+            len(rows) < COPY_FROM
+            or type(driver).__module__.partition(".")[0] != "psycopg"
+            or not _is_sync(driver)
+        ):
             return super().insert(connection, tables, rows)
         return self._copy(connection, driver, tables, rows)
 
@@ -115,7 +124,10 @@ class PostgreSQL(Dialect):
         ids = sorted(connection.execute(numbers).scalars())
         names = list(rows[0])
         columns = ", ".join(["record_id", *names])
-        with driver.cursor() as cursor, cursor.copy(f"COPY {_quoted(connection, main.name)} ({columns}) FROM STDIN") as copy:
+        with (
+            driver.cursor() as cursor,
+            cursor.copy(f"COPY {_quoted(connection, main.name)} ({columns}) FROM STDIN") as copy,
+        ):
             for record_id, row in zip(ids, rows, strict=True):
                 copy.write_row((record_id, *(row[name] for name in names)))
         return ids
@@ -124,7 +136,9 @@ class PostgreSQL(Dialect):
         connection.execute(text("SET LOCAL lock_timeout = '50ms'"))
         connection.execute(text("SET LOCAL enable_seqscan = on"))
 
-    def empty_history(self, connection: Connection, tables: EntryTables, recent_since: datetime) -> int | None:
+    def empty_history(
+        self, connection: Connection, tables: EntryTables, recent_since: datetime
+    ) -> int | None:
         self.history_limits(connection)
         past = tables.history
         name = _quoted(connection, past.name)
@@ -170,12 +184,24 @@ class _Statements(Statements):
             .cte("due")
             .prefix_with("MATERIALIZED")
         )
-        return update(main).where(main.c.record_id == due.c.record_id).values(**self._taken()).returning(*self.columns)
+        return (
+            update(main)
+            .where(main.c.record_id == due.c.record_id)
+            .values(**self._taken())
+            .returning(*self.columns)
+        )
 
     def claim(
         self, connection: Connection, *, lane: str, owner: str, now: datetime, until: datetime, limit: int
     ) -> list[Row[Any]]:
-        claimed = {"from_lane": lane, "owner": owner, "now": now, "until": until, "limit": limit, "to_lane": owner}
+        claimed = {
+            "from_lane": lane,
+            "owner": owner,
+            "now": now,
+            "until": until,
+            "limit": limit,
+            "to_lane": owner,
+        }
         rows = connection.execute(self._claim, claimed)
         return sorted(rows, key=lambda row: (row.effective_date, row.record_id))
 

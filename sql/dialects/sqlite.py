@@ -40,7 +40,11 @@ class SQLite(Dialect):
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         del application_name
         return {
-            "connect_args": {"timeout": statement_timeout_seconds, "isolation_level": None, "check_same_thread": False}
+            "connect_args": {
+                "timeout": statement_timeout_seconds,
+                "isolation_level": None,
+                "check_same_thread": False,
+            }
         }
 
     def prepare(self, engine: Engine) -> None:
@@ -65,12 +69,16 @@ class SQLite(Dialect):
         )
 
     def batch(self, columns: Mapping[str, TypeEngine[Any]]) -> FromClause:
-        fields = ", ".join(f"json_extract(value, '$[{place}]') AS {name}" for place, name in enumerate(columns))
+        fields = ", ".join(
+            f"json_extract(value, '$[{place}]') AS {name}" for place, name in enumerate(columns)
+        )
         # SQLAlchemy reads ':batch' as the parameter; the names are this module's own.
         source = text(f"SELECT {fields} FROM json_each(:batch)")  # noqa: S608
         return source.columns(**columns).subquery("batch")
 
-    def insert(self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    def insert(
+        self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]
+    ) -> list[int]:
         """The first INSERT takes the write lock, so that the ids after its own are ours to hand out."""
         main = tables.main
         first = int(connection.execute(insert(main).returning(main.c.record_id), rows[0]).scalar_one())
@@ -83,7 +91,12 @@ class SQLite(Dialect):
 def _configure(connection: sqlite3.Connection, _record: object) -> None:
     cursor = connection.cursor()
     # FULL: an entry whose commit returned survives a power cut.
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "temp_store=MEMORY", "journal_size_limit=67108864"):
+    for pragma in (
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "temp_store=MEMORY",
+        "journal_size_limit=67108864",
+    ):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
@@ -95,7 +108,12 @@ def _begin(connection: Connection) -> None:
 
 
 def _lock_at_first_write(
-    connection: Connection, _cursor: object, statement: str, _parameters: object, _context: object, _many: bool
+    connection: Connection,
+    _cursor: object,
+    statement: str,
+    _parameters: object,
+    _context: object,
+    _many: bool,
 ) -> None:
     if LAZY not in connection.get_execution_options():
         return

@@ -45,7 +45,7 @@ def test_the_defaults_are_those_of_the_reference_system() -> None:
     assert (notifications.mode, notifications.handler_threads) == (Mode.STICKY_POLLING, 10)
     assert notifications.queue_capacity == 100
     assert (bus.max_entries_claimed, bus.poll_interval_seconds, bus.claim_seconds) == (10, 3.0, 300.0)
-    assert (bus.lease_seconds, bus.reap_period_seconds, bus.reap_threshold_seconds) == (15.0, 5.0, 600.0)
+    assert (bus.lease_seconds, bus.reap_period_seconds) == (15.0, 5.0)
     assert bus.shutdown_timeout_seconds == 15.0
     assert bus.retry == ImmediateRetries(3)
 
@@ -97,7 +97,6 @@ def test_none_means_not_set() -> None:
         (BusConfig, {"lease_seconds": float("nan")}, "lease_seconds=nan is not allowed"),
         (BusConfig, {"poll_interval_seconds": float("inf")}, "poll_interval_seconds=inf is not allowed"),
         (BusConfig, {"lease_seconds": 4, "beat_interval_seconds": 2.1}, "at most half of lease_seconds (4)"),
-        (BusConfig, {"reap_threshold_seconds": 14}, "Allowed: at least lease_seconds (15)"),
         (BusConfig, {"retry": ImmediateRetries(1), "max_failure_retries": 1}, "either it or retry, not both"),
         (BusConfig, {"retry": 3}, "retry=3 is not allowed. Allowed: an instance of RetryPolicy"),
         (BusConfig, {"retry": {"kind": "never"}}, "retry: kind='never' is not allowed"),

@@ -1,0 +1,322 @@
+"""The in-memory bus: the persistent bus's face without a database, for tests and for events that may be lost.
+
+It respects the caller's transaction as far as events tell: what is posted on a SQLAlchemy connection is delivered when
+that begins to commit, dropped when it rolls back, and what a savepoint's rollback undoes is dropped too. A COMMIT that
+then fails is not noticed: whoever needs that proof needs the persistent bus.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+from sqlalchemy import Connection, Engine, NestedTransaction, event
+from sqlalchemy.orm import Session, scoped_session
+
+from bus.subscriptions import Subscriptions
+from queue_core.clock import Clock, SystemClock
+from queue_core.codec import Codec, Codecs, EventTypes
+from queue_core.config import BusConfig
+from queue_core.dispatcher import Dispatcher
+from queue_core.entry import Entry, Posting, State
+from queue_core.errors import ConfigurationError, InvalidConnectionError, LifecycleError
+from queue_core.handler import Handler
+from queue_core.outcome import Finished, Outcome, Released, Retried
+from queue_core.retry import RetryPolicy
+from queue_core.store import encode_settled
+from queue_core.twin import Asynchronous, awaited
+
+H = TypeVar("H", bound=Handler)
+
+_PENDING = "stickybus_memory_pending"
+_listened: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+class InMemoryBus:
+    """Events, handlers and retries as on `PersistentBus`; everything is gone when the process ends.
+
+    Retries that a policy puts off run at once: there is no timer here. `exactly_once` handlers are refused.
+    """
+
+    def __init__(
+        self, config: BusConfig | None = None, *, clock: Clock | None = None, codec: Codec | None = None
+    ) -> None:
+        self.config = config or BusConfig()
+        self.types = EventTypes()
+        self._subscriptions = Subscriptions(self.config.name, self.types, shared=False)
+        self._clock = clock or SystemClock()
+        self._codecs = Codecs(self.types, codec)
+        self._ids = itertools.count(1)
+        self._live: dict[int, Entry] = {}
+        self._ended: list[Entry] = []
+        self._changed = threading.Condition()
+        self._running = False
+        self._dispatcher = self._new_dispatcher()
+
+    def _new_dispatcher(self) -> Dispatcher:
+        return Dispatcher(
+            self.config,
+            self._clock,
+            self._codecs,
+            self._subscriptions,
+            exactly_once=None,
+            may_start=lambda: self._running,
+            complete=self._complete,
+        )
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Deliver what was posted, and from now on what is. Raises LifecycleError if it runs."""
+        with self._changed:
+            if self._running:
+                raise LifecycleError("the in-memory bus runs already")
+            self._running = True
+            waiting = list(self._live.values())
+        self._dispatcher = self._new_dispatcher()
+        self._dispatcher.start()
+        self._dispatcher.submit(waiting)
+        return self
+
+    def stop(self, timeout_seconds: float | None = None) -> bool:
+        """Let running handlers finish; what has not started waits for the next start. False if some still ran."""
+        if not self._running:
+            return True
+        self._running = False
+        limit = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
+        return self._dispatcher.stop(limit)
+
+    close = stop
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def wait_until_idle(self, timeout_seconds: float = 10.0) -> None:
+        """Block until every event that was delivered has ended. Raises TimeoutError."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._live, timeout_seconds):
+                raise TimeoutError(f"{len(self._live)} events have not ended after {timeout_seconds} s")
+
+    # -- subscribe ----------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        event: type | str,
+        *,
+        name: str | None = None,
+        serial: bool = False,
+        exactly_once: bool = False,
+        retry: RetryPolicy | None = None,
+    ) -> Callable[[H], H]:
+        """Decorate a handler; see `PersistentBus.subscribe`."""
+
+        def decorate(handler: H) -> H:
+            return self.register(
+                event, handler, name=name, serial=serial, exactly_once=exactly_once, retry=retry
+            )
+
+        return decorate
+
+    def register(
+        self,
+        event: type | str,
+        handler: H,
+        *,
+        name: str | None = None,
+        serial: bool = False,
+        exactly_once: bool = False,
+        retry: RetryPolicy | None = None,
+    ) -> H:
+        """Subscribe `handler`. Raises ConfigurationError for `exactly_once`: there is no database to write to."""
+        if exactly_once:
+            raise ConfigurationError(
+                "exactly_once needs the persistent bus: in memory there is no transaction.",
+                key="exactly_once",
+            )
+        self._subscriptions.add(event, handler, name=name, serial=serial, retry=retry)
+        return handler
+
+    def unregister(self, handler: Handler) -> bool:
+        """End all subscriptions of `handler`; False if it had none."""
+        return self._subscriptions.remove(handler)
+
+    # -- post ---------------------------------------------------------------------------------------------------
+
+    def post(self, event: Any, *, connection: Any = None, **options: Any) -> int:
+        """Post one event and return its id; options and payload errors as for `PersistentBus.post`."""
+        return self.post_many([Posting(event=event, **options)], connection=connection)[0]
+
+    def post_many(self, events: Iterable[Any], *, connection: Any = None) -> list[int]:
+        """Post several; with `connection` (a SQLAlchemy Connection or Session) as part of its transaction."""
+        postings = [event if isinstance(event, Posting) else Posting(event=event) for event in events]
+        entries = [self._entry(posting) for posting in postings]
+        if connection is None:
+            self._deliver(entries)
+        else:
+            _defer(_core(connection), lambda: self._deliver(entries))
+        return [entry.record_id for entry in entries]
+
+    async def post_async(self, event: Any, *, connection: Asynchronous | None = None, **options: Any) -> int:
+        """Awaitable twin of `post`."""
+        return await awaited(lambda inner: self.post(event, connection=inner, **options), connection)
+
+    async def post_many_async(
+        self, events: Iterable[Any], *, connection: Asynchronous | None = None
+    ) -> list[int]:
+        """Awaitable twin of `post_many`."""
+        return await awaited(lambda inner: self.post_many(events, connection=inner), connection)
+
+    def _entry(self, posting: Posting) -> Entry:
+        class_name = self.types.name_of(posting.event, posting.event_name)
+        encoded = self._codecs.encode(posting.event, class_name, self.config.max_payload_bytes)
+        now = self._clock.now()
+        return Entry(
+            record_id=next(self._ids),
+            queue_name=self.config.name,
+            class_name=class_name,
+            event_json=encoded.event_json,
+            event_bytes=encoded.event_bytes,
+            codec=encoded.codec,
+            user_token=posting.user_token,
+            future_user_token=posting.future_user_token,
+            search_key1=posting.search_key1,
+            search_key2=posting.search_key2,
+            created_date=now,
+            effective_date=now,
+            creating_owner="",
+            processing_owner=None,
+            processing_available_date=None,
+            lane="",
+            processing_state=State.IN_PROCESSING,
+            error_count=0,
+            claim_count=1,
+            redispatch_count=0,
+            crash_count=0,
+            subscribers_done=None,
+            headers=None,
+            origin_id=None,
+            replay_of=None,
+        )
+
+    def _deliver(self, entries: list[Entry]) -> None:
+        with self._changed:
+            self._live.update((entry.record_id, entry) for entry in entries)
+        if self._running:
+            self._dispatcher.submit(entries)
+
+    # -- outcomes -----------------------------------------------------------------------------------------------
+
+    def _complete(self, outcome: Outcome) -> None:
+        entry = outcome.entry
+        match outcome:
+            case Retried():
+                again = _replace(entry, error_count=outcome.error_count, settled=outcome.settled)
+                with self._changed:
+                    self._live[entry.record_id] = again
+                self._dispatcher.submit([again])
+            case Released():
+                return  # it is live still, and waits for the next start
+            case _:
+                with self._changed:
+                    self._live.pop(entry.record_id, None)
+                    self._ended.append(_ended(outcome))
+                    self._changed.notify_all()
+
+    # -- read ---------------------------------------------------------------------------------------------------
+
+    def find(self, *, states: Iterable[State | str] | None = None) -> list[Entry]:
+        """Events that have not ended, by id."""
+        with self._changed:
+            return _of_states(self._live.values(), states)
+
+    def history(self, *, states: Iterable[State | str] | None = None) -> list[Entry]:
+        """Events that have ended, by id."""
+        with self._changed:
+            return _of_states(self._ended, states)
+
+    def truncate_history(self) -> int:
+        """Forget the events that have ended, and return how many."""
+        with self._changed:
+            count = len(self._ended)
+            self._ended.clear()
+            return count
+
+
+def _replace(entry: Entry, *, error_count: int, settled: dict[str, bool]) -> Entry:
+    return msgspec.structs.replace(entry, error_count=error_count, subscribers_done=encode_settled(settled))
+
+
+def _ended(outcome: Outcome) -> Entry:
+    if not isinstance(
+        outcome, Finished
+    ):  # Parked: its name is unknown, and here no other node will ever know it
+        return msgspec.structs.replace(
+            outcome.entry, processing_state=State.FAILED, last_error="UnknownEvent"
+        )
+    return msgspec.structs.replace(
+        outcome.entry,
+        processing_state=outcome.state,
+        error_count=outcome.error_count,
+        started_date=outcome.started_date,
+        finished_date=outcome.finished_date,
+        last_error=outcome.last_error,
+    )
+
+
+def _of_states(entries: Iterable[Entry], states: Iterable[State | str] | None) -> list[Entry]:
+    wanted = None if states is None else {State(state) for state in states}
+    found = [entry for entry in entries if wanted is None or entry.processing_state in wanted]
+    return sorted(found, key=lambda entry: entry.record_id)
+
+
+def _core(connection: Any) -> Connection:
+    if isinstance(connection, Session | scoped_session):
+        return connection.connection()
+    if isinstance(connection, Connection):
+        return connection
+    raise InvalidConnectionError(
+        f"the in-memory bus takes a SQLAlchemy Connection or Session, not a {type(connection).__name__}: nothing else "
+        "tells of its commit. Nothing was posted."
+    )
+
+
+def _defer(connection: Connection, deliver: Callable[[], None]) -> None:
+    """Call `deliver` when the connection's transaction begins to commit."""
+    engine = connection.engine
+    if engine not in _listened:
+        _listened.add(engine)
+        event.listen(engine, "commit", _committed)
+        event.listen(engine, "rollback", _rolled_back)
+        event.listen(engine, "rollback_savepoint", _savepoint_rolled_back)
+    savepoint = connection.get_nested_transaction()
+    pending: list[tuple[NestedTransaction | None, Callable[[], None]]] = connection.info.setdefault(
+        _PENDING, []
+    )
+    pending.append((savepoint, deliver))
+
+
+def _committed(connection: Connection) -> None:
+    for _, deliver in connection.info.pop(_PENDING, ()):
+        deliver()
+
+
+def _rolled_back(connection: Connection) -> None:
+    connection.info.pop(_PENDING, None)
+
+
+def _savepoint_rolled_back(connection: Connection, _name: str, _context: None) -> None:
+    """Drop what was posted inside the savepoint: an inner savepoint that was released belongs to its outer one."""
+    undone = connection.get_nested_transaction()
+    pending = connection.info.get(_PENDING, [])
+    first = next((place for place, (savepoint, _) in enumerate(pending) if savepoint is undone), len(pending))
+    del pending[first:]

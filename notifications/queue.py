@@ -1,0 +1,303 @@
+"""A notification queue: entries for one handler, each at its time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+import msgspec
+
+from notifications.recurrence import MissedPolicy, parse
+from notifications.schedules import Schedule, Schedules
+from queue_core.clock import in_utc
+from queue_core.engine import QueueEngine
+from queue_core.entries import Entries
+from queue_core.entry import Entry, Posting, State
+from queue_core.errors import InvalidPostError
+from queue_core.handler import Subscriber
+from queue_core.history import History
+from queue_core.store import UNSET, Unset
+from queue_core.twin import Asynchronous, awaited
+
+
+class NotificationQueue:
+    """One named queue of a `NotificationService`, which makes it (`create_queue`).
+
+    Notifications can be scheduled whether the queue is started or not; they are delivered only while it is started
+    here or on another node.
+    """
+
+    def __init__(
+        self,
+        service_name: str,
+        queue_name: str,
+        subscriber: Subscriber,
+        *,
+        accepts: frozenset[str] | None,
+        engine: QueueEngine,
+        schedules: Schedules,
+        changed: Callable[[], None],
+    ) -> None:
+        self.service_name = service_name
+        self.queue_name = queue_name
+        self.full_name = f"{service_name}:{queue_name}"
+        self.subscriber = subscriber
+        self.accepts = accepts
+        """Event names that its handler takes; None: all, as plain dicts unless their type is known."""
+        self.started = False
+        self._engine = engine
+        self._schedules = schedules
+        self._changed = changed
+        self._entries = Entries(engine.store, self.full_name)
+        self._history = History(engine.store, self.full_name)
+
+    def __repr__(self) -> str:
+        return f"NotificationQueue({self.full_name!r}, started={self.started})"
+
+    def start(self) -> Self:
+        """Let this node deliver the queue's notifications, those set aside meanwhile too."""
+        self.started = True
+        self._changed()
+        return self
+
+    def stop(self) -> None:
+        """Deliver no more from this queue here: what is due is set aside until a node starts it."""
+        self.started = False
+        self._changed()
+
+    # -- schedule -----------------------------------------------------------------------------------------------
+
+    def schedule(
+        self,
+        event: Any,
+        *,
+        at: datetime | None = None,
+        delay: timedelta | float | None = None,
+        event_name: str | None = None,
+        search_key1: int | None = None,
+        search_key2: int | None = None,
+        user_token: str | None = None,
+        future_user_token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        connection: Any = None,
+    ) -> int:
+        """Schedule a notification and return its record id.
+
+        `at` is an aware date, `delay` a duration from now (a number is in seconds); exactly one is given. A date in
+        the past fires at once. A plain dict is stored under `event_name`, by default the queue's name. `connection`
+        and errors as for `PersistentBus.post`; NaiveDateTimeError for a date without a time zone.
+        """
+        posting = Posting(
+            event=event,
+            event_name=event_name,
+            search_key1=search_key1,
+            search_key2=search_key2,
+            user_token=user_token,
+            future_user_token=future_user_token,
+            headers=headers,
+            at=self._date(at, delay),
+        )
+        return self.schedule_many([posting], connection=connection)[0]
+
+    def schedule_many(self, postings: Iterable[Posting], *, connection: Any = None) -> list[int]:
+        """Schedule several in one transaction, all or none; each has its date in `at` (None: now). Their ids in order."""
+        named = [self._named(posting) for posting in postings]
+        return self._engine.poster.post(self.full_name, named, connection)
+
+    def _named(self, posting: Posting) -> Posting:
+        if posting.event_name is None and isinstance(posting.event, dict):
+            return msgspec.structs.replace(posting, event_name=self.queue_name)
+        return posting
+
+    def _date(self, at: datetime | None, delay: timedelta | float | None) -> datetime:
+        if (at is None) == (delay is None):
+            raise InvalidPostError(
+                f"{self.full_name}: give either at=… (an aware date) or delay=… (seconds or a timedelta). Nothing was written.",
+                queue_name=self.full_name,
+                key="at",
+            )
+        if at is not None:
+            return in_utc(at, key="at")
+        try:
+            length = delay if isinstance(delay, timedelta) else timedelta(seconds=float(delay or 0))
+            return self._engine.store.clock.now() + length
+        except (OverflowError, TypeError, ValueError) as error:
+            raise InvalidPostError(
+                f"{self.full_name}: delay={delay!r} gives no date that can be stored. Nothing was written.",
+                queue_name=self.full_name,
+                key="delay",
+            ) from error
+
+    async def schedule_async(
+        self, event: Any, *, connection: Asynchronous | None = None, **options: Any
+    ) -> int:
+        """Awaitable twin of `schedule`, with the same options."""
+        return await awaited(lambda inner: self.schedule(event, connection=inner, **options), connection)
+
+    async def schedule_many_async(
+        self, postings: Iterable[Posting], *, connection: Asynchronous | None = None
+    ) -> list[int]:
+        """Awaitable twin of `schedule_many`."""
+        return await awaited(lambda inner: self.schedule_many(postings, connection=inner), connection)
+
+    # -- change -------------------------------------------------------------------------------------------------
+
+    def update(
+        self,
+        record_id: int,
+        *,
+        event: Any = None,
+        event_name: str | None = None,
+        search_key1: int | None | Unset = UNSET,
+        search_key2: int | None | Unset = UNSET,
+        at: datetime | None = None,
+        connection: Any = None,
+    ) -> Entry:
+        """Change the payload, keys or date of a notification that has not started; what isn't given stays.
+
+        Returns the entry as it is then. Raises EntryNotFoundError, or EntryNotChangeableError if it runs or has ended.
+        """
+        store = self._engine.store
+        values: dict[str, Any] = {}
+        if event is not None:
+            named = self._named(Posting(event=event, event_name=event_name))
+            values |= store.payload_columns(named)
+        values |= store.key_columns(self.full_name, search_key1=search_key1, search_key2=search_key2)
+        if at is not None:
+            values["effective_date"] = in_utc(at, key="at")
+        entry = self._entries.update(record_id, values, connection)
+        if at is not None:
+            self._engine.lifecycle.expect(entry.effective_date)
+        return entry
+
+    def remove(
+        self,
+        record_id: int | None = None,
+        *,
+        search_key1: int | None | Unset = UNSET,
+        search_key2: int | None | Unset = UNSET,
+        connection: Any = None,
+    ) -> int:
+        """Remove notifications that have not started, by id or by keys; they go to history as REMOVED.
+
+        Returns how many. By id it raises EntryNotFoundError or EntryNotChangeableError; by keys it takes those that
+        match (None: no such key) and leaves alone what runs.
+        """
+        return self._entries.remove(
+            record_id, search_key1=search_key1, search_key2=search_key2, connection=connection
+        )
+
+    async def update_async(
+        self, record_id: int, *, connection: Asynchronous | None = None, **changes: Any
+    ) -> Entry:
+        """Awaitable twin of `update`, with the same changes."""
+        return await awaited(lambda inner: self.update(record_id, connection=inner, **changes), connection)
+
+    async def remove_async(
+        self, record_id: int | None = None, *, connection: Asynchronous | None = None, **keys: Any
+    ) -> int:
+        """Awaitable twin of `remove`, with the same keys."""
+        return await awaited(lambda inner: self.remove(record_id, connection=inner, **keys), connection)
+
+    # -- read ---------------------------------------------------------------------------------------------------
+
+    def find(
+        self,
+        *,
+        search_key1: int | None | Unset = UNSET,
+        search_key2: int | None | Unset = UNSET,
+        states: Iterable[State | str] | None = None,
+        record_ids: Iterable[int] | None = None,
+        effective_before: datetime | None = None,
+        limit: int | None = None,
+        connection: Any = None,
+    ) -> list[Entry]:
+        """Live notifications that match, by ascending id; see `PersistentBus.find`."""
+        return self._entries.find(
+            search_key1=search_key1,
+            search_key2=search_key2,
+            states=states,
+            record_ids=record_ids,
+            effective_before=effective_before,
+            limit=limit,
+            connection=connection,
+        )
+
+    def history(
+        self,
+        *,
+        search_key1: int | None | Unset = UNSET,
+        search_key2: int | None | Unset = UNSET,
+        states: Iterable[State | str] | None = None,
+        record_ids: Iterable[int] | None = None,
+        finished_before: datetime | None = None,
+        finished_since: datetime | None = None,
+        limit: int | None = None,
+        connection: Any = None,
+    ) -> list[Entry]:
+        """Notifications that have ended and match, by ascending id."""
+        return self._history.find(
+            search_key1=search_key1,
+            search_key2=search_key2,
+            states=states,
+            record_ids=record_ids,
+            finished_before=finished_before,
+            finished_since=finished_since,
+            limit=limit,
+            connection=connection,
+        )
+
+    def ready_count(self, *, owner: str | None = None, connection: Any = None) -> int:
+        """How many are AVAILABLE and due; `owner`: only those kept for that node."""
+        return self._entries.ready_count(owner=owner, connection=connection)
+
+    async def find_async(self, *, connection: Asynchronous | None = None, **filters: Any) -> list[Entry]:
+        """Awaitable twin of `find`."""
+        return await awaited(lambda inner: self.find(connection=inner, **filters), connection)
+
+    async def history_async(self, *, connection: Asynchronous | None = None, **filters: Any) -> list[Entry]:
+        """Awaitable twin of `history`."""
+        return await awaited(lambda inner: self.history(connection=inner, **filters), connection)
+
+    async def ready_count_async(
+        self, *, owner: str | None = None, connection: Asynchronous | None = None
+    ) -> int:
+        """Awaitable twin of `ready_count`."""
+        return await awaited(lambda inner: self.ready_count(owner=owner, connection=inner), connection)
+
+    # -- recur --------------------------------------------------------------------------------------------------
+
+    def recur(
+        self,
+        name: str,
+        event: Any,
+        *,
+        cron: str | None = None,
+        every: timedelta | float | None = None,
+        timezone: str = "UTC",
+        missed: MissedPolicy = MissedPolicy.FIRE_ONCE,
+        event_name: str | None = None,
+        search_key1: int | None = None,
+        search_key2: int | None = None,
+    ) -> Schedule:
+        """Fire `event` again and again: at the times of a cron line, or `every` so often (seconds or a timedelta).
+
+        Once per due time in the whole cluster: every node may declare the schedule at its start. The same `name` with
+        another rule or payload changes it. Cron times are read in `timezone` (an IANA name). `missed` says what happens
+        to due times that passed while no node ran. Raises InvalidPostError for a rule that can't work.
+        """
+        store = self._engine.store
+        recurrence = parse(cron, every, timezone, start=store.clock.now(), missed=missed)
+        posting = Posting(
+            event=event, event_name=event_name, search_key1=search_key1, search_key2=search_key2
+        )
+        return self._schedules.put(self.full_name, name, recurrence, self._named(posting))
+
+    def stop_recurring(self, name: str) -> bool:
+        """End a recurring schedule, for all nodes; what it has fired stays. False if there was none."""
+        return self._schedules.remove(self.full_name, name)
+
+    def recurring(self) -> list[Schedule]:
+        """The recurring schedules of this queue, by name."""
+        return self._schedules.of(self.full_name)

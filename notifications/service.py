@@ -1,0 +1,250 @@
+"""The notification service: named queues, each `service:queue`, on one pair of tables."""
+
+from __future__ import annotations
+
+import threading
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from prometheus_client import CollectorRegistry
+from sqlalchemy import URL, Engine
+
+from notifications.queue import NotificationQueue
+from notifications.schedules import Schedules
+from queue_core.clock import Clock
+from queue_core.codec import Codec, EventTypes, is_event_type
+from queue_core.config import NotificationConfig, name_fault
+from queue_core.engine import QueueEngine
+from queue_core.entry import Entry, State
+from queue_core.errors import InvalidPostError, NameTooLongError, QueueExistsError, QueueNotFoundError
+from queue_core.handler import Handler, Subscriber
+from queue_core.history import History, Progress
+from queue_core.retry import RetryPolicy
+
+
+class NotificationService:
+    """Queues of notifications, delivered at their time. Arguments and errors as for `PersistentBus`."""
+
+    def __init__(
+        self,
+        database: str | URL | Engine,
+        config: NotificationConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        metrics_registry: CollectorRegistry | None = None,
+        codec: Codec | None = None,
+    ) -> None:
+        self.config = config or NotificationConfig()
+        self.types = EventTypes()
+        self._queues: dict[str, NotificationQueue] = {}
+        self._lock = threading.Lock()
+        self.engine = QueueEngine(
+            database,
+            self.config,
+            self,
+            self.types,
+            clock=clock,
+            metrics_registry=metrics_registry,
+            codec=codec,
+        )
+        self._schedules = Schedules(self.engine, self._started_names)
+        self._history = History(self.engine.store, None)
+
+    # -- queues -------------------------------------------------------------------------------------------------
+
+    def create_queue(
+        self,
+        service_name: str,
+        queue_name: str,
+        handler: Handler,
+        *,
+        event_types: Iterable[type | str] = (),
+        serial: bool = False,
+        exactly_once: bool = False,
+        retry: RetryPolicy | None = None,
+        max_run_seconds: float | None = None,
+    ) -> NotificationQueue:
+        """Create the queue `service_name:queue_name` of this process with its handler; `start` it to get deliveries.
+
+        `event_types` are the types (or names of plain dicts) that the handler takes; by default the type that its
+        first parameter is annotated with, else all, as plain dicts. Other options as for `PersistentBus.subscribe`.
+        Raises QueueExistsError; InvalidPostError or NameTooLongError for a name that can't be one.
+        """
+        for name in (service_name, queue_name):
+            _check_name(name)
+        subscriber = Subscriber(
+            f"{service_name}:{queue_name}",
+            handler,
+            serial=serial,
+            exactly_once=exactly_once,
+            retry=retry,
+            max_run_seconds=max_run_seconds,
+        )
+        types = tuple(event_types) or _annotated(handler)
+        names = set[str]()
+        for event_type in types:
+            if isinstance(event_type, str):
+                self.types.register_name(event_type)
+                names.add(event_type)
+            else:
+                names.add(self.types.register(event_type))
+        queue = NotificationQueue(
+            service_name,
+            queue_name,
+            subscriber,
+            accepts=frozenset(names) if types else None,
+            engine=self.engine,
+            schedules=self._schedules,
+            changed=self._changed,
+        )
+        with self._lock:
+            if queue.full_name in self._queues:
+                raise QueueExistsError(
+                    f"the queue {queue.full_name!r} exists already in this service. Nothing was changed. Get it with "
+                    "get_queue, or delete it first.",
+                    queue_name=queue.full_name,
+                )
+            self._queues[queue.full_name] = queue
+        return queue
+
+    def get_queue(self, service_name: str, queue_name: str) -> NotificationQueue:
+        """The queue of this name. Raises QueueNotFoundError."""
+        full_name = f"{service_name}:{queue_name}"
+        queue = self._queues.get(full_name)
+        if queue is None:
+            known = ", ".join(sorted(self._queues)) or "none"
+            raise QueueNotFoundError(
+                f"there is no queue {full_name!r} in this service, only: {known}.", queue_name=full_name
+            )
+        return queue
+
+    def queues(self) -> list[NotificationQueue]:
+        """All queues of this service, by name."""
+        return [self._queues[name] for name in sorted(self._queues)]
+
+    def delete_queue(self, service_name: str, queue_name: str) -> None:
+        """Stop the queue and forget it here. Its notifications stay in the database, set aside when due.
+
+        Raises QueueNotFoundError.
+        """
+        queue = self.get_queue(service_name, queue_name)
+        queue.stop()
+        with self._lock:
+            self._queues.pop(queue.full_name, None)
+        self._changed()
+
+    def _started_names(self) -> list[str]:
+        return [name for name, queue in list(self._queues.items()) if queue.started]
+
+    def _changed(self) -> None:
+        self.engine.lifecycle.look_at_parked()
+        self._schedules.wake()
+
+    # -- what the engine asks (queue_core.handler.Router) ---------------------------------------------------------
+
+    def knows(self, queue_name: str, class_name: str) -> bool:
+        """Whether this node delivers such entries now."""
+        queue = self._queues.get(queue_name)
+        if queue is None or not queue.started:
+            return False
+        return (
+            queue.accepts is None
+            or class_name in queue.accepts
+            or self._is_subtype(class_name, queue.accepts)
+        )
+
+    def _is_subtype(self, class_name: str, accepted: frozenset[str]) -> bool:
+        event_type = self.types.type_of(class_name)
+        if event_type is None:
+            return False
+        return any(self.types.type_of(name) in event_type.__mro__ for name in accepted)
+
+    def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber]:
+        """The queue's handler."""
+        del class_name
+        queue = self._queues.get(queue_name)
+        return (queue.subscriber,) if queue is not None else ()
+
+    def describe(self) -> dict[str, Any]:
+        """What is served, for the node's row."""
+        return {"queues": sorted(self._started_names()), "types": sorted(self.types.names())}
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Become a node, and start all queues created so far. Raises NodeNameTakenError, LifecycleError, ForkedError."""
+        self.engine.lifecycle.start()
+        for queue in self.queues():
+            queue.start()
+        self._schedules.start()
+        return self
+
+    def stop(self, timeout_seconds: float | None = None) -> bool:
+        """Stop delivering; see `PersistentBus.stop`. Queues stay created, and start again with the service."""
+        self._schedules.stop()
+        ended = self.engine.lifecycle.stop(timeout_seconds)
+        for queue in self.queues():
+            queue.started = False
+        return ended
+
+    def close(self) -> None:
+        """Stop, and close the service's own connections."""
+        self.stop()
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
+        """Decorate a function that is called with (entry, last error) after a notification has ended FAILED."""
+        return self.engine.on_failed(hook)
+
+    # -- history ------------------------------------------------------------------------------------------------
+
+    def truncate_history(
+        self,
+        *,
+        before: datetime | None = None,
+        states: Iterable[State | str] | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        """Delete history of all queues while the service runs, and return the number of rows; see `History.truncate`."""
+        return self._history.truncate(before=before, states=states, progress=progress)
+
+    def retry(self, record_id: int) -> int:
+        """Schedule a notification that ended FAILED or REMOVED again, for now; its new id. See `History.retry`."""
+        new_id = self._history.retry(record_id)
+        self.engine.lifecycle.wake()
+        return new_id
+
+
+def _check_name(name: str) -> None:
+    fault = name_fault(name)
+    if fault is None and ":" not in name:
+        return
+    error = NameTooLongError if fault and "characters" in fault and name else InvalidPostError
+    raise error(
+        f"{name!r} can't be the name of a service or queue: allowed are {fault or 'no colons, which part the two'}.",
+        key="queue_name",
+        value=name,
+    )
+
+
+def _annotated(handler: Handler) -> tuple[type, ...]:
+    """The event type in the annotation of a handler's first parameter, if it is one."""
+    function = handler if hasattr(handler, "__annotations__") else type(handler).__call__
+    try:
+        hints = typing.get_type_hints(function)
+    except (NameError, TypeError):
+        return ()
+    hints.pop("return", None)
+    first = next(iter(hints.values()), None)
+    return (first,) if isinstance(first, type) and is_event_type(first) else ()

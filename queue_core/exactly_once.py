@@ -1,0 +1,131 @@
+"""Exactly-once effects: a handler's own transaction also records what it means for the entry.
+
+Either all that the handler wrote through `context.connection` commits together with the outcome, or nothing does. The
+outcome is fenced: if the entry was taken over meanwhile, the handler's work is rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import tenacity
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from queue_core.entry import Entry, State
+from queue_core.handler import Subscriber, context_of
+from queue_core.outcome import Finished, Lost, Recorded
+from queue_core.store import Store, encode_settled
+
+TRIES = 5
+"""Runs of a handler whose transaction keeps meeting deadlocks or lock time-outs."""
+
+
+class ExactlyOnce:
+    """Runs such handlers for one bus or service, whose node is named by `owner`."""
+
+    def __init__(self, store: Store, owner: Callable[[], str]) -> None:
+        self._store = store
+        self._owner = owner
+
+    def call(
+        self,
+        entry: Entry,
+        event: Any,
+        subscriber: Subscriber,
+        *,
+        started_date: datetime,
+        settled: dict[str, bool],
+        last: bool,
+    ) -> Recorded | Lost | None:
+        """Run `subscriber` and record that it has settled; `last`: that the entry has ended, too.
+
+        None: other subscribers are left. Raises what the handler or the database raised; nothing was written then.
+        """
+        finished = Finished(
+            entry=entry,
+            state=State.PROCESSED if all(settled.values()) else State.FAILED,
+            started_date=started_date,
+            finished_date=self._store.clock.now(),
+            error_count=entry.error_count,
+            settled=settled if len(settled) > 1 or not last else {},
+        )
+        trying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(
+                lambda error: (
+                    isinstance(error, DBAPIError) and self._store.database.dialect.is_transient(error)
+                )
+            ),
+            stop=tenacity.stop_after_attempt(TRIES),
+            wait=tenacity.wait_random_exponential(multiplier=0.01, max=1.0),
+            reraise=True,
+        )
+        if not trying(self._attempt, event, subscriber, finished, last=last):
+            return Lost(entry=entry)
+        return Recorded(entry=entry, state=finished.state, started_date=started_date) if last else None
+
+    def _attempt(self, event: Any, subscriber: Subscriber, finished: Finished, *, last: bool) -> bool:
+        with self._store.database.lazy() as connection:
+            transaction = connection.begin()
+            try:
+                subscriber.handler(event, context_of(finished.entry, connection))
+                if not transaction.is_active:
+                    raise RuntimeError(
+                        f"{subscriber.name} ended its transaction, to which the entry's outcome belongs"
+                    )
+                recorded = self._record(connection, finished, last=last)
+            except BaseException:
+                with suppress(DBAPIError):  # a broken connection can't roll back; its server has done so
+                    transaction.rollback()
+                raise
+            if not recorded:
+                transaction.rollback()
+                return False
+            try:
+                transaction.commit()
+            except DBAPIError:
+                if not self._has_committed(finished, last=last):
+                    raise
+            return True
+
+    def _record(self, connection: Connection, finished: Finished, *, last: bool) -> bool:
+        """Write the outcome; False if the entry was taken over."""
+        entry = finished.entry
+        if last:
+            return entry.record_id in self._store.finish(connection, self._owner(), [finished])
+        return self._store.statements.change_claimed(
+            connection,
+            owner=self._owner(),
+            record_id=entry.record_id,
+            claim_count=entry.claim_count,
+            created_date=entry.created_date,
+            values={"subscribers_done": encode_settled(finished.settled)},
+        )
+
+    def _has_committed(self, finished: Finished, *, last: bool) -> bool:
+        """Whether a transaction whose COMMIT gave no answer took effect; the entry's row is locked meanwhile."""
+        entry = finished.entry
+
+        def work(connection: Connection) -> bool:
+            row = self._store.statements.held(
+                connection, owner=self._owner(), record_id=entry.record_id, claim_count=entry.claim_count
+            )
+            if not last:
+                return row is not None and bool(row.subscribers_done == encode_settled(finished.settled))
+            if row is not None:
+                return False
+            ended = self._store.search(
+                connection,
+                past=True,
+                where=lambda table: [
+                    table.c.record_id == entry.record_id,
+                    table.c.processing_state == finished.state.value,
+                    table.c.claim_count == entry.claim_count,
+                ],
+            )
+            return bool(ended)
+
+        return self._store.database.write(work)

@@ -1,0 +1,59 @@
+"""The statements on `queue_schedules`: a firing is won by advancing `last_due` from what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from sql.tables import queue_schedules as schedules
+
+
+def _key(table_name: str, queue_name: str, name: str) -> list[Any]:
+    return [
+        schedules.c.table_name == table_name,
+        schedules.c.queue_name == queue_name,
+        schedules.c.name == name,
+    ]
+
+
+def of_queues(connection: Connection, table_name: str, queue_names: Sequence[str]) -> list[Row[Any]]:
+    """The schedules of some queues, by name."""
+    statement = select(schedules).where(
+        schedules.c.table_name == table_name, schedules.c.queue_name.in_(sorted(queue_names))
+    )
+    return list(connection.execute(statement.order_by(schedules.c.queue_name, schedules.c.name)))
+
+
+def find(
+    connection: Connection, table_name: str, queue_name: str, name: str, *, lock: bool = False
+) -> Row[Any] | None:
+    statement = select(schedules).where(*_key(table_name, queue_name, name))
+    return connection.execute(statement.with_for_update() if lock else statement).one_or_none()
+
+
+def add(connection: Connection, values: Mapping[str, Any]) -> None:
+    """Insert a schedule; an IntegrityError says that its name is taken."""
+    connection.execute(insert(schedules).values(**values))
+
+
+def change(
+    connection: Connection, table_name: str, queue_name: str, name: str, values: Mapping[str, Any]
+) -> bool:
+    statement = update(schedules).where(*_key(table_name, queue_name, name))
+    return connection.execute(statement.values(**values)).rowcount == 1
+
+
+def advance(
+    connection: Connection, row: Row[Any], *, last_due: datetime | None, next_due: datetime | None
+) -> bool:
+    """Move a schedule on from the dates seen in `row`; False if another node was faster."""
+    seen = schedules.c.last_due.is_(None) if row.last_due is None else schedules.c.last_due == row.last_due
+    statement = update(schedules).where(*_key(row.table_name, row.queue_name, row.name), seen)
+    return connection.execute(statement.values(last_due=last_due, next_due=next_due)).rowcount == 1
+
+
+def remove(connection: Connection, table_name: str, queue_name: str, name: str) -> bool:
+    return connection.execute(delete(schedules).where(*_key(table_name, queue_name, name))).rowcount == 1

@@ -1,0 +1,81 @@
+"""What commands write: results to standard output, as a table or as JSON; everything else to standard error."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+PIPE_WIDTH = 200
+"""Columns of a table that no terminal shows: a file or a pipe has no width of its own."""
+
+
+def console() -> Console:
+    """Standard output."""
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+
+
+def errors() -> Console:
+    """Standard error: progress and remarks."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def write_json(value: Any) -> None:
+    """One JSON document."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=_plain) + "\n")
+
+
+def write_table(
+    title: str, columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], *, empty: str
+) -> None:
+    """A table of `rows`; `columns` maps their keys to headings. Numbers stand on the right."""
+    if not rows:
+        console().print(empty, markup=False)
+        return
+    table = Table(
+        title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False
+    )
+    for key, heading in columns.items():
+        numeric = all(row[key] is None or (type(row[key]) in {int, float}) for row in rows)
+        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        # Text, not str: what stands in the database is no markup.
+        table.add_row(*(Text(_shown(row[key])) for key in columns))
+    console().print(table)
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case datetime():
+            return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+        case float():
+            return f"{value:,.1f}"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case _:
+            return str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 entry`, `1,000 entries`."""
+    nouns = noun if count == 1 else f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {nouns}"

@@ -1,0 +1,152 @@
+"""`stickybus schema`: the tables."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from queue_core.config import QueueConfig
+from queue_core.errors import SchemaMissingError, SchemaTooNewError
+from sql import schema
+from sql.database import Database
+from sql.dialects import DRIVERS
+from stickybus.cli.output import console, write_json
+from stickybus.cli.target import Json, Url, connected, url_of
+
+app = typer.Typer(no_args_is_help=True, help="Create, upgrade, check and show the tables.")
+
+MISFIT = 3
+
+Tables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table",
+        help=f"Main table of a bus or service; may be repeated. Default: {' and '.join(schema.DEFAULT_TABLES)}.",
+        show_default=False,
+    ),
+]
+
+
+def _names(tables: list[str] | None) -> tuple[str, ...]:
+    for table in tables or ():
+        # The rules for a table's name are the configuration's.
+        QueueConfig.__pydantic_validator__.validate_assignment(QueueConfig.model_construct(), "table", table)
+    return tuple(tables or schema.DEFAULT_TABLES)
+
+
+def _refuse_newer(database: Database, report: schema.SchemaReport) -> None:
+    if report.fit is schema.Fit.TOO_NEW:
+        raise SchemaTooNewError(
+            f"{database.url.render_as_string()} has schema {report.found}, which this version (schema {report.expected}) "
+            "does not know. Nothing was changed. Install the newer stickybus that upgraded it.",
+            found=report.found,
+            expected=report.expected,
+        )
+
+
+def _tell(database: Database, report: schema.SchemaReport, done: str, *, as_json: bool, **facts: Any) -> None:
+    if as_json:
+        write_json({"database": database.url.render_as_string(), **asdict(report), **facts})
+    else:
+        console().print(f"{database.url.render_as_string()}: {done}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def create(url: Url = None, table: Tables = None, as_json: Json = False) -> None:
+    """Create the tables that are missing; an older schema is upgraded as well.
+
+    Examples:
+
+      stickybus schema create --url sqlite:///events.db
+
+      stickybus schema create --table orders_events
+    """
+    names = _names(table)
+    with connected(url, may_create=True) as database:
+        before = schema.ensure(database, names)
+        _refuse_newer(database, before)
+        match before.fit:
+            case schema.Fit.CURRENT:
+                done = f"nothing to do, the schema is current ({before.expected})"
+            case schema.Fit.TOO_OLD:
+                done = f"upgraded from {before.found} to {before.expected}"
+            case _:
+                done = f"created {', '.join(before.missing_tables)} (schema {before.expected})"
+        _tell(database, before, done, as_json=as_json)
+
+
+@app.command()
+def upgrade(url: Url = None, as_json: Json = False) -> None:
+    """Bring all queue tables of the database to this version's schema.
+
+    Example:
+
+      stickybus schema upgrade --url postgresql://user@host/name
+    """
+    with connected(url) as database:
+        tables = database.fetch(schema.main_tables)
+        before = database.fetch(lambda connection: schema.check(connection, tables))
+        if before.found is None:
+            raise SchemaMissingError(
+                f"{database.url.render_as_string()} has no schema to upgrade. Run: stickybus schema create"
+            )
+        _refuse_newer(database, before)
+        schema.ensure(database, tables)
+        current = before.fit is schema.Fit.CURRENT
+        done = "nothing to do, the schema is current" if current else f"upgraded from {before.found}"
+        _tell(database, before, f"{done} ({before.expected})", as_json=as_json)
+
+
+@app.command()
+def check(url: Url = None, table: Tables = None, as_json: Json = False) -> None:
+    """Compare the database's schema with this version's; changes nothing. Exit code 3 if they differ.
+
+    Example:
+
+      stickybus schema check --json
+    """
+    names = _names(table)
+    with connected(url) as database:
+        report = database.fetch(lambda connection: schema.check(connection, names))
+        advice = {
+            schema.Fit.CURRENT: "",
+            schema.Fit.MISSING: f": {', '.join(report.missing_tables)}. Run: stickybus schema create",
+            schema.Fit.TOO_OLD: ". Run: stickybus schema upgrade",
+            schema.Fit.TOO_NEW: ". Install the newer stickybus that upgraded it",
+        }[report.fit]
+        found = f"schema {report.found or 'none'}, this version has {report.expected}"
+        _tell(database, report, f"{report.fit.value} ({found}){advice}", as_json=as_json)
+    if report.fit is not schema.Fit.CURRENT:
+        raise typer.Exit(MISFIT)
+
+
+@app.command()
+def show(
+    dialect: Annotated[
+        str | None,
+        typer.Option(help=f"One of {', '.join(DRIVERS)}. Default: that of the URL.", show_default=False),
+    ] = None,
+    table: Tables = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Print the schema as SQL, for a database administrator; connects to nothing.
+
+    Examples:
+
+      stickybus schema show --dialect postgresql
+
+      stickybus schema show --dialect mariadb --table orders_events
+    """
+    if dialect is None and not url:
+        raise typer.BadParameter(f"give --dialect ({', '.join(DRIVERS)}), or --url")
+    name = dialect or url_of(url).get_backend_name()
+    if name not in DRIVERS:
+        raise typer.BadParameter(f"{name!r} is no dialect; use one of {', '.join(DRIVERS)}")
+    ddl = schema.ddl(name, _names(table))
+    if as_json:
+        write_json({"dialect": name, "ddl": ddl})
+    else:
+        typer.echo(ddl)
