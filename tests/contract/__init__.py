@@ -1,0 +1,1 @@
+"""Every public behaviour on SQLite, PostgreSQL and MariaDB."""

@@ -1,0 +1,109 @@
+"""Fixtures of the contract tests: buses and services that are closed when the test ends."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+import pytest
+from sqlalchemy import URL, Column, Engine, Integer, MetaData, String, Table, insert, select
+
+from bus.persistent import PersistentBus
+from notifications.service import NotificationService
+from queue_core.clock import Clock
+from queue_core.config import BusConfig, NotificationConfig
+from queue_core.retry import ImmediateRetries
+
+_SETTINGS: dict[str, Any] = {"handler_threads": 4, "retry": ImmediateRetries(3)}
+"""What no test measures is kept small."""
+
+
+class MakeBus(Protocol):
+    """Makes a bus on the test's database; its node gets a name of its own unless the settings give one."""
+
+    def __call__(
+        self, *, clock: Clock | None = None, database: URL | Engine | None = None, **settings: Any
+    ) -> PersistentBus: ...
+
+
+class MakeService(Protocol):
+    """Makes a notification service on the test's database; see `MakeBus`."""
+
+    def __call__(
+        self, *, clock: Clock | None = None, database: URL | Engine | None = None, **settings: Any
+    ) -> NotificationService: ...
+
+
+@pytest.fixture
+def _node_names() -> Callable[[], str]:
+    numbers = itertools.count(1)
+    return lambda: f"node-{next(numbers)}"
+
+
+@pytest.fixture
+def make_bus(database_url: URL, _node_names: Callable[[], str]) -> Iterator[MakeBus]:
+    """A factory of buses, not started; all are closed after the test, the last made first."""
+    with ExitStack() as made:
+
+        def make(
+            *, clock: Clock | None = None, database: URL | Engine | None = None, **settings: Any
+        ) -> PersistentBus:
+            config = BusConfig(**{**_SETTINGS, "node_name": _node_names(), **settings})
+            bus = PersistentBus(database or database_url, config, clock=clock)
+            made.callback(bus.close)
+            return bus
+
+        yield make
+
+
+@pytest.fixture
+def bus(make_bus: MakeBus) -> PersistentBus:
+    """A bus with the defaults, not started yet."""
+    return make_bus()
+
+
+@pytest.fixture
+def make_service(database_url: URL, _node_names: Callable[[], str]) -> Iterator[MakeService]:
+    """A factory of notification services, not started; all are closed after the test, the last made first."""
+    with ExitStack() as made:
+
+        def make(
+            *, clock: Clock | None = None, database: URL | Engine | None = None, **settings: Any
+        ) -> NotificationService:
+            config = NotificationConfig(**{**_SETTINGS, "node_name": _node_names(), **settings})
+            service = NotificationService(database or database_url, config, clock=clock)
+            made.callback(service.close)
+            return service
+
+        yield make
+
+
+class Orders:
+    """A table of the application, beside the queue's tables."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.table = Table(
+            "orders",
+            MetaData(),
+            Column("number", Integer, primary_key=True, autoincrement=False),
+            Column("note", String(40)),
+        )
+        self.table.create(engine)
+
+    def add(self, number: int, note: str = "") -> Any:
+        """The statement that adds one."""
+        return insert(self.table).values(number=number, note=note)
+
+    def numbers(self) -> list[int]:
+        """What is committed."""
+        with self.engine.connect() as connection:
+            return list(connection.scalars(select(self.table.c.number).order_by(self.table.c.number)))
+
+
+@pytest.fixture
+def orders(engine: Engine) -> Orders:
+    """A table of the application, beside the queue's tables."""
+    return Orders(engine)

@@ -1,0 +1,157 @@
+"""What the contract tests share: handlers that keep what they got, and waits with a bound."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import pytest
+from sqlalchemy import Engine, event
+
+from queue_core.entry import Entry, State
+from queue_core.handler import EntryContext
+
+T = TypeVar("T")
+
+BOUND_SECONDS = 20.0
+"""No wait of a test lasts longer; far above what a loaded machine needs."""
+_PACE_SECONDS = 0.005
+
+on_servers = pytest.mark.parametrize(
+    "database_name",
+    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("postgresql", "mariadb")],
+)
+"""For what an embedded database does not have: two-phase commits, sessions that can be killed."""
+on_sqlite, on_postgresql, on_mariadb = (
+    pytest.mark.parametrize("database_name", [pytest.param(name, marks=getattr(pytest.mark, name))])
+    for name in ("sqlite", "postgresql", "mariadb")
+)
+
+
+def eventually(condition: Callable[[], T], what: str = "the condition") -> T:
+    """Call `condition` until it answers with something true, and return that. AssertionError after the bound."""
+    deadline, pace = time.monotonic() + BOUND_SECONDS, threading.Event()
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"never came true: {what}; last answer: {found!r}"
+        pace.wait(_PACE_SECONDS)
+    return found
+
+
+@dataclass(frozen=True)
+class Order:
+    """The event of most tests."""
+
+    number: int
+
+
+class Recorder:
+    """A handler of (event, context) that keeps each call.
+
+    `failures`: how many calls raise, from the first on. `hold`: calls wait until `release`, after `started` counted
+    them. Wait for calls with `wait`.
+    """
+
+    def __init__(
+        self, *, failures: float = 0, error: BaseException | None = None, hold: bool = False
+    ) -> None:
+        self.events: list[Any] = []
+        self.contexts: list[EntryContext] = []
+        self.running = 0
+        self.most_running = 0
+        self._failures = failures
+        self._error = error or RuntimeError("the handler fails")
+        self._changed = threading.Condition()
+        self._released = threading.Event()
+        if not hold:
+            self._released.set()
+
+    def __call__(self, event: Any, context: EntryContext) -> None:
+        with self._changed:
+            self.events.append(event)
+            self.contexts.append(context)
+            self.running += 1
+            self.most_running = max(self.most_running, self.running)
+            fails = len(self.events) <= self._failures
+            self._changed.notify_all()
+        try:
+            assert self._released.wait(BOUND_SECONDS), "the test never released the handler"
+            if fails:
+                raise self._error
+        finally:
+            with self._changed:
+                self.running -= 1
+                self._changed.notify_all()
+
+    @property
+    def calls(self) -> int:
+        """How many calls have begun."""
+        return len(self.events)
+
+    def release(self) -> None:
+        """Let calls that wait, and all later ones, go on."""
+        self._released.set()
+
+    def wait(self, calls: int = 1) -> list[Any]:
+        """Block until so many calls have begun; returns the events of all calls."""
+        with self._changed:
+            came = self._changed.wait_for(lambda: len(self.events) >= calls, BOUND_SECONDS)
+        assert came, f"{len(self.events)} of {calls} calls came"
+        return list(self.events)
+
+    def numbers(self) -> list[int]:
+        """The numbers of the orders received, sorted."""
+        return sorted(order.number for order in self.events)
+
+
+class Searchable(Protocol):
+    """A bus, a notification service or a queue."""
+
+    def find(self) -> list[Entry]: ...
+    def history(self) -> list[Entry]: ...
+
+
+def ended(queue: Searchable, count: int = 1) -> list[Entry]:
+    """Wait until `count` entries are in history, REAPED ones aside, and return these by ascending id."""
+
+    def enough() -> list[Entry]:
+        found = [entry for entry in queue.history() if entry.processing_state is not State.REAPED]
+        return found if len(found) >= count else []
+
+    found = eventually(enough, f"{count} entries have ended")
+    assert len(found) == count
+    return found
+
+
+def states(entries: Collection[Entry]) -> list[State]:
+    """The entries' states, in order."""
+    return [entry.processing_state for entry in entries]
+
+
+@dataclass
+class Statements:
+    """The statements that an engine has run, in order."""
+
+    texts: list[str] = field(default_factory=list)
+
+    def starting_with(self, *words: str) -> list[str]:
+        """Those that begin with one of `words`, in any case."""
+        return [text for text in self.texts if text.lstrip().upper().startswith(words)]
+
+
+@contextmanager
+def statements_of(engine: Engine) -> Iterator[Statements]:
+    """Record what `engine` runs inside the block."""
+    statements = Statements()
+
+    def record(_connection: object, _cursor: object, text: str, *_rest: object) -> None:
+        statements.texts.append(text)
+
+    event.listen(engine, "before_cursor_execute", record)
+    try:
+        yield statements
+    finally:
+        event.remove(engine, "before_cursor_execute", record)
