@@ -1,0 +1,1 @@
+"""Event subscriptions, the persistent bus and the in-memory bus."""

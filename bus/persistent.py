@@ -211,8 +211,8 @@ class PersistentBus:
     def find(
         self,
         *,
-        search_key1: int | None | Unset = UNSET,
-        search_key2: int | None | Unset = UNSET,
+        search_key1: int | Unset | None = UNSET,
+        search_key2: int | Unset | None = UNSET,
         states: Iterable[State | str] | None = None,
         record_ids: Iterable[int] | None = None,
         effective_before: datetime | None = None,
@@ -236,8 +236,8 @@ class PersistentBus:
     def history(
         self,
         *,
-        search_key1: int | None | Unset = UNSET,
-        search_key2: int | None | Unset = UNSET,
+        search_key1: int | Unset | None = UNSET,
+        search_key2: int | Unset | None = UNSET,
         states: Iterable[State | str] | None = None,
         record_ids: Iterable[int] | None = None,
         finished_before: datetime | None = None,

@@ -149,8 +149,8 @@ class NotificationQueue:
         *,
         event: Any = None,
         event_name: str | None = None,
-        search_key1: int | None | Unset = UNSET,
-        search_key2: int | None | Unset = UNSET,
+        search_key1: int | Unset | None = UNSET,
+        search_key2: int | Unset | None = UNSET,
         at: datetime | None = None,
         connection: Any = None,
     ) -> Entry:
@@ -175,8 +175,8 @@ class NotificationQueue:
         self,
         record_id: int | None = None,
         *,
-        search_key1: int | None | Unset = UNSET,
-        search_key2: int | None | Unset = UNSET,
+        search_key1: int | Unset | None = UNSET,
+        search_key2: int | Unset | None = UNSET,
         connection: Any = None,
     ) -> int:
         """Remove notifications that have not started, by id or by keys; they go to history as REMOVED.
@@ -205,8 +205,8 @@ class NotificationQueue:
     def find(
         self,
         *,
-        search_key1: int | None | Unset = UNSET,
-        search_key2: int | None | Unset = UNSET,
+        search_key1: int | Unset | None = UNSET,
+        search_key2: int | Unset | None = UNSET,
         states: Iterable[State | str] | None = None,
         record_ids: Iterable[int] | None = None,
         effective_before: datetime | None = None,
@@ -227,8 +227,8 @@ class NotificationQueue:
     def history(
         self,
         *,
-        search_key1: int | None | Unset = UNSET,
-        search_key2: int | None | Unset = UNSET,
+        search_key1: int | Unset | None = UNSET,
+        search_key2: int | Unset | None = UNSET,
         states: Iterable[State | str] | None = None,
         record_ids: Iterable[int] | None = None,
         finished_before: datetime | None = None,

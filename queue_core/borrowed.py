@@ -159,11 +159,11 @@ class _TupleRows:
     def cursor(self, *arguments: Any, **options: Any) -> Any:
         module = type(self._driver).__module__.partition(".")[0]
         if module == "psycopg":
-            from psycopg.rows import tuple_row  # noqa: PLC0415 -- present, since its connection is
+            from psycopg.rows import tuple_row
 
             options.setdefault("row_factory", tuple_row)
         elif module == "pymysql":
-            from pymysql.cursors import Cursor  # noqa: PLC0415 -- as above
+            from pymysql.cursors import Cursor
 
             arguments = arguments or (Cursor,)
         cursor = self._driver.cursor(*arguments, **options)
@@ -182,11 +182,11 @@ def _passive(database: Database) -> SqlalchemyDialect:
         with engine.connect():
             pass  # the first connection completes the dialect
         kind = type(engine.dialect)
-        quiet = {
-            name: _do_nothing for name in ("do_begin", "do_commit", "do_rollback", "do_close", "do_terminate")
-        }
+        quiet = dict.fromkeys(
+            ("do_begin", "do_commit", "do_rollback", "do_close", "do_terminate"), _do_nothing
+        )
         dialect = type(f"Passive{kind.__name__}", (kind,), quiet)(dbapi=engine.dialect.dbapi)
-        dialect.__dict__.update({**engine.dialect.__dict__, **{"name": engine.dialect.name}})
+        dialect.__dict__.update({**engine.dialect.__dict__, "name": engine.dialect.name})
         _passive_dialects[engine] = dialect
     return _passive_dialects[engine]
 

@@ -57,6 +57,7 @@ class Handling:
 
     @property
     def key(self) -> tuple[int, int]:
+        """Names this claim of the entry."""
         return self.entry.record_id, self.entry.claim_count
 
 
@@ -162,8 +163,8 @@ class Dispatcher:
         elif run is not None:
             try:
                 run()
-            except BaseException as error:  # noqa: BLE001 -- a hook is the user's code too
-                log.error("hook_failed", error_type=type(error).__name__, exc_info=error)
+            except BaseException as error:
+                log.exception("hook_failed", error_type=type(error).__name__)
 
     def _advance(self, run: Run) -> None:
         """Run an entry's subscribers one after the other, as far as serial ones have their turn."""
@@ -220,7 +221,7 @@ class Dispatcher:
                         _awaited(subscriber, arguments), self._loop()
                     ).result()
                     if error is not None:
-                        raise error
+                        raise error  # noqa: TRY301 -- the coroutine's, caught like a function's own
                 else:
                     subscriber.handler(*arguments)
                 run.settled[subscriber.name] = True

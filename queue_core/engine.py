@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
-from sqlalchemy import URL, Engine as SqlalchemyEngine, make_url
+from sqlalchemy import URL, make_url
+from sqlalchemy import Engine as SqlalchemyEngine
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from queue_core.clock import Clock, SystemClock

@@ -18,8 +18,8 @@ def conditions(
     queue_name: str | None,
     *,
     record_ids: Iterable[int] | None = None,
-    search_key1: int | None | Unset = UNSET,
-    search_key2: int | None | Unset = UNSET,
+    search_key1: int | Unset | None = UNSET,
+    search_key2: int | Unset | None = UNSET,
     states: Iterable[State | str] | None = None,
     class_name: str | None = None,
     effective_before: datetime | None = None,
@@ -67,8 +67,8 @@ class Entries:
     def find(
         self,
         *,
-        search_key1: int | None | Unset = UNSET,
-        search_key2: int | None | Unset = UNSET,
+        search_key1: int | Unset | None = UNSET,
+        search_key2: int | Unset | None = UNSET,
         states: Iterable[State | str] | None = None,
         record_ids: Iterable[int] | None = None,
         class_name: str | None = None,
@@ -145,8 +145,8 @@ class Entries:
         self,
         record_id: int | None = None,
         *,
-        search_key1: int | None | Unset = UNSET,
-        search_key2: int | None | Unset = UNSET,
+        search_key1: int | Unset | None = UNSET,
+        search_key2: int | Unset | None = UNSET,
         connection: Any = None,
     ) -> int:
         """Move entries that have not started to history as REMOVED, and return how many.

@@ -73,7 +73,7 @@ class ExactlyOnce:
             try:
                 subscriber.handler(event, context_of(finished.entry, connection))
                 if not transaction.is_active:
-                    raise RuntimeError(
+                    raise RuntimeError(  # noqa: TRY301 -- rolled back like any other
                         f"{subscriber.name} ended its transaction, to which the entry's outcome belongs"
                     )
                 recorded = self._record(connection, finished, last=last)

@@ -44,6 +44,7 @@ class EntryContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def context_of(entry: Entry, connection: Connection | None = None) -> EntryContext:
+    """What the handlers of `entry` get to know of it."""
     return EntryContext(
         record_id=entry.record_id,
         queue_name=entry.queue_name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import tenacity
@@ -38,8 +39,8 @@ class History:
         self,
         *,
         record_ids: Iterable[int] | None = None,
-        search_key1: int | None | Unset = UNSET,
-        search_key2: int | None | Unset = UNSET,
+        search_key1: int | Unset | None = UNSET,
+        search_key2: int | Unset | None = UNSET,
         states: Iterable[State | str] | None = None,
         class_name: str | None = None,
         finished_before: datetime | None = None,
@@ -190,7 +191,7 @@ class History:
             )
             if not keys:
                 return deleted
-            deleted += store.database.write(lambda connection: statements.delete_history(connection, keys))
+            deleted += store.database.write(partial(statements.delete_history, keys=keys))
             if progress is not None:
                 progress(deleted, max(total, deleted))
 

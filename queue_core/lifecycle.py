@@ -19,9 +19,10 @@ from enum import Enum
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy.exc import DBAPIError, DataError
+from sqlalchemy.exc import DataError, DBAPIError
 
 from queue_core import node as nodes
+from queue_core.config import Mode
 from queue_core.dispatcher import Dispatcher
 from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry, State
 from queue_core.errors import ForkedError, HistoryConflictError, LifecycleError
@@ -99,6 +100,8 @@ class Lifecycle:
         self._overdue = set[tuple[int, int]]()
         self._parked_after: tuple[datetime, int] | None = None
         self._suspects = set[int]()
+        self._unemptied = set[str]()
+        """Lanes whose last claim was full, or that were not asked since something came."""
         self._exhausted: list[Callable[[Entry, str], None]] = []
         self._claims = Loop(f"{self.config.table}-claim", self.claim_turn, self.clock)
         self._finishes = Loop(f"{self.config.table}-finish", self.finish_turn, self.clock)
@@ -193,6 +196,11 @@ class Lifecycle:
                 "Nothing was written. Make the bus or service in the child, after the fork.",
                 table=self.config.table,
             )
+
+    @property
+    def waiting_lane(self) -> str:
+        """The lane in which entries of this node wait: its own, unless any node may run them."""
+        return ANY_NODE if self.config.mode is Mode.POLLING or self.node is None else self.name
 
     @property
     def running(self) -> bool:
@@ -294,11 +302,11 @@ class Lifecycle:
         self._load_waiting()
         now = self.clock.monotonic()
         due = self._next_due is not None and self._next_due <= self.clock.now()
-        if (now >= self._claim_at or due) and self._room() > 0:
+        if now >= self._claim_at or due:
             self._claim_at = now + self.config.poll_interval_seconds
-            if self._claim_all():
-                self._claim_at = 0.0
+            self._unemptied.update((self.name, SUSPECT, ANY_NODE))
             self._look_ahead(now)
+        self._claim_all()
         self._sweep(now)
         self._look_at_parked_page(now)
         self._watch(now)
@@ -308,30 +316,32 @@ class Lifecycle:
         """Seconds until something is to be done, as far as is known now."""
         now = self.clock.monotonic()
         pause = self.config.poll_interval_seconds
-        if self._room() > 0:
-            pause = min(pause, self._claim_at - now)
-            if self._next_due is not None:
-                pause = min(pause, (self._next_due - self.clock.now()).total_seconds())
-            if self.ledger.waiting:
-                pause = 0.0
+        pause = min(pause, self._claim_at - now)
+        if self._next_due is not None:
+            pause = min(pause, (self._next_due - self.clock.now()).total_seconds())
+        if (self.ledger.waiting and self._room() > 0) or any(self._limit(lane) > 0 for lane in self._unemptied):
+            pause = 0.0
         with self._announced_lock:
             looks = [announced.next_look for announced in self._announced]
         if looks:
             pause = min(pause, min(looks) - now)
         return max(0.0, pause)
 
-    def _claim_all(self) -> bool:
-        """Claim from each lane in turn; True if a lane may hold more that is due."""
-        most = self.config.max_entries_claimed
-        more = self._claim(self.name, min(most, self._room()))
-        if not self._suspects:
-            self._claim(SUSPECT, 1)
-        fair = FAIR_SHARE * self.config.handler_threads - self.ledger.active
-        return self._claim(ANY_NODE, min(most, fair)) or more
+    def _claim_all(self) -> None:
+        """Claim once from each lane that may hold more that is due, as far as there is room."""
+        for lane in (self.name, SUSPECT, ANY_NODE):
+            if lane in self._unemptied and (limit := self._limit(lane)) > 0 and not self._claim(lane, limit):
+                self._unemptied.discard(lane)
+
+    def _limit(self, lane: str) -> int:
+        """How many entries of a lane may be claimed now."""
+        if lane == SUSPECT:
+            return 0 if self._suspects else 1
+        room = FAIR_SHARE * self.config.handler_threads - self.ledger.active if lane == ANY_NODE else self._room()
+        return min(self.config.max_entries_claimed, room)
 
     def _claim(self, lane: str, limit: int) -> bool:
-        if limit <= 0:
-            return False
+        """Claim up to `limit` entries; True if the lane may hold more that is due."""
         with self.metrics.statement("claim"):
             entries = self.store.claim(lane, self.name, limit)
         if entries:
@@ -415,11 +425,15 @@ class Lifecycle:
         took = self.clock.monotonic() - now
         self._sweep_at = now + max(self.config.poll_interval_seconds, SWEEP_SHARE * took)
 
-    def _release(self, claims: Sequence[tuple[int, int]]) -> int:
+    def _release(self, claims: Sequence[tuple[int, int]], lane: str | None = None) -> int:
+        """Give up claims: to `lane`, by default to where such entries wait, for this node or for any."""
         if not claims:
             return 0
+        to_lane = self.waiting_lane if lane is None else lane
         released = self.store.database.write(
-            lambda connection: self.store.statements.release(connection, owner=self.name, claims=claims)
+            lambda connection: self.store.statements.release(
+                connection, owner=self.name, lane=to_lane, claims=claims
+            )
         )
         self.ledger.discard(record_id for record_id, _ in claims)
         return released
@@ -521,44 +535,39 @@ class Lifecycle:
         finished = [outcome for outcome in batch if isinstance(outcome, Finished)]
         retried = [outcome for outcome in batch if isinstance(outcome, Retried)]
         released = [outcome.entry for outcome in batch if isinstance(outcome, Released)]
-        parked = [outcome.entry.record_id for outcome in batch if isinstance(outcome, Parked)]
+        parked = [outcome.entry for outcome in batch if isinstance(outcome, Parked)]
         lost = set[int]()
         if finished or retried:
             try:
-                lost = self.store.record(self.name, finished, retried)
+                lost = self.store.record(self.name, self.waiting_lane, finished, retried)
             except (DataError, HistoryConflictError):
                 written: list[Finished | Retried] = [*finished, *retried]
                 if len(written) == 1:
                     log.exception("outcome_unwritable", record_id=written[0].entry.record_id)
                 else:
                     lost = {record_id for outcome in written for record_id in self._write([outcome])}
-        self._release([(entry.record_id, entry.claim_count) for entry in released])
+        self._release(_claims_of(released))
         if parked:
-            self.store.database.write(
-                lambda connection: self.store.statements.set_lane(
-                    connection, ids=parked, owner=self.name, lane=PARKED
-                )
-            )
+            self._release(_claims_of(parked), PARKED)
             log.warning("entries_parked", table=self.config.table, entries=len(parked))
         return lost
 
     def _written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
         ids = [outcome.entry.record_id for outcome in batch]
-        had_no_room = self._room() <= 0
         self.ledger.discard(ids)
-        suspects = self._suspects.intersection(ids)
-        self._suspects -= suspects
+        self._suspects.difference_update(ids)
         for record_id in lost:
             log.warning("claim_lost", record_id=record_id, node=self.name, table=self.config.table)
         self.metrics.finished(batch, lost)
         now = self.clock.now()
         for outcome in batch:
             if isinstance(outcome, Retried):
-                self.expect(outcome.at if outcome.at > now else now)
+                self.expect(max(now, outcome.at))
             elif isinstance(outcome, Finished) and outcome.state is State.FAILED:
                 self._tell_exhausted(outcome, lost)
-        if had_no_room or suspects or self.ledger.waiting:
-            self.wake()
+        # Read after the ledger was freed, as the claim loop marks a lane before it reads the room.
+        if self._unemptied or self.ledger.waiting:
+            self._claims.wake()
 
     def _tell_exhausted(self, outcome: Finished, lost: set[int]) -> None:
         entry = outcome.entry
@@ -574,3 +583,7 @@ class Lifecycle:
         )
         for hook in self._exhausted:
             self.dispatcher.call(partial(hook, entry, outcome.last_error or ""))
+
+
+def _claims_of(entries: Sequence[Entry]) -> list[tuple[int, int]]:
+    return [(entry.record_id, entry.claim_count) for entry in entries]

@@ -33,6 +33,7 @@ class Loop:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        """Start the thread."""
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._thread.start()

@@ -219,9 +219,6 @@ class Node:
             lambda connection: nodes.serve(connection, self.name, epoch=self.epoch, serves=self._serves())
         )
 
-    def wake_reaper(self) -> None:
-        self._reaping.wake()
-
     def start(self) -> None:
         """Register, and start to beat and to reap."""
         self.register()
@@ -255,7 +252,9 @@ def _host_identity() -> str:
     parts = [socket.gethostname()]
     for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         with suppress(OSError):
-            parts.append(os.readlink(path) if path.endswith("pid") else Path(path).read_text("ascii").strip())
+            parts.append(
+                str(Path(path).readlink()) if path.endswith("pid") else Path(path).read_text("ascii").strip()
+            )
     return "/".join(parts)[:255]
 
 

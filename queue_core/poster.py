@@ -64,9 +64,9 @@ class Poster:
         self, queue_name: str, postings: Sequence[Posting], *, may_claim: bool
     ) -> tuple[list[dict[str, Any]], bool]:
         lifecycle = self._lifecycle
-        sticky = self._mode is not Mode.POLLING and lifecycle.running
+        running = lifecycle.running  # once: a row born claimed in a lane that isn't its owner's would never be found
         claimed = (
-            sticky
+            running
             and may_claim
             and self._mode is Mode.STICKY_EVENTS
             and lifecycle.ledger.room >= len(postings)
@@ -75,7 +75,7 @@ class Poster:
             queue_name,
             postings,
             creator=lifecycle.name or name_of(lifecycle.config),
-            lane=lifecycle.name if sticky else ANY_NODE,
+            lane=lifecycle.name if running and self._mode is not Mode.POLLING else ANY_NODE,
             claimed=claimed,
         )
         return rows, claimed

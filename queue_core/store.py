@@ -130,7 +130,7 @@ class Store:
             "codec": encoded.codec,
         }
 
-    def key_columns(self, queue_name: str, **keys: int | None | Unset) -> dict[str, int | None]:
+    def key_columns(self, queue_name: str, **keys: int | Unset | None) -> dict[str, int | None]:
         """The search keys that are given. Raises InvalidPostError."""
         return {
             name: search_key(value, name, queue_name)
@@ -250,7 +250,9 @@ class Store:
 
         return self.database.fetch(work)
 
-    def record(self, owner: str, finished: Sequence[Finished], retried: Sequence[Retried]) -> set[int]:
+    def record(
+        self, owner: str, lane: str, finished: Sequence[Finished], retried: Sequence[Retried]
+    ) -> set[int]:
         """Write outcomes in one transaction, and return the ids that had been taken over: nothing changed for them."""
 
         def work(connection: Connection) -> set[int]:
@@ -259,7 +261,7 @@ class Store:
                 moved = self._finish_checked(connection, owner, finished)
                 lost = {outcome.entry.record_id for outcome in finished} - moved
             for outcome in sorted(retried, key=lambda outcome: outcome.entry.record_id):
-                if not self.retry(connection, owner, outcome):
+                if not self.retry(connection, owner, lane, outcome):
                     lost.add(outcome.entry.record_id)
             return lost
 
@@ -295,8 +297,8 @@ class Store:
         ]
         return self.statements.finish(connection, owner=owner, outcomes=outcomes)
 
-    def retry(self, connection: Connection, owner: str, outcome: Retried) -> bool:
-        """Make a failed entry AVAILABLE again at its date, in its node's lane; False if it was taken over."""
+    def retry(self, connection: Connection, owner: str, lane: str, outcome: Retried) -> bool:
+        """Make a failed entry AVAILABLE in `lane` at its next date; False if it was taken over."""
         entry = outcome.entry
         return self.statements.change_claimed(
             connection,
@@ -308,6 +310,7 @@ class Store:
                 "processing_state": State.AVAILABLE.value,
                 "processing_owner": None,
                 "processing_available_date": None,
+                "lane": lane,
                 "effective_date": outcome.at,
                 "error_count": outcome.error_count,
                 "subscribers_done": encode_settled(outcome.settled),

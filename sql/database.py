@@ -127,6 +127,7 @@ class Database:
         return again(once)
 
     def close(self) -> None:
+        """Close all connections that are not in use; those in use close when they come back."""
         self.engine.dispose()
 
 

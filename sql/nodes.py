@@ -14,6 +14,7 @@ LIVE, STOPPED, DEAD = "LIVE", "STOPPED", "DEAD"
 
 
 def all_nodes(connection: Connection) -> list[Row[Any]]:
+    """The rows of all nodes, by name."""
     return list(connection.execute(select(nodes).order_by(nodes.c.name)))
 
 

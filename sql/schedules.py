@@ -30,6 +30,7 @@ def of_queues(connection: Connection, table_name: str, queue_names: Sequence[str
 def find(
     connection: Connection, table_name: str, queue_name: str, name: str, *, lock: bool = False
 ) -> Row[Any] | None:
+    """The row of a schedule."""
     statement = select(schedules).where(*_key(table_name, queue_name, name))
     return connection.execute(statement.with_for_update() if lock else statement).one_or_none()
 
@@ -42,18 +43,27 @@ def add(connection: Connection, values: Mapping[str, Any]) -> None:
 def change(
     connection: Connection, table_name: str, queue_name: str, name: str, values: Mapping[str, Any]
 ) -> bool:
+    """Write columns of a schedule; False if there is none."""
     statement = update(schedules).where(*_key(table_name, queue_name, name))
     return connection.execute(statement.values(**values)).rowcount == 1
 
 
 def advance(
-    connection: Connection, row: Row[Any], *, last_due: datetime | None, next_due: datetime | None
+    connection: Connection,
+    table_name: str,
+    queue_name: str,
+    name: str,
+    *,
+    seen: datetime | None,
+    last_due: datetime | None,
+    next_due: datetime | None,
 ) -> bool:
-    """Move a schedule on from the dates seen in `row`; False if another node was faster."""
-    seen = schedules.c.last_due.is_(None) if row.last_due is None else schedules.c.last_due == row.last_due
-    statement = update(schedules).where(*_key(row.table_name, row.queue_name, row.name), seen)
+    """Move a schedule on from the last due date `seen`; False if another node was faster."""
+    unmoved = schedules.c.last_due.is_(None) if seen is None else schedules.c.last_due == seen
+    statement = update(schedules).where(*_key(table_name, queue_name, name), unmoved)
     return connection.execute(statement.values(last_due=last_due, next_due=next_due)).rowcount == 1
 
 
 def remove(connection: Connection, table_name: str, queue_name: str, name: str) -> bool:
+    """Delete a schedule; False if there is none."""
     return connection.execute(delete(schedules).where(*_key(table_name, queue_name, name))).rowcount == 1

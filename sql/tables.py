@@ -71,6 +71,7 @@ class EntryTables:
 
     @property
     def claim_index(self) -> str:
+        """Name of the index that claims walk."""
         return f"{self.main.name}_claim"
 
 

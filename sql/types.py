@@ -46,18 +46,18 @@ class utc_now(FunctionElement[datetime]):  # noqa: N801 -- an SQL function, writ
 
 
 @compiles(utc_now, "postgresql")
-def _(element: utc_now, compiler: object, **_options: object) -> str:
+def _(_element: utc_now, _compiler: object, **_options: object) -> str:
     return "now()"
 
 
 @compiles(utc_now, "mysql")
 @compiles(utc_now, "mariadb")
-def _(element: utc_now, compiler: object, **_options: object) -> str:
+def _(_element: utc_now, _compiler: object, **_options: object) -> str:
     return "(utc_timestamp(6))"
 
 
 @compiles(utc_now, "sqlite")
-def _(element: utc_now, compiler: object, **_options: object) -> str:
+def _(_element: utc_now, _compiler: object, **_options: object) -> str:
     return "(strftime('%Y-%m-%d %H:%M:%f000', 'now'))"
 
 

@@ -145,10 +145,12 @@ class Dialect:
         """Tell listeners in the connection's transaction, where the database can."""
 
     def statements(self, tables: EntryTables) -> Statements:
+        """The statements on one pair of tables, as this database writes them."""
         return Statements(self, tables)
 
 
 def encode(value: Any) -> str:
+    """JSON text."""
     return msgspec.json.encode(value).decode()
 
 
@@ -165,6 +167,7 @@ class Statements:
     # -- post ---------------------------------------------------------------------------------------------------
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        """See `Dialect.insert`."""
         return self.dialect.insert(connection, self.tables, rows)
 
     # -- claim --------------------------------------------------------------------------------------------------
@@ -342,8 +345,10 @@ class Statements:
         )
         return [(row.record_id, row.claim_count) for row in connection.execute(statement)]
 
-    def release(self, connection: Connection, *, owner: str, claims: Sequence[tuple[int, int]]) -> int:
-        """Give entries that `owner` holds, named by (record id, claim count), back to its lane; the fence is raised."""
+    def release(
+        self, connection: Connection, *, owner: str, lane: str, claims: Sequence[tuple[int, int]]
+    ) -> int:
+        """Put entries that `owner` holds, named by (record id, claim count), into `lane`; their fence is raised."""
         main = self.main
         released = 0
         for record_id, claim_count in sorted(claims):
@@ -352,21 +357,11 @@ class Statements:
                 "processing_owner": None,
                 "processing_available_date": None,
                 "claim_count": claim_count + 1,
+                "lane": lane,
             }
             statement = update(main).where(*self._fence(owner, record_id, claim_count)).values(**values)
             released += connection.execute(statement).rowcount
         return released
-
-    def set_lane(self, connection: Connection, *, ids: Sequence[int], owner: str, lane: str) -> int:
-        """Move entries that `owner` has claimed to `lane`, AVAILABLE: nobody runs them from here."""
-        main = self.main
-        values = {"processing_state": AVAILABLE, "processing_owner": None, "processing_available_date": None}
-        statement = (
-            update(main)
-            .where(main.c.record_id.in_(sorted(ids)), main.c.processing_owner == owner)
-            .values(lane=lane, claim_count=main.c.claim_count + 1, **values)
-        )
-        return connection.execute(statement).rowcount
 
     def lanes(self, connection: Connection) -> list[str]:
         """The distinct lanes, one index seek each, however many entries they hold."""
@@ -525,6 +520,7 @@ class Statements:
         return [(row.record_id, row.finished_date) for row in rows]
 
     def delete_history(self, connection: Connection, keys: Sequence[tuple[int, datetime]]) -> int:
+        """Delete rows of history by their keys, and return how many."""
         past = self.past
         key = tuple_(past.c.record_id, past.c.finished_date)
         return connection.execute(delete(past).where(key.in_(sorted(keys)))).rowcount
@@ -532,6 +528,7 @@ class Statements:
     def count_history(
         self, connection: Connection, *, before: datetime | None, states: Sequence[str] | None
     ) -> int:
+        """How many rows of history ended before a date, in some states."""
         statement = select(func.count()).select_from(self.past).where(*self._past(before, states))
         return int(connection.execute(statement).scalar_one())
 

@@ -29,6 +29,8 @@ _ROW_OVERHEAD = 1_000
 
 
 class MySQL(Dialect):
+    """MySQL 8; see the module."""
+
     name = "mysql"
     claim_hint = ("FORCE INDEX (%(index)s)", "mysql")
 
@@ -74,7 +76,7 @@ class MySQL(Dialect):
         fields = ", ".join(
             f"{name} {kind_of(kind)} PATH '$[{place}]'" for place, (name, kind) in enumerate(columns.items())
         )
-        source = text(f"SELECT * FROM JSON_TABLE(:batch, '$[*]' COLUMNS ({fields})) AS fields")  # noqa: S608
+        source = text(f"SELECT * FROM JSON_TABLE(:batch, '$[*]' COLUMNS ({fields})) AS fields")
         return source.columns(**columns).subquery("batch")
 
     def database_now(self, connection: Connection) -> datetime | None:
@@ -146,6 +148,8 @@ class MySQL(Dialect):
 
 
 class MariaDB(MySQL):
+    """MariaDB 10.6+: RETURNING, and locks that don't wait."""
+
     name = "mariadb"
     claim_hint = ("FORCE INDEX (%(index)s)", "mariadb")
 
@@ -177,7 +181,7 @@ def _insert(
     marks = ", ".join([row_marks] * len(rows))
     return connection.exec_driver_sql(
         f"INSERT INTO {table} ({', '.join(names)}) VALUES {marks}{ending}", values
-    )  # noqa: S608
+    )
 
 
 def _size(row: Mapping[str, Any]) -> int:

@@ -42,6 +42,8 @@ _LOCK_SPACE = 0x5B15
 
 
 class PostgreSQL(Dialect):
+    """PostgreSQL; see the module."""
+
     name = "postgresql"
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
@@ -92,7 +94,7 @@ class PostgreSQL(Dialect):
             f"{name} {'timestamptz' if isinstance(kind, UtcDateTime) else kind.compile(dialect=compiled)}"
             for name, kind in columns.items()
         )
-        source = text(f"SELECT * FROM json_to_recordset(CAST(:batch AS json)) AS fields({fields})")  # noqa: S608
+        source = text(f"SELECT * FROM json_to_recordset(CAST(:batch AS json)) AS fields({fields})")
         return source.columns(**columns).subquery("batch")
 
     def encode_batch(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -236,8 +238,8 @@ def _is_sync(driver: Any) -> bool:
 def listening(engine: Engine, channel: str) -> Iterator[Callable[[float], list[str]]]:
     """A function that waits up to a number of seconds for notifications on `channel` and returns their payloads."""
     pooled = engine.raw_connection()
+    driver: Any = pooled.driver_connection  # a detached one no longer tells
     pooled.detach()  # its session keeps listening: not for others
-    driver: Any = pooled.driver_connection
     try:
         driver.autocommit = True
         driver.execute(f"LISTEN {engine.dialect.identifier_preparer.quote(channel)}")

@@ -30,6 +30,8 @@ _writers: dict[str, threading.Lock] = {}
 
 
 class SQLite(Dialect):
+    """SQLite; see the module."""
+
     name = "sqlite"
 
     def __init__(self) -> None:
@@ -73,7 +75,7 @@ class SQLite(Dialect):
             f"json_extract(value, '$[{place}]') AS {name}" for place, name in enumerate(columns)
         )
         # SQLAlchemy reads ':batch' as the parameter; the names are this module's own.
-        source = text(f"SELECT {fields} FROM json_each(:batch)")  # noqa: S608
+        source = text(f"SELECT {fields} FROM json_each(:batch)")
         return source.columns(**columns).subquery("batch")
 
     def insert(
@@ -113,7 +115,7 @@ def _lock_at_first_write(
     statement: str,
     _parameters: object,
     _context: object,
-    _many: bool,
+    _many: bool,  # noqa: FBT001 -- SQLAlchemy's signature
 ) -> None:
     if LAZY not in connection.get_execution_options():
         return

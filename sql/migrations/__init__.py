@@ -1,0 +1,1 @@
+"""Alembic migrations, as package data; `sql.schema` runs them."""
