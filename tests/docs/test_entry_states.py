@@ -1,0 +1,18 @@
+"""The state diagram in the documentation, and the statements, follow the one transition table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from queue_core.entry import TRANSITIONS, State, state_diagram
+
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "entry-states.md"
+
+
+def test_the_page_shows_the_diagram_of_the_transition_table() -> None:
+    assert f"```mermaid\n{state_diagram()}```" in PAGE.read_text("utf-8")
+
+
+def test_every_state_has_its_transitions_and_terminal_states_have_none() -> None:
+    assert set(TRANSITIONS) == set(State)
+    assert all(not TRANSITIONS[state] for state in State if state.terminal)
