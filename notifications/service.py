@@ -182,6 +182,10 @@ class NotificationService:
         self._schedules.start()
         return self
 
+    def fire_due(self) -> None:
+        """Fire the recurring schedules that are due now: what `start` does again and again, once (for the test kit)."""
+        self._schedules.turn()
+
     def stop(self, timeout_seconds: float | None = None) -> bool:
         """Stop delivering; see `PersistentBus.stop`. Queues stay created, and start again with the service."""
         self._schedules.stop()

@@ -251,7 +251,7 @@ class Dispatcher:
             if self._coroutines is None:
                 self._coroutines = asyncio.new_event_loop()
                 name = f"{self._config.table}-coroutines"
-                threading.Thread(target=self._coroutines.run_forever, name=name, daemon=True).start()
+                threading.Thread(target=_run_until_stopped, args=(self._coroutines,), name=name, daemon=True).start()
             return self._coroutines
 
     # -- outcomes -----------------------------------------------------------------------------------------------
@@ -305,6 +305,13 @@ class Dispatcher:
             last_error=last_error,
             undelivered=state is State.PROCESSED and not run.settled,
         )
+
+
+def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
 
 
 async def _awaited(subscriber: Subscriber, arguments: tuple[Any, ...]) -> BaseException | None:

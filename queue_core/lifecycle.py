@@ -249,6 +249,7 @@ class Lifecycle:
             self._unwritten.append(self._outcomes.get())
         outcomes = list(self._unwritten)
         self.finish_turn()
+        self.dispatcher.run_submitted()  # the hooks of what has ended FAILED
         return outcomes
 
     # -- wake-ups -----------------------------------------------------------------------------------------------

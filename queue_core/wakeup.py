@@ -20,7 +20,8 @@ from sql.dialects import postgresql, sqlite
 
 NOTIFY_WINDOW_SECONDS = 0.002
 """At most one NOTIFY in this time: each holds a lock of the whole server while it commits."""
-LISTEN_SECONDS = 1.0
+LISTEN_SECONDS = 0.25
+"""Longest wait for a notification: a stop waits for its end."""
 BUSY_WATCH_SECONDS, IDLE_WATCH_SECONDS = 0.002, 0.005
 """Pauses between looks at an SQLite file: while others write to it, and when none has for a second."""
 OWN_COMMIT_WAKE_SECONDS = 0.05

@@ -10,6 +10,7 @@ from stickybus.cli.target import Json
 
 
 def demo(
+    *,
     entries: Annotated[int, typer.Option(min=1, help="Events to post.")] = 1000,
     notifications: Annotated[int, typer.Option(min=0, help="Notifications to schedule.")] = 50,
     as_json: Json = False,
@@ -17,7 +18,6 @@ def demo(
     """Post, schedule, fail, retry, kill a node, reap and check the ledger, on an SQLite file of its own.
 
     Examples:
-
       stickybus demo
 
       stickybus demo --entries 5000 --json

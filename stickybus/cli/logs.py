@@ -40,3 +40,5 @@ def configure(level: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(LogfmtFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # It tells at every check of the schema which database it looks at.
+    logging.getLogger("alembic").setLevel(logging.WARNING)

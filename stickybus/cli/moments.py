@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-import typer
+from stickybus.cli.usage import UsageError
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 _FORM = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
@@ -19,9 +19,7 @@ def duration(text: str) -> timedelta:
             return timedelta(seconds=float(form[1]) * _UNITS[form[2]])
     except OverflowError:
         pass
-    raise typer.BadParameter(
-        f"{text!r} is no duration; write a number and a unit ({', '.join(_UNITS)}), such as 5m"
-    )
+    raise UsageError(f"{text!r} is no duration; write a number and a unit ({', '.join(_UNITS)}), such as 5m")
 
 
 def moment(text: str, *, now: datetime) -> datetime:
@@ -30,11 +28,11 @@ def moment(text: str, *, now: datetime) -> datetime:
         try:
             return now - duration(text)
         except OverflowError as error:
-            raise typer.BadParameter(f"{text!r} lies before the year 1") from error
+            raise UsageError(f"{text!r} lies before the year 1") from error
     try:
         return aware(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{error}; or write how long ago, such as 30d") from error
+        raise UsageError(f"{error}; or write how long ago, such as 30d") from error
 
 
 def aware(text: object) -> datetime:

@@ -61,8 +61,6 @@ def _shown(value: Any) -> str:
             return f"{value:,.1f}"
         case bool():
             return "yes" if value else "no"
-        case int():
-            return f"{value:,}"
         case _:
             return str(value)
 

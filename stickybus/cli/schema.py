@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from queue_core.config import QueueConfig
+from queue_core.config import BusConfig
 from queue_core.errors import SchemaMissingError, SchemaTooNewError
 from sql import schema
 from sql.database import Database
 from sql.dialects import DRIVERS
 from stickybus.cli.output import console, write_json
 from stickybus.cli.target import Json, Url, connected, url_of
+from stickybus.cli.usage import UsageError
 
 app = typer.Typer(no_args_is_help=True, help="Create, upgrade, check and show the tables.")
 
@@ -31,8 +32,7 @@ Tables = Annotated[
 
 def _names(tables: list[str] | None) -> tuple[str, ...]:
     for table in tables or ():
-        # The rules for a table's name are the configuration's.
-        QueueConfig.__pydantic_validator__.validate_assignment(QueueConfig.model_construct(), "table", table)
+        BusConfig(table=table)  # raises for a name that no bus could have
     return tuple(tables or schema.DEFAULT_TABLES)
 
 
@@ -54,11 +54,10 @@ def _tell(database: Database, report: schema.SchemaReport, done: str, *, as_json
 
 
 @app.command()
-def create(url: Url = None, table: Tables = None, as_json: Json = False) -> None:
+def create(*, url: Url = None, table: Tables = None, as_json: Json = False) -> None:
     """Create the tables that are missing; an older schema is upgraded as well.
 
     Examples:
-
       stickybus schema create --url sqlite:///events.db
 
       stickybus schema create --table orders_events
@@ -78,11 +77,10 @@ def create(url: Url = None, table: Tables = None, as_json: Json = False) -> None
 
 
 @app.command()
-def upgrade(url: Url = None, as_json: Json = False) -> None:
+def upgrade(*, url: Url = None, as_json: Json = False) -> None:
     """Bring all queue tables of the database to this version's schema.
 
     Example:
-
       stickybus schema upgrade --url postgresql://user@host/name
     """
     with connected(url) as database:
@@ -100,11 +98,10 @@ def upgrade(url: Url = None, as_json: Json = False) -> None:
 
 
 @app.command()
-def check(url: Url = None, table: Tables = None, as_json: Json = False) -> None:
+def check(*, url: Url = None, table: Tables = None, as_json: Json = False) -> None:
     """Compare the database's schema with this version's; changes nothing. Exit code 3 if they differ.
 
     Example:
-
       stickybus schema check --json
     """
     names = _names(table)
@@ -124,6 +121,7 @@ def check(url: Url = None, table: Tables = None, as_json: Json = False) -> None:
 
 @app.command()
 def show(
+    *,
     dialect: Annotated[
         str | None,
         typer.Option(help=f"One of {', '.join(DRIVERS)}. Default: that of the URL.", show_default=False),
@@ -135,16 +133,15 @@ def show(
     """Print the schema as SQL, for a database administrator; connects to nothing.
 
     Examples:
-
       stickybus schema show --dialect postgresql
 
       stickybus schema show --dialect mariadb --table orders_events
     """
     if dialect is None and not url:
-        raise typer.BadParameter(f"give --dialect ({', '.join(DRIVERS)}), or --url")
+        raise UsageError(f"give --dialect ({', '.join(DRIVERS)}), or --url")
     name = dialect or url_of(url).get_backend_name()
     if name not in DRIVERS:
-        raise typer.BadParameter(f"{name!r} is no dialect; use one of {', '.join(DRIVERS)}")
+        raise UsageError(f"{name!r} is no dialect; use one of {', '.join(DRIVERS)}")
     ddl = schema.ddl(name, _names(table))
     if as_json:
         write_json({"dialect": name, "ddl": ddl})

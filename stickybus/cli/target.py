@@ -21,6 +21,7 @@ from queue_core.errors import DatabaseUnreachableError, SchemaMissingError
 from queue_core.handler import Subscriber
 from sql import schema
 from sql.database import Database
+from stickybus.cli.usage import UsageError
 
 Url = Annotated[
     str | None,
@@ -38,11 +39,11 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard outpu
 def url_of(url: str | None) -> URL:
     """The URL given by option or environment. Raises a usage error if there is none, or none that can be read."""
     if not url:
-        raise typer.BadParameter("no database: give --url, or set STICKYBUS_URL")
+        raise UsageError("no database: give --url, or set STICKYBUS_URL")
     try:
         return make_url(url)
     except (ArgumentError, ValueError) as error:
-        raise typer.BadParameter("--url is no SQLAlchemy URL; one looks like sqlite:///events.db") from error
+        raise UsageError("--url is no SQLAlchemy URL; one looks like sqlite:///events.db") from error
 
 
 @contextmanager

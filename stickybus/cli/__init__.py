@@ -1,0 +1,81 @@
+"""The command `stickybus`: one module for each noun.
+
+Exit codes: 0 done; 1 bad data, or a part that could not be done; 2 usage; 3 the database can't be reached, or its
+schema doesn't fit. An error is one line on standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import typer
+from sqlalchemy.exc import DBAPIError
+
+from queue_core.errors import ConfigurationError, DatabaseUnreachableError, SchemaError, StickybusError
+from stickybus.cli import entries, history, logs, schema
+from stickybus.cli.demo import demo
+from stickybus.cli.nodes import nodes
+from stickybus.cli.output import errors
+from stickybus.cli.post import post, schedule
+from stickybus.cli.status import status
+from stickybus.cli.usage import UsageError
+from stickybus.cli.worker import worker
+
+DONE, BAD_DATA, USAGE, DATABASE, INTERRUPTED = 0, 1, 2, 3, 130
+
+app = typer.Typer(
+    name="stickybus",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="A persistent event bus and notification queues on your SQL database.",
+)
+app.command()(demo)
+app.add_typer(schema.app, name="schema")
+app.command()(post)
+app.command()(schedule)
+app.command()(worker)
+app.command()(status)
+app.add_typer(entries.app, name="entries")
+app.add_typer(history.app, name="history")
+app.command()(nodes)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; `arguments` default to the process's own."""
+    logs.configure("warning")
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        code = app(args=given, prog_name="stickybus", standalone_mode=False)
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except (DatabaseUnreachableError, SchemaError) as error:
+        return _fail(_one_line(error), DATABASE)
+    except (ConfigurationError, UsageError) as error:
+        return _fail(_one_line(error), USAGE)
+    except StickybusError as error:
+        return _fail(_one_line(error), BAD_DATA)
+    except DBAPIError as error:
+        return _fail(f"the database refused: {_one_line(error.orig or error)}", DATABASE)
+    except typer.Abort:
+        return _fail("interrupted", INTERRUPTED)
+    except Exception as error:
+        # Typer's own usage errors; the name of their base class differs between versions of Typer.
+        format_message = getattr(error, "format_message", None)
+        if format_message is None:
+            raise
+        message = format_message()
+        return _fail(message, USAGE) if message else USAGE
+    return code if isinstance(code, int) else DONE
+
+
+def _one_line(error: BaseException) -> str:
+    notes = getattr(error, "__notes__", ())
+    return " ".join(" ".join([str(error), *notes]).split())
+
+
+def _fail(message: str, code: int) -> int:
+    errors().print(f"stickybus: {message}", style="red", markup=False)
+    return code

@@ -1,0 +1,265 @@
+"""`stickybus entries`: single entries. Payloads are shown only when asked for: they may be nobody's business."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from queue_core.entries import Entries
+from queue_core.entry import Entry, State
+from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
+from queue_core.history import History
+from queue_core.store import UNSET
+from stickybus.cli.output import console, errors, plural, write_json, write_table
+from stickybus.cli.target import Json, TableName, Url, opened
+from stickybus.cli.usage import UsageError
+
+app = typer.Typer(no_args_is_help=True, help="List, show, retry and remove single entries.")
+
+DEFAULT_TABLE = "bus_events"
+BAD_DATA = 1
+
+LIVE_COLUMNS = {
+    "record_id": "ID",
+    "queue_name": "QUEUE",
+    "class_name": "EVENT",
+    "processing_state": "STATE",
+    "effective_date": "DUE (UTC)",
+    "lane": "LANE",
+    "error_count": "ERRORS",
+    "search_key1": "KEY1",
+    "search_key2": "KEY2",
+}
+
+Queue = Annotated[
+    str | None, typer.Option("--queue", help="Only this bus or service:queue.", show_default=False)
+]
+EventName = Annotated[str | None, typer.Option("--event", help="Only this event name.", show_default=False)]
+Key1 = Annotated[int | None, typer.Option("--key1", help="Only this search key 1.", show_default=False)]
+Key2 = Annotated[int | None, typer.Option("--key2", help="Only this search key 2.", show_default=False)]
+Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
+Payload = Annotated[bool, typer.Option("--payload", help="Show payloads too.")]
+Ids = Annotated[list[int], typer.Argument(metavar="ID...", help="Record ids.", show_default=False)]
+
+
+def keys_of(key1: int | None, key2: int | None) -> dict[str, Any]:
+    """Search keys as the library takes them: what is not given matches all."""
+    return {
+        "search_key1": UNSET if key1 is None else key1,
+        "search_key2": UNSET if key2 is None else key2,
+    }
+
+
+def facts_of(entry: Entry, *, payload: bool) -> dict[str, Any]:
+    """An entry for JSON output; its payload as JSON if it is, else as text or Base64."""
+    facts = msgspec.structs.asdict(entry)
+    text, data = facts.pop("event_json"), facts.pop("event_bytes")
+    facts["headers"] = json.loads(entry.headers) if entry.headers else {}
+    facts["subscribers_done"] = entry.settled
+    if payload:
+        try:
+            facts["payload"] = json.loads(text) if text is not None else data
+        except ValueError:
+            facts["payload"] = text
+    return facts
+
+
+def write_entries(
+    title: str, columns: dict[str, str], found: list[Entry], *, payload: bool, as_json: bool, limit: int
+) -> None:
+    """Entries as JSON or as a table, with a remark if there may be more."""
+    if as_json:
+        write_json([facts_of(entry, payload=payload) for entry in found])
+        return
+    shown = {**columns, "payload": "PAYLOAD"} if payload else columns
+    rows = [
+        {**msgspec.structs.asdict(entry), "payload": _payload_text(entry), "error": _error(entry)}
+        for entry in found
+    ]
+    write_table(title, shown, rows, empty="No entry matches.")
+    if len(found) == limit:
+        console().print(f"The first {limit:,}; show more with --limit.", markup=False)
+
+
+def _payload_text(entry: Entry) -> str | None:
+    if entry.event_json is not None:
+        return entry.event_json
+    return None if entry.event_bytes is None else plural(len(entry.event_bytes), "byte")
+
+
+def _error(entry: Entry) -> str | None:
+    return (entry.last_error or "").partition("\n")[0] or None
+
+
+@app.command("list")
+def list_entries(
+    *,
+    queue: Queue = None,
+    event: EventName = None,
+    state: Annotated[
+        list[State] | None,
+        typer.Option(help="AVAILABLE or IN_PROCESSING; may be repeated.", show_default=False),
+    ] = None,
+    key1: Key1 = None,
+    key2: Key2 = None,
+    limit: Limit = 50,
+    payload: Payload = False,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """List live entries, oldest id first; what has ended is in `stickybus history list`.
+
+    Examples:
+      stickybus entries list --queue bus --key1 4711
+
+      stickybus entries list --table notifications --limit 500 --json
+    """
+    with opened(url, table) as engine:
+        found = Entries(engine.store, queue).find(
+            states=state, class_name=event, limit=limit, **keys_of(key1, key2)
+        )
+    write_entries(
+        f"Live entries of {table}", LIVE_COLUMNS, found, payload=payload, as_json=as_json, limit=limit
+    )
+
+
+@app.command()
+def show(
+    record_id: Annotated[int, typer.Argument(metavar="ID", help="Record id.", show_default=False)],
+    *,
+    payload: Payload = False,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Show all columns of an entry, live or in history.
+
+    Examples:
+      stickybus entries show 4711
+
+      stickybus entries show 4711 --payload --json
+    """
+    with opened(url, table) as engine:
+        found = Entries(engine.store, None).find(record_ids=[record_id]) or History(engine.store, None).find(
+            record_ids=[record_id]
+        )
+    if not found:
+        raise EntryNotFoundError(f"{table}: there is no entry {record_id}, neither live nor in history.")
+    facts = facts_of(found[0], payload=payload)
+    if as_json:
+        write_json(facts)
+        return
+    if payload:
+        facts["payload"] = json.dumps(facts["payload"], indent=2, ensure_ascii=False, default=repr)
+    facts["headers"] = json.dumps(facts["headers"], ensure_ascii=False)
+    facts["subscribers_done"] = json.dumps(facts["subscribers_done"], ensure_ascii=False)
+    rows = [
+        {"key": key, "value": str(value)} for key, value in facts.items() if value not in {None, "", "{}"}
+    ]
+    write_table(f"Entry {record_id} of {table}", {"key": "COLUMN", "value": "VALUE"}, rows, empty="")
+
+
+@app.command()
+def retry(
+    record_ids: Ids, *, table: TableName = DEFAULT_TABLE, url: Url = None, as_json: Json = False
+) -> None:
+    """Run entries again that ended FAILED or REMOVED: each is posted anew, and its new id is told.
+
+    All are tried; if one can't be, the exit code is 1.
+
+    Examples:
+      stickybus entries retry 4711
+
+      stickybus entries retry 4711 4712 --table notifications
+    """
+    with opened(url, table) as engine:
+        history = History(engine.store, None)
+
+        def one(record_id: int) -> dict[str, Any]:
+            try:
+                return {"new_id": history.retry(record_id)}
+            except EntryNotFoundError as error:
+                live = Entries(engine.store, None).find(record_ids=[record_id])
+                if not live:
+                    raise
+                raise EntryNotChangeableError(
+                    f"{table}: entry {record_id} is {live[0].processing_state.value}; only FAILED and REMOVED ones can be "
+                    "tried again. Nothing was written."
+                ) from error
+
+        _each(
+            record_ids,
+            one,
+            lambda done: f"entry {done['record_id']} is tried again as {done['new_id']}",
+            as_json,
+        )
+        engine.lifecycle.wakeup.tell()
+
+
+@app.command()
+def remove(
+    record_ids: Annotated[
+        list[int] | None, typer.Argument(metavar="[ID...]", help="Record ids.", show_default=False)
+    ] = None,
+    *,
+    key1: Key1 = None,
+    key2: Key2 = None,
+    queue: Queue = None,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Remove entries that have not started, by ids or by search keys; they go to history as REMOVED.
+
+    By keys, entries that run are left alone.
+
+    Examples:
+      stickybus entries remove 4711 4712
+
+      stickybus entries remove --table notifications --queue invoices:dunning --key1 4711
+    """
+    by_keys = key1 is not None or key2 is not None
+    if by_keys == bool(record_ids):
+        raise UsageError("give either record ids, or --key1 or --key2")
+    with opened(url, table) as engine:
+        entries = Entries(engine.store, queue)
+        if by_keys:
+            removed = entries.remove(**keys_of(key1, key2))
+            if as_json:
+                write_json({"removed": removed})
+            else:
+                console().print(f"{plural(removed, 'entry')} removed", markup=False)
+            return
+
+        def one(record_id: int) -> dict[str, Any]:
+            return {"removed": entries.remove(record_id)}
+
+        _each(record_ids or [], one, lambda done: f"entry {done['record_id']} removed", as_json)
+
+
+def _each(
+    record_ids: list[int],
+    one: Callable[[int], dict[str, Any]],
+    sentence: Callable[[dict[str, Any]], str],
+    as_json: bool,  # noqa: FBT001 -- of this module only
+) -> None:
+    """Do `one` for each id and tell what came of it; those that can't be done make the exit code 1."""
+    told: list[dict[str, Any]] = []
+    for record_id in record_ids:
+        try:
+            told.append({"record_id": record_id, **one(record_id)})
+        except (EntryNotFoundError, EntryNotChangeableError) as error:
+            told.append({"record_id": record_id, "error": str(error)})
+    if as_json:
+        write_json(told)
+    else:
+        for done in told:
+            target = errors() if "error" in done else console()
+            target.print(done["error"] if "error" in done else sentence(done), markup=False)
+    if any("error" in done for done in told):
+        raise typer.Exit(BAD_DATA)

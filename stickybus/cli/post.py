@@ -1,0 +1,268 @@
+"""`stickybus post` and `stickybus schedule`: JSON lines into a bus or a notification queue.
+
+A batch is one transaction, and a bad line leaves its whole batch unwritten: posting stops there, says which line is
+bad and why, and from which line to go on. So each line is posted once, however often one has to start again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from queue_core.config import BusConfig, NotificationConfig
+from queue_core.engine import QueueEngine
+from queue_core.errors import InvalidPostError, PayloadError, StickybusError
+from stickybus.cli.lines import BadLineError, Fields, Line, batches
+from stickybus.cli.moments import duration
+from stickybus.cli.output import console, errors, plural, write_json
+from stickybus.cli.target import Json, Url, engine_of
+from stickybus.cli.usage import UsageError
+
+BAD_DATA = 1
+
+File = Annotated[
+    str, typer.Argument(help="File of JSON objects, one a line; - for standard input.", show_default=False)
+]
+EventField = Annotated[
+    str | None, typer.Option(help="Field that holds the event's name.", show_default=False)
+]
+Event = Annotated[
+    str | None, typer.Option(help="Name of all events, instead of --event-field.", show_default=False)
+]
+Key1 = Annotated[
+    str | None, typer.Option(help="Field that holds search key 1, an integer or null.", show_default=False)
+]
+Key2 = Annotated[
+    str | None, typer.Option(help="Field that holds search key 2, an integer or null.", show_default=False)
+]
+PayloadField = Annotated[
+    str,
+    typer.Option(help="Field that holds the payload, an object; a line without it is the payload itself."),
+]
+FromLine = Annotated[int, typer.Option(min=1, help="Number of the first line to post.")]
+
+
+def post(
+    file: File,
+    *,
+    event_field: EventField = None,
+    event: Event = None,
+    key1: Key1 = None,
+    key2: Key2 = None,
+    payload_field: PayloadField = "payload",
+    from_line: FromLine = 1,
+    bus: Annotated[
+        str | None, typer.Option(help="Name of the bus. Default: bus.", show_default=False)
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(help="Its main table. Default: bus_events.", show_default=False)
+    ] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Post the lines of a file as events.
+
+    Posts batches of 500 lines, each in one transaction. A bad line stops it, with exit code 1: nothing of that line's
+    batch is written, what came before is.
+
+    Examples:
+      stickybus post events.jsonl --event-field event --key1 repository_id --key2 sender_id
+
+      zcat events.jsonl.gz | stickybus post - --event InvoicePosted
+    """
+    fields = Fields(event=event, event_field=event_field, key1=key1, key2=key2, payload=payload_field)
+    _check_event(event, event_field)
+    config = BusConfig.from_environment(name=bus, table=table)
+    with engine_of(url, config) as engine:
+        _run(engine, config.name, file, fields, from_line, as_json=as_json)
+
+
+def schedule(
+    file: File,
+    *,
+    queue: Annotated[str, typer.Option(help="The queue, as service:queue.", show_default=False)],
+    at_field: Annotated[
+        str | None,
+        typer.Option(help="Field that holds the date, ISO 8601 with an offset.", show_default=False),
+    ] = None,
+    delay: Annotated[
+        str | None,
+        typer.Option(help="Time from now for all lines, such as 90s, 5m, 2h or 30d.", show_default=False),
+    ] = None,
+    event_field: EventField = None,
+    event: Event = None,
+    key1: Key1 = None,
+    key2: Key2 = None,
+    payload_field: PayloadField = "payload",
+    from_line: FromLine = 1,
+    table: Annotated[
+        str | None, typer.Option(help="The service's main table. Default: notifications.", show_default=False)
+    ] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Schedule the lines of a file as notifications; see `post`.
+
+    Examples:
+      stickybus schedule due.jsonl --queue invoices:dunning --event-field kind --at-field due_date
+
+      stickybus schedule - --queue invoices:dunning --event Reminder --delay 5m < reminders.jsonl
+    """
+    _check_event(event, event_field)
+    if (at_field is None) == (delay is None):
+        raise UsageError("give either --at-field or --delay")
+    service_name, colon, queue_name = queue.partition(":")
+    if not (service_name and colon and queue_name) or ":" in queue_name:
+        raise UsageError(f"--queue {queue!r} is no queue's name; write service:queue")
+    fields = Fields(
+        event=event,
+        event_field=event_field,
+        key1=key1,
+        key2=key2,
+        payload=payload_field,
+        at=at_field,
+        delay=None if delay is None else duration(delay),
+    )
+    with engine_of(url, NotificationConfig.from_environment(table=table)) as engine:
+        _run(engine, queue, file, fields, from_line, as_json=as_json)
+
+
+def _check_event(event: str | None, event_field: str | None) -> None:
+    if (event is None) == (event_field is None):
+        raise UsageError("give either --event-field or --event")
+
+
+@dataclass
+class _Report:
+    posted: int = 0
+    first_id: int | None = None
+    last_id: int | None = None
+    bad_lines: list[dict[str, Any]] = field(default_factory=list)
+    unposted: tuple[int, int] | None = None
+    """First and last line of the batch that was not written."""
+
+
+def _run(
+    engine: QueueEngine, queue_name: str, file: str, fields: Fields, first_line: int, *, as_json: bool
+) -> None:
+    report = _Report()
+    try:
+        with _lines(file, quiet=as_json) as (lines, progress):
+            for batch in batches(lines, first_line=first_line):
+                if not _post(engine, queue_name, batch, fields, report):
+                    break
+                progress(report.posted)
+    except StickybusError as error:
+        if report.posted:
+            error.add_note(f"{plural(report.posted, 'entry')} had been posted before.")
+        raise
+    _tell(report, queue_name, as_json=as_json)
+    if report.bad_lines:
+        raise typer.Exit(BAD_DATA)
+
+
+def _post(engine: QueueEngine, queue_name: str, batch: list[Line], fields: Fields, report: _Report) -> bool:
+    """Post a batch, or report its bad lines and return False: nothing of it is written then."""
+    now = engine.store.clock.now()
+    postings = []
+    for line in batch:
+        try:
+            posting = fields.posting(line, now=now)
+            postings.append(posting)
+        except BadLineError as error:
+            report.bad_lines.append({"line": line.number, "reason": str(error)})
+    if not report.bad_lines:
+        try:
+            ids = engine.poster.post(queue_name, postings)
+        except (InvalidPostError, PayloadError):
+            # Which one it was is found out only now: checking each beforehand would encode all payloads twice.
+            for line, posting in zip(batch, postings, strict=True):
+                if reason := _refusal(engine, queue_name, posting):
+                    report.bad_lines.append({"line": line.number, "reason": reason})
+            if not report.bad_lines:
+                raise
+        else:
+            report.posted += len(ids)
+            report.first_id = ids[0] if report.first_id is None else report.first_id
+            report.last_id = ids[-1]
+            return True
+    report.unposted = batch[0].number, batch[-1].number
+    return False
+
+
+def _refusal(engine: QueueEngine, queue_name: str, posting: Any) -> str | None:
+    try:
+        engine.store.rows(queue_name, [posting], creator="", lane="", claimed=False)
+    except (InvalidPostError, PayloadError) as error:
+        return str(error)
+    return None
+
+
+def _tell(report: _Report, queue_name: str, *, as_json: bool) -> None:
+    if as_json:
+        write_json(
+            {
+                "queue_name": queue_name,
+                "posted": report.posted,
+                "first_id": report.first_id,
+                "last_id": report.last_id,
+                "bad_lines": report.bad_lines,
+                "continue_from_line": report.unposted[0] if report.unposted else None,
+            }
+        )
+        return
+    ids = f" (ids {report.first_id} to {report.last_id})" if report.posted else ""
+    console().print(f"{plural(report.posted, 'entry')} posted to {queue_name}{ids}", markup=False)
+    if report.unposted is None:
+        return
+    for bad in report.bad_lines:
+        errors().print(f"line {bad['line']}: {bad['reason']}", markup=False)
+    first, last = report.unposted
+    errors().print(
+        f"Nothing of lines {first} to {last} was posted. Correct {plural(len(report.bad_lines), 'line')}, then go on with "
+        f"--from-line {first}.",
+        markup=False,
+    )
+
+
+@contextmanager
+def _lines(file: str, *, quiet: bool) -> Iterator[tuple[Iterator[bytes], Any]]:
+    """The lines of a file or of standard input, with a progress bar of bytes read; yields a way to tell of entries."""
+    with _source(file) as (source, size):
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.fields[entries]:,} entries"),
+            *((BarColumn(), TextColumn("{task.percentage:>3.0f}%")) if size else ()),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=errors(), disable=quiet or not sys.stderr.isatty()) as progress:
+            task = progress.add_task("post", total=size, entries=0)
+
+            def advancing() -> Iterator[bytes]:
+                read = 0
+                for line in source:
+                    read += len(line)
+                    progress.update(task, completed=read)
+                    yield line
+
+            yield advancing(), lambda entries: progress.update(task, entries=entries)
+
+
+@contextmanager
+def _source(file: str) -> Iterator[tuple[IO[bytes], int | None]]:
+    if file == "-":
+        yield sys.stdin.buffer, None
+        return
+    try:
+        source = Path(file).open("rb")  # noqa: SIM115 -- closed below; only its opening is the user's mistake
+    except OSError as error:
+        raise UsageError(f"{file} can't be read: {error.strerror}") from error
+    with source:
+        yield source, Path(file).stat().st_size or None

@@ -1,0 +1,5 @@
+"""What a user may get wrong at the command line."""
+
+
+class UsageError(Exception):
+    """Options or arguments that can't work; its text is one line that says what would."""

@@ -1,0 +1,184 @@
+"""The test kit: handlers run in the test's own thread, at the test's own time.
+
+Nothing is replaced by a double: entries are rows of a real database, and `drain` takes the turns that the threads of
+a started bus take. Needs pytest, for the fixtures; see the how-to guide "Test your handlers".
+
+    pytest_plugins = ["stickybus.testing"]  # in conftest.py: makes the fixtures known
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from bus.persistent import PersistentBus
+from notifications.service import NotificationService
+from queue_core.clock import ManualClock
+from queue_core.entry import Entry, State
+from queue_core.errors import LifecycleError
+from queue_core.lifecycle import Lifecycle, Phase
+from queue_core.node import Node
+from queue_core.outcome import Finished, Lost, Outcome, Parked, Recorded, Released, Retried
+from sql.schema import create as create_schema
+
+__all__ = [
+    "ManualClock",
+    "Ran",
+    "drain",
+    "stickybus_bus",
+    "stickybus_clock",
+    "stickybus_service",
+    "stickybus_url",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """One run of one entry, and what became of it.
+
+    `state` is PROCESSED or FAILED for an entry that has ended, AVAILABLE for one that runs again at `retry_at` (UTC)
+    or that nobody here knows (`parked`). `last_error` is set if it is FAILED: type, message and traceback.
+    """
+
+    entry: Entry
+    """As it was when it started."""
+    state: State
+    error_count: int
+    retry_at: datetime | None = None
+    parked: bool = False
+    last_error: str | None = None
+
+    @property
+    def event_name(self) -> str:
+        """The name of its event type."""
+        return self.entry.class_name
+
+
+def drain(*targets: PersistentBus | NotificationService, max_runs: int = 10_000) -> list[Ran]:
+    """Run everything that is due in the caller's thread, and what becomes due by it; return the runs in order.
+
+    All `targets` are drained together, so that a handler of one may post to another. They must not be started; queues
+    of a service count as started meanwhile, and its recurring schedules fire. Handlers that are `async def` run too.
+    Due is what the clock of the target says: with a `ManualClock` nothing is late until the test moves it.
+
+    Raises LifecycleError if a target is started, and RuntimeError after `max_runs`: handlers that post for each other
+    without end, or a retry that is always due.
+    """
+    runs: list[Ran] = []
+    with ExitStack() as joined:
+        for target in targets:
+            joined.enter_context(_joined(target))
+        progress = True
+        while progress:
+            progress = False
+            for target in targets:
+                if isinstance(target, NotificationService):
+                    target.fire_due()
+                outcomes = _round(target.engine.lifecycle)
+                runs += [ran for outcome in outcomes if (ran := _ran(outcome)) is not None]
+                progress = progress or bool(outcomes)
+            if len(runs) > max_runs:
+                raise RuntimeError(
+                    f"{len(runs)} runs, and there is always another one due; the last: {runs[-1]}"
+                )
+    return runs
+
+
+class _QuietNode(Node):
+    """A node without threads: it beats between the rounds of `drain`."""
+
+    def start(self) -> None:
+        self.register()
+
+
+@contextmanager
+def _joined(target: PersistentBus | NotificationService) -> Iterator[None]:
+    """Take part in the cluster, without loops and without a pool."""
+    lifecycle = target.engine.lifecycle
+    if lifecycle.phase in {Phase.RUNNING, Phase.STOPPING}:
+        raise LifecycleError(
+            f"{lifecycle.config.table}: it is started, its own threads run what is due. Nothing was drained. Use drain on "
+            "one that isn't started."
+        )
+    queues = (
+        [queue for queue in target.queues() if not queue.started]
+        if isinstance(target, NotificationService)
+        else []
+    )
+    lifecycle.join(_QuietNode)
+    try:
+        for queue in queues:
+            queue.start()
+        yield
+    finally:
+        for queue in queues:
+            queue.stop()
+        lifecycle.dispatcher.stop(0.0)
+        lifecycle.leave()
+
+
+def _round(lifecycle: Lifecycle) -> list[Outcome]:
+    if lifecycle.node is not None:
+        # A handler may have moved the clock past the lease.
+        lifecycle.node.beat_turn()
+    return lifecycle.run_due()
+
+
+def _ran(outcome: Outcome) -> Ran | None:
+    entry = outcome.entry
+    match outcome:
+        case Finished():
+            return Ran(
+                entry=entry,
+                state=outcome.state,
+                error_count=outcome.error_count,
+                last_error=outcome.last_error,
+            )
+        case Recorded():
+            return Ran(entry=entry, state=outcome.state, error_count=entry.error_count)
+        case Retried():
+            return Ran(
+                entry=entry, state=State.AVAILABLE, error_count=outcome.error_count, retry_at=outcome.at
+            )
+        case Parked():
+            return Ran(entry=entry, state=State.AVAILABLE, error_count=entry.error_count, parked=True)
+        case Lost() | Released():
+            return None
+
+
+# -- fixtures ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stickybus_clock() -> ManualClock:
+    """A clock that stands at 2026-01-01 00:00 UTC until the test moves it."""
+    return ManualClock()
+
+
+@pytest.fixture
+def stickybus_url(tmp_path: Path) -> str:
+    """The URL of a fresh SQLite database with all tables."""
+    url = f"sqlite:///{tmp_path / 'stickybus.db'}"
+    create_schema(url)
+    return url
+
+
+@pytest.fixture
+def stickybus_bus(stickybus_url: str, stickybus_clock: ManualClock) -> Iterator[PersistentBus]:
+    """A bus on the fresh database, by the manual clock; closed after the test."""
+    bus = PersistentBus(stickybus_url, clock=stickybus_clock)
+    yield bus
+    bus.close()
+
+
+@pytest.fixture
+def stickybus_service(stickybus_url: str, stickybus_clock: ManualClock) -> Iterator[NotificationService]:
+    """A notification service on the fresh database, by the manual clock; closed after the test."""
+    service = NotificationService(stickybus_url, clock=stickybus_clock)
+    yield service
+    service.close()
