@@ -290,5 +290,5 @@ class PersistentBus:
     def retry(self, record_id: int) -> int:
         """Post an entry that ended FAILED (or REMOVED) again, and return the new id; see `History.retry`."""
         new_id = self._history.retry(record_id)
-        self.engine.lifecycle.wake()
+        self.engine.lifecycle.rescheduled(self.engine.store.clock.now(), None)
         return new_id

@@ -168,7 +168,7 @@ class NotificationQueue:
             values["effective_date"] = in_utc(at, key="at")
         entry = self._entries.update(record_id, values, connection)
         if at is not None:
-            self._engine.lifecycle.expect(entry.effective_date)
+            self._engine.lifecycle.rescheduled(entry.effective_date, connection)
         return entry
 
     def remove(

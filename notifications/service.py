@@ -226,7 +226,7 @@ class NotificationService:
     def retry(self, record_id: int) -> int:
         """Schedule a notification that ended FAILED or REMOVED again, for now; its new id. See `History.retry`."""
         new_id = self._history.retry(record_id)
-        self.engine.lifecycle.wake()
+        self.engine.lifecycle.rescheduled(self.engine.store.clock.now(), None)
         return new_id
 
 

@@ -23,6 +23,7 @@ from sqlalchemy.pool import StaticPool
 
 from queue_core.errors import InvalidConnectionError, WriteLockError
 from sql.database import Database
+from sql.dialects.sqlite import LAZY
 
 _PENDING = "stickybus_pending"
 
@@ -45,6 +46,8 @@ class Borrowed:
     def autocommits(self) -> bool:
         """Whether each statement is committed by itself."""
         driver: Any = self.connection.connection.driver_connection
+        if LAZY in self.connection.get_execution_options():
+            return False
         if isinstance(driver, sqlite3.Connection):
             # SQLAlchemy's advice for SQLite is to set None and to begin by an event, so that None alone says nothing.
             if driver.isolation_level is not None:
@@ -52,7 +55,8 @@ class Borrowed:
             if not self.raw and not self.connection.in_transaction():
                 self.connection.exec_driver_sql("SELECT 1")  # so that the event has begun it
             return not driver.in_transaction
-        return self.connection.dialect.detect_autocommit_setting(driver)
+        connection: Any = self.connection.connection.dbapi_connection
+        return self.connection.dialect.detect_autocommit_setting(connection)
 
     def when_ended(self, announce: Callable[[], None]) -> None:
         """Call `announce` when the transaction is about to commit or to roll back. It may still do the other."""

@@ -21,6 +21,9 @@ _monotonic: Callable[[], float] = (
 )
 
 
+ROUND_TRIP_SECONDS = 0.02
+
+
 def in_utc(date: datetime, *, key: str) -> datetime:
     """The same moment in UTC.
 
@@ -137,6 +140,16 @@ class SystemClock:
         """Set the offset to the database's clock, as a whole and not as a change; `now()` follows at once."""
         self._offset_seconds = offset_seconds
         self._base = self._anchor + offset_seconds
+
+    def follow(self, database_now: datetime) -> float:
+        """Adjust to a reading of the database's clock just taken, and return the offset in seconds.
+
+        Below `ROUND_TRIP_SECONDS` a difference is the round trip's share, and dates would jitter for nothing.
+        """
+        ahead = (database_now - self.now()).total_seconds()
+        if abs(ahead) > ROUND_TRIP_SECONDS:
+            self.adjust(self._offset_seconds + ahead)
+        return self._offset_seconds
 
     def now(self) -> datetime:
         """See `Clock.now`."""

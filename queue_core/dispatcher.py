@@ -251,7 +251,9 @@ class Dispatcher:
             if self._coroutines is None:
                 self._coroutines = asyncio.new_event_loop()
                 name = f"{self._config.table}-coroutines"
-                threading.Thread(target=_run_until_stopped, args=(self._coroutines,), name=name, daemon=True).start()
+                threading.Thread(
+                    target=_run_until_stopped, args=(self._coroutines,), name=name, daemon=True
+                ).start()
             return self._coroutines
 
     # -- outcomes -----------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class QueueEngine:
         self.types = types
         self.codecs = Codecs(types, codec) if codec is not None else Codecs(types)
         self.database = _open(database, config)
-        self.store = Store(self.database, config, clock or SystemClock(), types, self.codecs)
+        self.store = Store(self.database, config, clock or _clock_of(self.database), types, self.codecs)
         self.metrics = Metrics(config.table, metrics_registry)
         self.lifecycle = Lifecycle(self.store, router, self.metrics)
         self.metrics.watch(self.lifecycle.reading, lambda: self.store.depths(router.describe()["queues"]))
@@ -58,6 +58,15 @@ class QueueEngine:
         self.lifecycle.wakeup.stop()
         self.metrics.close()
         self.database.close()
+
+
+def _clock_of(database: Database) -> Clock:
+    """A clock that shows the database's time from the first post on; beats keep it so."""
+    clock = SystemClock()
+    now = database.fetch(database.dialect.database_now)
+    if now is not None:
+        clock.follow(now)
+    return clock
 
 
 def open_database(

@@ -62,7 +62,10 @@ entries that wait for others.
 
 def state_diagram() -> str:
     """`TRANSITIONS` as a Mermaid state diagram, as the documentation shows it."""
-    arrows = [f"    [*] --> {State.AVAILABLE}: post", f"    [*] --> {State.IN_PROCESSING}: post, born claimed"]
+    arrows = [
+        f"    [*] --> {State.AVAILABLE}: post",
+        f"    [*] --> {State.IN_PROCESSING}: post, born claimed",
+    ]
     for state, following in TRANSITIONS.items():
         arrows += [f"    {state} --> {after}: {cause}" for after, cause in following.items()]
     arrows += [f"    {state} --> [*]" for state in State if state.terminal and state is not State.REAPED]

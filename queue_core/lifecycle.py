@@ -106,7 +106,7 @@ class Lifecycle:
         self._claims = Loop(f"{self.config.table}-claim", self.claim_turn, self.clock)
         self._finishes = Loop(f"{self.config.table}-finish", self.finish_turn, self.clock)
         self.dispatcher = self._new_dispatcher()
-        self.wakeup = Wakeup(store, self.wake, lambda: self.name)
+        self.wakeup = Wakeup(store, self.hint, lambda: self.name)
 
     def _new_dispatcher(self) -> Dispatcher:
         return Dispatcher(
@@ -259,6 +259,21 @@ class Lifecycle:
         self._claim_at = 0.0
         self._claims.wake()
 
+    def hint(self) -> None:
+        """Another process may have committed entries that can be claimed, now or at a date not known here."""
+        self._look_ahead_at = 0.0
+        self.wake()
+
+    def rescheduled(self, date: datetime, given: Any) -> None:
+        """The date of an entry was changed, in the caller's transaction if one is given: all nodes may be concerned."""
+        if given is None:
+            self.wakeup.tell()
+        else:
+            self.store.inside(
+                given, self.config.table, lambda inner: self.wakeup.tell_inside(inner, ANY_NODE)
+            )
+        self.expect(date)
+
     def expect(self, date: datetime) -> None:
         """An entry of this node's lane is committed and due at `date` (UTC)."""
         if date <= self.clock.now():
@@ -320,7 +335,9 @@ class Lifecycle:
         pause = min(pause, self._claim_at - now)
         if self._next_due is not None:
             pause = min(pause, (self._next_due - self.clock.now()).total_seconds())
-        if (self.ledger.waiting and self._room() > 0) or any(self._limit(lane) > 0 for lane in self._unemptied):
+        if (self.ledger.waiting and self._room() > 0) or any(
+            self._limit(lane) > 0 for lane in self._unemptied
+        ):
             pause = 0.0
         with self._announced_lock:
             looks = [announced.next_look for announced in self._announced]
@@ -338,7 +355,11 @@ class Lifecycle:
         """How many entries of a lane may be claimed now."""
         if lane == SUSPECT:
             return 0 if self._suspects else 1
-        room = FAIR_SHARE * self.config.handler_threads - self.ledger.active if lane == ANY_NODE else self._room()
+        room = (
+            FAIR_SHARE * self.config.handler_threads - self.ledger.active
+            if lane == ANY_NODE
+            else self._room()
+        )
         return min(self.config.max_entries_claimed, room)
 
     def _claim(self, lane: str, limit: int) -> bool:

@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -191,8 +192,8 @@ class Node:
             return self.beat_interval_seconds
         self._beat += 1
         self._beaten(sent)
-        if database_now is not None and isinstance(self.clock, SystemClock):
-            self._follow(self.clock, database_now)
+        if database_now is not None:
+            self._follow(database_now)
         return self.beat_interval_seconds
 
     def _beaten(self, sent: float) -> None:
@@ -202,14 +203,12 @@ class Node:
         self._last_beat = sent
         self._deadline = sent + self.lease_seconds * (1 - MARGIN)
 
-    def _follow(self, clock: SystemClock, database_now: Any) -> None:
-        ahead = (database_now - clock.now()).total_seconds()
-        self.skew_seconds = clock.offset_seconds + ahead
-        # Below this it is the round trip's share, and dates would jitter for nothing.
-        if abs(ahead) > 0.02:  # noqa: PLR2004 -- see above
-            if abs(self.skew_seconds) > SKEW_WARNING_SECONDS:
-                log.warning("clock_skewed", node=self.name, skew_seconds=round(self.skew_seconds, 3))
-            clock.adjust(self.skew_seconds)
+    def _follow(self, database_now: datetime) -> None:
+        for clock in {id(member.store.clock): member.store.clock for member in self.members}.values():
+            if isinstance(clock, SystemClock):
+                self.skew_seconds = clock.follow(database_now)
+        if abs(self.skew_seconds) > SKEW_WARNING_SECONDS:
+            log.warning("clock_skewed", node=self.name, skew_seconds=round(self.skew_seconds, 3))
 
     # -- members ------------------------------------------------------------------------------------------------
 
@@ -296,8 +295,8 @@ _default_names: dict[int, str] = {}
 
 def name_of(config: QueueConfig) -> str:
     """The configured node name, or this process's own."""
-    with _lock:
-        return config.node_name or _default_names.setdefault(os.getpid(), default_name())
+    # Without the lock, which is held for up to a lease while a name is fought for: posting must not wait for that.
+    return config.node_name or _default_names.setdefault(os.getpid(), default_name())
 
 
 def join(

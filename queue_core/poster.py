@@ -64,7 +64,9 @@ class Poster:
         self, queue_name: str, postings: Sequence[Posting], *, may_claim: bool
     ) -> tuple[list[dict[str, Any]], bool]:
         lifecycle = self._lifecycle
-        running = lifecycle.running  # once: a row born claimed in a lane that isn't its owner's would never be found
+        running = (
+            lifecycle.running
+        )  # once: a row born claimed in a lane that isn't its owner's would never be found
         claimed = (
             running
             and may_claim
@@ -86,6 +88,7 @@ class Poster:
         ids = list[int]()
 
         def work(connection: Any) -> list[int]:
+            ledger.discard(ids)  # of a run that ended in a deadlock
             ids[:] = self._store.insert(connection, rows)
             if claimed:
                 ledger.add((record_id, 1) for record_id in ids)

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from queue_core.entry import ANY_NODE
 from queue_core.loop import Loop
 from queue_core.store import Store
 from sql.dialects import postgresql, sqlite
@@ -92,7 +93,7 @@ class Wakeup:
             return left
         self._wanted, self._notified_at = False, now
         database = self._store.database
-        database.write(lambda connection: database.dialect.notify(connection, self._channel, ""))
+        database.write(lambda connection: database.dialect.notify(connection, self._channel, ANY_NODE))
         return 0.0
 
     def _surviving(self, watch: Callable[[], None]) -> None:
@@ -107,7 +108,7 @@ class Wakeup:
             self._wake()  # for what came while nobody listened
             while not self._stopping.is_set():
                 for lane in hints(LISTEN_SECONDS):
-                    if lane in {"", self._owner()}:
+                    if lane in {ANY_NODE, self._owner()}:
                         self._wake()
 
     def _watch_file(self) -> None:

@@ -20,6 +20,9 @@ TRANSIENT_TRIES = 8
 """Runs of one transaction of ours that keeps meeting deadlocks or lock time-outs."""
 
 
+_AT_COMMIT = "raised by COMMIT: whether it took effect is not known"
+
+
 class UnsupportedDatabaseError(ValueError):
     """A URL of a database that Stickybus does not run on."""
 
@@ -78,10 +81,11 @@ class Database:
                 raise
             try:
                 transaction.commit()
-            except BaseException:
+            except BaseException as error:
                 # SQLite keeps the transaction open after a failed COMMIT: the next user of this connection would
                 # commit it.
                 connection.invalidate()
+                error.add_note(_AT_COMMIT)
                 raise
 
     @contextmanager
@@ -99,7 +103,10 @@ class Database:
             yield connection.execution_options(**{LAZY: True})
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a write transaction, again (at most `TRANSIENT_TRIES` times) after a deadlock or its like."""
+        """Run `work` in a write transaction, again (at most `TRANSIENT_TRIES` times) after a deadlock or its like.
+
+        Never again after a COMMIT that gave no answer.
+        """
         return self._retrying(self.begin, work)
 
     def fetch(self, work: Callable[[Connection], T]) -> T:
@@ -114,17 +121,25 @@ class Database:
         try:
             return once()
         except DBAPIError as error:
-            if not self.dialect.is_transient(error):
+            if not self._may_succeed(error):
                 raise
         again = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(
-                lambda error: isinstance(error, DBAPIError) and self.dialect.is_transient(error)
-            ),
+            retry=tenacity.retry_if_exception(self._may_succeed),
             stop=tenacity.stop_after_attempt(TRANSIENT_TRIES - 1),
             wait=tenacity.wait_random_exponential(multiplier=0.01, max=1.0),
             reraise=True,
         )
         return again(once)
+
+    def _may_succeed(self, error: BaseException) -> bool:
+        """Whether a transaction that failed like this may be run again: it has not committed, and the cause passes.
+
+        A connection that turned out to be broken, as all in the pool are after a restart of the server, is replaced.
+        """
+        if not isinstance(error, DBAPIError):
+            return False
+        broken = error.connection_invalidated and _AT_COMMIT not in getattr(error, "__notes__", ())
+        return broken or self.dialect.is_transient(error)
 
     def close(self) -> None:
         """Close all connections that are not in use; those in use close when they come back."""
