@@ -1,0 +1,158 @@
+"""What the demo's parent sees: the database, from outside. It posts nothing and runs nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, literal, select
+
+from queue_core.entry import Entry, State
+from queue_core.store import Store
+from sql import nodes
+from stickybus.demo import shop
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node as it stands. `running`: entries it holds, those included that wait for a thread of its own."""
+
+    name: str
+    state: str
+    posted: int
+    running: int
+    processed: int
+    failed: int
+    reaped: int
+
+
+@dataclass(frozen=True)
+class QueueView:
+    """A queue as it stands. `ready`: due, and with nobody."""
+
+    name: str
+    posted: int
+    scheduled: int
+    ready: int
+    running: int
+    processed: int
+    failed: int
+
+    @property
+    def ended(self) -> int:
+        """Entries that have reached their end."""
+        return self.processed + self.failed
+
+
+@dataclass(frozen=True)
+class View:
+    """One look at the database."""
+
+    nodes: Sequence[NodeView]
+    queues: Sequence[QueueView]
+
+    def node(self, name: str) -> NodeView:
+        """A node by name."""
+        return next(node for node in self.nodes if node.name == name)
+
+    @property
+    def ended(self) -> int:
+        """Entries of all queues that have reached their end."""
+        return sum(queue.ended for queue in self.queues)
+
+
+class Observer:
+    """A bus and a service that are never started."""
+
+    def __init__(self, folder: Path) -> None:
+        self._bus = shop.open_bus(folder)
+        self._service, self._reminders = shop.open_reminders(folder, None, lambda _reminder: None)
+        self._faces = (self._bus, self._service)
+
+    def close(self) -> None:
+        """Close the connections."""
+        for face in self._faces:
+            face.close()
+
+    def events(self) -> list[Entry]:
+        """The bus's history."""
+        return self._bus.history()
+
+    def reminders(self) -> list[Entry]:
+        """The notification queue's history."""
+        return self._reminders.history()
+
+    def truncate(self) -> int:
+        """Empty both histories; the number of rows."""
+        return sum(face.truncate_history() for face in self._faces)
+
+    def states(self) -> dict[str, str]:
+        """Each node's state, as the cluster sees it."""
+        return {row.name: row.state for row in self._bus.engine.database.fetch(nodes.all_nodes)}
+
+    def look(self) -> View:
+        """See how all stands now."""
+        states, counts = self.states(), Counter[tuple[str, str]]()
+        for face in self._faces:
+            for row in face.engine.database.fetch(_groups(face.engine.store)):
+                state = State(row.processing_state)
+                owner = row.processing_owner if state is State.IN_PROCESSING else row.lane
+                what = state.value if state is not State.AVAILABLE else "ready" if row.due else "scheduled"
+                for name in (owner, row.queue_name):
+                    counts[name, what] += row.entries
+                if row.redispatch_count == 0:  # else a copy that the reaper made
+                    for name in (row.creating_owner, row.queue_name):
+                        counts[name, "posted"] += row.entries
+        return View(
+            [
+                NodeView(
+                    name,
+                    states.get(name, ""),
+                    counts[name, "posted"],
+                    counts[name, State.IN_PROCESSING],
+                    counts[name, State.PROCESSED],
+                    counts[name, State.FAILED],
+                    counts[name, State.REAPED],
+                )
+                for name in shop.NODES
+            ],
+            [
+                QueueView(
+                    name,
+                    counts[name, "posted"],
+                    counts[name, "scheduled"],
+                    counts[name, "ready"],
+                    counts[name, State.IN_PROCESSING],
+                    counts[name, State.PROCESSED],
+                    counts[name, State.FAILED],
+                )
+                for name in (self._bus.config.name, self._reminders.full_name)
+            ],
+        )
+
+
+def _groups(store: Store) -> Callable[[Connection], list[Row[Any]]]:
+    main, past, now = store.statements.main, store.statements.past, store.clock.now()
+
+    def read(connection: Connection) -> list[Row[Any]]:
+        return [row for table in (main, past) for row in connection.execute(grouped(table))]
+
+    def grouped(table: Any) -> Any:
+        columns = [
+            table.c[name]
+            for name in (
+                "queue_name",
+                "creating_owner",
+                "processing_owner",
+                "lane",
+                "processing_state",
+                "redispatch_count",
+            )
+        ]
+        due = (table.c.effective_date <= literal(now, table.c.effective_date.type)).label("due")
+        return select(*columns, due, func.count().label("entries")).group_by(*columns, due)
+
+    return read
