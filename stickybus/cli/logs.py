@@ -36,9 +36,10 @@ class LogfmtFormatter(logging.Formatter):
 
 
 def configure(level: str) -> None:
-    """Send all logs from `level` (a name such as info) on to standard error."""
+    """Send all logs from `level` (a name such as info) on to standard error, unless somebody has set up logging."""
     handler = logging.StreamHandler()
     handler.setFormatter(LogfmtFormatter())
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.basicConfig(handlers=[handler])
+    logging.getLogger().setLevel(level.upper())
     # It tells at every check of the schema which database it looks at.
     logging.getLogger("alembic").setLevel(logging.WARNING)
