@@ -10,12 +10,13 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import URL, Connection, inspect
+from sqlalchemy import URL, Connection, Select, false, inspect, literal_column, select, table
 
 from sql.database import Database
 from sql.dialects import DRIVERS
@@ -96,14 +97,16 @@ def check(connection: Connection, tables: Sequence[str] = DEFAULT_TABLES) -> Sch
 
 def main_tables(connection: Connection) -> tuple[str, ...]:
     """The names of all main tables that are there, each with a history of its own."""
-    inspector = inspect(connection)
-    present = set(inspector.get_table_names())
+    present = set(inspect(connection).get_table_names())
     paired = sorted(name for name in present if f"{name}_history" in present)
     # An application's own tables may be named like a pair.
-    entries = set(ENTRY_COLUMNS)
-    return tuple(
-        name for name in paired if entries <= {column["name"] for column in inspector.get_columns(name)}
-    )
+    return tuple(name for name in paired if set(ENTRY_COLUMNS) <= _columns(connection, name))
+
+
+def _columns(connection: Connection, table_name: str) -> set[str]:
+    # PostgreSQL compiles SQLAlchemy's reflection of columns for half a second; no row answers at once.
+    nothing: Select[Any] = select(literal_column("*")).select_from(table(table_name)).where(false())
+    return set(connection.execute(nothing).keys())
 
 
 def ddl(dialect_name: str, tables: Sequence[str] = DEFAULT_TABLES) -> str:
