@@ -87,9 +87,10 @@ class DatabaseUnreachableError(StickybusError):
 
 
 class NodeNameTakenError(StickybusError):
-    """A live node holds the name `node_name`; `held_by` says which process, on which host."""
+    """A live node holds the name `node_name`: the process `pid` on the host `hostname`."""
 
-    held_by: str | None = None
+    hostname: str | None = None
+    pid: int | None = None
 
 
 class ForkedError(StickybusError):

@@ -48,6 +48,12 @@ class Ledger:
         for record_id in record_ids:
             self._claims.pop(record_id, None)
 
+    def give_up(self, claims: Iterable[tuple[int, int]]) -> None:
+        """Hold claims no longer, given as (record id, claim count), unless the entry was claimed again meanwhile."""
+        for record_id, claim_count in claims:
+            if self._claims.get(record_id) == claim_count:
+                self._claims.pop(record_id, None)
+
     def wait(self, record_ids: Iterable[int]) -> None:
         """Let held entries wait for room."""
         self._waiting.extend(record_ids)

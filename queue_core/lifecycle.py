@@ -141,6 +141,7 @@ class Lifecycle:
         self.node = nodes.join(self, self.config, make)
         self.name = self.node.name
         self.ledger.clear()
+        self._suspects.clear()
         recovered = recover(self.store, self.name)
         if recovered:
             log.warning("entries_recovered", node=self.name, table=self.config.table, entries=recovered)
@@ -449,15 +450,18 @@ class Lifecycle:
 
     def _release(self, claims: Sequence[tuple[int, int]], lane: str | None = None) -> int:
         """Give up claims: to `lane`, by default to where such entries wait, for this node or for any."""
+        if lane is None:
+            suspects = [claim for claim in claims if claim[0] in self._suspects]
+            others = [claim for claim in claims if claim[0] not in self._suspects]
+            return self._release(suspects, SUSPECT) + self._release(others, self.waiting_lane)
         if not claims:
             return 0
-        to_lane = self.waiting_lane if lane is None else lane
         released = self.store.database.write(
             lambda connection: self.store.statements.release(
-                connection, owner=self.name, lane=to_lane, claims=claims
+                connection, owner=self.name, lane=lane, claims=claims
             )
         )
-        self.ledger.discard(record_id for record_id, _ in claims)
+        self.ledger.give_up(claims)
         return released
 
     def _watch(self, now: float) -> None:
@@ -575,9 +579,10 @@ class Lifecycle:
         return lost
 
     def _written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
-        ids = [outcome.entry.record_id for outcome in batch]
-        self.ledger.discard(ids)
-        self._suspects.difference_update(ids)
+        # The claim loop may have claimed again what this batch gave back.
+        claims = _claims_of([outcome.entry for outcome in batch])
+        self.ledger.give_up(claims)
+        self._suspects.difference_update(record_id for record_id, _ in claims if record_id not in self.ledger)
         for record_id in lost:
             log.warning("claim_lost", record_id=record_id, node=self.name, table=self.config.table)
         self.metrics.finished(batch, lost)

@@ -73,9 +73,8 @@ class Reaper:
 
     def _pause(self, rows: dict[str, Row[Any]], dead: set[str]) -> float:
         """Seconds until the period is over, or the lease of a silent node, should it stay silent."""
-        now = self._node.clock.monotonic()
         others = (row for name, row in rows.items() if name not in dead and name != self._node.name)
-        ends: list[float] = [self._seen[row.name].since + row.lease_seconds - now for row in others]
+        ends: list[float] = [row.lease_seconds - self._watched_seconds(row.name) for row in others]
         return max(0.01, min([self._config.reap_period_seconds, *ends]))
 
     def _watch(self, rows: dict[str, Row[Any]]) -> None:
@@ -91,11 +90,15 @@ class Reaper:
             )
             self._seen[name] = seen if seen and same else _Seen(row.epoch, row.beat, row.state, now)
 
+    def _watched_seconds(self, name: str) -> float:
+        """For how long a node was silent under our eyes: while our own beats succeeded."""
+        node = self._node
+        return min(node.clock.monotonic() - self._seen[name].since, node.steady_seconds())
+
     def _fence(self, row: Row[Any]) -> bool:
         """Declare a node dead if it was silent for its whole lease under our eyes."""
-        node, seen = self._node, self._seen[row.name]
-        watched = min(node.clock.monotonic() - seen.since, node.steady_seconds())
-        if row.name == node.name or watched < row.lease_seconds:
+        node = self._node
+        if row.name == node.name or self._watched_seconds(row.name) < row.lease_seconds:
             return False
         fenced = node.database.write(
             lambda connection: nodes.fence(connection, row.name, epoch=row.epoch, beat=row.beat)
@@ -132,31 +135,35 @@ class Reaper:
         """Move all that stands in a dead node's lane, a batch a transaction, due entries first."""
         total = 0
         while self._node.may_start():
-            moved = store.database.write(lambda connection: self._batch(connection, store, lane))
+            moved, reaped = store.database.write(lambda connection: self._batch(connection, store, lane))
             total += moved
             if not moved:
                 break
+            # Not before the commit: a claim would find nothing yet, and the next comes a poll interval later.
+            self._tell(store, reaped)
         if total:
             log.warning("entries_reaped", node=lane, table=store.config.table, entries=total)
 
-    def _batch(self, connection: Connection, store: Store, lane: str) -> int:
+    def _batch(self, connection: Connection, store: Store, lane: str) -> tuple[int, list[str]]:
+        """Move one batch; how many entries, and the queues of those that were late, one by one."""
         row = nodes.node(connection, lane, lock=True)
         if row is None or row.state != nodes.DEAD:
-            return 0
+            return 0, []
         limit, statements, now = self._config.reap_batch_size, store.statements, store.clock.now()
         late = statements.due_page(connection, lane=lane, now=None, running=True, limit=limit)
         late += statements.due_page(connection, lane=lane, now=now, running=False, limit=limit - len(late))
         if late:
-            self._count(store, late)
-            return redispatch(connection, store, late)
+            return redispatch(connection, store, late), [row.queue_name for row in late]
         later = statements.due_page(connection, lane=lane, now=None, running=False, limit=limit)
         ids = [entry.record_id for entry in later]
-        return statements.move_lane(connection, ids=ids, from_lane=lane, to_lane=ANY_NODE) if ids else 0
+        if not ids:
+            return 0, []
+        return statements.move_lane(connection, ids=ids, from_lane=lane, to_lane=ANY_NODE), []
 
-    def _count(self, store: Store, rows: Sequence[Row[Any]]) -> None:
+    def _tell(self, store: Store, reaped: Sequence[str]) -> None:
         for member in self._node.members:
             if member.store is store:
-                member.reaped([row.queue_name for row in rows])
+                member.reaped(reaped)
 
     def _forget(self, rows: Any) -> None:
         now = self._node.clock.now()

@@ -18,7 +18,7 @@ from queue_core.borrowed import Borrowed, borrow, explain
 from queue_core.clock import Clock, in_utc
 from queue_core.codec import Codecs, EventTypes
 from queue_core.config import QueueConfig
-from queue_core.entry import PARKED, Entry, Posting, State, from_row
+from queue_core.entry import PARKED, SUSPECT, Entry, Posting, State, from_row
 from queue_core.errors import (
     DatabaseUnreachableError,
     HistoryConflictError,
@@ -298,7 +298,7 @@ class Store:
         return self.statements.finish(connection, owner=owner, outcomes=outcomes)
 
     def retry(self, connection: Connection, owner: str, lane: str, outcome: Retried) -> bool:
-        """Make a failed entry AVAILABLE in `lane` at its next date; False if it was taken over."""
+        """Make a failed entry AVAILABLE in `lane` (a suspect among its like) at its next date; False if taken over."""
         entry = outcome.entry
         return self.statements.change_claimed(
             connection,
@@ -310,7 +310,7 @@ class Store:
                 "processing_state": State.AVAILABLE.value,
                 "processing_owner": None,
                 "processing_available_date": None,
-                "lane": lane,
+                "lane": SUSPECT if entry.crash_count else lane,
                 "effective_date": outcome.at,
                 "error_count": outcome.error_count,
                 "subscribers_done": encode_settled(outcome.settled),

@@ -1,0 +1,292 @@
+"""A process as a node: its name, its epochs, its beats and its lease."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import URL
+
+from queue_core import node as node_module
+from queue_core.clock import SystemClock
+from queue_core.outcome import Released
+from sql import nodes
+from stickybus import (
+    BusConfig,
+    LifecycleError,
+    NodeNameTakenError,
+    NotificationConfig,
+    NotificationService,
+    PersistentBus,
+    State,
+)
+from tests.contract.cluster import Cluster, QuietNode, cluster, sample
+from tests.contract.conftest import MakeBus, MakeService
+from tests.contract.harness import Order, eventually, on_servers
+
+__all__ = ["cluster"]
+
+
+def test_each_beat_raises_the_counter_in_the_nodes_row_and_renews_its_lease(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    assert cluster.row("a").beat == 0
+
+    for beat in (1, 2):
+        cluster.clock.advance(seconds=3)
+        assert peer.beat() == 3.0  # a fifth of the lease
+        row = cluster.row("a")
+        assert (row.beat, row.state, row.beat_date) == (beat, nodes.LIVE, cluster.clock.now())
+
+    assert peer.node.lease_left_seconds == pytest.approx(15 * 0.9)
+
+
+def test_a_started_bus_beats_by_itself(make_bus: MakeBus) -> None:
+    bus = make_bus(node_name="beating", lease_seconds=1.0, beat_interval_seconds=0.05).start()
+    database = bus.engine.database
+
+    def beat() -> int:
+        row = database.fetch(lambda connection: nodes.node(connection, "beating"))
+        return 0 if row is None else int(row.beat)
+
+    eventually(lambda: beat() >= 3, "three beats")
+
+
+def test_the_epoch_rises_with_each_registration(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    epochs = [peer.node.epoch]
+    for _ in range(2):
+        peer.lifecycle.leave()
+        peer.join()
+        epochs.append(peer.node.epoch)
+
+    assert epochs == sorted(set(epochs))
+    assert cluster.row("a").epoch == epochs[-1]
+
+
+def test_a_name_that_a_live_node_holds_is_refused_with_an_error_that_says_who_holds_it(
+    cluster: Cluster,
+) -> None:
+    holder = cluster.join("a")
+    cluster.vanish(holder)
+    cluster.change_row("a", hostname="other-host", host_identity="other-host", pid=4711)
+    second = cluster.peer("a")
+
+    refused = cluster.while_waiting(second.join, holder.beat).exception()
+
+    assert isinstance(refused, NodeNameTakenError)
+    assert (refused.node_name, refused.hostname, refused.pid) == ("a", "other-host", 4711)
+    assert "host other-host, pid 4711" in str(refused)
+    assert "Nothing was started" in str(refused)
+    assert cluster.clock.monotonic() <= 15  # it knew at the next beat
+    assert holder.beat() == 3.0
+
+
+def test_two_nodes_of_one_name_never_run_side_by_side(cluster: Cluster) -> None:
+    first = cluster.join("a")
+    first.bus.post(Order(1))
+    cluster.vanish(first)
+    second = cluster.peer("a")
+
+    assert isinstance(cluster.while_waiting(second.join, first.beat).exception(), NodeNameTakenError)
+
+    assert second.lifecycle.node is None
+    first.run()
+    second.bus.post(Order(2))  # no node: for anybody
+    assert second.handler.calls == 0
+    first.run()
+    assert first.handler.numbers() == [1, 2]
+
+
+def test_a_silent_name_is_taken_over_after_one_lease_and_not_before(cluster: Cluster) -> None:
+    silent = cluster.join("a")
+    cluster.vanish(silent)
+    cluster.change_row("a", hostname="other-host", host_identity="other-host")
+    heir = cluster.peer("a")
+
+    cluster.while_waiting(heir.join).result()
+
+    assert cluster.clock.monotonic() >= 15
+    assert cluster.clock.monotonic() <= 17
+    assert heir.node.epoch == silent.node.epoch + 1
+    assert not silent.node.may_start()
+
+
+def test_the_lease_of_the_silent_holder_counts_if_it_is_the_longer_one(cluster: Cluster) -> None:
+    silent = cluster.join("a", lease_seconds=40)
+    cluster.vanish(silent)
+
+    cluster.while_waiting(cluster.peer("a").join).result()
+
+    assert cluster.clock.monotonic() >= 40
+
+
+def test_the_name_of_a_dead_process_of_this_machine_is_taken_at_once(cluster: Cluster) -> None:
+    dead = cluster.join("a")
+    cluster.vanish(dead)
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    cluster.change_row("a", pid=process.pid)
+
+    heir = cluster.join("a")
+
+    assert cluster.clock.monotonic() == 0
+    assert heir.node.epoch == dead.node.epoch + 1
+
+
+def test_a_process_that_died_but_was_not_waited_for_counts_as_dead(cluster: Cluster) -> None:
+    cluster.vanish(cluster.join("a"))
+    with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.read()  # ends with the process
+        cluster.change_row("a", pid=process.pid)
+        eventually(lambda: node_module._is_zombie(process.pid), "the child is a zombie")
+
+        cluster.join("a")
+
+    assert cluster.clock.monotonic() == 0
+
+
+def test_a_stopped_name_is_free_at_once(cluster: Cluster) -> None:
+    first = cluster.join("a")
+    first.lifecycle.leave()
+    assert cluster.row("a").state == nodes.STOPPED
+
+    cluster.join("a")
+
+    assert cluster.clock.monotonic() == 0
+    assert cluster.row("a").state == nodes.LIVE
+
+
+def test_names_that_differ_in_case_accent_or_trailing_space_are_different_nodes(cluster: Cluster) -> None:
+    names = ["node", "Node", "nóde", "node "]
+
+    for name in names:
+        cluster.join(name)
+
+    assert cluster.clock.monotonic() == 0
+    assert [cluster.row(name).name for name in names] == names
+
+
+def test_a_node_name_is_the_configured_one_or_else_made_of_host_process_and_chance() -> None:
+    assert node_module.name_of(BusConfig(node_name="billing-1")) == "billing-1"
+
+    default = node_module.name_of(BusConfig())
+
+    assert default.startswith(socket.gethostname()[:20])
+    assert default == node_module.name_of(NotificationConfig())  # one per process
+    assert len(default) <= 64
+    assert len({node_module.default_name() for _ in range(100)}) == 100
+
+
+def test_a_bus_and_a_service_of_one_process_share_a_node_until_the_last_one_stops(
+    make_bus: MakeBus, make_service: MakeService
+) -> None:
+    bus, service = make_bus(node_name="shared").start(), make_service(node_name="shared")
+    service.create_queue("billing", "dunning", print)
+    service.start()
+    assert bus.engine.lifecycle.node is service.engine.lifecycle.node
+    database = service.engine.database
+
+    def row() -> tuple[str, str]:
+        found = database.fetch(lambda connection: nodes.node(connection, "shared"))
+        assert found is not None
+        return found.state, found.serves
+
+    assert "bus_events" in row()[1]
+    assert "notifications" in row()[1]
+
+    bus.stop()
+    assert row()[0] == nodes.LIVE
+    assert "bus_events" not in row()[1]
+    service.stop()
+    assert row()[0] == nodes.STOPPED
+
+
+def test_a_second_bus_on_the_same_table_and_node_is_refused(make_bus: MakeBus) -> None:
+    make_bus(node_name="a").start()
+
+    with pytest.raises(LifecycleError, match="already runs a bus or service on the table 'bus_events'"):
+        make_bus(node_name="a").start()
+
+
+def test_a_process_that_froze_for_its_lease_starts_nothing_when_it_wakes(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    peer.bus.post(Order(1))  # born claimed, waiting for a thread
+    cluster.clock.advance(seconds=14)
+
+    peer.lifecycle.dispatcher.run_submitted()
+    outcome = peer.lifecycle._outcomes.get_nowait()
+
+    assert isinstance(outcome, Released)
+    assert peer.handler.calls == 0
+    peer.lifecycle._complete(outcome)
+    peer.lifecycle.finish_turn()
+    assert [entry.processing_state for entry in peer.bus.find()] == [State.AVAILABLE]
+    peer.beat()  # its lease holds again: nobody had taken it over
+    peer.run()
+    assert peer.handler.numbers() == [1]
+
+
+def test_a_node_that_was_declared_dead_learns_it_from_its_next_beat_and_registers_anew(
+    cluster: Cluster,
+) -> None:
+    frozen, other = cluster.join("a"), cluster.join("b")
+    lost = sample("leases_lost_total", {"table": "bus_events"})
+    epoch = frozen.node.epoch
+    cluster.bury("a", other)
+
+    frozen.beat()
+
+    assert frozen.node.epoch == epoch + 1
+    assert frozen.node.may_start()
+    assert cluster.row("a").state == nodes.LIVE
+    assert sample("leases_lost_total", {"table": "bus_events"}) == lost + 1
+
+
+@on_servers
+def test_dates_follow_the_clock_of_the_database(make_bus: MakeBus, database_url: URL) -> None:
+    clock = SystemClock(offset_seconds=7200)
+    bus = PersistentBus(database_url, BusConfig(node_name="skewed"), clock=clock)
+    try:
+        bus.engine.lifecycle.join(QuietNode)
+        node = bus.engine.lifecycle.node
+        assert node is not None
+        node.beat_turn()
+
+        assert abs(clock.now() - datetime.now(UTC)) < timedelta(seconds=1)
+        assert abs(node.skew_seconds) < 1
+    finally:
+        bus.engine.lifecycle.leave()
+        bus.close()
+
+
+def test_posting_before_the_start_waits_for_no_node_that_fights_for_its_name(
+    cluster: Cluster, database_url: URL
+) -> None:
+    silent = cluster.join("a")
+    cluster.vanish(silent)
+    heir, poster = cluster.peer("a"), cluster.peer("b")
+    ids = list[int]()
+
+    cluster.while_waiting(heir.join, lambda: ids.append(poster.bus.post(Order(len(ids))))).result()
+
+    assert ids
+    assert cluster.clock.monotonic() >= 15
+
+
+def test_a_service_refuses_to_start_under_a_name_that_beats(database_url: URL) -> None:
+    settings = {"node_name": "a", "lease_seconds": 1.0, "beat_interval_seconds": 0.05}
+    with PersistentBus(database_url, BusConfig(**settings)) as bus:
+        node = bus.engine.lifecycle.node
+        assert node is not None
+        held = node_module._nodes.pop((node.database.key, "a"))
+        service = NotificationService(database_url, NotificationConfig(**settings))
+        try:
+            with pytest.raises(NodeNameTakenError):
+                service.start()
+        finally:
+            node_module._nodes[node.database.key, "a"] = held
+            service.close()
