@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -178,30 +179,13 @@ def test_a_handler_may_move_the_clock_past_the_lease(make_bus: MakeBus) -> None:
     assert told(drain(bus)) == [("Slow", State.PROCESSED, 0)] * 3
 
 
-def test_the_fixtures_serve_a_users_own_tests(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["stickybus.testing"]\n')
-    (tmp_path / "test_shop.py").write_text(
-        "from stickybus.testing import drain\n"
-        "\n"
-        "def test_both_run(stickybus_bus, stickybus_service, stickybus_clock):\n"
-        "    stickybus_bus.register('Tick', lambda event: event, name='tick')\n"
-        "    queue = stickybus_service.create_queue('clock', 'ticks', lambda event: event)\n"
-        "    stickybus_bus.post({}, event_name='Tick')\n"
-        "    queue.schedule({}, event_name='Tock', delay=1)\n"
-        "    assert [ran.event_name for ran in drain(stickybus_bus, stickybus_service)] == ['Tick']\n"
-        "    stickybus_clock.advance(seconds=1)\n"
-        "    assert [ran.event_name for ran in drain(stickybus_bus, stickybus_service)] == ['Tock']\n"
+def test_the_how_to_guides_example_passes(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs/how-to/test-your-handlers.md").read_text()
+    conftest, example = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    (tmp_path / "conftest.py").write_text(conftest)
+    (tmp_path / "test_shop.py").write_text(example)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [*command, str(tmp_path)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        str(tmp_path),
-        str(tmp_path),
-    ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
