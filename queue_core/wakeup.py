@@ -15,9 +15,12 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.entry import ANY_NODE
+from queue_core.log import get_logger
 from queue_core.loop import Loop
 from queue_core.store import Store
 from sql.dialects import postgresql, sqlite
+
+log = get_logger(__name__)
 
 NOTIFY_WINDOW_SECONDS = 0.002
 """At most one NOTIFY in this time: each holds a lock of the whole server while it commits."""
@@ -99,8 +102,12 @@ class Wakeup:
     def _surviving(self, watch: Callable[[], None]) -> None:
         """Run `watch` until it is stopped; the poll goes on while it can't."""
         while not self._stopping.is_set():
-            with suppress(Exception):
+            try:
                 watch()
+            except Exception as error:  # noqa: BLE001 -- hints come back with the database
+                log.warning(
+                    "hints_interrupted", table=self._store.config.table, error_type=type(error).__name__
+                )
             self._stopping.wait(1.0)
 
     def _listen(self) -> None:
