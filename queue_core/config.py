@@ -173,12 +173,12 @@ class QueueConfig(BaseModel):
             raise _combination(
                 "max_failure_retries", self.max_failure_retries, "either it or retry, not both"
             )
-        if 2 * self.beat_interval_seconds > self.lease_seconds:
-            # With one beat per lease a single late one loses the lease.
+        if 3 * self.beat_interval_seconds > self.lease_seconds:
+            # A node whose beats lie further apart is no steady witness: it could never declare another dead.
             raise _combination(
                 "beat_interval_seconds",
                 self.beat_interval_seconds,
-                f"at most half of lease_seconds ({self.lease_seconds:g})",
+                f"at most a third of lease_seconds ({self.lease_seconds:g})",
             )
         return self
 

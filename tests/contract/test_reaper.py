@@ -142,6 +142,13 @@ def test_a_reaper_whose_own_lease_is_over_moves_nothing(cluster: Cluster) -> Non
     assert len(reaped(other)) == 1
 
 
+def test_a_node_with_the_fewest_beats_allowed_still_finds_the_dead(cluster: Cluster) -> None:
+    cluster.join("a")
+    other = cluster.join("b", beat_interval_seconds=5)
+
+    assert cluster.bury("a", other, step=5.0) <= 20
+
+
 def test_a_beat_between_the_look_and_the_verdict_saves_the_node(cluster: Cluster) -> None:
     late, other = cluster.join("a"), cluster.join("b")
     cluster.live(12, other, step=3.0)

@@ -96,7 +96,7 @@ def test_none_means_not_set() -> None:
         (BusConfig, {"lease_seconds": 0}, "lease_seconds=0 is not allowed. Allowed: greater than 0"),
         (BusConfig, {"lease_seconds": float("nan")}, "lease_seconds=nan is not allowed"),
         (BusConfig, {"poll_interval_seconds": float("inf")}, "poll_interval_seconds=inf is not allowed"),
-        (BusConfig, {"lease_seconds": 4, "beat_interval_seconds": 2.1}, "at most half of lease_seconds (4)"),
+        (BusConfig, {"lease_seconds": 4, "beat_interval_seconds": 2.1}, "at most a third of lease_seconds (4)"),
         (BusConfig, {"retry": ImmediateRetries(1), "max_failure_retries": 1}, "either it or retry, not both"),
         (BusConfig, {"retry": 3}, "retry=3 is not allowed. Allowed: an instance of RetryPolicy"),
         (BusConfig, {"retry": {"kind": "never"}}, "retry: kind='never' is not allowed"),
@@ -171,7 +171,7 @@ def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("STICKYBUS_BUS_HANDLER_THREADS", "many", "handler_threads='many'"),
         ("STICKYBUS_BUS_HANDLER_TREADS", "3", "did you mean handler_threads?"),
-        ("STICKYBUS_BUS_BEAT_INTERVAL_SECONDS", "9", "at most half of lease_seconds"),
+        ("STICKYBUS_BUS_BEAT_INTERVAL_SECONDS", "9", "at most a third of lease_seconds"),
         ("STICKYBUS_BUS_RETRY", "exponential", "is not JSON"),
         ("STICKYBUS_BUS_RETRY", '{"kind": "odd"}', "retry: kind='odd'"),
     ],

@@ -1,0 +1,217 @@
+"""Truncating history while the queue runs: exact counts, live entries untouched, delivery hardly held up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy import Engine, text
+
+from queue_core import history as history_module
+from stickybus import InvalidPostError, LifecycleError, NaiveDateTimeError, PersistentBus, State
+from tests.contract.cluster import Cluster, Peer, cluster
+from tests.contract.conftest import MakeBus
+from tests.contract.harness import Order, Recorder, eventually, on_servers, statements_of
+
+__all__ = ["cluster"]
+
+
+def minutes_of_history(cluster: Cluster) -> Peer:
+    """Five orders that ended one a minute; number 3 FAILED, the others PROCESSED. Two more wait for a node."""
+    peer = cluster.join("a")
+    for number in range(5):
+        peer.handler = Recorder(failures=9 if number == 3 else 0)
+        peer.bus.post(Order(number))
+        peer.run()
+        cluster.clock.advance(seconds=60)
+        peer.beat()
+    cluster.peer("b").bus.post_many([Order(10), Order(11)])
+    return peer
+
+
+def left(peer: Peer) -> list[str | None]:
+    return [entry.event_json for entry in peer.bus.history()]
+
+
+def test_the_whole_history_is_emptied_and_the_rows_counted(cluster: Cluster) -> None:
+    peer = minutes_of_history(cluster)
+    progress = list[tuple[int, int]]()
+
+    assert peer.bus.truncate_history(progress=lambda *done: progress.append(done)) == 5
+
+    assert left(peer) == []
+    assert len(peer.bus.find()) == 2
+    assert progress[-1] == (5, 5)
+    assert peer.bus.truncate_history() == 0
+
+
+def test_only_what_ended_before_a_date_is_deleted(cluster: Cluster) -> None:
+    start = cluster.clock.now()
+    peer = minutes_of_history(cluster)
+
+    assert peer.bus.truncate_history(before=start + timedelta(seconds=120)) == 2
+
+    assert left(peer) == [f'{{"number":{number}}}' for number in (2, 3, 4)]
+
+
+def test_only_rows_of_the_states_given_are_deleted(cluster: Cluster) -> None:
+    start = cluster.clock.now()
+    peer = minutes_of_history(cluster)
+
+    assert peer.bus.truncate_history(states=[State.FAILED]) == 1
+    assert (
+        peer.bus.truncate_history(states=["PROCESSED", "REAPED"], before=start + timedelta(seconds=60)) == 1
+    )
+
+    assert left(peer) == [f'{{"number":{number}}}' for number in (1, 2, 4)]
+
+
+def test_partial_deletion_goes_in_batches_and_tells_its_progress(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_module, "DELETE_BATCH", 2)
+    peer = minutes_of_history(cluster)
+    progress = list[tuple[int, int]]()
+
+    deleted = peer.bus.truncate_history(
+        before=cluster.clock.now(), progress=lambda *done: progress.append(done)
+    )
+
+    assert deleted == 5
+    assert progress == [(0, 5), (2, 5), (4, 5), (5, 5)]
+
+
+@pytest.mark.parametrize("wrong", ["AVAILABLE", "DONE"])
+def test_a_state_that_history_does_not_have_is_refused_and_nothing_deleted(
+    cluster: Cluster, wrong: str
+) -> None:
+    peer = minutes_of_history(cluster)
+
+    with pytest.raises(InvalidPostError, match="Nothing was deleted"):
+        peer.bus.truncate_history(states=[wrong])
+
+    with pytest.raises(NaiveDateTimeError):
+        peer.bus.truncate_history(before=datetime(2026, 1, 1))  # noqa: DTZ001 -- that is the mistake
+    assert len(left(peer)) == 5
+
+
+def test_ids_go_on_after_both_tables_were_emptied(cluster: Cluster) -> None:
+    peer = minutes_of_history(cluster)
+    peer.run()  # the two that waited
+    newest = max(entry.record_id for entry in peer.bus.history())
+    peer.bus.truncate_history()
+
+    assert peer.bus.post(Order(1)) > newest
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_history_is_truncated_while_the_queue_runs_and_every_row_is_counted_once(
+    make_bus: MakeBus,
+    whole: bool,  # noqa: FBT001 -- a parameter of the test
+) -> None:
+    recorder = Recorder()
+    bus = make_bus()
+    bus.register(Order, recorder)
+    bus.start()
+    posting, removed = threading.Event(), 0
+    total = 300
+
+    def post() -> None:
+        for number in range(total):
+            bus.post(Order(number))
+        posting.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        posted = pool.submit(post)
+        recorder.wait(20)
+        while not posting.is_set():
+            removed += bus.truncate_history(states=None if whole else list(State)[3:])
+        posted.result()
+    eventually(lambda: not bus.find(), "all have ended")
+
+    assert recorder.numbers() == list(range(total))
+    assert removed > 0
+    assert removed + len(bus.history()) == total
+
+
+@on_servers
+def test_a_second_truncation_at_the_same_time_is_refused(bus: PersistentBus) -> None:
+    """On SQLite they delete in turns, each row once."""
+    database = bus.engine.database
+    with (
+        database.engine.connect() as connection,
+        database.dialect.named_lock(connection, bus.config.history_table, wait=False) as had,
+    ):
+        assert had
+        connection.commit()
+        with pytest.raises(LifecycleError, match=r"another truncation or archive is under way.*Nothing"):
+            bus.truncate_history()
+
+    assert bus.truncate_history() == 0
+
+
+def test_two_truncations_of_one_history_count_each_row_once(make_bus: MakeBus) -> None:
+    buses = [make_bus(), make_bus()]
+    recorder = Recorder()
+    buses[0].register(Order, recorder)
+    buses[0].start()
+    buses[0].post_many([Order(number) for number in range(200)])
+    eventually(lambda: not buses[0].find(), "all have ended")
+    together = threading.Barrier(2)
+
+    def truncate(bus: PersistentBus) -> int:
+        together.wait(10)
+        try:
+            return bus.truncate_history()
+        except LifecycleError:
+            return 0
+
+    with ThreadPoolExecutor(2) as pool:
+        removed = sum(pool.map(truncate, buses))
+
+    assert removed == 200
+    assert buses[0].history() == []
+
+
+@contextmanager
+def reader(engine: Engine) -> Iterator[None]:
+    """Somebody else's transaction that has read history and stays open."""
+    with engine.connect() as connection:
+        connection.execute(text("SELECT count(*) FROM bus_events_history")).scalar_one()
+        yield
+        connection.rollback()
+
+
+@on_servers
+def test_delivery_goes_on_while_a_truncation_waits_for_a_reader_of_history(
+    make_bus: MakeBus, engine: Engine
+) -> None:
+    recorder = Recorder()
+    bus = make_bus()
+    bus.register(Order, recorder)
+    bus.start()
+    bus.post(Order(0))
+    eventually(bus.history, "the first has ended")
+    took = list[float]()
+    with ThreadPoolExecutor(1) as pool, statements_of(bus.engine.database.engine) as statements:
+        with reader(engine):
+            truncation = pool.submit(bus.truncate_history)
+            eventually(lambda: len(statements.starting_with("LOCK TABLE")) >= 3, "several tries")
+            for number in range(1, 11):
+                posted_at = time.monotonic()
+                bus.post(Order(number))
+                # The outcome is written too: an exclusive lock that waits would keep it waiting behind itself.
+                eventually(lambda: not bus.find(), "its outcome is written")
+                took.append(time.monotonic() - posted_at)
+            assert not truncation.done()
+        removed = truncation.result(timeout=30)
+
+    assert removed == 11
+    assert recorder.numbers() == list(range(11))
+    assert max(took) < 2.0
+    assert sorted(took)[5] < 0.5
