@@ -255,18 +255,18 @@ def test_schedule_refuses_options_that_make_no_sense(
 def test_status_counts_entries_by_where_they_stand(cli: Cli, bus: PersistentBus, engine: Engine) -> None:
     bus.register("Good", lambda event: event, name="good")
     bus.register("Bad", lambda event: event["missing"], name="bad")
-    bus.post_many([Posting(event={}, event_name=name) for name in ("Good", "Good", "Bad", "Unknown")])
+    bus.post_many([Posting(event={}, event_name=name) for name in ("Good", "Good", "Bad", "New", "New")])
     drain(bus)
     bus.post_many([Posting(event={}, event_name="Good"), Posting(event={}, event_name="Good")])
     bus.post_many([Posting(event={}, event_name="Good", at=datetime.now(UTC) + timedelta(days=1))])
     with engine.begin() as connection:
-        connection.execute(text("UPDATE bus_events SET lane = '!suspect' WHERE record_id = 6"))
+        connection.execute(text("UPDATE bus_events SET lane = '!suspect' WHERE record_id = 7"))
     found = cli("status", "--json").json
     (queue,) = found["queues"]
     standing = {name: queue[name] for name in ("ready", "scheduled", "running", "parked", "suspect")}
-    assert standing == {"ready": 1, "scheduled": 1, "running": 0, "parked": 1, "suspect": 1}
+    assert standing == {"ready": 1, "scheduled": 1, "running": 0, "parked": 2, "suspect": 1}
     assert 0 <= queue["oldest_ready_seconds"] < 60
-    assert queue["posted_per_second"] == pytest.approx(7 / 60)
+    assert queue["posted_per_second"] == pytest.approx(8 / 60)
     assert queue["processed_per_second"] == pytest.approx(2 / 60)
     assert queue["failed_per_second"] == pytest.approx(1 / 60)
     assert [node["state"] for node in found["nodes"]] == ["STOPPED"]

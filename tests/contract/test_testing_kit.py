@@ -14,7 +14,7 @@ import pytest
 
 from bus.persistent import PersistentBus
 from queue_core.clock import ManualClock
-from queue_core.entry import State
+from queue_core.entry import Entry, State
 from queue_core.errors import LifecycleError
 from queue_core.handler import EntryContext
 from queue_core.retry import ImmediateRetries, RetryLater, ScheduledRetries
@@ -81,13 +81,23 @@ def test_drain_returns_each_failed_run_with_its_retry(make_bus: MakeBus) -> None
 
 
 def test_drain_runs_immediate_retries_until_they_are_used_up_and_then_the_hook(make_bus: MakeBus) -> None:
-    bus, told_of = make_bus(retry=ImmediateRetries(2)), list[int]()
-    bus.on_failed(lambda entry, _error: told_of.append(entry.record_id))
+    bus = make_bus(retry=ImmediateRetries(2))
+
+    @bus.on_failed
+    def apologise(entry: Entry, _error: str) -> None:
+        bus.post({}, event_name="Sorry", search_key1=entry.record_id)
+
     bus.register("Broken", lambda event: event["missing"], name="broken")
+    bus.register("Sorry", lambda event: event, name="sorry")
     record_id = bus.post({}, event_name="Broken")
-    available, failed = State.AVAILABLE, State.FAILED
-    assert told(drain(bus)) == [("Broken", available, 1), ("Broken", available, 2), ("Broken", failed, 3)]
-    assert told_of == [record_id]
+    runs = drain(bus)
+    assert told(runs) == [
+        ("Broken", State.AVAILABLE, 1),
+        ("Broken", State.AVAILABLE, 2),
+        ("Broken", State.FAILED, 3),
+        ("Sorry", State.PROCESSED, 0),
+    ]
+    assert runs[-1].entry.search_key1 == record_id
 
 
 def test_drain_runs_what_handlers_post_for_each_other(make_bus: MakeBus, make_service: MakeService) -> None:
