@@ -33,7 +33,10 @@ from queue_core.twin import Asynchronous, awaited
 
 H = TypeVar("H", bound=Handler)
 
-_PENDING = "stickybus_memory_pending"
+_pending: weakref.WeakKeyDictionary[Connection, list[tuple[NestedTransaction | None, Callable[[], None]]]] = (
+    weakref.WeakKeyDictionary()
+)
+"""What to deliver at each connection's commit, and the savepoint inside which it was posted."""
 _listened: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
@@ -299,24 +302,21 @@ def _defer(connection: Connection, deliver: Callable[[], None]) -> None:
         event.listen(engine, "rollback", _rolled_back)
         event.listen(engine, "rollback_savepoint", _savepoint_rolled_back)
     savepoint = connection.get_nested_transaction()
-    pending: list[tuple[NestedTransaction | None, Callable[[], None]]] = connection.info.setdefault(
-        _PENDING, []
-    )
-    pending.append((savepoint, deliver))
+    _pending.setdefault(connection, []).append((savepoint, deliver))
 
 
 def _committed(connection: Connection) -> None:
-    for _, deliver in connection.info.pop(_PENDING, ()):
+    for _, deliver in _pending.pop(connection, ()):
         deliver()
 
 
 def _rolled_back(connection: Connection) -> None:
-    connection.info.pop(_PENDING, None)
+    _pending.pop(connection, None)
 
 
 def _savepoint_rolled_back(connection: Connection, _name: str, _context: None) -> None:
     """Drop what was posted inside the savepoint: an inner savepoint that was released belongs to its outer one."""
     undone = connection.get_nested_transaction()
-    pending = connection.info.get(_PENDING, [])
+    pending = _pending.get(connection, [])
     first = next((place for place, (savepoint, _) in enumerate(pending) if savepoint is undone), len(pending))
     del pending[first:]

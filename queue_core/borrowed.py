@@ -25,7 +25,8 @@ from queue_core.errors import InvalidConnectionError, WriteLockError
 from sql.database import Database
 from sql.dialects.sqlite import LAZY
 
-_PENDING = "stickybus_pending"
+_pending: weakref.WeakKeyDictionary[Connection, list[Callable[[], None]]] = weakref.WeakKeyDictionary()
+"""What to call at the end of each connection's transaction. `Connection.info` is out of reach once it has broken."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,9 @@ class Borrowed:
 
     def when_ended(self, announce: Callable[[], None]) -> None:
         """Call `announce` when the transaction is about to commit or to roll back. It may still do the other."""
-        pending = self.connection.info.get(_PENDING)
-        if pending is None:
+        if self.connection not in _pending:
             _listen(self.connection.engine)
-            pending = self.connection.info[_PENDING] = []
-        pending.append(announce)
+        _pending.setdefault(self.connection, []).append(announce)
 
 
 def borrow(given: Any, database: Database) -> Borrowed:
@@ -210,7 +209,7 @@ def _listen(engine: Engine) -> None:
 
 
 def _ended(connection: Connection) -> None:
-    for announce in connection.info.pop(_PENDING, ()):
+    for announce in _pending.pop(connection, ()):
         announce()
 
 
