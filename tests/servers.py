@@ -180,6 +180,8 @@ class PostgreSQLServer(DatabaseServer):
             # A socket's path would have to be shorter than some temporary folders are.
             "unix_socket_directories": "",
             "max_connections": str(_MAX_CONNECTIONS),
+            # Two-phase commits; the server's own default forbids them.
+            "max_prepared_transactions": "10",
             # In files below the data folder, instead of in the machine's shared memory.
             "dynamic_shared_memory_type": "mmap",
             "timezone": "Asia/Kolkata",
