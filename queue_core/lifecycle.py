@@ -439,8 +439,10 @@ class Lifecycle:
             return
         database, statements = self.store.database, self.store.statements
         standing = database.fetch(lambda connection: statements.in_processing(connection, lane=self.name))
-        # The ledger is read after the table: own posts enter it before they commit.
-        unknown = [claim for claim in standing if claim[0] not in self.ledger]
+        # These are read after the table: own posts enter the ledger, others are announced, before they commit.
+        with self._announced_lock:
+            announced = {record_id for one in self._announced for record_id in one.ids}
+        unknown = [claim for claim in standing if claim[0] not in self.ledger and claim[0] not in announced]
         if unknown:
             released = self._release(unknown)
             log.info("entries_swept", node=self.name, table=self.config.table, entries=released)

@@ -24,6 +24,7 @@ from sqlalchemy import (
     FromClause,
     Integer,
     Row,
+    Select,
     String,
     Text,
     bindparam,
@@ -104,6 +105,11 @@ class Dialect:
 
     def _scalar(self, value: Any) -> Any:
         return self.instant(value) if isinstance(value, datetime) else value
+
+    def looked_up(self, statement: Select[Any], table: FromClause) -> Select[Any]:
+        """The statement, made to find each row of `table` by its primary key."""
+        del table
+        return statement
 
     def database_now(self, connection: Connection) -> datetime | None:
         """The server's clock in UTC, or None where it is this machine's."""
@@ -270,7 +276,8 @@ class Statements:
         values = {name: self.main.c[name] for name in ENTRY_COLUMNS} | {
             name: batch.c[name] for name in _OUTCOME_COLUMNS
         }
-        source = select(*values.values()).where(*self._held(batch)).with_for_update(of=self.main)
+        source = self.dialect.looked_up(select(*values.values()).select_from(batch), self.main)
+        source = source.where(*self._held(batch)).with_for_update(of=self.main)
         return insert(self.past).from_select(list(values), source).execution_options(preserve_rowcount=True)
 
     @cached_property

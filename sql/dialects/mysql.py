@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Engine, FromClause, event, func, select, text
+from sqlalchemy import Connection, CursorResult, Engine, FromClause, Select, event, func, select, text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
@@ -78,6 +78,12 @@ class MySQL(Dialect):
         )
         source = text(f"SELECT * FROM JSON_TABLE(:batch, '$[*]' COLUMNS ({fields})) AS fields")
         return source.columns(**columns).subquery("batch")
+
+    def looked_up(self, statement: Select[Any], table: FromClause) -> Select[Any]:
+        # A scan, which the optimiser prefers while the table is small, waits for every row that another transaction
+        # has locked: entries posted in a transaction that stays open would hold up all outcomes.
+        ordered = statement.prefix_with("STRAIGHT_JOIN")
+        return ordered.with_hint(table, "FORCE INDEX (PRIMARY)", self.name)
 
     def database_now(self, connection: Connection) -> datetime | None:
         now: datetime = connection.execute(select(func.utc_timestamp(6))).scalar_one()
