@@ -1,0 +1,82 @@
+"""Databases to measure on: durable servers of the run's own, a fresh database for each measurement."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from sqlalchemy import URL, create_engine, make_url, text
+from sqlalchemy.pool import NullPool
+
+from sql import schema
+from sql.database import Database
+from tests.servers import database_servers
+
+NAMES = ("sqlite", "postgresql", "mariadb")
+
+
+@dataclass
+class Target:
+    """A database server, or a folder for SQLite's files. `settings` decide about durability."""
+
+    name: str
+    settings: dict[str, str]
+    _server_url: URL | None = None
+    _folder: Path | None = None
+    _numbers: count[int] = field(default_factory=count)
+
+    @contextmanager
+    def fresh(self) -> Iterator[URL]:
+        """A new database with the schema, dropped afterwards."""
+        name = f"bench_{next(self._numbers)}"
+        if self._server_url is None:
+            path = (self._folder or Path()) / f"{name}.db"
+            url = URL.create("sqlite", database=str(path))
+            schema.create(url)
+            yield url
+            for file in path.parent.glob(f"{path.name}*"):
+                file.unlink()
+            return
+        engine = create_engine(self._server_url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.execute(text(f"CREATE DATABASE {name}"))
+        url = self._server_url.set(database=name)
+        schema.create(url)
+        yield url
+        with engine.connect() as connection:
+            connection.execute(text(f"DROP DATABASE {name}"))
+
+
+@contextmanager
+def targets(names: Sequence[str]) -> Iterator[dict[str, Target]]:
+    """Start what `names` asks for, by name; everything ends with the block.
+
+    Raises ServerError if a server's program is not installed.
+    """
+    with ExitStack() as running:
+        wanted = [name for name in names if name != "sqlite"]
+        servers = running.enter_context(database_servers(durable=True, which=wanted)) if wanted else None
+        found: dict[str, Target] = {}
+        for name in names:
+            if servers is not None and name in servers:
+                found[name] = Target(name, servers.server(name).settings(), make_url(servers[name]))
+            else:
+                folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="stickybus-bench-")))
+                found[name] = Target(name, _sqlite_settings(folder), _folder=folder)
+        yield found
+
+
+def _sqlite_settings(folder: Path) -> dict[str, str]:
+    database = Database(URL.create("sqlite", database=str(folder / "settings.db")))
+    with database.read() as connection:
+        found = {
+            name: str(connection.execute(text(f"PRAGMA {name}")).scalar_one())
+            for name in ("journal_mode", "synchronous")
+        }
+    database.close()
+    return {**found, "version": sqlite3.sqlite_version}
