@@ -111,7 +111,7 @@ class Entries:
 
         def work(inner: Connection) -> Entry:
             if not values or self._store.statements.change_available(
-                inner, record_id=record_id, values=values
+                inner, record_id=record_id, queue_name=self._queue_name, values=values
             ):
                 found = self._search_id(inner, record_id)
                 if found is not None:

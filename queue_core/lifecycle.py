@@ -269,11 +269,23 @@ class Lifecycle:
         """The date of an entry was changed, in the caller's transaction if one is given: all nodes may be concerned."""
         if given is None:
             self.wakeup.tell()
+            self.expect(date)
+            return
+        borrowed = self.store.borrow(given)
+        self.store.inside_borrowed(
+            borrowed, self.config.table, lambda inner: self.wakeup.tell_inside(inner, ANY_NODE)
+        )
+
+        def ended() -> None:
+            if date <= self.clock.now():
+                self.announce([])
+            else:
+                self.expect(date)
+
+        if borrowed.announces:
+            borrowed.when_ended(ended)
         else:
-            self.store.inside(
-                given, self.config.table, lambda inner: self.wakeup.tell_inside(inner, ANY_NODE)
-            )
-        self.expect(date)
+            self.expect(date)
 
     def expect(self, date: datetime) -> None:
         """An entry of this node's lane is committed and due at `date` (UTC)."""

@@ -103,7 +103,7 @@ class ScheduleStore:
                 self._table,
                 schedule.queue_name,
                 schedule.name,
-                seen=schedule.last_due,
+                seen=(schedule.last_due, schedule.next_due),
                 last_due=last_due,
                 next_due=next_due,
             )

@@ -54,13 +54,13 @@ def advance(
     queue_name: str,
     name: str,
     *,
-    seen: datetime | None,
+    seen: tuple[datetime | None, datetime | None],
     last_due: datetime | None,
     next_due: datetime | None,
 ) -> bool:
-    """Move a schedule on from the last due date `seen`; False if another node was faster."""
-    unmoved = schedules.c.last_due.is_(None) if seen is None else schedules.c.last_due == seen
-    statement = update(schedules).where(*_key(table_name, queue_name, name), unmoved)
+    """Move a schedule on from the last and next due dates `seen`; False if another node was faster, or changed it."""
+    unmoved = [schedules.c.last_due == seen[0], schedules.c.next_due == seen[1]]  # None: IS NULL
+    statement = update(schedules).where(*_key(table_name, queue_name, name), *unmoved)
     return connection.execute(statement.values(last_due=last_due, next_due=next_due)).rowcount == 1
 
 

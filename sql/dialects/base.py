@@ -509,10 +509,14 @@ class Statements:
         )
         return list(connection.execute(statement.order_by(main.c.record_id).with_for_update()).scalars())
 
-    def change_available(self, connection: Connection, *, record_id: int, values: Mapping[str, Any]) -> bool:
-        """Write `values` into an entry that nobody runs; False if somebody does, or it is gone."""
+    def change_available(
+        self, connection: Connection, *, record_id: int, queue_name: str | None, values: Mapping[str, Any]
+    ) -> bool:
+        """Write `values` into an entry (of a queue, if one is named) that nobody runs; False if there is none such."""
         main = self.main
         statement = update(main).where(main.c.record_id == record_id, main.c.processing_state == AVAILABLE)
+        if queue_name is not None:
+            statement = statement.where(main.c.queue_name == queue_name)
         return connection.execute(statement.values(**values)).rowcount == 1
 
     # -- history ------------------------------------------------------------------------------------------------

@@ -1,0 +1,499 @@
+"""Notification queues: scheduled, moved, removed, delivered at their time, started and stopped."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import Engine
+
+from stickybus import (
+    Entry,
+    EntryNotChangeableError,
+    EntryNotFoundError,
+    InvalidPostError,
+    Mode,
+    NaiveDateTimeError,
+    NameTooLongError,
+    NotificationQueue,
+    NotificationService,
+    Posting,
+    QueueExistsError,
+    QueueNotFoundError,
+    State,
+)
+from tests.contract.conftest import MakeService
+from tests.contract.harness import Order, Recorder, ended, eventually, states
+
+FAR = timedelta(hours=1)
+PUNCTUAL_SECONDS = 0.25
+"""Milliseconds on an idle machine; the poll interval is a hundred times longer."""
+
+
+class Punctual(Recorder):
+    """Keeps how late each call came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late = list[float]()
+
+    def __call__(self, event: object, context: object) -> None:
+        self.late.append((datetime.now(UTC) - context.effective_date).total_seconds())  # type: ignore[attr-defined]
+        super().__call__(event, context)  # type: ignore[arg-type]  # as it was given
+
+
+@pytest.fixture
+def service(make_service: MakeService) -> NotificationService:
+    """A service whose polls come too late for any test."""
+    return make_service(poll_interval_seconds=30)
+
+
+@pytest.fixture
+def queue(service: NotificationService) -> NotificationQueue:
+    """A queue of a service that is not started."""
+    return service.create_queue("billing", "dunning", Recorder(), event_types=[Order])
+
+
+def orders(entries: list[Entry]) -> list[int]:
+    return sorted(int(json.loads(entry.event_json or "{}")["number"]) for entry in entries)
+
+
+# -- at its time ----------------------------------------------------------------------------------------------------
+
+
+def test_a_notification_fires_within_milliseconds_of_its_time(service: NotificationService) -> None:
+    punctual = Punctual()
+    queue = service.create_queue("billing", "dunning", punctual, event_types=[Order])
+    service.start()
+
+    queue.schedule(Order(1), delay=0.3)
+    queue.schedule(Order(2), at=datetime.now(UTC) + timedelta(seconds=0.6))
+    queue.schedule(Order(3), delay=timedelta(seconds=0.1))
+
+    assert punctual.wait(3) == [Order(3), Order(1), Order(2)]
+    assert all(0 <= late < PUNCTUAL_SECONDS for late in punctual.late), punctual.late
+
+
+def test_a_notification_scheduled_in_the_callers_transaction_fires_at_its_time(
+    service: NotificationService, engine: Engine
+) -> None:
+    punctual = Punctual()
+    queue = service.create_queue("billing", "dunning", punctual, event_types=[Order])
+    service.start()
+
+    with engine.begin() as connection:
+        queue.schedule(Order(1), delay=0.3, connection=connection)
+
+    punctual.wait()
+    assert 0 <= punctual.late[0] < PUNCTUAL_SECONDS
+
+
+def test_a_date_in_the_past_fires_at_once(service: NotificationService) -> None:
+    recorder = Recorder()
+    queue = service.create_queue("billing", "dunning", recorder, event_types=[Order])
+    service.start()
+    began = time.monotonic()
+
+    queue.schedule(Order(1), at=datetime(1970, 1, 1, tzinfo=UTC))
+
+    recorder.wait()
+    assert time.monotonic() - began < 2
+
+
+def test_notifications_that_waited_while_nobody_ran_fire_when_the_service_starts(
+    make_service: MakeService,
+) -> None:
+    make_service().create_queue("billing", "dunning", print, event_types=[Order]).schedule(Order(1), delay=0)
+    recorder, service = Recorder(), make_service(poll_interval_seconds=30)
+    service.create_queue("billing", "dunning", recorder, event_types=[Order])
+
+    service.start()
+
+    assert recorder.wait() == [Order(1)]
+
+
+def test_in_polling_mode_any_node_delivers(make_service: MakeService) -> None:
+    recorder = Recorder()
+    services = [make_service(mode=Mode.POLLING, poll_interval_seconds=0.1) for _ in range(2)]
+    queues = [
+        service.create_queue("billing", "dunning", recorder, event_types=[Order]) for service in services
+    ]
+    services[1].start()
+
+    queues[0].schedule_many([Posting(event=Order(number)) for number in range(20)])
+
+    recorder.wait(20)
+    assert orders(ended(queues[1], 20)) == list(range(20))
+    assert recorder.calls == 20
+
+
+@pytest.mark.parametrize(
+    ("when", "error"),
+    [
+        ({}, InvalidPostError),
+        ({"at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 1}, InvalidPostError),
+        ({"at": datetime(2030, 1, 1)}, NaiveDateTimeError),  # noqa: DTZ001 -- that is the mistake
+        ({"delay": timedelta.max}, InvalidPostError),
+        ({"delay": "soon"}, InvalidPostError),
+    ],
+    ids=["neither", "both", "naive", "beyond the calendar", "no number"],
+)
+def test_a_time_that_is_none_is_refused_and_nothing_written(
+    queue: NotificationQueue, when: dict[str, object], error: type[Exception]
+) -> None:
+    with pytest.raises(error, match="Nothing was written"):
+        queue.schedule(Order(1), **when)  # type: ignore[arg-type]  # what a caller without a type checker may pass
+    assert queue.find() == []
+
+
+def test_a_date_far_in_the_future_is_stored_to_the_microsecond(queue: NotificationQueue) -> None:
+    date = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+
+    queue.schedule(Order(1), at=date)
+
+    assert [entry.effective_date for entry in queue.find()] == [date]
+
+
+# -- moved ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_update_changes_payload_keys_and_date(queue: NotificationQueue) -> None:
+    record_id = queue.schedule(Order(1), delay=FAR, search_key1=1, search_key2=2)
+    date = datetime(2040, 5, 6, 7, 8, 9, 10, tzinfo=UTC)
+
+    entry = queue.update(record_id, event=Order(2), search_key1=3, search_key2=None, at=date)
+
+    assert [entry] == queue.find()
+    assert (entry.record_id, entry.event_json) == (record_id, '{"number":2}')
+    assert (entry.search_key1, entry.search_key2, entry.effective_date) == (3, None, date)
+
+
+def test_an_update_leaves_alone_what_it_is_not_given(queue: NotificationQueue) -> None:
+    record_id = queue.schedule(Order(1), delay=FAR, search_key1=1, search_key2=2, user_token="token")
+    [before] = queue.find()
+
+    assert queue.update(record_id) == before
+    after = queue.update(record_id, search_key2=5)
+
+    assert (after.event_json, after.search_key1, after.search_key2) == ('{"number":1}', 1, 5)
+    assert (after.effective_date, after.user_token) == (before.effective_date, "token")
+
+
+def test_an_earlier_date_fires_at_the_earlier_date(service: NotificationService) -> None:
+    punctual = Punctual()
+    queue = service.create_queue("billing", "dunning", punctual, event_types=[Order])
+    service.start()
+    record_id = queue.schedule(Order(1), delay=FAR)
+
+    queue.update(record_id, at=datetime.now(UTC) + timedelta(seconds=0.2))
+
+    punctual.wait()
+    assert 0 <= punctual.late[0] < PUNCTUAL_SECONDS
+
+
+def test_a_later_date_is_waited_for(service: NotificationService) -> None:
+    punctual = Punctual()
+    queue = service.create_queue("billing", "dunning", punctual, event_types=[Order])
+    service.start()
+    record_id = queue.schedule(Order(1), delay=0.2)
+
+    date = datetime.now(UTC) + timedelta(seconds=0.5)
+    queue.update(record_id, at=date)
+
+    punctual.wait()
+    assert datetime.now(UTC) >= date
+    assert punctual.calls == 1
+
+
+def test_a_date_moved_to_now_in_the_callers_transaction_fires_at_its_commit(
+    service: NotificationService, engine: Engine
+) -> None:
+    recorder = Recorder()
+    queue = service.create_queue("billing", "dunning", recorder, event_types=[Order])
+    service.start()
+    record_id = queue.schedule(Order(1), delay=FAR)
+    with engine.begin() as connection:
+        queue.update(record_id, at=datetime.now(UTC), connection=connection)
+        assert recorder.calls == 0
+    committed = time.monotonic()
+
+    recorder.wait()
+
+    assert time.monotonic() - committed < 2
+
+
+def test_an_update_in_the_callers_transaction_is_undone_by_its_rollback(
+    queue: NotificationQueue, engine: Engine
+) -> None:
+    record_id = queue.schedule(Order(1), delay=FAR)
+    before = queue.find()
+    with engine.connect() as connection:
+        queue.update(record_id, event=Order(2), search_key1=9, connection=connection)
+        assert [entry.search_key1 for entry in queue.find(connection=connection)] == [9]
+        connection.rollback()
+    assert queue.find() == before
+
+    with engine.begin() as connection:
+        queue.update(record_id, event=Order(3), connection=connection)
+    assert orders(queue.find()) == [3]
+
+
+Change = Callable[[NotificationQueue, int], object]
+CHANGES = pytest.mark.parametrize(
+    "change",
+    [lambda queue, record_id: queue.update(record_id, event=Order(9)), NotificationQueue.remove],
+    ids=["update", "remove"],
+)
+
+
+@CHANGES
+def test_a_missing_id_is_a_clear_error(queue: NotificationQueue, change: Change) -> None:
+    with pytest.raises(EntryNotFoundError, match="there is no entry 4711") as caught:
+        change(queue, 4711)
+    assert (caught.value.record_id, caught.value.queue_name) == (4711, "billing:dunning")
+    assert "Nothing was changed" in str(caught.value)
+
+
+@CHANGES
+def test_what_runs_or_has_ended_cannot_be_changed(service: NotificationService, change: Change) -> None:
+    recorder = Recorder(hold=True)
+    queue = service.create_queue("billing", "dunning", recorder, event_types=[Order])
+    service.start()
+    record_id = queue.schedule(Order(1), delay=0)
+    recorder.wait()
+
+    with pytest.raises(EntryNotChangeableError, match="IN_PROCESSING"):
+        change(queue, record_id)
+    recorder.release()
+    ended(queue)
+    with pytest.raises(EntryNotChangeableError, match="PROCESSED"):
+        change(queue, record_id)
+
+
+@CHANGES
+def test_a_queue_changes_nothing_of_another_queue_also_in_the_callers_transaction(
+    service: NotificationService, queue: NotificationQueue, engine: Engine, change: Change
+) -> None:
+    other = service.create_queue("billing", "other", Recorder(), event_types=[Order])
+    record_id = other.schedule(Order(1), delay=FAR)
+
+    with pytest.raises(EntryNotFoundError):
+        change(queue, record_id)
+    with engine.begin() as connection, pytest.raises(EntryNotFoundError):
+        queue.update(record_id, event=Order(2), connection=connection)
+
+    assert orders(other.find()) == [1]
+
+
+# -- removed --------------------------------------------------------------------------------------------------------
+
+
+def test_removed_by_id_it_is_in_history_as_removed_and_never_fires(service: NotificationService) -> None:
+    recorder = Recorder()
+    queue = service.create_queue("billing", "dunning", recorder, event_types=[Order])
+    service.start()
+    removed = queue.schedule(Order(1), delay=0.2)
+    queue.schedule(Order(2), delay=0.3)
+
+    assert queue.remove(removed) == 1
+
+    assert recorder.wait() == [Order(2)]
+    past = ended(queue, 2)
+    assert states(past) == [State.REMOVED, State.PROCESSED]
+    assert (past[0].record_id, past[0].started_date, past[0].event_json) == (removed, None, '{"number":1}')
+
+
+def test_removed_by_keys_go_all_that_match_and_no_other(
+    service: NotificationService, queue: NotificationQueue
+) -> None:
+    other = service.create_queue("billing", "other", Recorder(), event_types=[Order])
+    for number, (key1, key2) in enumerate([(1, 1), (1, 1), (1, 2), (None, 1)]):
+        queue.schedule(Order(number), delay=FAR, search_key1=key1, search_key2=key2)
+        other.schedule(Order(number), delay=FAR, search_key1=key1, search_key2=key2)
+
+    assert queue.remove(search_key1=1, search_key2=1) == 2
+    assert orders(queue.find()) == [2, 3]
+    assert queue.remove(search_key1=None, search_key2=1) == 1
+    assert queue.remove(search_key2=9) == 0
+    assert queue.remove(search_key1=1) == 1
+
+    assert queue.find() == []
+    assert orders(queue.history(states=[State.REMOVED])) == [0, 1, 2, 3]
+    assert len(other.find()) == 4
+
+
+def test_a_removal_in_the_callers_transaction_is_undone_by_its_rollback(
+    queue: NotificationQueue, engine: Engine
+) -> None:
+    ids = [queue.schedule(Order(number), delay=FAR, search_key2=number) for number in range(3)]
+    with engine.connect() as connection:
+        assert queue.remove(ids[0], connection=connection) == 1
+        assert queue.remove(search_key2=1, connection=connection) == 1
+        connection.rollback()
+    assert len(queue.find()) == 3
+    assert queue.history() == []
+
+    with engine.begin() as connection:
+        queue.remove(ids[0], connection=connection)
+    assert orders(queue.find()) == [1, 2]
+
+
+@pytest.mark.parametrize("by", [{}, {"record_id": 1, "search_key1": 1}])
+def test_a_removal_names_an_id_or_keys(queue: NotificationQueue, by: dict[str, int]) -> None:
+    with pytest.raises(InvalidPostError, match="takes a record id, or search keys"):
+        queue.remove(**by)
+
+
+# -- queues ---------------------------------------------------------------------------------------------------------
+
+
+def test_queues_are_created_listed_got_and_deleted(service: NotificationService) -> None:
+    one = service.create_queue("billing", "dunning", Recorder())
+    two = service.create_queue("billing", "archive", Recorder())
+
+    assert service.queues() == [two, one]
+    assert service.get_queue("billing", "dunning") is one
+    service.delete_queue("billing", "dunning")
+    assert service.queues() == [two]
+    service.create_queue("billing", "dunning", Recorder())
+
+
+def test_a_duplicate_and_a_missing_queue_are_errors_that_name_it(service: NotificationService) -> None:
+    service.create_queue("billing", "dunning", Recorder())
+
+    with pytest.raises(QueueExistsError, match="'billing:dunning' exists already"):
+        service.create_queue("billing", "dunning", Recorder())
+    for missing in (service.get_queue, service.delete_queue):
+        with pytest.raises(QueueNotFoundError, match=r"no queue 'billing:other'.*only: billing:dunning"):
+            missing("billing", "other")
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "x" * 65, "nul\0"])
+def test_a_name_that_no_queue_can_have_is_refused(service: NotificationService, name: str) -> None:
+    with pytest.raises((InvalidPostError, NameTooLongError)):
+        service.create_queue("billing", name, Recorder())
+    with pytest.raises((InvalidPostError, NameTooLongError)):
+        service.create_queue(name, "dunning", Recorder())
+    assert service.queues() == []
+
+
+def test_queues_of_long_and_odd_names_do_not_mix(service: NotificationService) -> None:
+    names = ["x" * 64, "100%'\";--", "späte 🚂", "Dunning", "dunning", "dunning "]
+    recorders = {name: Recorder() for name in names}
+    queues = [service.create_queue("s" * 64, name, recorders[name]) for name in names]
+    service.start()
+
+    for number, queue in enumerate(queues):
+        queue.schedule({"number": number}, delay=0)
+
+    for number, (name, queue) in enumerate(zip(names, queues, strict=True)):
+        assert recorders[name].wait() == [{"number": number}]
+        ended(queue)
+        assert recorders[name].calls == 1
+
+
+def test_queues_of_two_services_on_one_table_get_only_their_own(make_service: MakeService) -> None:
+    recorders = [Recorder(), Recorder()]
+    services = [make_service(poll_interval_seconds=0.1) for _ in recorders]
+    queues = [
+        service.create_queue(name, "dunning", recorder, event_types=[Order])
+        for service, name, recorder in zip(services, ("billing", "crm"), recorders, strict=True)
+    ]
+    for service in services:
+        service.start()
+
+    for number, queue in enumerate(queues):
+        for _ in range(5):
+            queue.schedule(Order(number), delay=0)
+
+    for number, (queue, recorder) in enumerate(zip(queues, recorders, strict=True)):
+        recorder.wait(5)
+        assert orders(ended(queue, 5)) == [number] * 5
+        assert recorder.numbers() == [number] * 5
+
+
+def test_counts_and_reads_do_not_mix_queues(service: NotificationService, queue: NotificationQueue) -> None:
+    other = service.create_queue("billing", "other", Recorder(), event_types=[Order])
+    queue.schedule(Order(1), delay=0, search_key2=5)
+    queue.schedule(Order(2), delay=FAR, search_key2=5)
+    for _ in range(3):
+        other.schedule(Order(3), delay=0, search_key2=5)
+
+    assert (queue.ready_count(), other.ready_count()) == (1, 3)
+    assert orders(queue.find(search_key2=5)) == [1, 2]
+    assert orders(other.find(search_key2=5)) == [3, 3, 3]
+
+
+def test_a_stopped_queue_gets_nothing_until_it_starts_and_then_what_waited(
+    service: NotificationService,
+) -> None:
+    stopped, running = Recorder(), Recorder()
+    queue = service.create_queue("billing", "dunning", stopped, event_types=[Order])
+    other = service.create_queue("billing", "other", running, event_types=[Order])
+    service.start()
+    queue.stop()
+
+    queue.schedule(Order(1), delay=0)
+    eventually(lambda: queue.find()[0].lane == "!parked", "the notification is set aside")
+    other.schedule(Order(2), delay=0)
+    assert running.wait() == [Order(2)]  # nothing stuck before it
+    assert stopped.calls == 0
+    queue.start()
+
+    assert stopped.wait() == [Order(1)]
+    assert states(ended(queue)) == [State.PROCESSED]
+
+
+def test_what_was_scheduled_on_a_deleted_queue_is_delivered_when_it_is_created_again(
+    service: NotificationService,
+) -> None:
+    queue = service.create_queue("billing", "dunning", Recorder(), event_types=[Order])
+    service.start()
+    queue.schedule(Order(1), delay=0.1)
+    service.delete_queue("billing", "dunning")
+    eventually(lambda: queue.find()[0].lane == "!parked", "the notification is set aside")
+    recorder = Recorder()
+
+    service.create_queue("billing", "dunning", recorder, event_types=[Order]).start()
+
+    assert recorder.wait() == [Order(1)]
+
+
+def test_a_service_delivers_again_after_a_stop_and_a_start(service: NotificationService) -> None:
+    recorder = Recorder()
+    queue = service.create_queue("billing", "dunning", recorder, event_types=[Order])
+    service.start()
+    queue.schedule(Order(1), delay=0)
+    recorder.wait()
+    assert service.stop()
+    queue.schedule(Order(2), delay=0)
+    assert recorder.calls == 1
+
+    service.start()
+    queue.schedule(Order(3), delay=0)
+
+    recorder.wait(3)
+    assert recorder.numbers() == [1, 2, 3]
+
+
+def test_plain_dicts_are_stored_under_the_queues_name_and_typed_events_decoded(
+    service: NotificationService,
+) -> None:
+    recorder, typed = Recorder(), Recorder()
+    anything = service.create_queue("billing", "anything", recorder)
+
+    def handle(event: Order, context: object) -> None:
+        typed(event, context)  # type: ignore[arg-type]  # as it was given
+
+    annotated = service.create_queue("billing", "annotated", handle)
+    service.start()
+
+    anything.schedule({"a": 1}, delay=0)
+    annotated.schedule(Order(7), delay=0)
+
+    assert recorder.wait() == [{"a": 1}]
+    assert typed.wait() == [Order(7)]
+    assert [entry.class_name for entry in ended(anything)] == ["anything"]
