@@ -15,6 +15,7 @@ import msgspec
 from notifications.recurrence import Recurrence
 from queue_core.engine import QueueEngine
 from queue_core.entry import Posting
+from queue_core.errors import StickybusError
 from queue_core.log import get_logger
 from queue_core.loop import Loop
 from queue_core.schedules import ScheduleStore, StoredSchedule
@@ -42,6 +43,7 @@ class Schedules:
         self._store = engine.store
         self._stored = ScheduleStore(engine.store)
         self._queue_names = queue_names
+        self._unreadable = set[StoredSchedule]()
         self._loop = Loop(f"{engine.config.table}-schedules", self.turn, engine.store.clock)
 
     def start(self) -> None:
@@ -74,15 +76,19 @@ class Schedules:
             queue_name, name, payload, fresh, same_rule=lambda rule: _recurrence(rule) == recurrence
         )
         self.wake()
-        return _schedule(stored)
+        return _schedule(stored, recurrence)
 
     def remove(self, queue_name: str, name: str) -> bool:
         """Remove a schedule; notifications that it has fired stay. False if there was none."""
         return self._stored.remove(queue_name, name)
 
     def of(self, queue_name: str) -> list[Schedule]:
-        """The schedules of a queue, by name."""
-        return [_schedule(stored) for stored in self._stored.of([queue_name])]
+        """The schedules of a queue, by name; without those whose rule can't be read."""
+        return [
+            _schedule(stored, recurrence)
+            for stored in self._stored.of([queue_name])
+            if (recurrence := _recurrence(stored.rule)) is not None
+        ]
 
     def turn(self) -> float:
         """Fire what is due. One turn; returns seconds until the next."""
@@ -97,15 +103,20 @@ class Schedules:
                 continue
             if stored.next_due > now:
                 coming.append(stored.next_due)
-                continue
-            self._fire(stored, now)
-            longest = 0.0  # look at once when it is due next
+            elif self._fire(stored, now):
+                longest = 0.0  # look at once when it is due next
         left = (min(coming) - self._store.clock.now()).total_seconds() if coming else longest
         return max(0.0, min(longest, left))
 
-    def _fire(self, stored: StoredSchedule, now: datetime) -> None:
-        """Insert the notifications of a schedule that is due, unless another node has."""
-        dates, next_due = _recurrence(stored.rule).due(stored.last_due, now)
+    def _fire(self, stored: StoredSchedule, now: datetime) -> bool:
+        """Insert the notifications of a schedule that is due, unless another node has; False if it can't be read."""
+        recurrence = _recurrence(stored.rule)
+        if recurrence is None:
+            if stored not in self._unreadable:
+                log.error("schedule_unreadable", queue_name=stored.queue_name, schedule=stored.name)
+            self._unreadable.add(stored)
+            return False
+        dates, next_due = recurrence.due(stored.last_due, now)
         lifecycle = self._engine.lifecycle
         fired = self._stored.fire(
             stored,
@@ -124,17 +135,22 @@ class Schedules:
                 firings=len(dates),
             )
             lifecycle.wake()
+        return True
 
 
-def _recurrence(rule: str) -> Recurrence:
-    return Recurrence.from_dict(msgspec.json.decode(rule))
+def _recurrence(rule: str) -> Recurrence | None:
+    """The rule of a row; None if it is none of this version's."""
+    try:
+        return Recurrence.from_dict(msgspec.json.decode(rule))
+    except (StickybusError, msgspec.MsgspecError, AttributeError, LookupError, TypeError, ValueError):
+        return None
 
 
-def _schedule(stored: StoredSchedule) -> Schedule:
+def _schedule(stored: StoredSchedule, recurrence: Recurrence) -> Schedule:
     return Schedule(
         stored.queue_name,
         stored.name,
-        _recurrence(stored.rule),
+        recurrence,
         stored.class_name,
         stored.last_due,
         stored.next_due,

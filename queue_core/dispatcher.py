@@ -20,12 +20,13 @@ from queue_core.clock import Clock
 from queue_core.codec import Codecs
 from queue_core.config import QueueConfig
 from queue_core.entry import Entry, State
-from queue_core.errors import PayloadError
+from queue_core.errors import StickybusError
 from queue_core.exactly_once import ExactlyOnce
 from queue_core.handler import Router, Subscriber, context_of
 from queue_core.log import get_logger
-from queue_core.outcome import Finished, Outcome, Parked, Released, Retried, describe
+from queue_core.outcome import Finished, Outcome, Parked, Released, Retried, describe, given_up
 from queue_core.retry import Failure, decide
+from sql.dialects.base import LARGEST_COUNT
 
 log = get_logger(__name__)
 
@@ -191,22 +192,28 @@ class Dispatcher:
         if not self._accepting or not self._may_start():
             self._complete(Released(entry=entry))
             return False
-        if not self._router.knows(entry.queue_name, entry.class_name):
-            self._complete(Parked(entry=entry))
-            return False
-        run.started = True
         run.started_date = self._clock.now()
-        run.settled = entry.settled
         try:
-            run.event = self._codecs.decode(entry)
-        except PayloadError as error:
+            if not self._router.knows(entry.queue_name, entry.class_name):
+                self._complete(Parked(entry=entry))
+                return False
+            self._read(run)
+        except StickybusError as error:
             self._complete(self._finished(run, State.FAILED, entry.error_count, describe(error)))
             return False
+        run.started = True
+        return True
+
+    def _read(self, run: Run) -> None:
+        """Make of a row what handlers get. Raises PayloadError, and ConfigurationError for a name of two types."""
+        entry = run.entry
+        run.settled = entry.settled
+        run.event = self._codecs.decode(entry)
+        _ = entry.captured
         subscribers = self._router.subscribers(entry.queue_name, entry.class_name)
         # Exactly-once handlers last: the last of them records the outcome in its own transaction.
         pending = (subscriber for subscriber in subscribers if subscriber.name not in run.settled)
         run.pending = sorted(pending, key=lambda subscriber: subscriber.exactly_once)
-        return True
 
     def _call(self, run: Run, subscriber: Subscriber) -> None:
         ident = threading.get_ident()
@@ -261,9 +268,10 @@ class Dispatcher:
     def _outcome(self, run: Run) -> Outcome:
         entry, now = run.entry, self._clock.now()
         if not run.errors:
-            failed = not all(run.settled.values())
-            return self._finished(run, State.FAILED if failed else State.PROCESSED, entry.error_count, None)
-        error_count = entry.error_count + 1
+            reason = given_up(run.settled)
+            state = State.PROCESSED if reason is None else State.FAILED
+            return self._finished(run, state, entry.error_count, reason)
+        error_count = min(entry.error_count + 1, LARGEST_COUNT)
         dates = []
         for subscriber, error in run.errors.items():
             policy = subscriber.retry or self._config.retry

@@ -30,7 +30,8 @@ def conditions(
 
     Dates are aware; `…_before` excludes its date, `…_since` includes it. Raises InvalidPostError for bad values.
     """
-    wanted = [State(state).value for state in states] if states is not None else None
+    # Every state rather than no condition: a row in none of them was written by hand, and is no entry.
+    wanted = [State(state).value for state in (State if states is None else states)]
 
     def where(table: FromClause) -> Sequence[ColumnElement[bool]]:
         found: list[ColumnElement[bool]] = []
@@ -41,8 +42,7 @@ def conditions(
         for name, value in (("search_key1", search_key1), ("search_key2", search_key2)):
             if not isinstance(value, Unset):
                 found.append(table.c[name] == search_key(value, name, queue_name or ""))
-        if wanted is not None:
-            found.append(table.c.processing_state.in_(wanted))
+        found.append(table.c.processing_state.in_(wanted))
         if class_name is not None:
             found.append(table.c.class_name == class_name)
         if effective_before is not None:

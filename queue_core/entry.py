@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import Row
+
+from queue_core.errors import PayloadNotDecodableError
+
+T = TypeVar("T")
 
 
 class State(StrEnum):
@@ -126,10 +130,30 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def settled(self) -> dict[str, bool]:
-        """Subscribers that need no further run: true if it succeeded, false if it has used up its retries."""
-        return (
-            msgspec.json.decode(self.subscribers_done, type=dict[str, bool]) if self.subscribers_done else {}
-        )
+        """Subscribers that need no further run: true if it succeeded, false if it has used up its retries.
+
+        Raises PayloadNotDecodableError if the column holds anything else.
+        """
+        return self._read("subscribers_done", self.subscribers_done, dict[str, bool])
+
+    @property
+    def captured(self) -> dict[str, str]:
+        """The headers. Raises PayloadNotDecodableError if the column holds anything but a flat object of texts."""
+        return self._read("headers", self.headers, dict[str, str])
+
+    def _read(self, column: str, text: str | None, kind: type[dict[str, T]]) -> dict[str, T]:
+        if not text:
+            return {}
+        try:
+            return msgspec.json.decode(text, type=kind)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise PayloadNotDecodableError(
+                f"Entry {self.record_id} ({self.class_name}) of {self.queue_name} can't be read: {column}: {error}. "
+                "Its bytes are kept.",
+                record_id=self.record_id,
+                queue_name=self.queue_name,
+                class_name=self.class_name,
+            ) from error
 
 
 def from_row(row: Row[Any], **changed: Any) -> Entry:

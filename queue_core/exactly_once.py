@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from queue_core.entry import Entry, State
 from queue_core.handler import Subscriber, context_of
-from queue_core.outcome import Finished, Lost, Recorded
+from queue_core.outcome import Finished, Lost, Recorded, given_up
 from queue_core.store import Store, encode_settled
 
 TRIES = 5
@@ -45,13 +45,15 @@ class ExactlyOnce:
 
         None: other subscribers are left. Raises what the handler or the database raised; nothing was written then.
         """
+        reason = given_up(settled)
         finished = Finished(
             entry=entry,
-            state=State.PROCESSED if all(settled.values()) else State.FAILED,
+            state=State.PROCESSED if reason is None else State.FAILED,
             started_date=started_date,
             finished_date=self._store.clock.now(),
             error_count=entry.error_count,
             settled=settled if len(settled) > 1 or not last else {},
+            last_error=reason,
         )
         trying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(

@@ -25,7 +25,7 @@ from queue_core import node as nodes
 from queue_core.config import Mode
 from queue_core.dispatcher import Dispatcher
 from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry, State
-from queue_core.errors import ForkedError, HistoryConflictError, LifecycleError
+from queue_core.errors import ConfigurationError, ForkedError, HistoryConflictError, LifecycleError
 from queue_core.exactly_once import ExactlyOnce
 from queue_core.handler import Router
 from queue_core.ledger import Ledger
@@ -232,7 +232,8 @@ class Lifecycle:
     def reaped(self, queue_names: Sequence[str]) -> None:
         """See `node.Member`."""
         self.metrics.reaped(queue_names)
-        self.wake()
+        self.hint()
+        self.wakeup.tell()
 
     def on_exhausted(self, hook: Callable[[Entry, str], None]) -> None:
         """Call `hook(entry, last_error)` on the pool after an entry has ended FAILED."""
@@ -517,9 +518,12 @@ class Lifecycle:
                 connection, lane=PARKED, after=self._parked_after, limit=PARKED_PAGE
             )
         )
-        known = [row.record_id for row in page if self._router.knows(row.queue_name, row.class_name)]
+        known = [row.record_id for row in page if self._can_end(row.queue_name, row.class_name)]
         oldest = self.clock.now().timestamp() - self.config.unknown_retention_days * 86_400
-        expired = [row.record_id for row in page if row.effective_date.timestamp() < oldest]
+        # An entry may be posted for a date long past.
+        expired = [
+            row.record_id for row in page if max(row.created_date, row.effective_date).timestamp() < oldest
+        ]
         if known:
             self.store.database.write(
                 lambda connection: statements.move_lane(
@@ -531,6 +535,13 @@ class Lifecycle:
         full = len(page) == PARKED_PAGE
         self._parked_after = (page[-1].effective_date, page[-1].record_id) if full else None
         self._parked_at = 0.0 if full and known else now + self.config.reap_period_seconds
+
+    def _can_end(self, queue_name: str, class_name: str) -> bool:
+        """Whether an entry can be handled here, or can't be anywhere: then it ends FAILED, which tells why."""
+        try:
+            return self._router.knows(queue_name, class_name)
+        except ConfigurationError:
+            return True
 
     def _expire(self, ids: list[int]) -> None:
         if not ids:

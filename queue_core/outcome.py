@@ -64,8 +64,23 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
 Outcome = Finished | Retried | Recorded | Lost | Released | Parked
 
 
+def given_up(settled: dict[str, bool]) -> str | None:
+    """Why an entry failed whose last run did not: subscribers that ran no more in it. None if there are none."""
+    names = ", ".join(name for name, succeeded in settled.items() if not succeeded)
+    return (
+        f"RetriesUsedUp: in an earlier run, whose log names the error, by {names}"[:ERROR_LENGTH]
+        if names
+        else None
+    )
+
+
 def describe(error: BaseException) -> str:
-    """Type, message and the tail of the traceback, within `ERROR_LENGTH` characters."""
-    head = f"{type(error).__name__}: {error}"[: ERROR_LENGTH // 4]
+    """Type, message and the tail of the traceback, within `ERROR_LENGTH` characters that every database can store."""
+    try:
+        message = str(error)
+    except Exception as unspeakable:  # noqa: BLE001 -- the user's code; its outcome must be written all the same
+        message = f"its text can't be told ({type(unspeakable).__name__})"
+    head = f"{type(error).__name__}: {message}"[: ERROR_LENGTH // 4]
     tail = "".join(traceback.format_exception(error))
-    return f"{head}\n{tail[-(ERROR_LENGTH // 2) :]}".replace("\0", "\\0")
+    told = f"{head}\n{tail[-(ERROR_LENGTH // 2) :]}".replace("\0", "\\0")
+    return told.encode(errors="backslashreplace").decode()[:ERROR_LENGTH]

@@ -27,7 +27,7 @@ from queue_core.errors import (
 )
 from queue_core.outcome import Finished, Retried
 from sql.database import Database
-from sql.dialects.base import Statements
+from sql.dialects.base import Statements, raised
 from sql.tables import CLASS_NAME_LENGTH, ERROR_LENGTH, entry_tables
 
 T = TypeVar("T")
@@ -204,10 +204,10 @@ class Store:
 
     def _claimed(self, row: Any, owner: str, until: datetime) -> Entry:
         # PostgreSQL answers with the row as it is now, the others with the row as it was.
-        raised = row.claim_count + (row.processing_state == State.AVAILABLE)
+        before = row.processing_state == State.AVAILABLE
         return from_row(
             row,
-            claim_count=raised,
+            claim_count=raised(row.claim_count) if before else row.claim_count,
             processing_state=State.IN_PROCESSING,
             processing_owner=owner,
             processing_available_date=until,

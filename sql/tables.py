@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table
+from sqlalchemy import BigInteger, CheckConstraint, Column, Double, Index, Integer, MetaData, String, Table
 
-from sql.types import UtcDateTime, long_bytes, long_text, name, record_id, utc_now
+from sql.types import UtcDateTime, long_bytes, long_text, name, readable, record_id, utc_now
 
 NAME_LENGTH = 64
 """Longest node, bus, service and queue name, in characters."""
@@ -46,7 +46,7 @@ def _entry_columns() -> list[Column[Any]]:
         Column("processing_owner", name(NAME_LENGTH)),
         Column("processing_available_date", UtcDateTime),
         Column("lane", name(LANE_LENGTH), nullable=False, server_default=""),
-        Column("processing_state", String(16), nullable=False, server_default="AVAILABLE"),
+        Column("processing_state", name(16), nullable=False, server_default="AVAILABLE"),
         Column("error_count", Integer, nullable=False, server_default="0"),
         Column("claim_count", Integer, nullable=False, server_default="0"),
         Column("redispatch_count", Integer, nullable=False, server_default="0"),
@@ -57,6 +57,17 @@ def _entry_columns() -> list[Column[Any]]:
         Column("replay_of", BigInteger),
     ]
 
+
+_READ = (
+    "created_date",
+    "effective_date",
+    "processing_available_date",
+    "error_count",
+    "claim_count",
+    "redispatch_count",
+    "crash_count",
+)
+"""Columns that the engine computes with."""
 
 ENTRY_COLUMNS = ("record_id", *(column.name for column in _entry_columns()))
 """The columns that the main and the history table share, in order."""
@@ -85,6 +96,9 @@ def entry_tables(main_name: str, metadata: MetaData | None = None) -> EntryTable
         *_entry_columns(),
         sqlite_autoincrement=True,  # else SQLite reuses the ids of deleted rows
         **_OPTIONS,
+    )
+    main.append_constraint(
+        CheckConstraint(readable(*(main.c[name] for name in _READ)), name=f"{main_name}_readable")
     )
     Index(f"{main_name}_claim", main.c.lane, main.c.effective_date, main.c.record_id)
     keyed = main.c.search_key2.is_not(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, DateTime, Dialect, Integer, LargeBinary, String, Text
+from sqlalchemy import BigInteger, Boolean, DateTime, Dialect, Integer, LargeBinary, String, Text
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
@@ -59,6 +59,51 @@ def _(_element: utc_now, _compiler: object, **_options: object) -> str:
 @compiles(utc_now, "sqlite")
 def _(_element: utc_now, _compiler: object, **_options: object) -> str:
     return "(strftime('%Y-%m-%d %H:%M:%f000', 'now'))"
+
+
+class readable(FunctionElement[bool]):  # noqa: N801 -- as above
+    """Whether dates and counts are ones that Python can read: the condition of a CHECK.
+
+    A row by hand may hold PostgreSQL's 'infinity', MariaDB's day zero, or any text at all on SQLite, where a date of
+    another format would also sort wrongly. Such a row could be neither claimed nor passed over.
+    """
+
+    type = Boolean()
+    inherit_cache = True
+
+
+@compiles(readable, "postgresql")
+def _(element: readable, compiler: Any, **options: object) -> str:
+    rule = "{0} >= '0001-01-01 00:00:00+00' AND {0} < '10000-01-01 00:00:00+00'"
+    return _each(element, compiler, options, dates=rule)
+
+
+@compiles(readable, "mysql")
+@compiles(readable, "mariadb")
+def _(element: readable, compiler: Any, **options: object) -> str:
+    return _each(element, compiler, options, dates="year({0}) > 0 AND month({0}) > 0 AND dayofmonth({0}) > 0")
+
+
+@compiles(readable, "sqlite")
+def _(element: readable, compiler: Any, **options: object) -> str:
+    written = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9] [0-9][0-9]:[0-9][0-9]:[0-9][0-9]." + "[0-9]" * 6
+    dates = (
+        "{0} IS NULL OR {0} GLOB '"
+        + written
+        + "' AND substr({0}, 1, 4) > '0000' AND datetime(substr({0}, 1, 19), '+0 days') IS substr({0}, 1, 19)"
+    )
+    return _each(element, compiler, options, dates=dates, counts="typeof({0}) = 'integer'")
+
+
+def _each(
+    element: readable, compiler: Any, options: dict[str, object], *, dates: str, counts: str = ""
+) -> str:
+    rules = [
+        f"({rule.format(compiler.process(column, **options))})"
+        for column in element.clauses
+        if (rule := dates if isinstance(column.type, UtcDateTime) else counts)
+    ]
+    return " AND ".join(rules)
 
 
 def name(length: int) -> String:

@@ -28,6 +28,7 @@ from sqlalchemy import (
     String,
     Text,
     bindparam,
+    case,
     delete,
     func,
     insert,
@@ -45,6 +46,19 @@ from sql.types import UtcDateTime
 
 AVAILABLE = "AVAILABLE"
 IN_PROCESSING = "IN_PROCESSING"
+
+LARGEST_COUNT = 2**31 - 1
+"""What a count's column can hold."""
+
+
+def raised(count: int) -> int:
+    """The count after `count`. The largest is followed by 0: a row written by hand must not fail its whole batch."""
+    return count + 1 if count < LARGEST_COUNT else 0
+
+
+def _raised(count: ColumnElement[int]) -> ColumnElement[int]:
+    return case((count < LARGEST_COUNT, count + 1), else_=0)
+
 
 FINISH_COLUMNS: dict[str, TypeEngine[Any]] = {
     "record_id": BigInteger(),
@@ -209,7 +223,7 @@ class Statements:
             "processing_state": IN_PROCESSING,
             "processing_owner": bindparam("owner"),
             "processing_available_date": bindparam("until"),
-            "claim_count": self.main.c.claim_count + 1,
+            "claim_count": _raised(self.main.c.claim_count),
             "lane": bindparam("to_lane"),
         }
 
@@ -363,7 +377,7 @@ class Statements:
                 "processing_state": AVAILABLE,
                 "processing_owner": None,
                 "processing_available_date": None,
-                "claim_count": claim_count + 1,
+                "claim_count": raised(claim_count),
                 "lane": lane,
             }
             statement = update(main).where(*self._fence(owner, record_id, claim_count)).values(**values)
@@ -388,10 +402,10 @@ class Statements:
         after: tuple[datetime, int] | None,
         limit: int,
     ) -> list[Row[Any]]:
-        """(record_id, queue_name, class_name, effective_date) of one page of a lane in claim order, locking nothing."""
+        """Ids, names and dates of one page of a lane in claim order, locking nothing."""
         main = self.main
-        statement = select(main.c.record_id, main.c.queue_name, main.c.class_name, main.c.effective_date)
-        statement = statement.where(main.c.lane == lane)
+        names = ("record_id", "queue_name", "class_name", "created_date", "effective_date")
+        statement = select(*(main.c[name] for name in names)).where(main.c.lane == lane)
         if after is not None:
             seen_date, seen_id = after
             later = (main.c.effective_date > seen_date) | (
@@ -458,7 +472,7 @@ class Statements:
             "processing_available_date": null(),
             "lane": literal(lane),
             "claim_count": literal(0),
-            "redispatch_count": main.c.redispatch_count + 1,
+            "redispatch_count": _raised(main.c.redispatch_count),
             "crash_count": main.c.crash_count + crashes,
             "origin_id": func.coalesce(main.c.origin_id, main.c.record_id),
         }

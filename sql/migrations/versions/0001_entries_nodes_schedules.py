@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import context, op
 
-from sql.types import UtcDateTime, long_bytes, long_text, name, record_id, utc_now
+from sql.types import UtcDateTime, long_bytes, long_text, name, readable, record_id, utc_now
 
 revision = "0001"
 down_revision = None
@@ -57,7 +57,18 @@ def create_entries(main_name: str) -> None:
     op.create_table(
         main_name,
         sa.Column("record_id", record_id(), primary_key=True, autoincrement=True),
-        *entry_columns(),
+        *(columns := entry_columns()),
+        sa.CheckConstraint(
+            readable(
+                *(
+                    column
+                    for column in columns
+                    if column.name in {"created_date", "effective_date", "processing_available_date"}
+                    or column.name.endswith("_count")
+                )
+            ),
+            name=f"{main_name}_readable",
+        ),
         sqlite_autoincrement=True,
         **OPTIONS,
     )
@@ -107,7 +118,7 @@ def entry_columns() -> list[sa.Column[Any]]:
         sa.Column("processing_owner", name(64)),
         sa.Column("processing_available_date", UtcDateTime),
         sa.Column("lane", name(64), nullable=False, server_default=""),
-        sa.Column("processing_state", sa.String(16), nullable=False, server_default="AVAILABLE"),
+        sa.Column("processing_state", name(16), nullable=False, server_default="AVAILABLE"),
         sa.Column("error_count", sa.Integer, nullable=False, server_default="0"),
         sa.Column("claim_count", sa.Integer, nullable=False, server_default="0"),
         sa.Column("redispatch_count", sa.Integer, nullable=False, server_default="0"),
