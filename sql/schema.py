@@ -59,7 +59,13 @@ def create(url: str | URL, *, tables: Sequence[str] = DEFAULT_TABLES) -> SchemaR
 
 def ensure(database: Database, tables: Sequence[str]) -> SchemaReport:
     """Do what `create` does, on a database that is open already."""
-    with database.begin() as connection, database.dialect.named_lock(connection, VERSION_TABLE, wait=True):
+    with (
+        # On a connection of its own: a lock given back before the commit lets the next one see no tables yet.
+        database.engine.connect() as waiting,
+        database.dialect.named_lock(waiting, VERSION_TABLE, wait=True),
+        database.begin() as connection,
+    ):
+        waiting.commit()
         before = check(connection, tables)
         if before.fit in {Fit.MISSING, Fit.TOO_OLD}:
             config = _config(_upgradable(connection, tables, before))

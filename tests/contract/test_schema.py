@@ -1,0 +1,295 @@
+"""The schema: made by migrations, as the tables say, by several at once; and open to INSERTs written for Kill Bill."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import URL, Column, Connection, Engine, Integer, MetaData, Table, create_engine, inspect, text
+
+from sql import schema
+from sql.database import Database
+from sql.schema import Fit, SchemaReport
+from sql.tables import metadata_for
+from stickybus import (
+    PersistentBus,
+    SchemaMissingError,
+    SchemaTooNewError,
+    SchemaTooOldError,
+    State,
+    create_schema,
+)
+from tests.contract.conftest import MakeBus, MakeService
+from tests.contract.harness import Recorder, ended, eventually, on_servers, on_sqlite
+
+TABLES = {
+    *("bus_events", "bus_events_history", "notifications", "notifications_history"),
+    *("queue_nodes", "queue_schedules"),
+}
+
+
+@pytest.fixture
+def empty(empty_database_url: URL) -> Iterator[Engine]:
+    """An engine on a database without tables."""
+    engine = _reflecting(empty_database_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def engine(database_url: URL) -> Iterator[Engine]:
+    """An engine on a database with the schema."""
+    engine = _reflecting(database_url)
+    yield engine
+    engine.dispose()
+
+
+def _reflecting(url: URL) -> Engine:
+    """An engine of the dialect whose server is there, MySQL or MariaDB, without the settings of our own sessions."""
+    database = Database(url)
+    database.close()
+    return create_engine(database.url)
+
+
+def tables(engine: Engine) -> set[str]:
+    return set(inspect(engine).get_table_names()) - {schema.VERSION_TABLE}
+
+
+def report(engine: Engine, *names: str) -> SchemaReport:
+    with engine.connect() as connection:
+        return schema.check(connection, names or schema.DEFAULT_TABLES)
+
+
+def differences(connection: Connection, *names: str) -> list[Any]:
+    """What Alembic would still change to reach the tables' definition."""
+    context = MigrationContext.configure(
+        connection, opts={"version_table": schema.VERSION_TABLE, "compare_type": True}
+    )
+    return [
+        difference
+        for difference in compare_metadata(context, metadata_for(*names))
+        if not (difference[0] == "remove_table" and difference[1].name == schema.VERSION_TABLE)
+    ]
+
+
+def test_the_migrations_end_where_the_table_definitions_stand(engine: Engine) -> None:
+    with engine.connect() as connection:
+        assert differences(connection, *schema.DEFAULT_TABLES) == []
+
+
+def test_migrated_columns_have_the_types_collations_and_defaults_of_the_definition(
+    empty: Engine, engine: Engine
+) -> None:
+    """What Alembic's comparison does not look at."""
+    metadata_for(*schema.DEFAULT_TABLES).create_all(empty)
+
+    assert described(engine) == described(empty)
+
+
+def described(engine: Engine) -> dict[str, Any]:
+    inspector = inspect(engine)
+    return {
+        table: {
+            "columns": {
+                column["name"]: (
+                    *(str(column["type"]), getattr(column["type"], "collation", None), column["nullable"]),
+                    str(column["default"]).replace(table, ""),
+                )
+                for column in inspector.get_columns(table)
+            },
+            "indexes": sorted(
+                (
+                    *(str(index["name"]), str(index["column_names"])),
+                    *(f"{option}={value}" for option, value in index.get("dialect_options", {}).items()),
+                )
+                for index in inspector.get_indexes(table)
+            ),
+            "key": inspector.get_pk_constraint(table)["constrained_columns"],
+            "checks": sorted(str(check["sqltext"]) for check in inspector.get_check_constraints(table)),
+        }
+        for table in sorted(tables(engine))
+    }
+
+
+def test_create_makes_all_tables_and_says_what_was_missing(empty: Engine) -> None:
+    assert tables(empty) == set()
+
+    before = create_schema(empty.url)
+
+    assert (before.fit, before.found, set(before.missing_tables)) == (Fit.MISSING, None, TABLES)
+    assert tables(empty) == TABLES
+    assert report(empty).fit is Fit.CURRENT
+
+
+def test_create_again_changes_nothing(engine: Engine) -> None:
+    before = described(engine)
+
+    assert create_schema(engine.url).fit is Fit.CURRENT
+
+    assert described(engine) == before
+
+
+def test_tables_of_further_names_are_added_at_any_time(engine: Engine) -> None:
+    assert report(engine, "audit_events").missing_tables == ("audit_events", "audit_events_history")
+
+    create_schema(engine.url, tables=["audit_events"])
+
+    assert tables(engine) == TABLES | {"audit_events", "audit_events_history"}
+    assert report(engine, "audit_events", "bus_events").fit is Fit.CURRENT
+    with engine.connect() as connection:
+        assert differences(connection, "audit_events", *schema.DEFAULT_TABLES) == []
+        assert schema.main_tables(connection) == ("audit_events", "bus_events", "notifications")
+
+
+def test_many_that_create_at_once_take_turns(empty: Engine) -> None:
+    together = threading.Barrier(4)
+
+    def create(_number: int) -> Fit:
+        together.wait(20)
+        return create_schema(empty.url).fit
+
+    with ThreadPoolExecutor(4) as pool:
+        fits = list(pool.map(create, range(4)))
+
+    assert sorted(fits) == [Fit.CURRENT] * 3 + [Fit.MISSING]
+    assert tables(empty) == TABLES
+
+
+def set_revision(engine: Engine, revision: str) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text(f"UPDATE {schema.VERSION_TABLE} SET version_num = :revision"), {"revision": revision}
+        )
+
+
+@on_servers
+def test_a_bus_on_a_database_without_the_schema_says_which_command_makes_it(
+    make_bus: MakeBus, empty: Engine
+) -> None:
+    with pytest.raises(SchemaMissingError, match="Run: stickybus schema create") as caught:
+        make_bus(database=empty.url)
+
+    assert str(empty.url.password) not in str(caught.value)
+    assert tables(empty) == set()
+
+
+@on_sqlite
+def test_an_sqlite_file_gets_its_schema_on_first_use(make_bus: MakeBus, empty: Engine) -> None:
+    make_bus(database=empty.url)
+    assert {"bus_events", "bus_events_history", "queue_nodes"} <= tables(empty)
+
+
+def test_a_schema_newer_than_the_library_is_refused_and_left_alone(make_bus: MakeBus, engine: Engine) -> None:
+    set_revision(engine, "9999")
+
+    assert report(engine).fit is Fit.TOO_NEW
+    with pytest.raises(SchemaTooNewError, match="has schema 9999") as caught:
+        make_bus()
+    assert caught.value.found == "9999"
+    create_schema(engine.url)
+    assert report(engine).found == "9999"
+
+
+def test_a_schema_older_than_the_library_is_refused_with_the_command_that_upgrades_it(
+    make_bus: MakeBus, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    current = report(engine)
+    # There is only one revision so far, hence none that is older.
+    old = SchemaReport(Fit.TOO_OLD, "0000", current.expected)
+    monkeypatch.setattr(schema, "check", lambda *_arguments: old)
+    with pytest.raises(SchemaTooOldError, match="Run: stickybus schema upgrade") as caught:
+        make_bus()
+    assert (caught.value.found, caught.value.expected) == ("0000", current.expected)
+
+
+def test_the_ddl_for_an_administrator_makes_the_same_schema(empty: Engine, engine: Engine) -> None:
+    script = schema.ddl(engine.dialect.name)
+    lines = [line for line in script.splitlines() if not line.startswith("--")]
+    with empty.connect() as connection:
+        for statement in "\n".join(lines).split(";\n"):
+            if statement.strip() and statement.strip() not in {"BEGIN", "COMMIT"}:
+                connection.execution_options(no_parameters=True).exec_driver_sql(statement)
+        connection.commit()
+
+    assert described(empty) == described(engine)
+    assert report(empty).fit is Fit.CURRENT
+
+
+def test_the_tables_of_an_application_are_not_taken_for_ours(engine: Engine) -> None:
+    metadata = MetaData()
+    for name in ("orders", "orders_history"):
+        Table(name, metadata, Column("number", Integer, primary_key=True))
+    metadata.create_all(engine)
+
+    with engine.connect() as connection:
+        assert schema.main_tables(connection) == ("bus_events", "notifications")
+
+
+NOW = {
+    "sqlite": "strftime('%Y-%m-%d %H:%M:%f000', 'now')",
+    "postgresql": "now()",
+    "mysql": "utc_timestamp(6)",
+    "mariadb": "utc_timestamp(6)",
+}
+"""How each database writes this instant in UTC."""
+
+
+def test_an_insert_written_for_kill_bills_bus_events_is_delivered(make_bus: MakeBus, engine: Engine) -> None:
+    recorder, bus = Recorder(), make_bus(poll_interval_seconds=0.1)
+    bus.register("org.killbill.Invoice", recorder)
+    bus.start()
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO bus_events (class_name, event_json, user_token, created_date, creating_owner, "
+                "processing_owner, processing_available_date, processing_state, error_count, search_key1, search_key2) "
+                "VALUES ('org.killbill.Invoice', :json, :token, " + NOW[engine.dialect.name] + ", 'java-1', "
+                "NULL, NULL, 'AVAILABLE', 0, 11, 22)"
+            ),
+            {"json": '{"amount":5}', "token": "0b9a2f2e-0000-4000-8000-000000000000"},
+        )
+
+    assert recorder.wait() == [{"amount": 5}]
+    [context] = recorder.contexts
+    assert (context.search_key1, context.search_key2) == (11, 22)
+    [past] = ended(bus)
+    assert (past.processing_state, past.creating_owner) == (State.PROCESSED, "java-1")
+    assert past.user_token == "0b9a2f2e-0000-4000-8000-000000000000"
+
+
+def test_an_insert_written_for_kill_bills_notifications_is_delivered(
+    make_service: MakeService, engine: Engine
+) -> None:
+    recorder, service = Recorder(), make_service(poll_interval_seconds=0.1)
+    queue = service.create_queue("billing", "dunning", recorder)
+    service.start()
+    now = NOW[engine.dialect.name]
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO notifications (class_name, event_json, user_token, future_user_token, created_date, "
+                "creating_owner, processing_owner, processing_available_date, processing_state, error_count, "
+                "search_key1, search_key2, queue_name, effective_date) "
+                f"VALUES ('org.killbill.Dunning', :json, NULL, NULL, {now}, 'java-1', NULL, NULL, 'AVAILABLE', 0, 11, "
+                f"22, 'billing:dunning', {now})"
+            ),
+            {"json": '{"step":1}'},
+        )
+
+    assert recorder.wait() == [{"step": 1}]
+    assert [past.processing_state for past in ended(queue)] == [State.PROCESSED]
+
+
+def test_the_shortest_insert_needs_only_a_name(bus: PersistentBus, engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("INSERT INTO bus_events (class_name) VALUES ('Ping')"))
+
+    [entry] = eventually(bus.find)
+
+    assert (entry.queue_name, entry.lane, entry.processing_state) == ("bus", "", State.AVAILABLE)
+    assert abs((bus.engine.store.clock.now() - entry.effective_date).total_seconds()) < 60
