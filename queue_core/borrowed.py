@@ -17,11 +17,11 @@ from typing import Any
 from sqlalchemy import Connection, Engine, TwoPhaseTransaction, event
 from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError, InvalidRequestError, ResourceClosedError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.pool import StaticPool
 
 from queue_core.errors import InvalidConnectionError, WriteLockError
+from queue_core.twin import is_asynchronous
 from sql.database import Database
 from sql.dialects.sqlite import LAZY
 
@@ -72,7 +72,7 @@ def borrow(given: Any, database: Database) -> Borrowed:
     A SQLAlchemy Connection or Session, or a raw psycopg, PyMySQL or sqlite3 connection. Raises InvalidConnectionError
     if it is closed, of another kind of database, or asynchronous (its calls have awaitable twins).
     """
-    if isinstance(given, AsyncSession | AsyncConnection):
+    if is_asynchronous(given):
         raise InvalidConnectionError(
             f"an {type(given).__name__} was passed to a synchronous call. Nothing was written. "
             "Await the call's twin: its name ends in _async."
@@ -120,7 +120,8 @@ def _check_file(driver: Any, database: Database) -> None:
     """Refuse an SQLite connection to another file: its rows would be in tables that nobody reads."""
     if not isinstance(driver, sqlite3.Connection):
         return  # aiosqlite's proxy; the file is the one of the user's asynchronous engine
-    found = next((row[2] for row in driver.execute("PRAGMA database_list") if row[1] == "main"), "")
+    databases = _TupleRows(driver).cursor().execute("PRAGMA database_list")
+    found = next((path for _, name, path in databases if name == "main"), "")
     if os.path.realpath(found) != os.path.realpath(database.url.database or ""):
         raise _foreign(f"the file {found!r}", f"{database.url.database!r}")
 

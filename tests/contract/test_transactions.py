@@ -15,7 +15,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 
 from bus.persistent import PersistentBus
 from queue_core.entry import State
-from queue_core.errors import InvalidConnectionError, WriteLockError
+from queue_core.errors import DatabaseUnreachableError, InvalidConnectionError, WriteLockError
 from tests.contract.conftest import MakeBus, Orders
 from tests.contract.harness import (
     Order,
@@ -124,10 +124,14 @@ def test_a_transaction_that_is_closed_without_a_commit_delivers_nothing(
 def test_an_error_in_the_block_of_a_transaction_delivers_nothing(
     engine: Engine, bus: PersistentBus, recorder: Recorder, orders: Orders
 ) -> None:
-    with pytest.raises(IntegrityError), engine.begin() as connection:
-        bus.post(Order(1), connection=connection)
-        connection.execute(orders.add(1))
-        connection.execute(orders.add(1))
+    def fail() -> None:
+        with engine.begin() as connection:
+            bus.post(Order(1), connection=connection)
+            connection.execute(orders.add(1))
+            connection.execute(orders.add(1))
+
+    with pytest.raises(IntegrityError):
+        fail()
     assert _delivered(bus, recorder) == []
 
 
@@ -228,9 +232,9 @@ def test_an_autocommit_connection_delivers_at_once_and_a_rollback_does_not_take_
 
 
 @on_servers
-@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_a_two_phase_transaction_delivers_when_its_second_phase_commits(
-    engine: Engine, bus: PersistentBus, recorder: Recorder, commits: bool, database_name: str
+    engine: Engine, bus: PersistentBus, recorder: Recorder, end: str, database_name: str
 ) -> None:
     if database_name == "postgresql" and not _prepares(engine):
         pytest.fail("the test's server must allow prepared transactions")
@@ -239,11 +243,8 @@ def test_a_two_phase_transaction_delivers_when_its_second_phase_commits(
         bus.post(Order(1), connection=connection)
         transaction.prepare()
         assert _delivered(bus, recorder) == []
-        if commits:
-            transaction.commit()
-        else:
-            transaction.rollback()
-    if commits:
+        getattr(transaction, end)()
+    if end == "commit":
         eventually(lambda: 1 in recorder.numbers(), "it is delivered")
     else:
         assert _delivered(bus, recorder) == []
@@ -317,7 +318,7 @@ def test_an_own_post_whose_commit_gave_no_answer_raises_and_is_delivered_once(
 
     event.listen(own, "before_cursor_execute", note_insert)
     event.listen(own, "commit", lose)
-    with pytest.raises(Exception, match="."):
+    with pytest.raises((DBAPIError, DatabaseUnreachableError)):
         bus.post(Order(1))
     assert lost == ["answer"]
     recorder.wait()
