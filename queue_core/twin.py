@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
-
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
 from queue_core.errors import InvalidConnectionError
 
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
 T = TypeVar("T")
 
-Asynchronous = AsyncSession | AsyncConnection
+Asynchronous: TypeAlias = "AsyncSession | AsyncConnection"
+
+
+def is_asynchronous(given: object) -> TypeGuard[Asynchronous]:
+    """Whether it is an AsyncSession or AsyncConnection.
+
+    Their module is not imported here: it needs greenlet, which the base install does not have. Who holds one has it.
+    """
+    module = sys.modules.get("sqlalchemy.ext.asyncio")
+    return module is not None and isinstance(given, module.AsyncSession | module.AsyncConnection)
 
 
 async def awaited(call: Callable[[Any], T], connection: Asynchronous | None) -> T:
@@ -22,7 +33,7 @@ async def awaited(call: Callable[[Any], T], connection: Asynchronous | None) -> 
     """
     if connection is None:
         return await asyncio.to_thread(call, None)
-    if isinstance(connection, AsyncSession | AsyncConnection):
+    if is_asynchronous(connection):
         return await connection.run_sync(call)
     raise InvalidConnectionError(
         f"an awaitable call got a {type(connection).__name__}. Nothing was written. Pass an AsyncSession or an "
