@@ -40,22 +40,24 @@ def run(*, entries: int = 1000, notifications: int = 50, json: bool = False) -> 
     """
     folder = Path(tempfile.mkdtemp(prefix="stickybus-demo-"))
     expected = {"bus": entries, "shop:reminders": notifications}
+    keep = False
     shop.create_tables(folder)
     observer = Observer(folder)
     try:
         with Screen(expected=expected, quiet=json) as screen:
             demo = _Demo(folder, observer, screen, entries, notifications)
             demo.play()
+        keep = bool(demo.verdict.faults)
         if json:
             sys.stdout.write(json_format.dumps(demo.report(), indent=2) + "\n")
         screen.verdict(demo.verdict, killed_with=demo.killed_with, truncated=demo.truncated)
-        if demo.verdict.faults:
+        if keep:
             screen.remark(f"The database, the ledgers and the logs are kept in {folder}")
+        return int(keep)
     finally:
         observer.close()
-    if not demo.verdict.faults:
-        shutil.rmtree(folder)
-    return 1 if demo.verdict.faults else 0
+        if not keep:
+            shutil.rmtree(folder)
 
 
 def shares(folder: Path, entries: int, notifications: int) -> list[Share]:
@@ -122,7 +124,7 @@ class _Demo:
         except (_UnfinishedError, NodeDiedError) as error:
             self.verdict = self._judge()
             faults.append(str(error))
-        self.verdict.faults += faults
+        self.verdict.faults[:0] = faults
 
     # -- the acts -----------------------------------------------------------------------------------------------
 
