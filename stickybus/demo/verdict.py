@@ -26,7 +26,7 @@ class Latency:
     def of(cls, entries: Iterable[Entry]) -> Latency | None:
         """Over entries that have run; None if there are none."""
         waits = sorted(
-            max(0.0, (entry.started_date - entry.effective_date).total_seconds() * 1_000)
+            round(max(0.0, (entry.started_date - entry.effective_date).total_seconds() * 1_000), 3)
             for entry in entries
             if entry.started_date is not None
         )
