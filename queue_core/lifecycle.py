@@ -45,6 +45,8 @@ FROM_MEMORY = 2_000
 LARGE_PAYLOAD = 8_192
 """Characters from which a payload is not kept in memory while its entry waits."""
 FINISH_BATCH = 1_000
+FINISH_CHARACTERS = 1_000_000
+"""Characters of error messages from which a batch takes no more: escaped, they must fit a packet of MySQL (16 MB)."""
 FAIR_SHARE = 2
 """Entries per handler thread that a node holds of those which any node may run."""
 FIRST_LOOK_SECONDS = 0.0005
@@ -135,6 +137,7 @@ class Lifecycle:
         self._claims.start()
         self._finishes.start()
         self.wakeup.start()
+        self.hint()  # for what came since it last ran
 
     def join(self, make: Callable[..., nodes.Node] = nodes.Node) -> None:
         """Take part in the cluster without loops of its own (what `start` does first, and the test kit alone)."""
@@ -571,8 +574,10 @@ class Lifecycle:
 
     def finish_turn(self) -> float:
         """Write the outcomes that have gathered. One turn; returns seconds until the next."""
-        while not self._outcomes.empty() and len(self._unwritten) < FINISH_BATCH:
+        size = sum(map(_error_length, self._unwritten))
+        while not self._outcomes.empty() and len(self._unwritten) < FINISH_BATCH and size < FINISH_CHARACTERS:
             self._unwritten.append(self._outcomes.get_nowait())
+            size += _error_length(self._unwritten[-1])
         if not self._unwritten:
             return 60.0
         batch = self._unwritten
@@ -635,6 +640,10 @@ class Lifecycle:
         )
         for hook in self._exhausted:
             self.dispatcher.call(partial(hook, entry, outcome.last_error or ""))
+
+
+def _error_length(outcome: Outcome) -> int:
+    return len(outcome.last_error or "") if isinstance(outcome, Finished) else 0
 
 
 def _claims_of(entries: Sequence[Entry]) -> list[tuple[int, int]]:

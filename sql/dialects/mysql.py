@@ -67,10 +67,11 @@ class MySQL(Dialect):
         def kind_of(kind: TypeEngine[Any]) -> str:
             if isinstance(kind, UtcDateTime):
                 return "DATETIME(6)"
+            # Else a text would pass through the database's default character set, which may be latin1.
             if isinstance(kind, Text):
-                return "LONGTEXT"
+                return "LONGTEXT CHARACTER SET utf8mb4"
             if isinstance(kind, String):
-                return f"VARCHAR({kind.length})"
+                return f"VARCHAR({kind.length}) CHARACTER SET utf8mb4"
             return kind.compile(dialect=compiled)
 
         fields = ", ".join(
