@@ -279,7 +279,7 @@ class Statements:
         main = self.main
         return [
             main.c.record_id == batch.c.record_id,
-            main.c.processing_owner == bindparam("owner"),
+            main.c.processing_owner == self._owner(batch),
             main.c.claim_count == batch.c.claim_count,
             main.c.created_date == batch.c.created_date,
         ]

@@ -9,11 +9,13 @@ from functools import cached_property
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     Engine,
     FromClause,
     Row,
     bindparam,
+    case,
     delete,
     event,
     func,
@@ -71,6 +73,10 @@ class PostgreSQL(Dialect):
             "enable_seqscan": "off",
             "enable_sort": "off",
             "enable_bitmapscan": "off",
+            # The batch of outcomes looks its rows up; a hash or merge join walks the whole primary key, dead entries
+            # included.
+            "enable_hashjoin": "off",
+            "enable_mergejoin": "off",
         }
         statement = "SELECT " + ", ".join(
             f"set_config('{name}', '{value}', false)" for name, value in settings.items()
@@ -206,6 +212,11 @@ class _Statements(Statements):
         }
         rows = connection.execute(self._claim, claimed)
         return sorted(rows, key=lambda row: (row.effective_date, row.record_id))
+
+    def _owner(self, batch: FromClause) -> ColumnElement[str]:
+        # Bound to the batch's row. As a plain value it looks more selective than it is: the planner then walks all
+        # entries and compares each one of this owner with the whole batch.
+        return case((batch.c.record_id.is_not(None), super()._owner(batch)))
 
     @cached_property
     def _finish(self) -> Any:
