@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +25,9 @@ from sql.tables import EntryTables
 READING = "stickybus_reading"
 LAZY = "stickybus_lazy"
 """Execution options of a connection: its transaction only reads; it takes the write lock at its first write."""
+
+SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.0001, 0.002
+"""Between tries for the write lock while another process has it."""
 
 _writers: dict[str, threading.Lock] = {}
 """The lock of each database file's writers in this process, by real path."""
@@ -41,6 +45,7 @@ class SQLite(Dialect):
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         del application_name
+        self._timeout_seconds = statement_timeout_seconds
         return {
             "connect_args": {
                 "timeout": statement_timeout_seconds,
@@ -53,8 +58,53 @@ class SQLite(Dialect):
         path = os.path.realpath(engine.url.database or "")
         self._writer = _writers.setdefault(path, self._writer)
         event.listen(engine, "connect", _configure)
-        event.listen(engine, "begin", _begin)
-        event.listen(engine, "before_cursor_execute", _lock_at_first_write)
+        event.listen(engine, "begin", self._begin)
+        event.listen(engine, "before_cursor_execute", self._lock_at_first_write)
+
+    def _begin(self, connection: Connection) -> None:
+        options = connection.get_execution_options()
+        if READING in options:
+            connection.exec_driver_sql("BEGIN")
+        elif LAZY not in options:
+            self._take_write_lock(connection)
+
+    def _lock_at_first_write(
+        self,
+        connection: Connection,
+        _cursor: object,
+        statement: str,
+        _parameters: object,
+        _context: object,
+        _many: bool,  # noqa: FBT001 -- SQLAlchemy's signature
+    ) -> None:
+        options, driver = connection.get_execution_options(), _driver(connection)
+        reads = statement.lstrip()[:6].upper() in {"SELECT", "PRAGMA", "EXPLAI"}
+        if LAZY in options and not reads and not driver.in_transaction:
+            self._take_write_lock(connection)
+
+    def _take_write_lock(self, connection: Connection) -> None:
+        """BEGIN IMMEDIATE, tried again every 2 ms or faster: SQLite's own waiting has pauses of up to 100 ms.
+
+        There is no signal for a lock of another process to wait on.
+        """
+        driver, pause = _driver(connection), SHORTEST_PAUSE_SECONDS
+        deadline = time.monotonic() + self._timeout_seconds
+        failure = sqlite3.OperationalError("database is locked")
+        driver.execute("PRAGMA busy_timeout = 0")
+        try:
+            while time.monotonic() < deadline:
+                try:
+                    driver.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as error:
+                    failure = error
+                    if not _is_busy(error):
+                        break
+                time.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        finally:
+            driver.execute(f"PRAGMA busy_timeout = {int(self._timeout_seconds * 1000)}")
+        raise DBAPIError.instance("BEGIN IMMEDIATE", {}, failure, sqlite3.Error, dialect=connection.dialect)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -66,9 +116,7 @@ class SQLite(Dialect):
         return connection.execution_options(**{READING: True})
 
     def is_transient(self, error: DBAPIError) -> bool:
-        return isinstance(error.orig, sqlite3.OperationalError) and (
-            "locked" in str(error.orig) or "busy" in str(error.orig)
-        )
+        return isinstance(error.orig, sqlite3.OperationalError) and _is_busy(error.orig)
 
     def batch(self, columns: Mapping[str, TypeEngine[Any]]) -> FromClause:
         fields = ", ".join(
@@ -103,25 +151,12 @@ def _configure(connection: sqlite3.Connection, _record: object) -> None:
     cursor.close()
 
 
-def _begin(connection: Connection) -> None:
-    options = connection.get_execution_options()
-    if LAZY not in options:
-        connection.exec_driver_sql("BEGIN" if READING in options else "BEGIN IMMEDIATE")
+def _driver(connection: Connection) -> Any:
+    return connection.connection.driver_connection
 
 
-def _lock_at_first_write(
-    connection: Connection,
-    _cursor: object,
-    statement: str,
-    _parameters: object,
-    _context: object,
-    _many: bool,  # noqa: FBT001 -- SQLAlchemy's signature
-) -> None:
-    if LAZY not in connection.get_execution_options():
-        return
-    driver: Any = connection.connection.driver_connection
-    if not driver.in_transaction and statement.lstrip()[:6].upper() not in {"SELECT", "PRAGMA", "EXPLAI"}:
-        driver.execute("BEGIN IMMEDIATE")
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return "locked" in str(error) or "busy" in str(error)
 
 
 @contextmanager
