@@ -284,6 +284,11 @@ class Statements:
             main.c.created_date == batch.c.created_date,
         ]
 
+    def _owner(self, batch: FromClause) -> ColumnElement[str]:
+        """The owner whose claims a batch finishes."""
+        del batch
+        return bindparam("owner", type_=String())
+
     @cached_property
     def _finish_insert(self) -> Any:
         batch = self.dialect.batch(FINISH_COLUMNS)
