@@ -1,0 +1,163 @@
+"""A node as a process of its own, and the handle by which a test drives, freezes and kills it.
+
+As a program: `python -m tests.acceptance.node_process URL NAME` runs a bus; it reads commands from standard input
+(`post N …`, `go`, `stop`) and says what happens, one line each (`ready`, `posted N`, `run N`, `done N`, `error …`).
+Orders below zero run until `go`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import URL
+
+from stickybus import BusConfig, ImmediateRetries, PersistentBus, StickybusError
+
+LEASE_SECONDS: Final = 2.0
+SETTINGS: Final[dict[str, Any]] = {
+    "lease_seconds": LEASE_SECONDS,
+    "beat_interval_seconds": LEASE_SECONDS / 8,
+    "reap_period_seconds": 0.5,
+    "poll_interval_seconds": 0.5,
+    "handler_threads": 4,
+    "retry": ImmediateRetries(3),
+}
+_BOUND_SECONDS: Final = 30.0
+_ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Order:
+    number: int
+
+
+def bus_on(url: URL | str, name: str) -> PersistentBus:
+    """A bus with a short lease."""
+    return PersistentBus(url, BusConfig(node_name=name, **SETTINGS))
+
+
+class NodeProcess:
+    """A running node."""
+
+    def __init__(self, url: URL, name: str) -> None:
+        self.name = name
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", __spec__.name, url.render_as_string(hide_password=False), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=_ROOT,
+            env={**os.environ, "PYTHONPATH": str(_ROOT)},
+        )
+        self._lines: list[str] = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._changed:
+                self._lines.append(line.strip())
+                self._changed.notify_all()
+
+    @property
+    def lines(self) -> list[str]:
+        with self._changed:
+            return list(self._lines)
+
+    def wait(self, *lines: str) -> None:
+        """Block until it has said each of `lines`."""
+        with self._changed:
+            came = self._changed.wait_for(lambda: set(lines) <= set(self._lines), _BOUND_SECONDS)
+            assert came, f"{self.name} said {self._lines}, not {lines}"
+
+    def tell(self, command: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for its end."""
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            try:
+                stream.close()
+            except BrokenPipeError:
+                continue
+
+
+@contextmanager
+def node_process(url: URL, name: str) -> Iterator[NodeProcess]:
+    """A node that has started."""
+    node = NodeProcess(url, name)
+    try:
+        node.wait("ready")
+        yield node
+    finally:
+        node.close()
+
+
+def main(url: str, name: str) -> None:
+    """Run the node until `stop`, or the end of standard input."""
+    released = threading.Event()
+    lock = threading.Lock()
+
+    def say(line: str) -> None:
+        with lock:
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+
+    bus = bus_on(url, name)
+
+    @bus.subscribe(Order)
+    def handle(order: Order) -> None:
+        say(f"run {order.number}")
+        if order.number < 0:
+            released.wait(_BOUND_SECONDS)
+        say(f"done {order.number}")
+
+    try:
+        bus.start()
+    except StickybusError as error:
+        say("ready")
+        say(f"error {type(error).__name__}")
+        return
+    say("ready")
+    for command in sys.stdin:
+        word, *numbers = command.split()
+        if word == "go":
+            released.set()
+        elif word == "stop":
+            break
+        else:
+            bus.post_many([Order(int(number)) for number in numbers])
+            for number in numbers:
+                say(f"posted {number}")
+    bus.close()
+    say("stopped")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
