@@ -18,6 +18,7 @@ from queue_core.errors import InvalidPostError
 from queue_core.handler import Subscriber
 from queue_core.history import History
 from queue_core.store import UNSET, Unset
+from queue_core.store import name as check_name
 from queue_core.twin import Asynchronous, awaited
 
 
@@ -285,9 +286,10 @@ class NotificationQueue:
 
         Once per due time in the whole cluster: every node may declare the schedule at its start. The same `name` with
         another rule or payload changes it. Cron times are read in `timezone` (an IANA name). `missed` says what happens
-        to due times that passed while no node ran. Raises InvalidPostError for a rule that can't work.
+        to due times that passed while no node ran. Raises InvalidPostError for a name or a rule that can't work.
         """
         store = self._engine.store
+        check_name(name, "name", queue_name=self.full_name)
         recurrence = parse(cron, every, timezone, start=store.clock.now(), missed=missed)
         posting = Posting(
             event=event, event_name=event_name, search_key1=search_key1, search_key2=search_key2

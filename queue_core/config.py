@@ -44,16 +44,18 @@ class Mode(StrEnum):
     """The node that posted it; handed over from memory after the commit, without a claim."""
 
 
-def name_fault(name: str) -> str | None:
-    """Why `name` can't be a node's, bus's or queue's name, or None if it can.
+def name_fault(name: str, limit: int = MAX_NAME_LENGTH) -> str | None:
+    """Why `name` can't be a node's, bus's or queue's name (or another of at most `limit` characters), None if it can.
 
     Quotes, percent signs, emoji and spaces are fine; the limit counts characters (code points), not bytes.
     """
-    if not 1 <= len(name) <= MAX_NAME_LENGTH:
-        return f"1 to {MAX_NAME_LENGTH} characters, not {len(name)}"
-    if "\0" in name or any("\ud800" <= character <= "\udfff" for character in name):
-        return "no NUL character and no lone surrogate, which databases can't store"
-    return None
+    if not 1 <= len(name) <= limit:
+        return f"1 to {limit} characters, not {len(name)}"
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return "no lone surrogate, which databases can't store"
+    return "no NUL character, which databases can't store" if "\0" in name else None
 
 
 def _storable(name: str) -> str:
@@ -110,7 +112,7 @@ class QueueConfig(BaseModel):
     mode: Mode
     handler_threads: Threads
     queue_capacity: Capacity
-    max_entries_claimed: BatchSize = 10
+    max_entries_claimed: BatchSize = 100
     poll_interval_seconds: Seconds = 3.0
     max_failure_retries: Limit = 3
     retry: RetryPolicy = Field(default_factory=lambda data: ImmediateRetries(data["max_failure_retries"]))

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from queue_core.borrowed import Borrowed, borrow, explain
 from queue_core.clock import Clock, in_utc
 from queue_core.codec import Codecs, EventTypes
-from queue_core.config import QueueConfig
+from queue_core.config import QueueConfig, name_fault
 from queue_core.entry import PARKED, SUSPECT, Entry, Posting, State, from_row
 from queue_core.errors import (
     DatabaseUnreachableError,
@@ -28,7 +28,7 @@ from queue_core.errors import (
 from queue_core.outcome import Finished, Retried
 from sql.database import Database
 from sql.dialects.base import Statements, raised
-from sql.tables import CLASS_NAME_LENGTH, ERROR_LENGTH, entry_tables
+from sql.tables import CLASS_NAME_LENGTH, ERROR_LENGTH, NAME_LENGTH, entry_tables
 
 T = TypeVar("T")
 
@@ -114,14 +114,12 @@ class Store:
         }
 
     def payload_columns(self, posting: Posting) -> dict[str, Any]:
-        """Name and payload of an event. Raises NameTooLongError or PayloadError."""
+        """Name and payload of an event. Raises InvalidPostError or PayloadError."""
+        if posting.event_name is not None:
+            name(posting.event_name, "event_name", limit=CLASS_NAME_LENGTH)
         class_name = self.types.name_of(posting.event, posting.event_name)
-        if not class_name or len(class_name) > CLASS_NAME_LENGTH or "\0" in class_name:
-            raise NameTooLongError(
-                f"the event name {class_name[:40]!r} has {len(class_name)} characters; allowed are 1 to "
-                f"{CLASS_NAME_LENGTH}, without NUL. Nothing was written.",
-                class_name=class_name,
-            )
+        if posting.event_name is None:
+            name(class_name, "event_name", limit=CLASS_NAME_LENGTH)
         encoded = self.codecs.encode(posting.event, class_name, self.config.max_payload_bytes)
         return {
             "class_name": class_name,
@@ -351,34 +349,43 @@ def search_key(value: Any, key: str, queue_name: str) -> int | None:
             queue_name=queue_name,
             key=key,
         )
-    return value
+    # A subclass such as IntEnum is nothing that every driver knows.
+    return int(value)
+
+
+def name(value: Any, key: str, *, limit: int = NAME_LENGTH, queue_name: str | None = None) -> str:
+    """Check a name or token. Raises InvalidPostError if it is none that every database can store."""
+    fault = name_fault(value, limit) if isinstance(value, str) else f"a text, not a {type(value).__name__}"
+    if fault is None:
+        return str(value)
+    error = NameTooLongError if isinstance(value, str) and len(value) > limit else InvalidPostError
+    raise error(
+        f"{key}={repr(value)[:80]} is not allowed: {fault}. Nothing was written.",
+        queue_name=queue_name,
+        key=key,
+        value=repr(value)[:80],
+        limit=limit,
+    )
 
 
 def _token(value: Any, key: str, queue_name: str) -> str | None:
     if value is None:
         return None
-    token = str(value)
-    if len(token) > _TOKEN_LENGTH:
-        raise InvalidPostError(
-            f"{queue_name}: {key} has {len(token)} characters, the limit is {_TOKEN_LENGTH} (a UUID). Nothing was written.",
-            queue_name=queue_name,
-            key=key,
-        )
-    return token
+    return str(value) and name(str(value), key, limit=_TOKEN_LENGTH, queue_name=queue_name)
 
 
 def _headers(value: Any, queue_name: str) -> str | None:
     if value is None:
         return None
-    if not isinstance(value, dict) or not all(
-        isinstance(text, str) for pair in value.items() for text in pair
-    ):
+    try:
+        # Strict: msgspec would write numbers and dates as texts of its own.
+        return msgspec.json.encode(msgspec.convert(value, dict[str, str])).decode()
+    except (msgspec.MsgspecError, UnicodeEncodeError) as error:
         raise InvalidPostError(
-            f"{queue_name}: headers must be a flat dict of strings. Nothing was written.",
+            f"{queue_name}: headers must be a flat dict of strings: {error}. Nothing was written.",
             queue_name=queue_name,
             key="headers",
-        )
-    return msgspec.json.encode(value).decode()
+        ) from error
 
 
 def unreachable(url: URL, error: BaseException) -> DatabaseUnreachableError:
