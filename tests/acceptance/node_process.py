@@ -12,7 +12,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,8 +88,20 @@ class NodeProcess:
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
 
-    def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
+    def freeze(self, harmless: Callable[[], bool]) -> None:
+        """SIGSTOP, at a moment at which `harmless` holds once it stands still."""
+        deadline = time.monotonic() + _BOUND_SECONDS
+        while True:
+            self.process.send_signal(signal.SIGSTOP)
+            os.waitpid(self.process.pid, os.WUNTRACED)
+            if harmless():
+                return
+            assert time.monotonic() < deadline, f"{self.name} never stood still harmlessly"
+            self.thaw()
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL, and wait for its end."""
