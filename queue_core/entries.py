@@ -14,6 +14,16 @@ from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, Inval
 from queue_core.store import UNSET, Store, Unset, search_key
 
 
+def state_values(states: Iterable[State | str]) -> list[str]:
+    """The states as columns hold them. Raises InvalidPostError for what is no state."""
+    try:
+        return [State(state).value for state in states]
+    except ValueError as error:
+        raise InvalidPostError(
+            f"states: {error}. Allowed: a collection of {', '.join(State)}.", key="states", value=str(states)
+        ) from error
+
+
 def conditions(
     queue_name: str | None,
     *,
@@ -31,7 +41,7 @@ def conditions(
     Dates are aware; `…_before` excludes its date, `…_since` includes it. Raises InvalidPostError for bad values.
     """
     # Every state rather than no condition: a row in none of them was written by hand, and is no entry.
-    wanted = [State(state).value for state in (State if states is None else states)]
+    wanted = state_values(State if states is None else states)
 
     def where(table: FromClause) -> Sequence[ColumnElement[bool]]:
         found: list[ColumnElement[bool]] = []
