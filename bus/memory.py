@@ -11,14 +11,16 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Engine, NestedTransaction, event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session, scoped_session
 
 from bus.subscriptions import Subscriptions
+from queue_core.borrowed import Borrowed
 from queue_core.clock import Clock, SystemClock
 from queue_core.codec import Codec, Codecs, EventTypes
 from queue_core.config import BusConfig
@@ -33,10 +35,16 @@ from queue_core.twin import Asynchronous, awaited
 
 H = TypeVar("H", bound=Handler)
 
-_pending: weakref.WeakKeyDictionary[Connection, list[tuple[NestedTransaction | None, Callable[[], None]]]] = (
-    weakref.WeakKeyDictionary()
-)
-"""What to deliver at each connection's commit, and the savepoint inside which it was posted."""
+
+@dataclass
+class _Pending:
+    """What to deliver at a connection's commit, and how much of it came before each open savepoint."""
+
+    deliveries: list[Callable[[], None]] = field(default_factory=list)
+    before: list[int] = field(default_factory=list)
+
+
+_pending: weakref.WeakKeyDictionary[Connection, _Pending] = weakref.WeakKeyDictionary()
 _listened: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
@@ -68,7 +76,7 @@ class InMemoryBus:
             self._codecs,
             self._subscriptions,
             exactly_once=None,
-            may_start=lambda: self._running,
+            may_start=lambda _lease: True,
             complete=self._complete,
         )
 
@@ -120,12 +128,19 @@ class InMemoryBus:
         serial: bool = False,
         exactly_once: bool = False,
         retry: RetryPolicy | None = None,
+        max_run_seconds: float | None = None,
     ) -> Callable[[H], H]:
         """Decorate a handler; see `PersistentBus.subscribe`."""
 
         def decorate(handler: H) -> H:
             return self.register(
-                event, handler, name=name, serial=serial, exactly_once=exactly_once, retry=retry
+                event,
+                handler,
+                name=name,
+                serial=serial,
+                exactly_once=exactly_once,
+                retry=retry,
+                max_run_seconds=max_run_seconds,
             )
 
         return decorate
@@ -139,14 +154,20 @@ class InMemoryBus:
         serial: bool = False,
         exactly_once: bool = False,
         retry: RetryPolicy | None = None,
+        max_run_seconds: float | None = None,
     ) -> H:
-        """Subscribe `handler`. Raises ConfigurationError for `exactly_once`: there is no database to write to."""
+        """Subscribe `handler`; `max_run_seconds` is not enforced here, for no other run could take the entry over.
+
+        Raises ConfigurationError for `exactly_once`: there is no database to write to.
+        """
         if exactly_once:
             raise ConfigurationError(
                 "exactly_once needs the persistent bus: in memory there is no transaction.",
                 key="exactly_once",
             )
-        self._subscriptions.add(event, handler, name=name, serial=serial, retry=retry)
+        self._subscriptions.add(
+            event, handler, name=name, serial=serial, retry=retry, max_run_seconds=max_run_seconds
+        )
         return handler
 
     def unregister(self, handler: Handler) -> bool:
@@ -294,29 +315,47 @@ def _core(connection: Any) -> Connection:
 
 
 def _defer(connection: Connection, deliver: Callable[[], None]) -> None:
-    """Call `deliver` when the connection's transaction begins to commit."""
+    """Call `deliver` when the connection's transaction begins to commit; at once if each statement commits by itself."""
+    if Borrowed(connection, raw=False).autocommits:
+        deliver()
+        return
+    if not connection.in_transaction():
+        connection.begin()  # as the persistent bus's INSERT would
     engine = connection.engine
     if engine not in _listened:
         _listened.add(engine)
-        event.listen(engine, "commit", _committed)
-        event.listen(engine, "rollback", _rolled_back)
+        for name in ("commit", "commit_twophase"):
+            event.listen(engine, name, _committed)
+        for name in ("rollback", "rollback_twophase"):
+            event.listen(engine, name, _rolled_back)
+        event.listen(engine, "savepoint", _savepoint_began)
+        event.listen(engine, "release_savepoint", _savepoint_released)
         event.listen(engine, "rollback_savepoint", _savepoint_rolled_back)
-    savepoint = connection.get_nested_transaction()
-    _pending.setdefault(connection, []).append((savepoint, deliver))
+    _pending.setdefault(connection, _Pending()).deliveries.append(deliver)
 
 
-def _committed(connection: Connection) -> None:
-    for _, deliver in _pending.pop(connection, ()):
+def _committed(connection: Connection, *_two_phase: object) -> None:
+    for deliver in _pending.pop(connection, _Pending()).deliveries:
         deliver()
 
 
-def _rolled_back(connection: Connection) -> None:
+def _rolled_back(connection: Connection, *_two_phase: object) -> None:
     _pending.pop(connection, None)
 
 
+def _savepoint_began(connection: Connection, _name: str | None) -> None:
+    if connection in _pending:
+        pending = _pending[connection]
+        pending.before.append(len(pending.deliveries))
+
+
+def _savepoint_released(connection: Connection, _name: str, _context: None) -> None:
+    if connection in _pending and _pending[connection].before:
+        _pending[connection].before.pop()
+
+
 def _savepoint_rolled_back(connection: Connection, _name: str, _context: None) -> None:
-    """Drop what was posted inside the savepoint: an inner savepoint that was released belongs to its outer one."""
-    undone = connection.get_nested_transaction()
-    pending = _pending.get(connection, [])
-    first = next((place for place, (savepoint, _) in enumerate(pending) if savepoint is undone), len(pending))
-    del pending[first:]
+    if connection in _pending:
+        pending = _pending[connection]
+        # A savepoint that began before the first post was not noted.
+        del pending.deliveries[pending.before.pop() if pending.before else 0 :]

@@ -130,8 +130,8 @@ class Lifecycle:
             raise LifecycleError(
                 f"{self.config.table}: it is {self.phase.value} already; stop it before the next start."
             )
-        self.join()
         self.dispatcher = self._new_dispatcher()
+        self.join()
         self.dispatcher.start()
         self.phase = Phase.RUNNING
         self._claims.start()
@@ -141,13 +141,14 @@ class Lifecycle:
 
     def join(self, make: Callable[..., nodes.Node] = nodes.Node) -> None:
         """Take part in the cluster without loops of its own (what `start` does first, and the test kit alone)."""
-        self.node = nodes.join(self, self.config, make)
-        self.name = self.node.name
+        node = nodes.join(self, self.config, make)
         self.ledger.clear()
         self._suspects.clear()
-        recovered = recover(self.store, self.name)
+        recovered = recover(self.store, node.name)
         if recovered:
-            log.warning("entries_recovered", node=self.name, table=self.config.table, entries=recovered)
+            log.warning("entries_recovered", node=node.name, table=self.config.table, entries=recovered)
+        # Only from here on are events born claimed: recovery would take them for those of a crash.
+        self.name, self.node = node.name, node
         self.look_at_parked()
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
@@ -186,8 +187,10 @@ class Lifecycle:
             while not self._outcomes.empty() or self._unwritten:
                 self.finish_turn()
             running = {entry.record_id for entry in self.dispatcher.running()}
-            rest = [claim for claim in self.ledger.claims() if claim[0] not in running]
-            self._release(rest)
+            # From the table, for it knows of the callers' commits too that nobody has looked up yet.
+            database, statements = self.store.database, self.store.statements
+            standing = database.fetch(lambda connection: statements.in_processing(connection, lane=self.name))
+            self._release([claim for claim in standing if claim[0] not in running])
         finally:
             nodes.leave(node, self)
             self.node = None
@@ -307,6 +310,10 @@ class Lifecycle:
 
     def hand_over(self, entries: Sequence[Entry]) -> None:
         """Run entries that are committed, and held in the ledger: from memory if there is room, else later by id."""
+        if not self.running:
+            # Their commit has outlasted the stop of this node, or its lease.
+            self._release(_claims_of(entries))
+            return
         room = FROM_MEMORY - self.ledger.active
         now_room = self._room()
         ready, later = list[Entry](), list[int]()

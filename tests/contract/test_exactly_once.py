@@ -1,0 +1,321 @@
+"""Handlers whose effects and outcome commit together, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, event, func, select, text, update
+
+from bus.persistent import PersistentBus
+from queue_core.entry import State
+from queue_core.errors import ConfigurationError
+from queue_core.handler import EntryContext
+from queue_core.retry import ImmediateRetries
+from tests.contract.conftest import MakeBus, Orders
+from tests.contract.harness import Order, Recorder, ended, eventually, states
+
+
+def _connection(context: EntryContext) -> Connection:
+    assert context.connection is not None
+    return context.connection
+
+
+def test_a_handlers_rows_commit_together_with_the_entrys_outcome(bus: PersistentBus, orders: Orders) -> None:
+    seen = list[tuple[int, int]]()
+
+    @bus.subscribe(Order, exactly_once=True)
+    def add(order: Order, context: EntryContext) -> None:
+        connection = _connection(context)
+        connection.execute(orders.add(order.number))
+        inside = connection.scalar(select(func.count()).select_from(orders.table))
+        seen.append((inside or 0, len(orders.numbers())))
+
+    bus.start()
+    record_id = bus.post(Order(1))
+    (entry,) = ended(bus)
+    assert (entry.record_id, entry.processing_state, entry.error_count) == (record_id, State.PROCESSED, 0)
+    assert seen == [(1, 0)], "inside the transaction there is a row, outside there is none yet"
+    assert orders.numbers() == [1]
+    assert bus.find() == []
+
+
+def test_a_handlers_error_rolls_its_rows_back_with_each_run(bus: PersistentBus, orders: Orders) -> None:
+    calls = list[int]()
+
+    @bus.subscribe(Order, exactly_once=True)
+    def fail_twice(order: Order, context: EntryContext) -> None:
+        calls.append(context.attempt)
+        _connection(context).execute(orders.add(10 * order.number + len(calls)))
+        if len(calls) < 3:
+            raise ValueError("too early")
+
+    bus.start()
+    bus.post(Order(1))
+    (entry,) = ended(bus)
+    assert calls == [1, 2, 3]
+    assert orders.numbers() == [13]
+    assert (entry.processing_state, entry.error_count) == (State.PROCESSED, 2)
+
+
+def test_an_entry_that_fails_for_good_leaves_none_of_its_rows(bus: PersistentBus, orders: Orders) -> None:
+    @bus.subscribe(Order, exactly_once=True)
+    def fail(order: Order, context: EntryContext) -> None:
+        _connection(context).execute(orders.add(order.number))
+        raise SystemExit(3)
+
+    bus.start()
+    bus.post(Order(1))
+    (entry,) = ended(bus)
+    assert (entry.processing_state, entry.error_count) == (State.FAILED, 4)
+    assert orders.numbers() == []
+
+
+def test_the_databases_own_error_rolls_back_and_is_retried(bus: PersistentBus, orders: Orders) -> None:
+    calls = list[int]()
+
+    @bus.subscribe(Order, exactly_once=True)
+    def collide(order: Order, context: EntryContext) -> None:
+        calls.append(1)
+        connection = _connection(context)
+        connection.execute(orders.add(order.number))
+        if len(calls) == 1:
+            connection.execute(orders.add(order.number))
+
+    bus.start()
+    bus.post(Order(1))
+    (entry,) = ended(bus)
+    assert (entry.processing_state, entry.error_count, len(calls)) == (State.PROCESSED, 1, 2)
+    assert orders.numbers() == [1]
+
+
+def test_an_entry_that_was_taken_over_meanwhile_rolls_the_handlers_rows_back(
+    bus: PersistentBus, orders: Orders
+) -> None:
+    calls, main = list[int](), bus.engine.store.statements.main
+
+    @bus.subscribe(Order, exactly_once=True)
+    def lose_the_first(order: Order, context: EntryContext) -> None:
+        calls.append(context.record_id)
+        if len(calls) == 1:
+            with orders.engine.begin() as other:  # what a reaper's take-over does to the fence
+                other.execute(
+                    update(main).values(
+                        processing_state=State.AVAILABLE.value, processing_owner=None, claim_count=7, lane=""
+                    )
+                )
+            bus.engine.lifecycle.wake()
+        _connection(context).execute(orders.add(10 * order.number + len(calls)))
+
+    bus.start()
+    record_id = bus.post(Order(1))
+    (entry,) = ended(bus)
+    assert calls == [record_id, record_id]
+    assert orders.numbers() == [12]
+    assert (entry.processing_state, entry.claim_count) == (State.PROCESSED, 8)
+
+
+@contextmanager
+def _lost_answers(bus: PersistentBus, orders: Orders, *, committed: bool) -> Iterator[list[str]]:
+    """Break the connection of the first transaction that writes an order: after its COMMIT, or just before it."""
+    own, lost = bus.engine.database.engine, list[str]()
+
+    def note(connection: Connection, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if statement.startswith("INSERT INTO orders"):
+            connection.info["lose"] = True
+
+    def lose(connection: Connection) -> None:
+        if connection.info.pop("lose", False) and not lost:
+            lost.append("answer")
+            driver: Any = connection.connection.driver_connection
+            if committed:
+                driver.cursor().execute("COMMIT")
+            driver.close()
+
+    event.listen(own, "before_cursor_execute", note)
+    event.listen(own, "commit", lose)
+    try:
+        yield lost
+    finally:
+        event.remove(own, "before_cursor_execute", note)
+        event.remove(own, "commit", lose)
+
+
+@pytest.mark.parametrize("committed", ["committed", "not committed"])
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_commit_whose_answer_is_lost_leaves_its_effect_exactly_once(
+    bus: PersistentBus, orders: Orders, committed: str, others: int
+) -> None:
+    calls, other = list[int](), Recorder()
+
+    @bus.subscribe(Order, name="adds", exactly_once=True)
+    def add(order: Order, context: EntryContext) -> None:
+        calls.append(1)
+        _connection(context).execute(orders.add(10 * order.number + len(calls)))
+
+    if others:
+
+        @bus.subscribe(Order, name="follows", exactly_once=True)
+        def follow(order: Order, context: EntryContext) -> None:
+            other(order, context)
+
+    bus.start()
+    with _lost_answers(bus, orders, committed=committed == "committed") as lost:
+        bus.post(Order(1))
+        (entry,) = ended(bus)
+    assert lost == ["answer"]
+    runs = 1 if committed == "committed" else 2
+    assert (len(calls), orders.numbers()) == (runs, [10 + runs])
+    assert (entry.processing_state, entry.error_count) == (State.PROCESSED, runs - 1)
+    assert other.calls >= others
+
+
+def test_several_subscribers_each_have_their_effect_once_though_one_fails(
+    bus: PersistentBus, orders: Orders
+) -> None:
+    plain, calls = Recorder(), list[str]()
+
+    @bus.subscribe(Order, name="steady", exactly_once=True)
+    def steady(order: Order, context: EntryContext) -> None:
+        calls.append("steady")
+        _connection(context).execute(orders.add(order.number))
+
+    @bus.subscribe(Order, name="failing", exactly_once=True)
+    def failing(order: Order, context: EntryContext) -> None:
+        calls.append("failing")
+        _connection(context).execute(orders.add(10 * order.number + calls.count("failing")))
+        if calls.count("failing") < 3:
+            raise ValueError("not yet")
+
+    bus.register(Order, plain, name="plain")
+    bus.start()
+    bus.post(Order(1))
+    (entry,) = ended(bus)
+    assert (calls.count("steady"), calls.count("failing"), plain.calls) == (1, 3, 1)
+    assert orders.numbers() == [1, 13]
+    assert (entry.processing_state, entry.error_count) == (State.PROCESSED, 2)
+
+
+def test_a_plain_subscriber_that_fails_does_not_undo_or_repeat_the_others_effect(
+    bus: PersistentBus, orders: Orders
+) -> None:
+    failing, calls = Recorder(failures=99), list[int]()
+
+    @bus.subscribe(Order, name="adds", exactly_once=True)
+    def add(order: Order, context: EntryContext) -> None:
+        calls.append(1)
+        _connection(context).execute(orders.add(order.number))
+
+    bus.register(Order, failing, name="failing")
+    bus.start()
+    bus.post(Order(1))
+    (entry,) = ended(bus)
+    assert (len(calls), failing.calls) == (1, 4)
+    assert orders.numbers() == [1]
+    assert entry.processing_state is State.FAILED
+    assert entry.settled == {"adds": True, "failing": False}
+
+
+def test_a_handler_that_posts_in_its_transaction_posts_only_if_it_commits(make_bus: MakeBus) -> None:
+    bus, last, calls = make_bus(), Recorder(), list[int]()
+
+    @bus.subscribe(Order, exactly_once=True)
+    def forward(order: Order, context: EntryContext) -> None:
+        calls.append(1)
+        bus.post({"run": len(calls)}, event_name="forwarded", connection=context.connection)
+        if len(calls) < 3:
+            raise ValueError("rolled back")
+
+    bus.register("forwarded", last, name="last")
+    bus.start()
+    bus.post(Order(1))
+    assert states(ended(bus, 2)) == [State.PROCESSED] * 2
+    assert last.events == [{"run": 3}]
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_handler_that_ends_its_own_transaction_has_failed(
+    make_bus: MakeBus, orders: Orders, end: str
+) -> None:
+    bus = make_bus(retry=ImmediateRetries(0))
+
+    @bus.subscribe(Order, exactly_once=True)
+    def overreach(order: Order, context: EntryContext) -> None:
+        getattr(_connection(context), end)()
+
+    bus.start()
+    bus.post(Order(1))
+    (entry,) = ended(bus)
+    assert entry.processing_state is State.FAILED
+    assert "ended its transaction" in (entry.last_error or "")
+
+
+def test_a_savepoint_of_a_handler_is_its_own_affair(bus: PersistentBus, orders: Orders) -> None:
+    @bus.subscribe(Order, exactly_once=True)
+    def add(order: Order, context: EntryContext) -> None:
+        connection = _connection(context)
+        connection.execute(orders.add(order.number))
+        savepoint = connection.begin_nested()
+        connection.execute(orders.add(order.number + 1))
+        savepoint.rollback()
+
+    bus.start()
+    bus.post(Order(1))
+    assert states(ended(bus)) == [State.PROCESSED]
+    assert orders.numbers() == [1]
+
+
+def test_serial_handlers_with_effects_run_one_at_a_time(bus: PersistentBus, orders: Orders) -> None:
+    with orders.engine.begin() as connection:
+        connection.execute(orders.add(0))
+
+    @bus.subscribe(Order, exactly_once=True, serial=True)
+    def count(order: Order, context: EntryContext) -> None:
+        connection = _connection(context)
+        highest = connection.scalar(select(func.max(orders.table.c.number))) or 0
+        connection.execute(orders.add(highest + 1))
+
+    bus.start()
+    bus.post_many(Order(number) for number in range(20))
+    assert {entry.error_count for entry in ended(bus, 20)} == {0}
+    assert orders.numbers() == list(range(21))
+
+
+def test_effects_of_many_concurrent_handlers_are_there_once_each(bus: PersistentBus, orders: Orders) -> None:
+    @bus.subscribe(Order, exactly_once=True)
+    def add(order: Order, context: EntryContext) -> None:
+        _connection(context).execute(orders.add(order.number))
+
+    bus.start()
+    bus.post_many(Order(number) for number in range(60))
+    assert set(states(ended(bus, 60))) == {State.PROCESSED}
+    assert orders.numbers() == list(range(60))
+
+
+def test_only_a_plain_function_of_event_and_context_can_have_exactly_one_effect(bus: PersistentBus) -> None:
+    async def asynchronous(order: Order, context: EntryContext) -> None:
+        """It can't use a connection that blocks."""
+
+    for handler in (asynchronous, lambda _order: None):
+        with pytest.raises(ConfigurationError, match="exactly_once"):
+            bus.register(Order, handler, name="odd", exactly_once=True)
+
+
+def test_a_handlers_connection_sees_what_the_application_commits_and_the_reverse(
+    bus: PersistentBus, orders: Orders, engine: Engine
+) -> None:
+    numbers = list[int]()
+
+    @bus.subscribe(Order, exactly_once=True)
+    def double(order: Order, context: EntryContext) -> None:
+        rows = _connection(context).execute(text("SELECT number FROM orders")).scalars()
+        numbers.extend(rows)
+
+    bus.start()
+    with engine.begin() as connection:
+        connection.execute(orders.add(5))
+        bus.post(Order(5), connection=connection)
+    eventually(lambda: numbers == [5], "the handler sees the row of the transaction that posted")
+    ended(bus)

@@ -1,0 +1,245 @@
+"""Start, stop, restart: nothing is lost on the way."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from sqlalchemy import URL, Engine, create_engine
+
+from bus.persistent import PersistentBus
+from queue_core.config import BusConfig, Mode
+from queue_core.entry import State
+from queue_core.errors import LifecycleError
+from tests.contract.conftest import MakeBus
+from tests.contract.harness import Order, Recorder, ended, eventually, states
+
+
+def _wait_until_nothing_starts(bus: PersistentBus) -> None:
+    eventually(
+        lambda: not bus.engine.lifecycle.dispatcher._accepting, "the bus stops, nothing more is started"
+    )
+
+
+each_mode = pytest.mark.parametrize("mode", list(Mode))
+
+
+@each_mode
+def test_an_event_posted_before_the_start_is_delivered_after_it(make_bus: MakeBus, mode: Mode) -> None:
+    bus, recorder = make_bus(mode=mode), Recorder()
+    bus.register(Order, recorder)
+    bus.post(Order(1))
+    bus.post_many([Order(2), Order(3)])
+    assert recorder.calls == 0
+    bus.start()
+    ended(bus, 3)
+    assert recorder.numbers() == [1, 2, 3]
+
+
+@each_mode
+def test_events_work_again_after_each_restart(make_bus: MakeBus, mode: Mode) -> None:
+    bus, recorder = make_bus(mode=mode), Recorder(failures=1)
+    bus.register(Order, recorder)
+    for round_ in range(3):
+        bus.start()
+        bus.post(Order(2 * round_))
+        recorder.wait(round_ * 2 + 2)
+        assert bus.stop()
+        bus.post(Order(2 * round_ + 1))
+    bus.start()
+    assert set(states(ended(bus, 6))) == {State.PROCESSED}
+    assert sorted(set(recorder.numbers())) == list(range(6))
+
+
+def test_a_stop_lets_running_handlers_finish_and_writes_their_outcomes(make_bus: MakeBus) -> None:
+    bus, recorder = make_bus(handler_threads=3), Recorder(hold=True)
+    bus.register(Order, recorder)
+    bus.start()
+    bus.post_many([Order(1), Order(2), Order(3)])
+    recorder.wait(3)
+    stopping = threading.Thread(target=bus.stop)
+    stopping.start()
+    _wait_until_nothing_starts(bus)
+    recorder.release()
+    stopping.join()
+    assert states(bus.history()) == [State.PROCESSED] * 3
+    assert bus.find() == []
+
+
+def test_a_stop_gives_back_what_has_not_started(make_bus: MakeBus) -> None:
+    bus, recorder = make_bus(handler_threads=1), Recorder(hold=True)
+    bus.register(Order, recorder)
+    bus.start()
+    bus.post_many(Order(number) for number in range(10))
+    recorder.wait(1)
+    stopping = threading.Thread(target=bus.stop)
+    stopping.start()
+    _wait_until_nothing_starts(bus)
+    recorder.release()
+    stopping.join()
+    assert states(bus.history()) == [State.PROCESSED]
+    rest = bus.find()
+    assert states(rest) == [State.AVAILABLE] * 9
+    assert {entry.processing_owner for entry in rest} == {None}
+    assert {entry.error_count for entry in rest} == {0}
+    # It judges nobody before it has been steady for a lease itself.
+    heir = make_bus(lease_seconds=0.6, beat_interval_seconds=0.1, reap_period_seconds=0.1)
+    heard = Recorder()
+    heir.register(Order, heard)
+    heir.start()
+    ended(bus, 10)
+    assert sorted(recorder.numbers() + heard.numbers()) == list(range(10))
+
+
+def test_a_stop_that_runs_out_of_time_says_so_and_a_later_start_runs_the_rest(make_bus: MakeBus) -> None:
+    bus, recorder = make_bus(), Recorder(hold=True)
+    bus.register(Order, recorder)
+    bus.start()
+    bus.post(Order(1))
+    recorder.wait(1)
+    assert not bus.stop(timeout_seconds=0)
+    recorder.release()
+    eventually(lambda: recorder.running == 0, "the handler has ended too late")
+    bus.start()
+    (entry,) = ended(bus)
+    assert entry.processing_state is State.PROCESSED
+    assert recorder.calls == 2
+
+
+def test_events_posted_while_the_bus_stops_are_not_lost(make_bus: MakeBus, engine: Engine) -> None:
+    bus, recorder = make_bus(), Recorder(hold=True)
+    bus.register(Order, recorder)
+    bus.start()
+    bus.post(Order(0))
+    recorder.wait(1)
+    stopping = threading.Thread(target=bus.stop)
+    stopping.start()
+    _wait_until_nothing_starts(bus)
+    bus.post(Order(1))
+    with engine.begin() as connection:
+        bus.post(Order(2), connection=connection)
+    recorder.release()
+    stopping.join()
+    assert len(bus.history()) == 1
+    assert states(bus.find()) == [State.AVAILABLE] * 2
+    bus.start()
+    ended(bus, 3)
+    assert recorder.numbers() == [0, 1, 2]
+
+
+def test_posters_do_not_notice_restarts(make_bus: MakeBus) -> None:
+    bus, recorder = make_bus(), Recorder()
+    bus.register(Order, recorder)
+    bus.start()
+    done = threading.Event()
+    posted = list[int]()
+
+    def post() -> None:
+        while not done.is_set():
+            bus.post(Order(len(posted)))
+            posted.append(len(posted))
+
+    poster = threading.Thread(target=post)
+    poster.start()
+    for round_ in range(1, 6):
+        eventually(lambda goal=20 * round_: len(posted) >= goal, "the poster goes on")  # type: ignore[misc]
+        bus.stop()
+        bus.start()
+    done.set()
+    poster.join()
+    ended(bus, len(posted))
+    assert sorted(set(recorder.numbers())) == list(range(len(posted)))
+    assert recorder.calls == len(posted), "a stop in good order repeats nothing"
+
+
+def test_a_commit_that_ends_after_the_stop_is_delivered_after_the_restart(
+    make_bus: MakeBus, engine: Engine, database_name: str
+) -> None:
+    bus, recorder = make_bus(), Recorder()
+    bus.register(Order, recorder)
+    bus.start()
+    with engine.connect() as connection:
+        bus.post(Order(1), connection=connection)
+        if database_name == "sqlite":
+            # Its stop has to write: it waits for the only writer.
+            connection.commit()
+            bus.stop()
+        else:
+            bus.stop()
+            connection.commit()
+    bus.start()
+    ended(bus)
+    assert recorder.events == [Order(1)]
+
+
+def test_a_handler_may_unregister_itself_and_stop_its_bus(make_bus: MakeBus) -> None:
+    bus, stopped = make_bus(), threading.Event()
+
+    def stop_from_outside() -> None:
+        bus.stop()
+        stopped.set()
+
+    @bus.subscribe(Order)
+    def stop(_order: Order) -> None:
+        bus.unregister(stop)
+        threading.Thread(target=stop_from_outside).start()
+
+    bus.start()
+    bus.post(Order(1))
+    assert stopped.wait(20)
+    assert states(bus.history()) == [State.PROCESSED]
+
+
+def test_a_second_start_is_refused_and_harms_nothing(make_bus: MakeBus) -> None:
+    bus, recorder = make_bus(), Recorder()
+    bus.register(Order, recorder)
+    bus.start()
+    with pytest.raises(LifecycleError, match="already"):
+        bus.start()
+    bus.post(Order(1))
+    ended(bus)
+
+
+def test_a_stop_without_a_start_and_a_second_stop_do_nothing(make_bus: MakeBus) -> None:
+    bus = make_bus()
+    assert bus.stop()
+    bus.start()
+    assert bus.stop()
+    assert bus.stop()
+
+
+def test_a_bus_used_in_a_with_block_is_closed_after_it(database_url: URL) -> None:
+    recorder = Recorder()
+    before = set(threading.enumerate())
+    with PersistentBus(database_url, BusConfig(handler_threads=2)) as bus:
+        bus.register(Order, recorder)
+        bus.post(Order(1))
+        ended(bus)
+    eventually(lambda: set(threading.enumerate()) <= before, "its threads have ended")
+
+
+@each_mode
+def test_a_bus_on_the_applications_engine_uses_connections_of_its_own(
+    make_bus: MakeBus, database_url: URL, mode: Mode
+) -> None:
+    application = create_engine(database_url)
+    bus, recorder = make_bus(database=application, mode=mode), Recorder()
+    bus.register(Order, recorder)
+    bus.start()
+    with application.begin() as connection:
+        bus.post(Order(1), connection=connection)
+    bus.post(Order(2))
+    ended(bus, 2)
+    assert recorder.numbers() == [1, 2]
+    bus.close()
+    with application.connect() as connection:  # still the application's
+        assert connection.exec_driver_sql("SELECT 1").scalar() == 1
+    application.dispose()
+
+
+def test_a_bus_that_never_starts_can_post_and_read_and_close(make_bus: MakeBus) -> None:
+    web = make_bus()
+    record_id = web.post(Order(1), search_key1=1)
+    assert [entry.record_id for entry in web.find(search_key1=1)] == [record_id]
+    assert web.ready_count() == 1
+    web.close()
