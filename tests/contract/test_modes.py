@@ -171,7 +171,11 @@ def test_where_nobody_is_told_the_poll_finds_another_processes_post(make_bus: Ma
 
 
 def test_a_node_leaves_to_others_what_it_does_not_subscribe_to(make_bus: MakeBus) -> None:
-    settings: dict[str, Any] = {"mode": Mode.POLLING, "poll_interval_seconds": 0.05}
+    settings: dict[str, Any] = {
+        "mode": Mode.POLLING,
+        "poll_interval_seconds": 0.05,
+        "reap_period_seconds": 0.1,
+    }
     orders, others = make_bus(**settings), make_bus(**settings)
     of_orders, of_others = Recorder(), Recorder()
     orders.register(Order, of_orders)
