@@ -29,8 +29,8 @@ from tests.contract.conftest import MakeService
 from tests.contract.harness import Order, Recorder, ended, eventually, states
 
 FAR = timedelta(hours=1)
-PUNCTUAL_SECONDS = 0.25
-"""Milliseconds on an idle machine; the poll interval is a hundred times longer."""
+PUNCTUAL_SECONDS, LATE_SECONDS = 0.25, 2.0
+"""The median of several; one alone on a busy machine. Milliseconds on an idle one, where the next poll is at 30 s."""
 
 
 class Punctual(Recorder):
@@ -74,7 +74,8 @@ def test_a_notification_fires_within_milliseconds_of_its_time(service: Notificat
     queue.schedule(Order(3), delay=timedelta(seconds=0.1))
 
     assert punctual.wait(3) == [Order(3), Order(1), Order(2)]
-    assert all(0 <= late < PUNCTUAL_SECONDS for late in punctual.late), punctual.late
+    assert min(punctual.late) >= 0
+    assert sorted(punctual.late)[1] < PUNCTUAL_SECONDS, punctual.late
 
 
 def test_a_notification_scheduled_in_the_callers_transaction_fires_at_its_time(
@@ -88,7 +89,7 @@ def test_a_notification_scheduled_in_the_callers_transaction_fires_at_its_time(
         queue.schedule(Order(1), delay=0.3, connection=connection)
 
     punctual.wait()
-    assert 0 <= punctual.late[0] < PUNCTUAL_SECONDS
+    assert 0 <= punctual.late[0] < LATE_SECONDS
 
 
 def test_a_date_in_the_past_fires_at_once(service: NotificationService) -> None:
@@ -191,17 +192,17 @@ def test_an_earlier_date_fires_at_the_earlier_date(service: NotificationService)
     queue.update(record_id, at=datetime.now(UTC) + timedelta(seconds=0.2))
 
     punctual.wait()
-    assert 0 <= punctual.late[0] < PUNCTUAL_SECONDS
+    assert 0 <= punctual.late[0] < LATE_SECONDS
 
 
 def test_a_later_date_is_waited_for(service: NotificationService) -> None:
     punctual = Punctual()
     queue = service.create_queue("billing", "dunning", punctual, event_types=[Order])
-    service.start()
-    record_id = queue.schedule(Order(1), delay=0.2)
-
+    record_id = queue.schedule(Order(1), delay=0)
     date = datetime.now(UTC) + timedelta(seconds=0.5)
     queue.update(record_id, at=date)
+
+    service.start()
 
     punctual.wait()
     assert datetime.now(UTC) >= date
@@ -294,11 +295,11 @@ def test_a_queue_changes_nothing_of_another_queue_also_in_the_callers_transactio
 def test_removed_by_id_it_is_in_history_as_removed_and_never_fires(service: NotificationService) -> None:
     recorder = Recorder()
     queue = service.create_queue("billing", "dunning", recorder, event_types=[Order])
-    service.start()
-    removed = queue.schedule(Order(1), delay=0.2)
-    queue.schedule(Order(2), delay=0.3)
+    removed = queue.schedule(Order(1), delay=0)
+    queue.schedule(Order(2), delay=0.1)
 
     assert queue.remove(removed) == 1
+    service.start()
 
     assert recorder.wait() == [Order(2)]
     past = ended(queue, 2)
