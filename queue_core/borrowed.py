@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,7 +103,11 @@ def _checked(connection: Connection, database: Database) -> Borrowed:
         raise _foreign(given, own)
     theirs, ours = connection.engine.url, database.url
     if own == "sqlite":
-        _check_file(connection.connection.driver_connection, database)
+        driver = connection.connection.driver_connection
+        if isinstance(driver, sqlite3.Connection):
+            _check_file(_TupleRows(driver).cursor().execute("PRAGMA database_list"), database)
+        else:  # aiosqlite's proxy, which answers through SQLAlchemy alone
+            _check_file(connection.exec_driver_sql("PRAGMA database_list"), database)
     elif theirs.database != ours.database:
         raise _foreign(f"database {theirs.database!r}", f"{ours.database!r}")
     return Borrowed(connection, raw=False)
@@ -116,11 +120,8 @@ def _foreign(given: str, own: str) -> InvalidConnectionError:
     )
 
 
-def _check_file(driver: Any, database: Database) -> None:
+def _check_file(databases: Iterable[Any], database: Database) -> None:
     """Refuse an SQLite connection to another file: its rows would be in tables that nobody reads."""
-    if not isinstance(driver, sqlite3.Connection):
-        return  # aiosqlite's proxy; the file is the one of the user's asynchronous engine
-    databases = _TupleRows(driver).cursor().execute("PRAGMA database_list")
     found = next((path for _, name, path in databases if name == "main"), "")
     if os.path.realpath(found) != os.path.realpath(database.url.database or ""):
         raise _foreign(f"the file {found!r}", f"{database.url.database!r}")
@@ -138,7 +139,7 @@ def _wrap_raw(given: Any, database: Database) -> Connection:
         raise _foreign(f"{module}", database.dialect.name)
     if module == "sqlite3":
         try:
-            _check_file(given, database)
+            _check_file(_TupleRows(given).cursor().execute("PRAGMA database_list"), database)
         except sqlite3.ProgrammingError as error:
             raise InvalidConnectionError(
                 f"the connection passed in: {error}. Nothing was written."
@@ -147,8 +148,17 @@ def _wrap_raw(given: Any, database: Database) -> Connection:
         raise InvalidConnectionError(
             "the connection passed in is closed. Nothing was written; pass an open one."
         )
+    elif (name := _database_of(given)) != database.url.database:
+        raise _foreign(f"database {name!r}", f"{database.url.database!r}")
     pool = StaticPool(lambda: _TupleRows(given), reset_on_return=None)
     return Engine(pool, _passive(database), database.url).connect()
+
+
+def _database_of(driver: Any) -> str | None:
+    """The database that a psycopg or PyMySQL connection was opened on."""
+    if hasattr(driver, "info"):
+        return str(driver.info.dbname)
+    return driver.db.decode() if isinstance(driver.db, bytes) else driver.db
 
 
 class _TupleRows:

@@ -391,7 +391,8 @@ def _headers(value: Any, queue_name: str) -> str | None:
 def unreachable(url: URL, error: BaseException) -> DatabaseUnreachableError:
     """What to raise when the database doesn't answer."""
     reason = str(getattr(error, "orig", error)).strip()
+    where = url.render_as_string(hide_password=True)
     return DatabaseUnreachableError(
-        f"the database {url.render_as_string(hide_password=True)} can't be reached: {reason}. "
-        "Nothing was written; check the URL and that the server runs."
+        f"the database {where} can't be reached: {reason}. Nothing was written; check the URL and that the server runs.",
+        url=where,
     )

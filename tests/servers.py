@@ -242,11 +242,14 @@ class MariaDBServer(DatabaseServer):
         if _is_root():
             shutil.chown(data, _UNPRIVILEGED_USER)
         bootstrap = [find_program("mariadbd"), "--no-defaults", "--bootstrap", f"--datadir={data}"]
+        bootstrap += [f"--tmpdir={self.folder}"]
         _run([*bootstrap, "--enforce-storage-engine=", "--debug-no-sync"], cwd=self.folder, script=script)
 
     def _command(self) -> list[str]:
         settings = {
             "datadir": str(self.folder / "data"),
+            # A server that starts removes what it takes for left-overs, also those of its neighbours.
+            "tmpdir": str(self.folder),
             "bind-address": "127.0.0.1",
             "port": str(self.port),
             # Relative to the working folder: a path may have 107 characters at most.
