@@ -19,7 +19,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy.exc import DataError, DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError, SQLAlchemyError
 
 from queue_core import node as nodes
 from queue_core.config import Mode
@@ -155,7 +155,7 @@ class Lifecycle:
         """Stop claiming, let handlers finish, write all outcomes, give back the rest, and end the lease.
 
         `timeout_seconds` (default: `shutdown_timeout_seconds`) bounds the wait for handlers. False if some still ran
-        then: their entries are given to other nodes when the lease has ended.
+        then, or if the database was away: their entries are given to other nodes when the lease has ended.
         """
         if self.phase is not Phase.RUNNING:
             return True
@@ -165,10 +165,6 @@ class Lifecycle:
         self._claims.stop()
         ended = self.dispatcher.stop(limit)
         self._finishes.stop()
-        try:
-            self.leave()
-        finally:
-            self.phase = Phase.STOPPED
         if not ended:
             log.error(
                 "handlers_still_running",
@@ -176,6 +172,14 @@ class Lifecycle:
                 timeout_seconds=limit,
                 entries=len(self.ledger),
             )
+        try:
+            self.leave()
+        except SQLAlchemyError:
+            # The rows still say that this node runs them: whoever reaps it, or takes its name, finds them there.
+            log.exception("outcomes_unwritten", table=self.config.table)
+            ended = False
+        finally:
+            self.phase = Phase.STOPPED
         return ended
 
     def leave(self) -> None:
