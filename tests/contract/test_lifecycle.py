@@ -92,6 +92,26 @@ def test_a_stop_gives_back_what_has_not_started(make_bus: MakeBus) -> None:
     assert sorted(recorder.numbers() + heard.numbers()) == list(range(10))
 
 
+def test_a_stop_gives_back_what_a_caller_has_committed_and_nobody_looked_up(
+    make_bus: MakeBus, engine: Engine
+) -> None:
+    bus = make_bus(poll_interval_seconds=3600.0)
+    bus.start()
+    bus.post(Order(1))
+    ended(bus, 1)
+    with engine.connect() as connection:
+        record_id = bus.post(Order(2), connection=connection)
+        driver: Any = connection.connection.driver_connection
+        driver.cursor().execute("COMMIT")  # past SQLAlchemy, which would announce it
+        bus.stop()
+    (left,) = bus.find()
+    assert (left.record_id, left.processing_state, left.processing_owner) == (
+        record_id,
+        State.AVAILABLE,
+        None,
+    )
+
+
 def test_a_stop_that_runs_out_of_time_says_so_and_a_later_start_runs_the_rest(make_bus: MakeBus) -> None:
     bus, recorder = make_bus(), Recorder(hold=True)
     bus.register(Order, recorder)
