@@ -4,6 +4,8 @@ PACKAGES := sql queue_core bus notifications stickybus
 CHECKED := $(PACKAGES) tests $(wildcard benchmarks examples)
 # More arguments for pytest, such as ARGS="-k sqlite".
 ARGS :=
+# Tests side by side: most of them wait for a lease, a poll or a process.
+WORKERS := 4
 
 .PHONY: help demo test lint types bench servers lock
 .DEFAULT_GOAL := help
@@ -15,7 +17,7 @@ demo: .venv/.base ## See the product at work on SQLite (needs Python only)
 	@$(BIN)/stickybus demo
 
 test: .venv/.full servers ## Run the whole suite on SQLite, PostgreSQL and MariaDB
-	@$(BIN)/python -m tests.servers -- $(BIN)/pytest $(ARGS)
+	@$(BIN)/python -m tests.servers -- $(BIN)/pytest -n $(WORKERS) $(ARGS)
 
 lint: .venv/.full ## Check style, format and the import contract
 	$(BIN)/ruff check .
