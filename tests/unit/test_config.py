@@ -44,7 +44,7 @@ def test_the_defaults_are_those_of_the_reference_system() -> None:
     assert (bus.mode, bus.handler_threads, bus.queue_capacity) == (Mode.STICKY_EVENTS, 30, 30_000)
     assert (notifications.mode, notifications.handler_threads) == (Mode.STICKY_POLLING, 10)
     assert notifications.queue_capacity == 100
-    assert (bus.max_entries_claimed, bus.poll_interval_seconds, bus.claim_seconds) == (10, 3.0, 300.0)
+    assert (bus.max_entries_claimed, bus.poll_interval_seconds, bus.claim_seconds) == (100, 3.0, 300.0)
     assert (bus.lease_seconds, bus.reap_period_seconds) == (15.0, 5.0)
     assert bus.shutdown_timeout_seconds == 15.0
     assert bus.retry == ImmediateRetries(3)
@@ -144,7 +144,7 @@ def test_code_wins_over_the_environment_over_toml_over_defaults(
     assert config.poll_interval_seconds == 0.125
     assert config.queue_capacity == 50
     assert config.handler_threads == 4
-    assert config.max_entries_claimed == 10
+    assert config.max_entries_claimed == 100
     assert config.mode is Mode.POLLING
     assert config.retry == ScheduledRetries((60, 600))
     assert BusConfig.from_toml(toml, prefix="").queue_capacity == 40
