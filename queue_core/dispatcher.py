@@ -1,7 +1,7 @@
 """Runs handlers: a bounded pool of threads, one event loop for coroutines, serial handlers one call at a time.
 
-Everything that a handler does wrong ends in an outcome, never in a dead thread. Nothing starts once the node's lease
-may have ended (`may_start`).
+Everything that a handler does wrong ends in an outcome, never in a dead thread. Nothing starts once the lease under
+which its entry was claimed may have ended (`may_start`), not the second subscriber of an entry either.
 """
 
 from __future__ import annotations
@@ -34,11 +34,26 @@ log = get_logger(__name__)
 class Run:
     """One entry on its way through its subscribers."""
 
-    __slots__ = ("ended", "entry", "errors", "event", "pending", "settled", "started", "started_date")
+    __slots__ = (
+        "begun",
+        "ended",
+        "entry",
+        "errors",
+        "event",
+        "lease",
+        "pending",
+        "pool",
+        "settled",
+        "started",
+        "started_date",
+    )
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Entry, pool: Dispatcher, lease: int) -> None:
         self.entry = entry
+        self.pool = pool
+        self.lease = lease
         self.started = False
+        self.begun = False
         self.ended = False
         self.started_date: datetime
         self.event: Any = None
@@ -73,7 +88,7 @@ class Dispatcher:
         router: Router,
         *,
         exactly_once: ExactlyOnce | None,
-        may_start: Callable[[], bool],
+        may_start: Callable[[int], bool],
         complete: Callable[[Outcome], None],
     ) -> None:
         self._config = config
@@ -123,10 +138,10 @@ class Dispatcher:
             self._coroutines = None
         return ended
 
-    def submit(self, entries: Iterable[Entry]) -> None:
-        """Hand entries over to the pool, in order."""
+    def submit(self, entries: Iterable[Entry], lease: int = 0) -> None:
+        """Hand entries over to the pool, in order. `lease` is the one under which they were claimed."""
         for entry in entries:
-            self._runs.put(Run(entry))
+            self._runs.put(Run(entry, self, lease))
 
     def call(self, task: Callable[[], None]) -> None:
         """Run a hook on the pool."""
@@ -160,7 +175,10 @@ class Dispatcher:
 
     def _take(self, run: Run | Callable[[], None] | None) -> None:
         if isinstance(run, Run):
-            self._advance(run)
+            try:
+                self._advance(run)
+            except BaseException as error:  # noqa: BLE001 -- of the user's other code: a policy, a codec, a log's sink
+                self._complete(self._finished(run, State.FAILED, run.entry.error_count, describe(error)))
         elif run is not None:
             try:
                 run()
@@ -175,24 +193,56 @@ class Dispatcher:
             subscriber = run.pending[0]
             if subscriber.turns is not None and not subscriber.turns.enter(run):
                 return
+            may_call = self._may_call(run)
             try:
-                self._call(run, subscriber)
+                if may_call:
+                    self._call(run, subscriber)
             finally:
-                following = subscriber.turns.leave() if subscriber.turns is not None else None
-                if following is not None:
-                    self._runs.put(following)
+                while subscriber.turns is not None and (following := subscriber.turns.leave()) is not None:
+                    if following.pool.resume(following):
+                        break
+            if not may_call:
+                self._complete(self._interrupted(run))
+                return
             run.pending.pop(0)
             if run.ended:
                 return
         self._complete(self._outcome(run))
 
+    def resume(self, run: Run) -> bool:
+        """Go on with a run whose turn at a serial handler has come; False if this pool has stopped."""
+        if self._accepting:
+            self._runs.put(run)
+        else:
+            self._complete(self._interrupted(run))
+        return self._accepting
+
+    def _may_call(self, run: Run) -> bool:
+        """Whether its next subscriber may start. A stop lets runs that have begun come to their end."""
+        return (self._accepting or run.begun) and self._may_start(run.lease)
+
+    def _interrupted(self, run: Run) -> Outcome:
+        """What becomes of a run some of whose subscribers were not called: these are left to another one."""
+        if not run.begun:
+            return Released(entry=run.entry)
+        outcome = self._outcome(run)
+        if not isinstance(outcome, Finished):
+            return outcome
+        return Retried(
+            entry=run.entry,
+            at=outcome.finished_date,
+            error_count=outcome.error_count,
+            settled=run.settled,
+            started_date=run.started_date,
+        )
+
     def _open(self, run: Run) -> bool:
         """Decide whether a run starts, decode its event, and find who handles it."""
         entry = run.entry
-        if not self._accepting or not self._may_start():
+        run.started_date = self._clock.now()
+        if not self._may_call(run):
             self._complete(Released(entry=entry))
             return False
-        run.started_date = self._clock.now()
         try:
             if not self._router.knows(entry.queue_name, entry.class_name):
                 self._complete(Parked(entry=entry))
@@ -217,6 +267,7 @@ class Dispatcher:
 
     def _call(self, run: Run, subscriber: Subscriber) -> None:
         ident = threading.get_ident()
+        run.begun = True
         self._running[ident] = (run, subscriber, self._clock.monotonic())
         try:
             if subscriber.exactly_once:

@@ -88,8 +88,11 @@ class ExactlyOnce:
                 return False
             try:
                 transaction.commit()
-            except DBAPIError:
-                if not self._has_committed(finished, last=last):
+            except BaseException as error:
+                # SQLite keeps the transaction open, and the file locked: the next user of this connection would
+                # commit it.
+                connection.invalidate()
+                if not isinstance(error, DBAPIError) or not self._has_committed(finished, last=last):
                     raise
             return True
 

@@ -13,13 +13,14 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy.exc import DataError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DataError, SQLAlchemyError
 
 from queue_core import node as nodes
 from queue_core.config import Mode
@@ -144,7 +145,11 @@ class Lifecycle:
         node = nodes.join(self, self.config, make)
         self.ledger.clear()
         self._suspects.clear()
-        recovered = recover(self.store, node.name)
+        try:
+            recovered = recover(self.store, node.name)
+        except BaseException:
+            nodes.leave(node, self)  # else its lane would have a live node that runs nothing
+            raise
         if recovered:
             log.warning("entries_recovered", node=node.name, table=self.config.table, entries=recovered)
         # Only from here on are events born claimed: recovery would take them for those of a crash.
@@ -196,8 +201,8 @@ class Lifecycle:
             standing = database.fetch(lambda connection: statements.in_processing(connection, lane=self.name))
             self._release([claim for claim in standing if claim[0] not in running])
         finally:
+            self.node = None  # first: what is posted from here on is for other nodes, whatever fails below
             nodes.leave(node, self)
-            self.node = None
 
     def check_process(self) -> None:
         """Raises ForkedError in a child process: threads and connections don't survive a fork."""
@@ -218,9 +223,16 @@ class Lifecycle:
         """Whether entries can be claimed for this node now: started, and its lease holds."""
         return self.node is not None and self.phase is not Phase.STOPPING and self.node.may_start()
 
-    def _may_start(self) -> bool:
+    @property
+    def lease(self) -> int:
+        """Names the lease that this node has now. To be read before what is claimed under it."""
         node = self.node
-        return node is not None and node.may_start()
+        return node.epoch if node is not None else 0
+
+    def _may_start(self, lease: int) -> bool:
+        # In this order: a node that registers anew has its new epoch before it may start anything.
+        node = self.node
+        return node is not None and node.may_start() and node.epoch == lease
 
     def describe(self) -> dict[str, Any]:
         """See `node.Member`."""
@@ -312,11 +324,13 @@ class Lifecycle:
             self._announced.append(_Announced(ids))
         self._claims.wake()
 
-    def hand_over(self, entries: Sequence[Entry]) -> None:
+    def hand_over(self, entries: Sequence[Entry], lease: int) -> None:
         """Run entries that are committed, and held in the ledger: from memory if there is room, else later by id."""
         if not self.running:
-            # Their commit has outlasted the stop of this node, or its lease.
-            self._release(_claims_of(entries))
+            # Their commit has outlasted the stop of this node, or its lease. It is no error of the post.
+            self.ledger.give_up(_claims_of(entries))
+            with suppress(SQLAlchemyError):  # then they are for the sweep, or for the reaper
+                self._release(_claims_of(entries))
             return
         room = FROM_MEMORY - self.ledger.active
         now_room = self._room()
@@ -328,7 +342,7 @@ class Lifecycle:
             else:
                 later.append(entry.record_id)
         self.ledger.wait(later)
-        self.dispatcher.submit(ready)
+        self.dispatcher.submit(ready, lease)
         if later:
             self._claims.wake()
 
@@ -392,6 +406,7 @@ class Lifecycle:
 
     def _claim(self, lane: str, limit: int) -> bool:
         """Claim up to `limit` entries; True if the lane may hold more that is due."""
+        lease = self.lease
         with self.metrics.statement("claim"):
             entries = self.store.claim(lane, self.name, limit)
         if entries:
@@ -399,7 +414,7 @@ class Lifecycle:
             self.ledger.add((entry.record_id, entry.claim_count) for entry in entries)
             if lane == SUSPECT:
                 self._suspects.update(entry.record_id for entry in entries)
-            self.dispatcher.submit(entries)
+            self.dispatcher.submit(entries, lease)
         return len(entries) == limit
 
     def _look_ahead(self, now: float) -> None:
@@ -425,19 +440,28 @@ class Lifecycle:
         ids = [
             record_id for announced in looking for record_id in announced.ids if record_id not in self.ledger
         ]
-        found = {entry.record_id: entry for entry in self.store.owned(ids, self.name)} if ids else {}
-        # A claim count past the first: the sweep was faster.
-        fresh = [
-            entry for entry in found.values() if entry.claim_count == 1 and entry.record_id not in self.ledger
-        ]
-        self.ledger.add((entry.record_id, 1) for entry in fresh)
-        self.hand_over(fresh)
+        found = set[int]()
+        for start in range(0, len(ids), FINISH_BATCH):
+            found |= self._start_committed(ids[start : start + FINISH_BATCH])
         for announced in looking:
             self._look_again(announced, found, now)
         with self._announced_lock:
             self._announced = [announced for announced in self._announced if announced.looks <= LOOKS]
 
-    def _look_again(self, announced: _Announced, found: dict[int, Entry], now: float) -> None:
+    def _start_committed(self, ids: list[int]) -> set[int]:
+        """Start those of `ids` that have committed, as far as the ledger has room, and return them; the rest is swept."""
+        lease = self.lease
+        entries = self.store.owned(ids, self.name)
+        # A claim count past the first: the sweep was faster.
+        fresh = [entry for entry in entries if entry.claim_count == 1 and entry.record_id not in self.ledger]
+        held = fresh[: max(0, self.ledger.room)]
+        self.ledger.add((entry.record_id, 1) for entry in held)
+        self.hand_over(held, lease)
+        if len(held) < len(fresh):
+            self._sweep_at = 0.0
+        return {entry.record_id for entry in entries}
+
+    def _look_again(self, announced: _Announced, found: set[int], now: float) -> None:
         if announced.ids:
             announced.ids = [record_id for record_id in announced.ids if record_id not in found]
             announced.looks += 1 if announced.ids else LOOKS + 1
@@ -452,13 +476,14 @@ class Lifecycle:
         """Read the payloads of entries that waited by id, as far as there is room."""
         while self.ledger.waiting and (room := self._room()) > 0:
             ids = self.ledger.next_waiting(min(room, FINISH_BATCH))
+            lease = self.lease
             try:
                 entries = self.store.owned(ids, self.name)
-            except DBAPIError:
+            except BaseException:  # also a pool of connections that is exhausted
                 self.ledger.wait(ids)
                 raise
             self.ledger.discard(set(ids) - {entry.record_id for entry in entries})
-            self.dispatcher.submit(sorted(entries, key=lambda entry: entry.record_id))
+            self.dispatcher.submit(sorted(entries, key=lambda entry: entry.record_id), lease)
 
     def _sweep(self, now: float) -> None:
         """Give back to the lane what the table says we run and the ledger doesn't know: commits of unknown outcome."""
@@ -490,8 +515,13 @@ class Lifecycle:
                 connection, owner=self.name, lane=lane, claims=claims
             )
         )
-        self.ledger.give_up(claims)
+        self._give_up(claims)
         return released
+
+    def _give_up(self, claims: Sequence[tuple[int, int]]) -> None:
+        # The claim loop may have claimed again what was given back.
+        self.ledger.give_up(claims)
+        self._suspects.difference_update(record_id for record_id, _ in claims if record_id not in self.ledger)
 
     def _watch(self, now: float) -> None:
         """Report handlers that run for too long, once each; take the entry from those past a limit of their own."""
@@ -620,10 +650,7 @@ class Lifecycle:
         return lost
 
     def _written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
-        # The claim loop may have claimed again what this batch gave back.
-        claims = _claims_of([outcome.entry for outcome in batch])
-        self.ledger.give_up(claims)
-        self._suspects.difference_update(record_id for record_id, _ in claims if record_id not in self.ledger)
+        self._give_up(_claims_of([outcome.entry for outcome in batch]))
         for record_id in lost:
             log.warning("claim_lost", record_id=record_id, node=self.name, table=self.config.table)
         self.metrics.finished(batch, lost)

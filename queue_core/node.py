@@ -118,7 +118,7 @@ class Node:
             if seen is not None and (row.epoch, row.beat) != seen and row.state == nodes.LIVE:
                 raise _taken(row)
             if seen is None:
-                seen = (row.epoch, row.beat)
+                seen, watched_since = (row.epoch, row.beat), sent
             silent = sent - watched_since >= max(row.lease_seconds, self.lease_seconds)
             free = row.state != nodes.LIVE or _is_dead_neighbour(row)
             if (free or silent) and self._take_over(row):
@@ -323,7 +323,11 @@ def join(
                     table=table,
                 )
             node.members.append(member)
-            node.announce()
+            try:
+                node.announce()
+            except BaseException:
+                node.members.remove(member)
+                raise
             return node
         node = make(name, database, config, member.store.clock)
         node.members.append(member)

@@ -41,6 +41,7 @@ class Poster:
             return []
         if given is not None:
             return self._post_inside(queue_name, postings, given)
+        lease = lifecycle.lease
         rows, claimed = self._rows(queue_name, postings, may_claim=True)
         try:
             ids = self._post(rows, claimed=claimed)
@@ -50,9 +51,8 @@ class Poster:
             raise
         lifecycle.metrics.posted(queue_name, len(ids))
         if claimed:
-            lifecycle.hand_over(
-                [self._store.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)]
-            )
+            entries = [self._store.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)]
+            lifecycle.hand_over(entries, lease)
             return ids
         if rows[0]["lane"] == ANY_NODE:
             lifecycle.wakeup.tell()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,14 @@ log = get_logger(__name__)
 
 FORGET_SECONDS = 86_400.0
 """How long the row of a dead node without entries is kept, for `status`."""
+
+
+class _Kind(Enum):
+    """What stands in a dead node's lane, in the order in which it is moved."""
+
+    RAN = "ran"
+    DUE = "due"
+    LATER = "later"
 
 
 @dataclass(frozen=True)
@@ -132,33 +141,43 @@ class Reaper:
         return True
 
     def _reap(self, store: Store, lane: str) -> None:
-        """Move all that stands in a dead node's lane, a batch a transaction, due entries first."""
+        """Move all that stands in a dead node's lane, a batch a transaction: what ran, what is due, then the rest.
+
+        One after the other: a look for what ran reads the whole lane when it finds nothing. What commits behind a
+        kind is for the next turn.
+        """
         total = 0
-        while self._node.may_start():
-            moved, reaped = store.database.write(lambda connection: self._batch(connection, store, lane))
-            total += moved
-            if not moved:
-                break
-            # Not before the commit: a claim would find nothing yet, and the next comes a poll interval later.
-            self._tell(store, reaped)
+        for kind in _Kind:
+            moved = limit = self._config.reap_batch_size
+            while moved == limit and self._node.may_start():
+                queues = store.database.write(partial(self._batch, store=store, lane=lane, kind=kind))
+                moved = len(queues)
+                total += moved
+                # Not before the commit: a claim would find nothing yet, and the next comes a poll interval later.
+                if queues:
+                    self._tell(store, [] if kind is _Kind.LATER else queues)
         if total:
             log.warning("entries_reaped", node=lane, table=store.config.table, entries=total)
 
-    def _batch(self, connection: Connection, store: Store, lane: str) -> tuple[int, list[str]]:
-        """Move one batch; how many entries, and the queues of those that were late, one by one."""
+    def _batch(self, connection: Connection, *, store: Store, lane: str, kind: _Kind) -> list[str]:
+        """Move one batch; the queues of its entries, one by one."""
         row = nodes.node(connection, lane, lock=True)
         if row is None or row.state != nodes.DEAD:
-            return 0, []
-        limit, statements, now = self._config.reap_batch_size, store.statements, store.clock.now()
-        late = statements.due_page(connection, lane=lane, now=None, running=True, limit=limit)
-        late += statements.due_page(connection, lane=lane, now=now, running=False, limit=limit - len(late))
-        if late:
-            return redispatch(connection, store, late), [row.queue_name for row in late]
-        later = statements.due_page(connection, lane=lane, now=None, running=False, limit=limit)
-        ids = [entry.record_id for entry in later]
-        if not ids:
-            return 0, []
-        return statements.move_lane(connection, ids=ids, from_lane=lane, to_lane=ANY_NODE), []
+            return []
+        statements = store.statements
+        found = statements.due_page(
+            connection,
+            lane=lane,
+            now=store.clock.now() if kind is _Kind.DUE else None,
+            running=kind is _Kind.RAN,
+            limit=self._config.reap_batch_size,
+        )
+        if kind is _Kind.LATER:
+            ids = [entry.record_id for entry in found]
+            statements.move_lane(connection, ids=ids, from_lane=lane, to_lane=ANY_NODE)
+        elif found:
+            redispatch(connection, store, found)
+        return [entry.queue_name for entry in found]
 
     def _tell(self, store: Store, reaped: Sequence[str]) -> None:
         for member in self._node.members:
@@ -215,5 +234,5 @@ def recover(store: Store, name: str) -> int:
 
         moved = store.database.write(batch)
         total += moved
-        if not moved:
+        if moved < store.config.reap_batch_size:  # another look would read the whole lane
             return total

@@ -446,8 +446,10 @@ class Statements:
     def move_lane(self, connection: Connection, *, ids: Sequence[int], from_lane: str, to_lane: str) -> int:
         """Move entries that are AVAILABLE from one lane to another."""
         main = self.main
+        # Not the bare column: SQLite would rather read the whole lane than look up the ids.
+        lane = func.coalesce(main.c.lane, "")
         statement = update(main).where(
-            main.c.record_id.in_(sorted(ids)), main.c.lane == from_lane, main.c.processing_state == AVAILABLE
+            main.c.record_id.in_(sorted(ids)), lane == from_lane, main.c.processing_state == AVAILABLE
         )
         return connection.execute(statement.values(lane=to_lane)).rowcount
 

@@ -1,0 +1,443 @@
+"""The invariants where they are thinnest: leases that end halfway, starts and stops that fail halfway, many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+
+from queue_core import lifecycle as lifecycles
+from queue_core.node import Node
+from queue_core.reaper import recover
+from stickybus import Entry, EntryContext, Failure, ImmediateRetries, NodeNameTakenError, Posting, State
+from tests.contract.cluster import Cluster, Peer, cluster
+from tests.contract.conftest import MakeBus, MakeService
+from tests.contract.harness import Order, Recorder, ended, eventually, on_sqlite
+
+__all__ = ["cluster"]
+
+
+class Trouble(Exception):
+    """What the tests let happen."""
+
+
+def processed(peer: Peer) -> list[int]:
+    """The orders that have ended PROCESSED, by chain."""
+    ended = peer.bus.history(states=[State.PROCESSED])
+    return sorted(entry.origin_id or entry.record_id for entry in ended)
+
+
+# -- one runner: a lease that ended and began anew -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["STICKY_EVENTS", "STICKY_POLLING", "POLLING"])
+def test_a_node_that_was_declared_dead_starts_nothing_that_it_held_then(cluster: Cluster, mode: str) -> None:
+    frozen, heir = cluster.join("a", mode=mode), cluster.join("b", mode=mode)
+    ids = frozen.bus.post_many([Order(1), Order(2)])
+    assert frozen.claim() == ids  # in the pool's queue
+    cluster.bury("a", heir)
+    heir.run()
+
+    frozen.beat()  # and registers anew
+    assert frozen.node.may_start()
+    frozen.run()
+
+    assert frozen.handler.numbers() == []
+    assert heir.handler.numbers() == [1, 2]
+    assert processed(heir) == ids
+
+
+def test_what_a_node_held_runs_there_if_nobody_took_it(cluster: Cluster) -> None:
+    frozen, heir = cluster.join("a"), cluster.join("b")
+    ids = frozen.bus.post_many([Order(1), Order(2)])
+    cluster.change_row("a", state="DEAD")  # declared dead; its entries not moved yet
+
+    frozen.beat()
+    frozen.run()
+    heir.run()
+
+    assert frozen.handler.numbers() == [1, 2]
+    assert processed(frozen) == ids
+
+
+def test_the_next_subscriber_of_an_entry_starts_only_within_the_lease(cluster: Cluster) -> None:
+    frozen, heir = cluster.join("a"), cluster.join("b")
+    second, other = Recorder(), Recorder()
+    frozen.handler = Recorder(hold=True)
+    frozen.bus.register(Order, second, name="second")
+    heir.bus.register(Order, other, name="second")
+    [record_id] = [frozen.bus.post(Order(1))]
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(frozen.lifecycle.run_due)
+        frozen.handler.wait()
+        cluster.bury("a", heir)
+        heir.run()
+        frozen.handler.release()
+        run.result()
+
+    assert (second.calls, other.calls) == (0, 1)
+    assert processed(heir) == [record_id]
+
+
+def test_a_subscriber_that_succeeded_before_the_lease_ended_is_not_run_again(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    second = Recorder()
+    peer.handler = Recorder(hold=True)
+    peer.bus.register(Order, second, name="second")
+    peer.bus.post(Order(1))
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(peer.lifecycle.run_due)
+        peer.handler.wait()
+        cluster.clock.advance(seconds=60)  # no beat, and nobody there to take over
+        peer.handler.release()
+        run.result()
+    assert second.calls == 0
+
+    peer.beat()
+    peer.run()
+
+    assert (peer.handler.calls, second.calls) == (1, 1)
+    [ended] = peer.bus.history()
+    assert (ended.processing_state, ended.error_count) == (State.PROCESSED, 0)
+
+
+def test_serial_turns_that_come_after_the_lease_are_passed_on(cluster: Cluster) -> None:
+    peer, slow = cluster.join("a"), Recorder(hold=True)
+    peer.bus.unregister(peer.handle)
+    peer.bus.register(Order, slow, name="serial", serial=True)
+    peer.bus.post(Order(1))
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(peer.lifecycle.dispatcher.run_submitted)
+        slow.wait()
+        peer.bus.post_many([Order(2), Order(3)])
+        peer.lifecycle.dispatcher.run_submitted()  # both wait for their turn
+        cluster.clock.advance(seconds=60)
+        slow.release()
+        first.result()
+    peer.lifecycle.dispatcher.run_submitted()
+    peer.lifecycle.dispatcher.run_submitted()
+    assert slow.numbers() == [1]
+
+    peer.beat()
+    peer.run()
+
+    assert slow.numbers() == [1, 2, 3]
+    assert len(processed(peer)) == 3
+
+
+def test_the_turn_at_a_serial_handler_outlives_a_stop_that_ran_out_of_time(make_bus: MakeBus) -> None:
+    bus, slow = make_bus(), Recorder(hold=True)
+    bus.register(Order, slow, name="serial", serial=True)
+    bus.start()
+    bus.post(Order(1))
+    slow.wait()
+    bus.post(Order(2))
+    subscriber = bus.engine.lifecycle._router.subscribers("bus", bus.types.name_of(Order(0), None))[0]
+    assert subscriber.turns is not None
+    waiting = subscriber.turns._waiting
+    eventually(lambda: len(waiting) == 1, "the second waits for its turn")
+    assert not bus.stop(timeout_seconds=0)
+    bus.start()
+    eventually(lambda: len(waiting) == 3, "both wait again, behind the turn of the life before")
+
+    slow.release()
+
+    eventually(lambda: len(bus.history(states=[State.PROCESSED])) == 2, "both have ended")
+    assert bus.find() == []
+
+
+# -- no loss: an entry always has an outcome -------------------------------------------------------------------------
+
+
+class Exiting:
+    """A retry policy that ends the thread which asks it."""
+
+    def next_date(self, failure: Failure) -> datetime | None:
+        raise SystemExit(str(failure.error))
+
+
+def test_whatever_a_retry_policy_does_the_entry_ends_and_the_pool_lives(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    peer.handler = Recorder(failures=1)
+    peer.bus.unregister(peer.handle)
+    peer.bus.register(Order, peer.handle, name="orders", retry=Exiting())
+    peer.bus.post_many([Order(1), Order(2)])
+
+    peer.run()
+
+    one, two = peer.bus.history()
+    assert (one.processing_state, two.processing_state) == (State.FAILED, State.PROCESSED)
+    assert "SystemExit" in (one.last_error or "")
+
+
+@pytest.mark.parametrize("error", [Trouble(), TimeoutError("no connection is free")])
+def test_entries_that_wait_by_id_are_read_again_after_any_error(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    peer = cluster.join("a", handler_threads=1, max_entries_claimed=1)
+    large = [Posting(event=Order(number), headers={"filling": "x"}) for number in range(6)]
+    monkeypatch.setattr(lifecycles, "LARGE_PAYLOAD", 1)
+    ids = peer.bus.post_many(large)
+    assert peer.lifecycle.ledger.waiting
+
+    def failing(*_arguments: Any) -> list[Entry]:
+        raise error
+
+    peer.lifecycle.run_due()
+    with monkeypatch.context() as patched:
+        patched.setattr(peer.store, "owned", failing)
+        with pytest.raises(type(error)):
+            peer.lifecycle.claim_turn()
+    peer.run()
+
+    assert processed(peer) == ids
+
+
+@pytest.mark.parametrize(
+    "database_name",
+    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("sqlite", "postgresql")],
+)
+def test_a_commit_that_a_deferred_constraint_refuses_leaves_nothing_and_holds_up_nobody(
+    make_bus: MakeBus, database_url: URL, engine: Engine
+) -> None:
+    """Of an exactly-once handler; MariaDB has no such constraints."""
+    own = create_engine(database_url)
+    if database_url.get_backend_name() == "sqlite":
+        event.listen(own, "connect", lambda driver, _record: driver.execute("PRAGMA foreign_keys=ON"))
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE parents (id INTEGER PRIMARY KEY)")
+        connection.exec_driver_sql(
+            "CREATE TABLE children (id INTEGER PRIMARY KEY, parent INTEGER NOT NULL"
+            " REFERENCES parents DEFERRABLE INITIALLY DEFERRED)"
+        )
+    bus = make_bus(database=own, retry=ImmediateRetries(1), handler_threads=1)
+
+    def handle(order: Order, context: EntryContext) -> None:
+        assert context.connection is not None
+        child = context.error_count * 10 + order.number
+        parent = 1 if order.number == 2 else 9
+        if order.number == 2:
+            context.connection.exec_driver_sql("INSERT INTO parents VALUES (1)")
+        context.connection.exec_driver_sql(f"INSERT INTO children VALUES ({child}, {parent})")
+
+    bus.register(Order, handle, exactly_once=True)
+    bus.post_many([Order(1), Order(2)])
+    bus.start()
+
+    first, second = ended(bus, 2)
+    assert (first.processing_state, first.error_count) == (State.FAILED, 2)
+    assert second.processing_state is State.PROCESSED
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT id FROM children").scalars().all() == [2]
+    own.dispose()
+
+
+# -- bounded ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_that_posts_more_than_a_node_may_hold_is_delivered_whole(
+    cluster: Cluster, engine: Engine
+) -> None:
+    peer = cluster.join("a", queue_capacity=10)
+    with engine.begin() as connection:
+        for number in range(40):
+            peer.bus.post(Order(number), connection=connection)
+    peer.claim()
+
+    assert len(peer.lifecycle.ledger) <= 10
+    peer.run()
+    assert peer.handler.numbers() == list(range(40))
+    assert len(processed(peer)) == 40
+
+
+def test_commits_are_looked_up_in_batches_that_every_database_takes(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = cluster.join("a")
+    asked, owned = list[int](), peer.store.owned
+
+    def counting(ids: Sequence[int], owner: str) -> list[Entry]:
+        asked.append(len(ids))
+        return owned(ids, owner)
+
+    monkeypatch.setattr(peer.store, "owned", counting)
+    peer.lifecycle.announce(list(range(10**6, 10**6 + 70_000)))  # more than a statement has parameters
+
+    peer.lifecycle.claim_turn()
+
+    assert sum(asked) == 70_000
+    assert max(asked) <= lifecycles.FINISH_BATCH
+
+
+def test_a_dead_nodes_lane_is_not_read_again_for_each_batch_that_is_moved(cluster: Cluster) -> None:
+    """Else a hundred thousand notifications that wait for their dates take hours to be handed on."""
+    killed, other = cluster.join("a", mode="STICKY_POLLING"), cluster.join("b")
+    now, statements = cluster.clock.now(), other.store.statements
+    killed.bus.post_many(Posting(event=Order(number), at=now + timedelta(days=1)) for number in range(60))
+    asked, due_page = list[tuple[bool, Any]](), statements.due_page
+
+    def counting(connection: Connection, **options: Any) -> Any:
+        asked.append((options["running"], options["now"]))
+        return due_page(connection, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(statements, "due_page", counting)
+        cluster.bury("a", other)
+
+    assert {entry.lane for entry in other.bus.find()} == {""}
+    empty_looks = [look for look in asked if look != (False, None)]
+    assert len(empty_looks) == 2  # for what ran, and for what was due
+
+
+@on_sqlite
+def test_entries_change_their_lane_by_primary_key(cluster: Cluster) -> None:
+    """SQLite knows nothing of how long a lane is, and would rather read all of it."""
+    peer = cluster.join("a")
+    database, caught, plans = peer.store.database, list[tuple[str, Any]](), list[str]()
+
+    def catch(_connection: object, _cursor: object, text: str, parameters: Any, *_rest: object) -> None:
+        caught.append((text, parameters))
+
+    with database.begin() as connection:
+        event.listen(connection, "before_cursor_execute", catch)
+        peer.store.statements.move_lane(connection, ids=range(10), from_lane="a", to_lane="")
+        event.remove(connection, "before_cursor_execute", catch)
+        [(text, parameters)] = caught
+        plans += [row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", parameters)]
+
+    assert plans == ["SEARCH bus_events USING INTEGER PRIMARY KEY (rowid=?)"]
+
+
+def test_a_suspect_that_overran_its_time_keeps_no_other_suspect_waiting(cluster: Cluster) -> None:
+    killed, other = cluster.join("a"), cluster.join("b")
+    killed.bus.post_many([Order(1), Order(2)])
+    cluster.bury("a", other)
+    other.bus.unregister(other.handle)
+    other.bus.register(Order, other.handle, name="orders", max_run_seconds=5)
+    other.handler = Recorder(hold=True)
+    other.claim()
+    with ThreadPoolExecutor(1) as threads:
+        hanging = threads.submit(other.lifecycle.dispatcher.run_submitted)
+        other.handler.wait()
+        for _ in range(3):
+            cluster.tick(3, other)
+            other.claim()
+        held = other.numbers_held()
+        other.handler.release()
+        hanging.result()
+    other.run()
+
+    assert len(held) == 1
+    assert len(processed(other)) == 2
+
+
+# -- no loss: starts and stops that overlap or fail halfway ----------------------------------------------------------
+
+
+def test_what_is_posted_while_a_bus_starts_runs_once(
+    make_bus: MakeBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus, handler = make_bus(), Recorder()
+    bus.register(Order, handler)
+
+    def posting(*arguments: Any) -> int:
+        bus.post(Order(1))
+        found = recover(*arguments)
+        bus.post(Order(2))
+        return found
+
+    monkeypatch.setattr(lifecycles, "recover", posting)
+    bus.start()
+
+    eventually(lambda: len(bus.history(states=[State.PROCESSED])) == 2, "both have run")
+    assert handler.numbers() == [1, 2]
+    assert bus.history(states=[State.REAPED]) == []
+
+
+def test_a_start_that_fails_halfway_leaves_no_node_behind_and_can_be_tried_again(
+    make_bus: MakeBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus, handler = make_bus(), Recorder()
+    bus.register(Order, handler)
+
+    def failing(*_arguments: Any) -> int:
+        raise Trouble
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lifecycles, "recover", failing)
+        with pytest.raises(Trouble):
+            bus.start()
+    assert not bus.engine.lifecycle.running
+    bus.post(Order(1))
+    assert [entry.lane for entry in bus.find()] == [""]
+
+    bus.start()
+
+    assert handler.wait() == [Order(1)]
+
+
+def test_after_a_stop_that_failed_halfway_events_are_posted_for_others(
+    make_bus: MakeBus, make_service: MakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus, service = make_bus(node_name="a"), make_service(node_name="a")
+    bus.start()
+    service.start()  # keeps the node alive
+
+    def failing(_node: object) -> None:
+        raise Trouble
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Node, "announce", failing)
+        with pytest.raises(Trouble):
+            bus.stop()
+    bus.post(Order(1))
+
+    assert [(entry.lane, entry.processing_state) for entry in bus.find()] == [("", State.AVAILABLE)]
+
+
+def test_a_member_that_could_not_join_is_none_and_may_try_again(
+    make_bus: MakeBus, make_service: MakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus, service = make_bus(node_name="a"), make_service(node_name="a")
+    service.start()
+
+    def failing(_node: object) -> None:
+        raise Trouble
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Node, "announce", failing)
+        with pytest.raises(Trouble):
+            bus.start()
+    bus.start()
+
+    handler = Recorder()
+    bus.register(Order, handler)
+    bus.post(Order(1))
+    assert handler.wait() == [Order(1)]
+
+
+def test_a_name_is_watched_for_a_lease_from_when_it_was_first_seen(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = cluster.peer("a")
+    enter = Node._enter
+
+    def slow(node: Node) -> bool:
+        monkeypatch.setattr(Node, "_enter", enter)
+        cluster.join("a")  # another process was faster
+        cluster.vanish(cluster.peers[-1])
+        cluster.clock.advance(seconds=20)
+        cluster.peers[-1].node.beat_turn()
+        return enter(node)
+
+    def live_on() -> None:
+        cluster.peers[-1].beat()
+
+    monkeypatch.setattr(Node, "_enter", slow)
+
+    with pytest.raises(NodeNameTakenError):
+        cluster.while_waiting(late.join, live_on).result()
