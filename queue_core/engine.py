@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
@@ -13,7 +14,13 @@ from queue_core.clock import Clock, SystemClock
 from queue_core.codec import Codec, Codecs, EventTypes
 from queue_core.config import QueueConfig
 from queue_core.entry import Entry
-from queue_core.errors import ConfigurationError, SchemaMissingError, SchemaTooNewError, SchemaTooOldError
+from queue_core.errors import (
+    ConfigurationError,
+    ForkedError,
+    SchemaMissingError,
+    SchemaTooNewError,
+    SchemaTooOldError,
+)
 from queue_core.handler import Router
 from queue_core.lifecycle import Lifecycle
 from queue_core.metrics import Metrics
@@ -21,6 +28,7 @@ from queue_core.poster import Poster
 from queue_core.store import Store, unreachable
 from sql import schema
 from sql.database import Database, UnsupportedDatabaseError
+from sql.dialects.sqlite import InheritedFileError
 
 
 class QueueEngine:
@@ -53,10 +61,11 @@ class QueueEngine:
         return hook
 
     def close(self) -> None:
-        """Stop if it runs, and close our connections."""
-        self.lifecycle.stop()
-        self.lifecycle.wakeup.stop()
-        self.metrics.close()
+        """Stop if it runs, and close our connections. In a child process of a fork only its memory is let go."""
+        if not self.store.forked:
+            self.lifecycle.stop()
+            self.lifecycle.wakeup.stop()
+            self.metrics.close()
         self.database.close()
 
 
@@ -82,6 +91,12 @@ def open_database(
         )
     except (UnsupportedDatabaseError, ArgumentError) as error:
         raise ConfigurationError(f"database: {error}", key="database") from error
+    except InheritedFileError as error:
+        raise ForkedError(
+            f"the SQLite file {error} was open in the process that forked this one. Nothing was started. SQLite can't "
+            "be opened anew across a fork: start the child with spawn or exec, or fork before the parent opens the file.",
+            started_pid=os.getppid(),
+        ) from error
     except ModuleNotFoundError as error:
         extra = "postgresql" if error.name == "psycopg" else "mysql"
         raise ConfigurationError(

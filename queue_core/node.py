@@ -281,6 +281,8 @@ def _is_zombie(pid: int) -> bool:
 # -- the nodes of this process -----------------------------------------------------------------------------------
 
 _nodes: dict[tuple[str, str], Node] = {}
+# The threads of these beat in the parent of a fork alone.
+os.register_at_fork(after_in_child=_nodes.clear)
 _lock = threading.RLock()
 
 

@@ -36,7 +36,7 @@ class Poster:
         transaction (our own) was rolled back.
         """
         lifecycle = self._lifecycle
-        lifecycle.check_process()
+        self._store.check_process()
         if not postings:
             return []
         if given is not None:

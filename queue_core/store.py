@@ -5,6 +5,7 @@ Everything here is one statement or one short transaction; the rules of when and
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,6 +22,7 @@ from queue_core.config import QueueConfig, name_fault
 from queue_core.entry import PARKED, SUSPECT, Entry, Posting, State, from_row
 from queue_core.errors import (
     DatabaseUnreachableError,
+    ForkedError,
     HistoryConflictError,
     InvalidPostError,
     NameTooLongError,
@@ -65,12 +67,36 @@ class Store:
     def __init__(
         self, database: Database, config: QueueConfig, clock: Clock, types: EventTypes, codecs: Codecs
     ) -> None:
-        self.database = database
+        self._database = database
+        self._pid = os.getpid()
         self.config = config
         self.clock = clock
         self.types = types
         self.codecs = codecs
         self.statements: Statements = database.dialect.statements(entry_tables(config.table))
+
+    # -- process ------------------------------------------------------------------------------------------------
+
+    @property
+    def database(self) -> Database:
+        """Our connections. Raises ForkedError in a child process, which must not talk on those of its parent."""
+        self.check_process()
+        return self._database
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child process of the one that made the store: nothing of it runs here."""
+        return os.getpid() != self._pid
+
+    def check_process(self) -> None:
+        """Raises ForkedError in a child process: threads and connections don't survive a fork."""
+        if self.forked:
+            raise ForkedError(
+                f"{self.config.table}: made in process {self._pid}, used in its child {os.getpid()} after a fork. "
+                "Nothing was written. Make the bus or service in the child, after the fork.",
+                table=self.config.table,
+                started_pid=self._pid,
+            )
 
     # -- post ---------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -63,6 +64,7 @@ class Database:
             isolation = {key: value for key, value in connecting.items() if key == "isolation_level"}
             self.engine = create_engine(self.url, pool=given.pool.recreate(), **isolation)
         self.dialect.prepare(self.engine)
+        self._pid, self._closed = os.getpid(), False
 
     @property
     def key(self) -> str:
@@ -143,7 +145,12 @@ class Database:
 
     def close(self) -> None:
         """Close all connections that are not in use; those in use close when they come back."""
-        self.engine.dispose()
+        # In a child process of a fork the connections are still the parent's.
+        own = os.getpid() == self._pid
+        self.engine.dispose(close=own)
+        if own and not self._closed:
+            self._closed = True
+            self.dialect.closed()
 
 
 def _own_url(target: str | URL | Engine) -> URL:

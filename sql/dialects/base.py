@@ -92,6 +92,9 @@ class Dialect:
     def prepare(self, engine: Engine) -> None:
         """Attach to an engine of our own what its connections need when they open."""
 
+    def closed(self) -> None:
+        """The engine that was prepared is disposed of."""
+
     def writing(self) -> AbstractContextManager[None]:
         """Held around a write transaction of ours: nothing, where the server queues writers itself."""
         return nullcontext()

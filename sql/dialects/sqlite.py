@@ -11,6 +11,7 @@ import os
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -31,6 +32,22 @@ SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.0001, 0.002
 
 _writers: dict[str, threading.Lock] = {}
 """The lock of each database file's writers in this process, by real path."""
+_open: Counter[str] = Counter()
+_inherited = set[str]()
+"""Files that this process has open now, and those that its parent had open when it forked."""
+
+
+class InheritedFileError(RuntimeError):
+    """A child process of a fork opens a file that its parent had open: SQLite would take the parent's locks for its own."""
+
+
+def _forked() -> None:
+    _inherited.update(path for path, count in _open.items() if count)
+    _open.clear()
+    _writers.clear()  # a lock that a thread of the parent holds is never released here
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class SQLite(Dialect):
@@ -56,6 +73,10 @@ class SQLite(Dialect):
 
     def prepare(self, engine: Engine) -> None:
         path = os.path.realpath(engine.url.database or "")
+        if path in _inherited:
+            raise InheritedFileError(path)
+        _open[path] += 1
+        self._path = path
         self._writer = _writers.setdefault(path, self._writer)
         event.listen(engine, "connect", _configure)
         event.listen(engine, "begin", self._begin)
@@ -105,6 +126,9 @@ class SQLite(Dialect):
         finally:
             driver.execute(f"PRAGMA busy_timeout = {int(self._timeout_seconds * 1000)}")
         raise DBAPIError.instance("BEGIN IMMEDIATE", {}, failure, sqlite3.Error, dialect=connection.dialect)
+
+    def closed(self) -> None:
+        _open[self._path] -= 1
 
     @contextmanager
     def writing(self) -> Iterator[None]:
