@@ -9,7 +9,6 @@ Every way into the pool goes through the ledger, so that the sweep can tell what
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from queue_core import node as nodes
 from queue_core.config import Mode
 from queue_core.dispatcher import Dispatcher
 from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry, State
-from queue_core.errors import ConfigurationError, ForkedError, HistoryConflictError, LifecycleError
+from queue_core.errors import ConfigurationError, HistoryConflictError, LifecycleError
 from queue_core.exactly_once import ExactlyOnce
 from queue_core.handler import Router
 from queue_core.ledger import Ledger
@@ -89,7 +88,6 @@ class Lifecycle:
         self.node: nodes.Node | None = None
         self.name = ""
         self._router = router
-        self._pid = os.getpid()
         self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         self._unwritten: list[Outcome] = []
         self._announced: list[_Announced] = []
@@ -126,7 +124,7 @@ class Lifecycle:
 
     def start(self) -> None:
         """Join the cluster and start the loops. Raises NodeNameTakenError, LifecycleError, ForkedError."""
-        self.check_process()
+        self.store.check_process()
         if self.phase in {Phase.RUNNING, Phase.STOPPING}:
             raise LifecycleError(
                 f"{self.config.table}: it is {self.phase.value} already; stop it before the next start."
@@ -162,7 +160,7 @@ class Lifecycle:
         `timeout_seconds` (default: `shutdown_timeout_seconds`) bounds the wait for handlers. False if some still ran
         then, or if the database was away: their entries are given to other nodes when the lease has ended.
         """
-        if self.phase is not Phase.RUNNING:
+        if self.phase is not Phase.RUNNING or self.store.forked:
             return True
         limit = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
         self.phase = Phase.STOPPING
@@ -203,15 +201,6 @@ class Lifecycle:
         finally:
             self.node = None  # first: what is posted from here on is for other nodes, whatever fails below
             nodes.leave(node, self)
-
-    def check_process(self) -> None:
-        """Raises ForkedError in a child process: threads and connections don't survive a fork."""
-        if os.getpid() != self._pid:
-            raise ForkedError(
-                f"{self.config.table}: made in process {self._pid}, used in its child {os.getpid()} after a fork. "
-                "Nothing was written. Make the bus or service in the child, after the fork.",
-                table=self.config.table,
-            )
 
     @property
     def waiting_lane(self) -> str:
