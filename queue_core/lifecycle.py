@@ -47,6 +47,10 @@ LARGE_PAYLOAD = 8_192
 FINISH_BATCH = 1_000
 FINISH_CHARACTERS = 1_000_000
 """Characters of error messages from which a batch takes no more: escaped, they must fit a packet of MySQL (16 MB)."""
+GATHERED = 20
+"""Outcomes that are written at once; fewer wait for others while the last turn is fresh."""
+GATHER_TURNS, GATHER_SECONDS = 3.0, 0.01
+"""How long they wait at most: so many times the last turn's duration. Posts have the database meanwhile."""
 FAIR_SHARE = 2
 """Entries per handler thread that a node holds of those which any node may run."""
 FIRST_LOOK_SECONDS = 0.0005
@@ -94,6 +98,7 @@ class Lifecycle:
         self._announced_lock = threading.Lock()
         self._next_due: datetime | None = None
         self._claim_at = 0.0
+        self._finish_at = 0.0
         self._sweep_at = 0.0
         self._look_ahead_at = 0.0
         self._parked_at = 0.0
@@ -105,7 +110,7 @@ class Lifecycle:
         """Lanes whose last claim was full, or that were not asked since something came."""
         self._exhausted: list[Callable[[Entry, str], None]] = []
         self._claims = Loop(f"{self.config.table}-claim", self.claim_turn, self.clock)
-        self._finishes = Loop(f"{self.config.table}-finish", self.finish_turn, self.clock)
+        self._finishes = Loop(f"{self.config.table}-finish", self._finish_in_time, self.clock)
         self.dispatcher = self._new_dispatcher()
         self.wakeup = Wakeup(store, self.hint, lambda: self.name)
 
@@ -337,9 +342,15 @@ class Lifecycle:
 
     # -- claim --------------------------------------------------------------------------------------------------
 
+    @property
+    def _capacity(self) -> int:
+        """How many entries the pool holds: its threads are kept busy while the next batch is claimed."""
+        threads = self.config.handler_threads
+        return min(threads + 2 * self.config.max_entries_claimed, max(threads, self.config.queue_capacity))
+
     def _room(self) -> int:
-        """How many entries the pool takes now: its threads are kept busy while the next batch is claimed."""
-        return self.config.handler_threads + 2 * self.config.max_entries_claimed - self.ledger.active
+        """How many entries the pool takes now."""
+        return self._capacity - self.ledger.active
 
     def claim_turn(self) -> float:
         """Hand over what is due, as far as there is room. One turn; returns seconds until the next."""
@@ -386,12 +397,11 @@ class Lifecycle:
         """How many entries of a lane may be claimed now."""
         if lane == SUSPECT:
             return 0 if self._suspects else 1
-        room = (
-            FAIR_SHARE * self.config.handler_threads - self.ledger.active
-            if lane == ANY_NODE
-            else self._room()
-        )
-        return min(self.config.max_entries_claimed, room)
+        most = self.config.max_entries_claimed
+        capacity = FAIR_SHARE * self.config.handler_threads if lane == ANY_NODE else self._capacity
+        room = capacity - self.ledger.active
+        # Each claim is a commit: few large ones. Where half of a share is active, no thread idles meanwhile.
+        return min(most, room) if room >= min(most, capacity // 2) else 0
 
     def _claim(self, lane: str, limit: int) -> bool:
         """Claim up to `limit` entries; True if the lane may hold more that is due."""
@@ -601,6 +611,17 @@ class Lifecycle:
     def _complete(self, outcome: Outcome) -> None:
         self._outcomes.put(outcome)
         self._finishes.wake()
+
+    def _finish_in_time(self) -> float:
+        """Take a turn, but let outcomes gather for a while after one that wrote few: each is a commit."""
+        left = self._finish_at - self.clock.monotonic()
+        if left > 0 and self._outcomes.qsize() < GATHERED:
+            return left
+        began = self.clock.monotonic()
+        pause = self.finish_turn()
+        ended = self.clock.monotonic()
+        self._finish_at = ended + min(GATHER_TURNS * (ended - began), GATHER_SECONDS)
+        return pause
 
     def finish_turn(self) -> float:
         """Write the outcomes that have gathered. One turn; returns seconds until the next."""
