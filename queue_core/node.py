@@ -343,6 +343,8 @@ def leave(node: Node, member: Member) -> None:
     with _lock:
         node.members.remove(member)
         if node.members:
+            # The leaver closes its connections: what the node opened there from now on would stay open for good.
+            node.database = node.members[0].store.database
             node.announce()
             return
         del _nodes[node.database.key, node.name]

@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, Row, create_engine, event
 
 from queue_core import lifecycle as lifecycles
 from queue_core.node import Node
 from queue_core.reaper import recover
+from sql import nodes
 from stickybus import Entry, EntryContext, Failure, ImmediateRetries, NodeNameTakenError, Posting, State
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.conftest import MakeBus, MakeService
@@ -420,24 +421,38 @@ def test_a_member_that_could_not_join_is_none_and_may_try_again(
     assert handler.wait() == [Order(1)]
 
 
+def test_a_node_beats_through_the_connections_of_a_member_that_is_still_there(
+    make_bus: MakeBus, make_service: MakeService
+) -> None:
+    bus, service = make_bus(node_name="a"), make_service(node_name="a")
+    service.start()
+    bus.start()
+    node = bus.engine.lifecycle.node
+    assert node is not None
+    assert node.database is service.engine.database
+
+    service.close()
+
+    assert node.database is bus.engine.database
+    node.beat_turn()
+    assert service.engine.database.engine.pool.status().startswith("Pool size: 5  Connections in pool: 0")
+
+
 def test_a_name_is_watched_for_a_lease_from_when_it_was_first_seen(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late = cluster.peer("a")
-    enter = Node._enter
+    holder, late = cluster.join("a"), cluster.peer("a")
+    cluster.vanish(holder)
+    look, looks = nodes.node, list[str]()
 
-    def slow(node: Node) -> bool:
-        monkeypatch.setattr(Node, "_enter", enter)
-        cluster.join("a")  # another process was faster
-        cluster.vanish(cluster.peers[-1])
-        cluster.clock.advance(seconds=20)
-        cluster.peers[-1].node.beat_turn()
-        return enter(node)
+    def too_early(connection: Connection, name: str) -> Row[Any] | None:
+        looks.append(name)
+        if len(looks) > 1:
+            return look(connection, name)
+        cluster.clock.advance(seconds=20)  # the database is slow
+        return None
 
-    def live_on() -> None:
-        cluster.peers[-1].beat()
-
-    monkeypatch.setattr(Node, "_enter", slow)
+    monkeypatch.setattr(nodes, "node", too_early)
 
     with pytest.raises(NodeNameTakenError):
-        cluster.while_waiting(late.join, live_on).result()
+        cluster.while_waiting(late.join, holder.beat).result()
