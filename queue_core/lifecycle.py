@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy.exc import DataError, SQLAlchemyError
 
 from queue_core import node as nodes
+from queue_core.clock import Signal, SystemClock
 from queue_core.config import Mode
 from queue_core.dispatcher import Dispatcher
 from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry, State
@@ -38,7 +39,7 @@ from queue_core.store import Store
 from queue_core.wakeup import Wakeup
 
 log = get_logger(__name__)
-T = TypeVar("T")
+_machine = SystemClock()
 
 FROM_MEMORY = 2_000
 """Entries that may be handed to the pool from memory before they are kept by id only."""
@@ -99,6 +100,7 @@ class Lifecycle:
         self._next_due: datetime | None = None
         self._claim_at = 0.0
         self._finish_at = 0.0
+        self._gathered = Signal()
         self._sweep_at = 0.0
         self._look_ahead_at = 0.0
         self._parked_at = 0.0
@@ -610,16 +612,18 @@ class Lifecycle:
 
     def _complete(self, outcome: Outcome) -> None:
         self._outcomes.put(outcome)
+        if self._outcomes.qsize() >= GATHERED:
+            self._gathered.set()
         self._finishes.wake()
 
     def _finish_in_time(self) -> float:
         """Take a turn, but let outcomes gather for a while after one that wrote few: each is a commit."""
-        left = self._finish_at - self.clock.monotonic()
-        if left > 0 and self._outcomes.qsize() < GATHERED:
-            return left
-        began = self.clock.monotonic()
+        if self._outcomes.qsize() < GATHERED:
+            # In real time: this is about the load of machines, which no manual clock moves.
+            _machine.wait(self._gathered, self._finish_at - _machine.monotonic())
+        began = _machine.monotonic()
         pause = self.finish_turn()
-        ended = self.clock.monotonic()
+        ended = _machine.monotonic()
         self._finish_at = ended + min(GATHER_TURNS * (ended - began), GATHER_SECONDS)
         return pause
 

@@ -164,13 +164,15 @@ class Reaper:
         row = nodes.node(connection, lane, lock=True)
         if row is None or row.state != nodes.DEAD:
             return []
-        statements = store.statements
-        found = statements.due_page(
+        statements, now = store.statements, store.clock.now()
+        found = statements.locked_page(
             connection,
             lane=lane,
-            now=store.clock.now() if kind is _Kind.DUE else None,
-            running=kind is _Kind.RAN,
+            state=State.IN_PROCESSING if kind is _Kind.RAN else State.AVAILABLE,
             limit=self._config.reap_batch_size,
+            due_by=now if kind is _Kind.DUE else None,
+            # What is due and was passed over, because another transaction held it, must not slip through here.
+            due_after=now if kind is _Kind.LATER else None,
         )
         if kind is _Kind.LATER:
             ids = [entry.record_id for entry in found]
@@ -227,8 +229,8 @@ def recover(store: Store, name: str) -> int:
     while True:
 
         def batch(connection: Connection) -> int:
-            rows = store.statements.due_page(
-                connection, lane=name, now=None, running=True, limit=store.config.reap_batch_size
+            rows = store.statements.locked_page(
+                connection, lane=name, state=State.IN_PROCESSING, limit=store.config.reap_batch_size
             )
             return redispatch(connection, store, rows) if rows else 0
 

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import tenacity
-from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from sql.dialects import DRIVERS, dialect_of
 from sql.dialects.base import Dialect
@@ -65,6 +66,7 @@ class Database:
             self.engine = create_engine(self.url, pool=given.pool.recreate(), **isolation)
         self.dialect.prepare(self.engine)
         self._pid, self._closed = os.getpid(), False
+        event.listen(self.engine, "checkin", self._let_go)
 
     @property
     def key(self) -> str:
@@ -143,13 +145,18 @@ class Database:
         broken = error.connection_invalidated and _AT_COMMIT not in getattr(error, "__notes__", ())
         return broken or self.dialect.is_transient(error)
 
+    def _let_go(self, _connection: object, record: ConnectionPoolEntry) -> None:
+        """A connection that was in use when the pool was disposed of comes back to nobody: close it."""
+        if self._closed:
+            record.invalidate()
+
     def close(self) -> None:
         """Close all connections that are not in use; those in use close when they come back."""
         # In a child process of a fork the connections are still the parent's.
-        own = os.getpid() == self._pid
+        own, again = os.getpid() == self._pid, self._closed
+        self._closed = True
         self.engine.dispose(close=own)
-        if own and not self._closed:
-            self._closed = True
+        if own and not again:
             self.dialect.closed()
 
 

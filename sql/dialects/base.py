@@ -456,18 +456,23 @@ class Statements:
         )
         return connection.execute(statement.values(lane=to_lane)).rowcount
 
-    def due_page(
-        self, connection: Connection, *, lane: str, now: datetime | None, running: bool, limit: int
+    def locked_page(
+        self,
+        connection: Connection,
+        *,
+        lane: str,
+        state: str,
+        limit: int,
+        due_by: datetime | None = None,
+        due_after: datetime | None = None,
     ) -> list[Row[Any]]:
-        """Lock and return up to `limit` entries of a lane in claim order, skipping what others hold.
-
-        `now` leaves out what is due later; `running` asks for those IN_PROCESSING instead of AVAILABLE.
-        """
+        """Lock and return up to `limit` entries of a lane in claim order, skipping what others hold."""
         main = self.main
-        state = IN_PROCESSING if running else AVAILABLE
         statement = select(*self.columns).where(main.c.lane == lane, main.c.processing_state == state)
-        if now is not None:
-            statement = statement.where(main.c.effective_date <= now)
+        if due_by is not None:
+            statement = statement.where(main.c.effective_date <= due_by)
+        if due_after is not None:
+            statement = statement.where(main.c.effective_date > due_after)
         ordered = statement.order_by(main.c.effective_date, main.c.record_id).limit(limit)
         return list(connection.execute(ordered.with_for_update(skip_locked=True)))
 

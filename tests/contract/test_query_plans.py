@@ -172,8 +172,9 @@ def read(statements: Statements, bus: PersistentBus, connection: Connection) -> 
     statements.next_due(connection, lane="a", now=now)
     statements.in_processing(connection, lane="b")
     statements.page(connection, lane="!parked", after=(now, 1), limit=BATCH)
-    statements.due_page(connection, lane="a", now=now, running=False, limit=10)
-    statements.due_page(connection, lane="a", now=None, running=True, limit=10)
+    statements.locked_page(connection, lane="a", state="AVAILABLE", due_by=now, limit=10)
+    statements.locked_page(connection, lane="a", state="AVAILABLE", due_after=now, limit=10)
+    statements.locked_page(connection, lane="a", state="IN_PROCESSING", limit=10)
 
 
 @pytest.mark.parametrize("operation", [claim, finish, read])

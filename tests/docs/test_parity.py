@@ -13,13 +13,17 @@ PARITY = ROOT / "docs" / "parity.md"
 
 def rows() -> list[list[str]]:
     lines = PARITY.read_text("utf-8").splitlines()
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if re.match(r"\| K\d", line)]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in lines if re.match(r"\| K\d", line)
+    ]
 
 
 @cache
 def names_in(path: Path) -> frozenset[str]:
     tree = ast.parse(path.read_text("utf-8"))
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(
+        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
 
 
 def test_every_row_of_the_yardstick_is_listed() -> None:

@@ -96,7 +96,11 @@ def test_none_means_not_set() -> None:
         (BusConfig, {"lease_seconds": 0}, "lease_seconds=0 is not allowed. Allowed: greater than 0"),
         (BusConfig, {"lease_seconds": float("nan")}, "lease_seconds=nan is not allowed"),
         (BusConfig, {"poll_interval_seconds": float("inf")}, "poll_interval_seconds=inf is not allowed"),
-        (BusConfig, {"lease_seconds": 4, "beat_interval_seconds": 2.1}, "at most a third of lease_seconds (4)"),
+        (
+            BusConfig,
+            {"lease_seconds": 4, "beat_interval_seconds": 2.1},
+            "at most a third of lease_seconds (4)",
+        ),
         (BusConfig, {"retry": ImmediateRetries(1), "max_failure_retries": 1}, "either it or retry, not both"),
         (BusConfig, {"retry": 3}, "retry=3 is not allowed. Allowed: an instance of RetryPolicy"),
         (BusConfig, {"retry": {"kind": "never"}}, "retry: kind='never' is not allowed"),
