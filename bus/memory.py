@@ -25,7 +25,7 @@ from queue_core.clock import Clock, SystemClock
 from queue_core.codec import Codec, Codecs, EventTypes
 from queue_core.config import BusConfig
 from queue_core.dispatcher import Dispatcher
-from queue_core.entry import Entry, Posting, State
+from queue_core.entry import Entry, Posting, Settled, State
 from queue_core.errors import ConfigurationError, InvalidConnectionError, LifecycleError
 from queue_core.handler import Handler
 from queue_core.outcome import Finished, Outcome, Released, Retried
@@ -276,7 +276,7 @@ class InMemoryBus:
             return count
 
 
-def _replace(entry: Entry, *, error_count: int, settled: dict[str, bool]) -> Entry:
+def _replace(entry: Entry, *, error_count: int, settled: Settled) -> Entry:
     return msgspec.structs.replace(entry, error_count=error_count, subscribers_done=encode_settled(settled))
 
 

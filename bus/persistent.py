@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
@@ -15,18 +13,17 @@ from queue_core.clock import Clock
 from queue_core.codec import Codec, EventTypes
 from queue_core.config import BusConfig, Mode
 from queue_core.engine import QueueEngine
-from queue_core.entries import Entries
-from queue_core.entry import Entry, Posting, State
+from queue_core.entry import Posting
+from queue_core.face import Face
 from queue_core.handler import Handler
-from queue_core.history import History, Progress
+from queue_core.reads import Reads
 from queue_core.retry import RetryPolicy
-from queue_core.store import UNSET, Unset
 from queue_core.twin import Asynchronous, awaited
 
 H = TypeVar("H", bound=Handler)
 
 
-class PersistentBus:
+class PersistentBus(Face, Reads):
     """An event bus on a SQL database.
 
     `database` is a URL or a SQLAlchemy Engine; the bus opens connections of its own. An SQLite file gets its tables
@@ -59,34 +56,7 @@ class PersistentBus:
             metrics_registry=metrics_registry,
             codec=codec,
         )
-        self._entries = Entries(self.engine.store, self.config.name)
-        self._history = History(self.engine.store, self.config.name)
-
-    # -- life ---------------------------------------------------------------------------------------------------
-
-    def start(self) -> Self:
-        """Become a node and deliver. Raises NodeNameTakenError, LifecycleError, ForkedError."""
-        self.engine.lifecycle.start()
-        return self
-
-    def stop(self, timeout_seconds: float | None = None) -> bool:
-        """Stop delivering: running handlers finish, what has not started is given back; may be started again.
-
-        False if handlers still ran after `timeout_seconds` (default: `shutdown_timeout_seconds`).
-        """
-        return self.engine.lifecycle.stop(timeout_seconds)
-
-    def close(self) -> None:
-        """Stop, and close the bus's own connections."""
-        self.engine.close()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        Reads.__init__(self, self.engine, self.config.name)
 
     # -- subscribe ----------------------------------------------------------------------------------------------
 
@@ -152,10 +122,6 @@ class PersistentBus:
         """
         return self._subscriptions.remove(handler)
 
-    def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
-        """Decorate a function that is called with (entry, last error) after an entry has ended FAILED."""
-        return self.engine.on_failed(hook)
-
     # -- post ---------------------------------------------------------------------------------------------------
 
     def post(
@@ -205,90 +171,3 @@ class PersistentBus:
     ) -> list[int]:
         """Awaitable twin of `post_many`."""
         return await awaited(lambda inner: self.post_many(events, connection=inner), connection)
-
-    # -- read ---------------------------------------------------------------------------------------------------
-
-    def find(
-        self,
-        *,
-        search_key1: int | Unset | None = UNSET,
-        search_key2: int | Unset | None = UNSET,
-        states: Iterable[State | str] | None = None,
-        record_ids: Iterable[int] | None = None,
-        effective_before: datetime | None = None,
-        limit: int | None = None,
-        connection: Any = None,
-    ) -> list[Entry]:
-        """Live entries of this bus that match, by ascending id, as `connection`'s transaction sees them.
-
-        A key that is not given matches all; None matches entries without that key.
-        """
-        return self._entries.find(
-            search_key1=search_key1,
-            search_key2=search_key2,
-            states=states,
-            record_ids=record_ids,
-            effective_before=effective_before,
-            limit=limit,
-            connection=connection,
-        )
-
-    def history(
-        self,
-        *,
-        search_key1: int | Unset | None = UNSET,
-        search_key2: int | Unset | None = UNSET,
-        states: Iterable[State | str] | None = None,
-        record_ids: Iterable[int] | None = None,
-        finished_before: datetime | None = None,
-        finished_since: datetime | None = None,
-        limit: int | None = None,
-        connection: Any = None,
-    ) -> list[Entry]:
-        """Entries of this bus that have ended and match, by ascending id; see `find`."""
-        return self._history.find(
-            search_key1=search_key1,
-            search_key2=search_key2,
-            states=states,
-            record_ids=record_ids,
-            finished_before=finished_before,
-            finished_since=finished_since,
-            limit=limit,
-            connection=connection,
-        )
-
-    def ready_count(self, *, owner: str | None = None, connection: Any = None) -> int:
-        """How many entries of this bus are AVAILABLE and due; `owner`: only those kept for that node."""
-        return self._entries.ready_count(owner=owner, connection=connection)
-
-    async def find_async(self, *, connection: Asynchronous | None = None, **filters: Any) -> list[Entry]:
-        """Awaitable twin of `find`."""
-        return await awaited(lambda inner: self.find(connection=inner, **filters), connection)
-
-    async def history_async(self, *, connection: Asynchronous | None = None, **filters: Any) -> list[Entry]:
-        """Awaitable twin of `history`."""
-        return await awaited(lambda inner: self.history(connection=inner, **filters), connection)
-
-    async def ready_count_async(
-        self, *, owner: str | None = None, connection: Asynchronous | None = None
-    ) -> int:
-        """Awaitable twin of `ready_count`."""
-        return await awaited(lambda inner: self.ready_count(owner=owner, connection=inner), connection)
-
-    # -- history ------------------------------------------------------------------------------------------------
-
-    def truncate_history(
-        self,
-        *,
-        before: datetime | None = None,
-        states: Iterable[State | str] | None = None,
-        progress: Progress | None = None,
-    ) -> int:
-        """Delete the table's history while the bus runs, and return the number of rows; see `History.truncate`."""
-        return self._history.truncate(before=before, states=states, progress=progress)
-
-    def retry(self, record_id: int) -> int:
-        """Post an entry that ended FAILED (or REMOVED) again, and return the new id; see `History.retry`."""
-        new_id = self._history.retry(record_id)
-        self.engine.lifecycle.rescheduled(self.engine.store.clock.now(), None)
-        return new_id

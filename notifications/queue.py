@@ -12,17 +12,16 @@ from notifications.recurrence import MissedPolicy, parse
 from notifications.schedules import Schedule, Schedules
 from queue_core.clock import in_utc
 from queue_core.engine import QueueEngine
-from queue_core.entries import Entries
-from queue_core.entry import Entry, Posting, State
+from queue_core.entry import Entry, Posting
 from queue_core.errors import InvalidPostError
 from queue_core.handler import Subscriber
-from queue_core.history import History
+from queue_core.reads import Reads
 from queue_core.store import UNSET, Unset
 from queue_core.store import name as check_name
 from queue_core.twin import Asynchronous, awaited
 
 
-class NotificationQueue:
+class NotificationQueue(Reads):
     """One named queue of a `NotificationService`, which makes it (`create_queue`).
 
     Notifications can be scheduled whether the queue is started or not; they are delivered only while it is started
@@ -50,8 +49,7 @@ class NotificationQueue:
         self._engine = engine
         self._schedules = schedules
         self._changed = changed
-        self._entries = Entries(engine.store, self.full_name)
-        self._history = History(engine.store, self.full_name)
+        super().__init__(engine, self.full_name)
 
     def __repr__(self) -> str:
         return f"NotificationQueue({self.full_name!r}, started={self.started})"
@@ -200,72 +198,6 @@ class NotificationQueue:
     ) -> int:
         """Awaitable twin of `remove`, with the same keys."""
         return await awaited(lambda inner: self.remove(record_id, connection=inner, **keys), connection)
-
-    # -- read ---------------------------------------------------------------------------------------------------
-
-    def find(
-        self,
-        *,
-        search_key1: int | Unset | None = UNSET,
-        search_key2: int | Unset | None = UNSET,
-        states: Iterable[State | str] | None = None,
-        record_ids: Iterable[int] | None = None,
-        effective_before: datetime | None = None,
-        limit: int | None = None,
-        connection: Any = None,
-    ) -> list[Entry]:
-        """Live notifications that match, by ascending id; see `PersistentBus.find`."""
-        return self._entries.find(
-            search_key1=search_key1,
-            search_key2=search_key2,
-            states=states,
-            record_ids=record_ids,
-            effective_before=effective_before,
-            limit=limit,
-            connection=connection,
-        )
-
-    def history(
-        self,
-        *,
-        search_key1: int | Unset | None = UNSET,
-        search_key2: int | Unset | None = UNSET,
-        states: Iterable[State | str] | None = None,
-        record_ids: Iterable[int] | None = None,
-        finished_before: datetime | None = None,
-        finished_since: datetime | None = None,
-        limit: int | None = None,
-        connection: Any = None,
-    ) -> list[Entry]:
-        """Notifications that have ended and match, by ascending id."""
-        return self._history.find(
-            search_key1=search_key1,
-            search_key2=search_key2,
-            states=states,
-            record_ids=record_ids,
-            finished_before=finished_before,
-            finished_since=finished_since,
-            limit=limit,
-            connection=connection,
-        )
-
-    def ready_count(self, *, owner: str | None = None, connection: Any = None) -> int:
-        """How many are AVAILABLE and due; `owner`: only those kept for that node."""
-        return self._entries.ready_count(owner=owner, connection=connection)
-
-    async def find_async(self, *, connection: Asynchronous | None = None, **filters: Any) -> list[Entry]:
-        """Awaitable twin of `find`."""
-        return await awaited(lambda inner: self.find(connection=inner, **filters), connection)
-
-    async def history_async(self, *, connection: Asynchronous | None = None, **filters: Any) -> list[Entry]:
-        """Awaitable twin of `history`."""
-        return await awaited(lambda inner: self.history(connection=inner, **filters), connection)
-
-    async def ready_count_async(
-        self, *, owner: str | None = None, connection: Asynchronous | None = None
-    ) -> int:
-        """Awaitable twin of `ready_count`."""
-        return await awaited(lambda inner: self.ready_count(owner=owner, connection=inner), connection)
 
     # -- recur --------------------------------------------------------------------------------------------------
 

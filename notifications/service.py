@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 import typing
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
-from types import TracebackType
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
@@ -18,14 +16,14 @@ from queue_core.clock import Clock
 from queue_core.codec import Codec, EventTypes, is_event_type
 from queue_core.config import NotificationConfig, name_fault
 from queue_core.engine import QueueEngine
-from queue_core.entry import Entry, State
 from queue_core.errors import InvalidPostError, NameTooLongError, QueueExistsError, QueueNotFoundError
+from queue_core.face import Face
 from queue_core.handler import Handler, Subscriber
-from queue_core.history import History, Progress
+from queue_core.history import History
 from queue_core.retry import RetryPolicy
 
 
-class NotificationService:
+class NotificationService(Face):
     """Queues of notifications, delivered at their time. Arguments and errors as for `PersistentBus`."""
 
     def __init__(
@@ -176,7 +174,7 @@ class NotificationService:
 
     def start(self) -> Self:
         """Become a node, and start all queues created so far. Raises NodeNameTakenError, LifecycleError, ForkedError."""
-        self.engine.lifecycle.start()
+        super().start()
         for queue in self.queues():
             queue.start()
         self._schedules.start()
@@ -189,45 +187,10 @@ class NotificationService:
     def stop(self, timeout_seconds: float | None = None) -> bool:
         """Stop delivering; see `PersistentBus.stop`. Queues stay created, and start again with the service."""
         self._schedules.stop()
-        ended = self.engine.lifecycle.stop(timeout_seconds)
+        ended = super().stop(timeout_seconds)
         for queue in self.queues():
             queue.started = False
         return ended
-
-    def close(self) -> None:
-        """Stop, and close the service's own connections."""
-        self.stop()
-        self.engine.close()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
-        """Decorate a function that is called with (entry, last error) after a notification has ended FAILED."""
-        return self.engine.on_failed(hook)
-
-    # -- history ------------------------------------------------------------------------------------------------
-
-    def truncate_history(
-        self,
-        *,
-        before: datetime | None = None,
-        states: Iterable[State | str] | None = None,
-        progress: Progress | None = None,
-    ) -> int:
-        """Delete history of all queues while the service runs, and return the number of rows; see `History.truncate`."""
-        return self._history.truncate(before=before, states=states, progress=progress)
-
-    def retry(self, record_id: int) -> int:
-        """Schedule a notification that ended FAILED or REMOVED again, for now; its new id. See `History.retry`."""
-        new_id = self._history.retry(record_id)
-        self.engine.lifecycle.rescheduled(self.engine.store.clock.now(), None)
-        return new_id
 
 
 def _check_name(name: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from queue_core.clock import Clock
 from queue_core.codec import Codecs
 from queue_core.config import QueueConfig
-from queue_core.entry import Entry, State
+from queue_core.entry import Entry, Settled, State, Waiting
 from queue_core.errors import StickybusError
 from queue_core.exactly_once import ExactlyOnce
 from queue_core.handler import Router, Subscriber, context_of
@@ -35,6 +35,7 @@ class Run:
     """One entry on its way through its subscribers."""
 
     __slots__ = (
+        "alone",
         "begun",
         "ended",
         "entry",
@@ -58,7 +59,8 @@ class Run:
         self.started_date: datetime
         self.event: Any = None
         self.pending: list[Subscriber] = []
-        self.settled: dict[str, bool] = {}
+        self.settled: Settled = {}
+        self.alone = True
         self.errors: dict[Subscriber, BaseException] = {}
 
 
@@ -262,8 +264,9 @@ class Dispatcher:
         _ = entry.captured
         subscribers = self._router.subscribers(entry.queue_name, entry.class_name)
         # Exactly-once handlers last: the last of them records the outcome in its own transaction.
-        pending = (subscriber for subscriber in subscribers if subscriber.name not in run.settled)
+        pending = (subscriber for subscriber in subscribers if _runs_now(run, subscriber))
         run.pending = sorted(pending, key=lambda subscriber: subscriber.exactly_once)
+        run.alone = len(subscribers) == 1
 
     def _call(self, run: Run, subscriber: Subscriber) -> None:
         ident = threading.get_ident()
@@ -297,7 +300,7 @@ class Dispatcher:
             subscriber,
             started_date=run.started_date,
             settled={**run.settled, subscriber.name: True},
-            last=len(run.pending) == 1 and not run.errors,
+            last=len(run.pending) == 1 and not run.errors and not _waiting(run),
         )
         run.settled[subscriber.name] = True
         if outcome is not None:
@@ -317,55 +320,78 @@ class Dispatcher:
     # -- outcomes -----------------------------------------------------------------------------------------------
 
     def _outcome(self, run: Run) -> Outcome:
-        entry, now = run.entry, self._clock.now()
-        if not run.errors:
-            reason = given_up(run.settled)
-            state = State.PROCESSED if reason is None else State.FAILED
-            return self._finished(run, state, entry.error_count, reason)
-        error_count = min(entry.error_count + 1, LARGEST_COUNT)
-        dates = []
+        entry = run.entry
+        error_count = min(entry.error_count + bool(run.errors), LARGEST_COUNT)
         for subscriber, error in run.errors.items():
-            policy = subscriber.retry or self._config.retry
-            failure = Failure(
-                error=error, error_count=error_count, effective_date=entry.effective_date, now=now
-            )
-            date = decide(policy, failure)
-            log.warning(
-                "handler_failed",
-                record_id=entry.record_id,
-                queue_name=entry.queue_name,
-                class_name=entry.class_name,
-                subscriber=subscriber.name,
-                error_type=type(error).__name__,
-                error_count=error_count,
-                retry_date=date.isoformat() if date else None,
-            )
-            if date is None:
-                run.settled[subscriber.name] = False
-            else:
-                dates.append(date)
+            run.settled[subscriber.name] = self._standing(run, subscriber, error)
+        dates = [standing.due for standing in _waiting(run).values()]
         if dates:
             return Retried(
                 entry=entry,
                 at=min(dates),
                 error_count=error_count,
-                settled=run.settled,
+                # A single subscriber's count and date are the entry's own.
+                settled={} if run.alone else run.settled,
                 started_date=run.started_date,
             )
-        last_error = "\n".join(describe(error) for error in run.errors.values())
-        return self._finished(run, State.FAILED, error_count, last_error)
+        told = "\n".join(describe(error) for error in run.errors.values())
+        reason = told or given_up(run.settled)
+        return self._finished(run, State.FAILED if reason else State.PROCESSED, error_count, reason)
+
+    def _standing(self, run: Run, subscriber: Subscriber, error: BaseException) -> bool | Waiting:
+        """What a subscriber's failure means for it: when it runs again, or False for never."""
+        entry, before = run.entry, run.settled.get(subscriber.name)
+        counted = any(isinstance(standing, Waiting) for standing in entry.settled.values())
+        if isinstance(before, Waiting):
+            failures, due = before.failures, before.due
+        else:
+            failures, due = 0 if counted else entry.error_count, entry.effective_date
+        failures = min(failures + 1, LARGEST_COUNT)
+        policy = subscriber.retry or self._config.retry
+        failure = Failure(error=error, error_count=failures, effective_date=due, now=self._clock.now())
+        date = decide(policy, failure)
+        log.warning(
+            "handler_failed",
+            record_id=entry.record_id,
+            queue_name=entry.queue_name,
+            class_name=entry.class_name,
+            subscriber=subscriber.name,
+            error_type=type(error).__name__,
+            error_count=failures,
+            retry_date=date.isoformat() if date else None,
+        )
+        return False if date is None else Waiting(failures, date)
 
     def _finished(self, run: Run, state: State, error_count: int, last_error: str | None) -> Finished:
+        # A subscriber may have gone while it waited for its retry.
+        settled: Settled = {
+            name: standing for name, standing in run.settled.items() if isinstance(standing, bool)
+        }
         return Finished(
             entry=run.entry,
             state=state,
             started_date=run.started_date,
             finished_date=self._clock.now(),
             error_count=error_count,
-            settled=run.settled if len(run.settled) > 1 or last_error else {},
+            settled=settled if len(settled) > 1 or last_error else {},
             last_error=last_error,
             undelivered=state is State.PROCESSED and not run.settled,
         )
+
+
+def _runs_now(run: Run, subscriber: Subscriber) -> bool:
+    standing = run.settled.get(subscriber.name)
+    return standing is None or (isinstance(standing, Waiting) and standing.due <= run.started_date)
+
+
+def _waiting(run: Run) -> dict[str, Waiting]:
+    """The subscribers that failed and run again later: in this run, or in one before and not due yet."""
+    failed = {subscriber.name for subscriber in run.errors}
+    return {
+        name: standing
+        for name, standing in run.settled.items()
+        if isinstance(standing, Waiting) and (name in failed or standing.due > run.started_date)
+    }
 
 
 def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:

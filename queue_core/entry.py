@@ -90,6 +90,17 @@ def is_node_lane(lane: str) -> bool:
     return bool(lane) and not lane.startswith("!")
 
 
+class Waiting(msgspec.Struct, frozen=True):
+    """A subscriber that failed, so many times, and runs again at `due` (UTC)."""
+
+    failures: int
+    due: datetime
+
+
+Settled = dict[str, bool | Waiting]
+"""Subscribers by name: true if it succeeded, false if it has used up its retries, else when it runs again."""
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One row. Dates are aware and in UTC; ids are never reused; `event_json` or `event_bytes` holds the payload."""
 
@@ -129,12 +140,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def settled(self) -> dict[str, bool]:
-        """Subscribers that need no further run: true if it succeeded, false if it has used up its retries.
-
-        Raises PayloadNotDecodableError if the column holds anything else.
-        """
-        return self._read("subscribers_done", self.subscribers_done, dict[str, bool])
+    def settled(self) -> Settled:
+        """How far its subscribers are. Raises PayloadNotDecodableError if the column holds anything else."""
+        return self._read("subscribers_done", self.subscribers_done, Settled)
 
     @property
     def captured(self) -> dict[str, str]:

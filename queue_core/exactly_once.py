@@ -15,7 +15,7 @@ import tenacity
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from queue_core.entry import Entry, State
+from queue_core.entry import Entry, Settled, State
 from queue_core.handler import Subscriber, context_of
 from queue_core.outcome import Finished, Lost, Recorded, given_up
 from queue_core.store import Store, encode_settled
@@ -38,7 +38,7 @@ class ExactlyOnce:
         subscriber: Subscriber,
         *,
         started_date: datetime,
-        settled: dict[str, bool],
+        settled: Settled,
         last: bool,
     ) -> Recorded | Lost | None:
         """Run `subscriber` and record that it has settled; `last`: that the entry has ended, too.

@@ -19,7 +19,7 @@ from queue_core.borrowed import Borrowed, borrow, explain
 from queue_core.clock import Clock, in_utc
 from queue_core.codec import Codecs, EventTypes
 from queue_core.config import QueueConfig, name_fault
-from queue_core.entry import PARKED, SUSPECT, Entry, Posting, State, from_row
+from queue_core.entry import PARKED, SUSPECT, Entry, Posting, Settled, State, from_row
 from queue_core.errors import (
     DatabaseUnreachableError,
     ForkedError,
@@ -359,7 +359,7 @@ class Store:
         return [from_row(row) for row in rows]
 
 
-def encode_settled(settled: dict[str, bool]) -> str | None:
+def encode_settled(settled: Settled) -> str | None:
     """The column `subscribers_done`: subscriber to whether it succeeded (false: it has used up its retries)."""
     return msgspec.json.encode(settled).decode() if settled else None
 

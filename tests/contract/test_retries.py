@@ -249,3 +249,21 @@ def test_a_failed_entry_retried_by_hand_starts_a_new_chain_that_names_its_parent
     assert (first.record_id, second.record_id, second.replay_of) == (failed, again, failed)
     assert states([first, second]) == [State.FAILED, State.PROCESSED]
     assert (second.user_token, second.search_key2, second.error_count) == ("token", 7, 0)
+
+
+def test_subscribers_with_different_schedules_each_run_at_their_own_times(make_bus: MakeBus) -> None:
+    clock = ManualClock(START)
+    bus = make_bus(clock=clock, **LONG_LEASE)
+    soon, late = Recorder(failures=99), Recorder(failures=99)
+    bus.register(Order, soon, name="soon", retry=ScheduledRetries((60.0,)))
+    bus.register(Order, late, name="late", retry=ScheduledRetries((3600.0,)))
+    bus.start()
+    bus.post(Order(1))
+    assert _failed(bus, 1).effective_date == START + timedelta(seconds=60)
+    clock.advance(seconds=60)
+    soon.wait(2)
+    assert _failed(bus, 2).effective_date == START + timedelta(seconds=3600)
+    assert late.calls == 1, "an hour has not passed for this one"
+    clock.advance(seconds=3540)
+    assert states(ended(bus)) == [State.FAILED]
+    assert (soon.calls, late.calls) == (2, 2)

@@ -1,0 +1,64 @@
+"""What the bus and the notification service have in common: their life, and what is done to history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from queue_core.engine import QueueEngine
+from queue_core.entry import Entry, State
+from queue_core.history import History, Progress
+
+
+class Face:
+    """Stands on one engine; a context manager that starts it and closes it."""
+
+    engine: QueueEngine
+    _history: History
+
+    def start(self) -> Self:
+        """Become a node and deliver. Raises NodeNameTakenError, LifecycleError, ForkedError."""
+        self.engine.lifecycle.start()
+        return self
+
+    def stop(self, timeout_seconds: float | None = None) -> bool:
+        """Stop delivering: running handlers finish, what has not started is given back; may be started again.
+
+        False if handlers still ran after `timeout_seconds` (default: `shutdown_timeout_seconds`).
+        """
+        return self.engine.lifecycle.stop(timeout_seconds)
+
+    def close(self) -> None:
+        """Stop, and close our own connections."""
+        self.stop()
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
+        """Decorate a function that is called with (entry, last error) after an entry has ended FAILED."""
+        return self.engine.on_failed(hook)
+
+    def truncate_history(
+        self,
+        *,
+        before: datetime | None = None,
+        states: Iterable[State | str] | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        """Delete the table's history while everything runs, and return the number of rows; see `History.truncate`."""
+        return self._history.truncate(before=before, states=states, progress=progress)
+
+    def retry(self, record_id: int) -> int:
+        """Post an entry that ended FAILED or REMOVED again, for now, and return the new id; see `History.retry`."""
+        new_id = self._history.retry(record_id)
+        self.engine.lifecycle.rescheduled(self.engine.store.clock.now(), None)
+        return new_id
