@@ -74,8 +74,8 @@ class PersistentBus(Face, Reads):
 
         The handler is called with the event, or with the event and an `EntryContext`; it may be `async def`.
         `serial`: one call at a time in this process. `exactly_once`: its transaction (`context.connection`) also
-        records the entry's outcome. `retry`: its own policy. `max_run_seconds`: past it the entry is taken from the
-        handler and queued anew. `name` (default: module and qualified name) tells subscribers apart in retries.
+        records the entry's outcome. `retry`: its own policy. `max_run_seconds`: past it the run counts
+        as failed, though the handler can't be stopped. `name` (default: module and qualified name) tells subscribers apart in retries.
         """
 
         def decorate(handler: H) -> H:

@@ -68,10 +68,15 @@ class Run:
 class Handling:
     """A handler at work: for how long, and where (its thread's stack)."""
 
-    entry: Entry
+    run: Run
     subscriber: Subscriber
     seconds: float
     stack: str
+
+    @property
+    def entry(self) -> Entry:
+        """The entry that is handled."""
+        return self.run.entry
 
     @property
     def key(self) -> tuple[int, int]:
@@ -166,8 +171,17 @@ class Dispatcher:
             if now - since > min(seconds, subscriber.max_run_seconds or seconds):
                 frame = sys._current_frames().get(ident)  # noqa: SLF001 -- the documented way
                 stack = "".join(traceback.format_stack(frame)) if frame else ""
-                found.append(Handling(run.entry, subscriber, now - since, stack))
+                found.append(Handling(run, subscriber, now - since, stack))
         return found
+
+    def cut(self, handling: Handling) -> Outcome:
+        """The outcome of a run whose handler is past its `max_run_seconds`: failed, as by a TimeoutError."""
+        run = Run(handling.entry, self, handling.run.lease)
+        run.started_date, run.alone = handling.run.started_date, handling.run.alone
+        run.settled = dict(handling.run.settled)
+        limit = handling.subscriber.max_run_seconds
+        run.errors = {**handling.run.errors, handling.subscriber: TimeoutError(f"ran longer than {limit} s")}
+        return self._outcome(run)
 
     # -- one run ------------------------------------------------------------------------------------------------
 

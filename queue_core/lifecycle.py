@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from functools import partial
+from math import inf
 from typing import Any
 
 from sqlalchemy.exc import DataError, SQLAlchemyError
@@ -106,8 +107,11 @@ class Lifecycle:
         self._parked_at = 0.0
         self._watch_at = 0.0
         self._overdue = set[tuple[int, int]]()
+        self._cut = set[tuple[int, int]]()
         self._parked_after: tuple[datetime, int] | None = None
         self._suspects = set[int]()
+        self._shared = set[int]()
+        """Entries in hand that were claimed from those for any node."""
         self._unemptied = set[str]()
         """Lanes whose last claim was full, or that were not asked since something came."""
         self._exhausted: list[Callable[[Entry, str], None]] = []
@@ -150,6 +154,7 @@ class Lifecycle:
         node = nodes.join(self, self.config, make)
         self.ledger.clear()
         self._suspects.clear()
+        self._shared.clear()
         try:
             recovered = recover(self.store, node.name)
         except BaseException:
@@ -400,8 +405,11 @@ class Lifecycle:
         if lane == SUSPECT:
             return 0 if self._suspects else 1
         most = self.config.max_entries_claimed
-        capacity = FAIR_SHARE * self.config.handler_threads if lane == ANY_NODE else self._capacity
-        room = capacity - self.ledger.active
+        if lane == ANY_NODE:  # what waits in the node's own lane must not keep it from its share
+            capacity = FAIR_SHARE * self.config.handler_threads
+            room = capacity - len(self._shared)
+        else:
+            capacity, room = self._capacity, self._room()
         # Each claim is a commit: few large ones. Where half of a share is active, no thread idles meanwhile.
         return min(most, room) if room >= min(most, capacity // 2) else 0
 
@@ -415,6 +423,8 @@ class Lifecycle:
             self.ledger.add((entry.record_id, entry.claim_count) for entry in entries)
             if lane == SUSPECT:
                 self._suspects.update(entry.record_id for entry in entries)
+            elif lane == ANY_NODE:
+                self._shared.update(entry.record_id for entry in entries)
             self.dispatcher.submit(entries, lease)
         return len(entries) == limit
 
@@ -522,7 +532,9 @@ class Lifecycle:
     def _give_up(self, claims: Sequence[tuple[int, int]]) -> None:
         # The claim loop may have claimed again what was given back.
         self.ledger.give_up(claims)
-        self._suspects.difference_update(record_id for record_id, _ in claims if record_id not in self.ledger)
+        gone = [record_id for record_id, _ in claims if record_id not in self.ledger]
+        self._suspects.difference_update(gone)
+        self._shared.difference_update(gone)
 
     def _watch(self, now: float) -> None:
         """Report handlers that run for too long, once each; take the entry from those past a limit of their own."""
@@ -539,12 +551,15 @@ class Lifecycle:
                     seconds=round(handling.seconds, 1),
                     stack=handling.stack,
                 )
-            limit = handling.subscriber.max_run_seconds
-            if limit is not None and handling.seconds > limit and handling.entry.record_id in self.ledger:
-                # Its fence is raised: what the handler does from here is too late, and another run may start.
-                self._release([(handling.entry.record_id, handling.entry.claim_count)])
-                self.wake()
+            if (
+                handling.seconds > (handling.subscriber.max_run_seconds or inf)
+                and handling.key not in self._cut
+            ):
+                # A failed run: its outcome is written, and what the handler does from here comes too late.
+                self._complete(self.dispatcher.cut(handling))
+                self._cut.add(handling.key)
         self._overdue = {handling.key for handling in overdue}
+        self._cut &= self._overdue
 
     # -- parked -------------------------------------------------------------------------------------------------
 

@@ -464,3 +464,16 @@ def test_a_stop_from_inside_a_handler_ends_and_keeps_the_entrys_outcome(bus: Per
     with bus.engine.database.read() as connection:
         rows = connection.execute(select(other.c.processing_state)).scalars().all()
     assert rows in ([], [State.IN_PROCESSING.value])
+
+
+def test_a_handler_that_always_overruns_its_time_uses_up_its_retries(make_bus: MakeBus) -> None:
+    bus = make_bus(handler_threads=4, poll_interval_seconds=0.05, retry=ImmediateRetries(1))
+    handler = Recorder(hold=True)
+    bus.register(Order, handler, max_run_seconds=0.1)
+    bus.start()
+    bus.post(Order(1))
+    (entry,) = ended(bus)
+    handler.release()
+    assert (entry.processing_state, entry.error_count) == (State.FAILED, 2)
+    assert (entry.last_error or "").startswith("TimeoutError: ran longer than 0.1 s")
+    assert handler.calls == 2

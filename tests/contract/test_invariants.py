@@ -457,3 +457,13 @@ def test_a_name_is_watched_for_a_lease_from_when_it_was_first_seen(
 
     with pytest.raises(NodeNameTakenError):
         cluster.while_waiting(late.join, holder.beat).result()
+
+
+def test_a_backlog_of_its_own_does_not_keep_a_node_from_what_any_node_may_run(cluster: Cluster) -> None:
+    """Reaped entries, and those of processes that only post, would starve behind it."""
+    peer = cluster.join("a", mode="STICKY_POLLING", handler_threads=1, max_entries_claimed=10)
+    peer.bus.post_many(Order(number) for number in range(100))
+    outside = cluster.peer("outside").bus
+    outside.post(Order(1_000))
+    peer.claim()
+    assert 1_000 in peer.numbers_held()
