@@ -5,7 +5,7 @@ CHECKED := $(PACKAGES) tests $(wildcard benchmarks examples)
 # More arguments for pytest, such as ARGS="-k sqlite".
 ARGS :=
 # Tests side by side: most of them wait for a lease, a poll or a process.
-WORKERS := 4
+WORKERS := 3
 
 .PHONY: help demo test lint types bench servers lock
 .DEFAULT_GOAL := help
