@@ -220,7 +220,7 @@ class _Latencies:
         self._started_at: dict[int, float] = {}
         self._ids: dict[int, int] = {}
         self._posting = threading.local()
-        self._metrics = run.bus.engine.lifecycle.metrics = _Timed()
+        self._metrics = run.bus.engine.lifecycle.finisher.metrics = _Timed()
         listen(run.bus.engine.database.engine, "checkin", self._returned)
 
     def _returned(self, *_connection: Any) -> None:

@@ -124,7 +124,7 @@ class Schedules:
             last_due=dates[-1] if dates else now,
             next_due=next_due,
             creator=lifecycle.name,
-            lane=lifecycle.waiting_lane,
+            lane=lifecycle.claims.waiting_lane,
         )
         if fired and dates:
             log.info(
@@ -134,7 +134,7 @@ class Schedules:
                 due=dates[-1].isoformat(),
                 firings=len(dates),
             )
-            lifecycle.wake()
+            lifecycle.claimer.wake()
         return True
 
 

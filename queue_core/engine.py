@@ -57,7 +57,7 @@ class QueueEngine:
 
     def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
         """Call `hook(entry, last_error)` after an entry has ended FAILED; returns `hook`, to serve as a decorator."""
-        self.lifecycle.on_exhausted(hook)
+        self.lifecycle.finisher.hooks.append(hook)
         return hook
 
     def close(self) -> None:

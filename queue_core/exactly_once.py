@@ -67,7 +67,15 @@ class ExactlyOnce:
         )
         if not trying(self._attempt, event, subscriber, finished, last=last):
             return Lost(entry=entry)
-        return Recorded(entry=entry, state=finished.state, started_date=started_date) if last else None
+        if not last:
+            return None
+        return Recorded(
+            entry=entry,
+            state=finished.state,
+            started_date=started_date,
+            error_count=finished.error_count,
+            last_error=finished.last_error,
+        )
 
     def _attempt(self, event: Any, subscriber: Subscriber, finished: Finished, *, last: bool) -> bool:
         with self._store.database.lazy() as connection:

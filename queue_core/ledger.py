@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from queue_core.entry import ANY_NODE, SUSPECT
+
 
 class Ledger:
     """In-flight ids. Each call is atomic under the interpreter's lock; an id is in `waiting` or with the pool."""
@@ -17,6 +19,7 @@ class Ledger:
         self._capacity = capacity
         self._claims: dict[int, int] = {}
         self._waiting: deque[int] = deque()
+        self._origins: dict[str, set[int]] = {ANY_NODE: set(), SUSPECT: set()}
 
     def __contains__(self, record_id: int) -> bool:
         return record_id in self._claims
@@ -39,20 +42,33 @@ class Ledger:
         """How many wait, by id only, for room in the pool."""
         return len(self._waiting)
 
-    def add(self, claims: Iterable[tuple[int, int]]) -> None:
-        """Hold entries, given as (record id, claim count)."""
-        self._claims.update(claims)
+    def add(self, claims: Iterable[tuple[int, int]], lane: str | None = None) -> None:
+        """Hold entries, given as (record id, claim count); None: they were born claimed."""
+        held = dict(claims)
+        self._claims.update(held)
+        if lane in self._origins:  # of the node's own lane nobody asks
+            self._origins[lane].update(held)
+
+    def is_suspect(self, record_id: int) -> bool:
+        """Whether an entry that is held was claimed from the suspects."""
+        return record_id in self._origins[SUSPECT]
+
+    def held_from(self, lane: str) -> int:
+        """How many of the entries that are held were claimed from `lane`: the suspects' or any node's."""
+        return len(self._origins[lane])
 
     def discard(self, record_ids: Iterable[int]) -> None:
         """Hold entries no longer."""
         for record_id in record_ids:
             self._claims.pop(record_id, None)
+            for origin in self._origins.values():
+                origin.discard(record_id)
 
     def give_up(self, claims: Iterable[tuple[int, int]]) -> None:
         """Hold claims no longer, given as (record id, claim count), unless the entry was claimed again meanwhile."""
-        for record_id, claim_count in claims:
-            if self._claims.get(record_id) == claim_count:
-                self._claims.pop(record_id, None)
+        self.discard(
+            record_id for record_id, claim_count in claims if self._claims.get(record_id) == claim_count
+        )
 
     def wait(self, record_ids: Iterable[int]) -> None:
         """Let held entries wait for room."""
@@ -70,3 +86,5 @@ class Ledger:
         """Hold nothing."""
         self._claims.clear()
         self._waiting.clear()
+        for origin in self._origins.values():
+            origin.clear()

@@ -23,6 +23,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from queue_core.clock import Clock, Signal, SystemClock
 from queue_core.config import QueueConfig
+from queue_core.entry import Entry
 from queue_core.errors import ConfigurationError, LifecycleError, NodeNameTakenError
 from queue_core.log import get_logger
 from queue_core.loop import Loop
@@ -55,6 +56,10 @@ class Member(Protocol):
 
     def reaped(self, queue_names: Sequence[str]) -> None:
         """Entries, given by their queues, were taken from a dead node's lane; they wait for any node."""
+        ...
+
+    def failed(self, entries: Sequence[Entry]) -> None:
+        """Entries of a dead process have ended FAILED; their `last_error` tells why."""
         ...
 
 

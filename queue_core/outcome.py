@@ -41,6 +41,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     entry: Entry
     state: State
     started_date: datetime
+    error_count: int
+    last_error: str | None = None
 
 
 class Lost(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ class Poster:
             return []
         if given is not None:
             return self._post_inside(queue_name, postings, given)
-        lease = lifecycle.lease
+        lease = lifecycle.claims.lease
         rows, claimed = self._rows(queue_name, postings, may_claim=True)
         try:
             ids = self._post(rows, claimed=claimed)
@@ -52,12 +52,12 @@ class Poster:
         lifecycle.metrics.posted(queue_name, len(ids))
         if claimed:
             entries = [self._store.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)]
-            lifecycle.hand_over(entries, lease)
+            lifecycle.claimer.hand_over(entries, lease)
             return ids
         if rows[0]["lane"] == ANY_NODE:
             lifecycle.wakeup.tell()
         if lifecycle.running:
-            lifecycle.expect(min(row["effective_date"] for row in rows))
+            lifecycle.claimer.expect(min(row["effective_date"] for row in rows))
         return ids
 
     def _rows(
@@ -124,10 +124,10 @@ class Poster:
             if claimed or earliest <= lifecycle.clock.now():
                 lifecycle.announce(list(ids) if claimed else [])
             else:
-                lifecycle.expect(earliest)
+                lifecycle.claimer.expect(earliest)
 
         if announces:
             borrowed.when_ended(ended)
         else:
-            lifecycle.expect(earliest)
+            lifecycle.claimer.expect(earliest)
         return ids

@@ -13,7 +13,7 @@ that way more than `max_redispatches` times ends FAILED.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -23,7 +23,7 @@ from sqlalchemy import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
 from queue_core.config import QueueConfig
-from queue_core.entry import ANY_NODE, SUSPECT, State, is_node_lane
+from queue_core.entry import ANY_NODE, SUSPECT, Entry, State, from_row, is_node_lane
 from queue_core.log import get_logger
 from queue_core.store import Store
 from sql import nodes
@@ -150,20 +150,22 @@ class Reaper:
         for kind in _Kind:
             moved = limit = self._config.reap_batch_size
             while moved == limit and self._node.may_start():
-                queues = store.database.write(partial(self._batch, store=store, lane=lane, kind=kind))
+                queues, failed = store.database.write(partial(self._batch, store=store, lane=lane, kind=kind))
                 moved = len(queues)
                 total += moved
                 # Not before the commit: a claim would find nothing yet, and the next comes a poll interval later.
                 if queues:
-                    self._tell(store, [] if kind is _Kind.LATER else queues)
+                    self._tell(store, [] if kind is _Kind.LATER else queues, failed)
         if total:
             log.warning("entries_reaped", node=lane, table=store.config.table, entries=total)
 
-    def _batch(self, connection: Connection, *, store: Store, lane: str, kind: _Kind) -> list[str]:
-        """Move one batch; the queues of its entries, one by one."""
+    def _batch(
+        self, connection: Connection, *, store: Store, lane: str, kind: _Kind
+    ) -> tuple[list[str], list[Entry]]:
+        """Move one batch; the queues of its entries, one by one, and those entries that have ended FAILED."""
         row = nodes.node(connection, lane, lock=True)
         if row is None or row.state != nodes.DEAD:
-            return []
+            return [], []
         statements, now = store.statements, store.clock.now()
         found = statements.locked_page(
             connection,
@@ -174,17 +176,19 @@ class Reaper:
             # What is due and was passed over, because another transaction held it, must not slip through here.
             due_after=now if kind is _Kind.LATER else None,
         )
+        failed = list[Entry]()
         if kind is _Kind.LATER:
             ids = [entry.record_id for entry in found]
             statements.move_lane(connection, ids=ids, from_lane=lane, to_lane=ANY_NODE)
         elif found:
-            redispatch(connection, store, found)
-        return [entry.queue_name for entry in found]
+            failed = redispatch(connection, store, found)
+        return [entry.queue_name for entry in found], failed
 
-    def _tell(self, store: Store, reaped: Sequence[str]) -> None:
+    def _tell(self, store: Store, reaped: Sequence[str], failed: Sequence[Entry]) -> None:
         for member in self._node.members:
             if member.store is store:
                 member.reaped(reaped)
+                member.failed(failed)
 
     def _forget(self, rows: Any) -> None:
         now = self._node.clock.now()
@@ -193,15 +197,15 @@ class Reaper:
                 self._node.database.write(partial(nodes.forget, name=row.name, epoch=row.epoch))
 
 
-def redispatch(connection: Connection, store: Store, rows: Sequence[Row[Any]]) -> int:
+def redispatch(connection: Connection, store: Store, rows: Sequence[Row[Any]]) -> list[Entry]:
     """Move locked entries of a dead process to history as REAPED, and give each a copy that lives on.
 
-    Those that ran become suspects, or end FAILED when their processes died too often.
+    Those that ran become suspects, or end FAILED when their processes died too often; the latter are returned.
     """
     statements, now = store.statements, store.clock.now()
     ran = [row for row in rows if row.processing_state == State.IN_PROCESSING]
     # The first crash makes a suspect; from then on it ran alone among suspects, and its crashes count.
-    poison = [row.record_id for row in ran if row.crash_count > store.config.max_redispatches]
+    poison = [row for row in ran if row.crash_count > store.config.max_redispatches]
     suspects = [row.record_id for row in ran if row.crash_count <= store.config.max_redispatches]
     innocent = [row.record_id for row in rows if row.processing_state != State.IN_PROCESSING]
     statements.copy_anew(connection, ids=suspects, lane=SUSPECT, crashes=1)
@@ -215,26 +219,27 @@ def redispatch(connection: Connection, store: Store, rows: Sequence[Row[Any]]) -
         f"PoisonEntry: the process that ran this entry died {store.config.max_redispatches + 1} times, while it was the "
         "only entry under suspicion there. It was not run again; its payload is kept here."
     )
-    statements.to_history(
-        connection,
-        ids=poison,
-        values={"processing_state": State.FAILED.value, "finished_date": now, "last_error": reason},
-    )
-    return len(rows)
+    ended = {"processing_state": State.FAILED.value, "finished_date": now, "last_error": reason}
+    statements.to_history(connection, ids=[row.record_id for row in poison], values=ended)
+    return [from_row(row, **ended) for row in poison]
 
 
-def recover(store: Store, name: str) -> int:
-    """Redispatch what a former process of this node's name was running; what only waited stays in its lane."""
+def recover(store: Store, name: str, failed: Callable[[Sequence[Entry]], None]) -> int:
+    """Redispatch what a former process of this node's name was running; what only waited stays in its lane.
+
+    Returns how many; `failed` is called with those that ended for good.
+    """
     total = 0
     while True:
 
-        def batch(connection: Connection) -> int:
+        def batch(connection: Connection) -> tuple[int, list[Entry]]:
             rows = store.statements.locked_page(
                 connection, lane=name, state=State.IN_PROCESSING, limit=store.config.reap_batch_size
             )
-            return redispatch(connection, store, rows) if rows else 0
+            return len(rows), redispatch(connection, store, rows) if rows else []
 
-        moved = store.database.write(batch)
+        moved, ended = store.database.write(batch)
+        failed(ended)
         total += moved
         if moved < store.config.reap_batch_size:  # another look would read the whole lane
             return total

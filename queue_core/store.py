@@ -29,7 +29,8 @@ from queue_core.errors import (
 )
 from queue_core.outcome import Finished, Retried
 from sql.database import Database
-from sql.dialects.base import Statements, raised
+from sql.statements import Statements
+from sql.statements.base import raised
 from sql.tables import CLASS_NAME_LENGTH, ERROR_LENGTH, NAME_LENGTH, entry_tables
 
 T = TypeVar("T")
@@ -287,9 +288,32 @@ class Store:
             for outcome in sorted(retried, key=lambda outcome: outcome.entry.record_id):
                 if not self.retry(connection, owner, lane, outcome):
                     lost.add(outcome.entry.record_id)
-            return lost
+            return lost - self._recorded(
+                connection, owner, [one for one in finished if one.entry.record_id in lost]
+            )
 
         return self.database.write(work)
+
+    def _recorded(self, connection: Connection, owner: str, finished: Sequence[Finished]) -> set[int]:
+        """The ids whose very outcome stands in history: recorded by a former try, whose COMMIT gave no answer."""
+        if not finished:
+            return set()
+        tried = {
+            (one.entry.record_id, one.entry.claim_count, one.state, one.finished_date) for one in finished
+        }
+        rows = self.search(
+            connection,
+            past=True,
+            where=lambda table: [
+                table.c.record_id.in_([one.entry.record_id for one in finished]),
+                table.c.processing_owner == owner,
+            ],
+        )
+        return {
+            row.record_id
+            for row in rows
+            if (row.record_id, row.claim_count, row.processing_state, row.finished_date) in tried
+        }
 
     def _finish_checked(self, connection: Connection, owner: str, finished: Sequence[Finished]) -> set[int]:
         try:

@@ -67,7 +67,7 @@ class Peer:
 
     def claim(self) -> list[int]:
         """One claim; the ids held after it. Nothing starts before `run`."""
-        self.lifecycle.wake()
+        self.lifecycle.claimer.wake()
         self.lifecycle.claim_turn()
         return sorted(record_id for record_id, _ in self.lifecycle.ledger.claims())
 

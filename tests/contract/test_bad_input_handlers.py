@@ -17,8 +17,8 @@ from bus.persistent import PersistentBus
 from queue_core.config import Mode
 from queue_core.entry import Entry, State
 from queue_core.errors import ConfigurationError
+from queue_core.finisher import BATCH
 from queue_core.handler import EntryContext
-from queue_core.lifecycle import FINISH_BATCH
 from queue_core.retry import Failure, GiveUp, ImmediateRetries
 from tests.contract.conftest import MakeBus, MakeService, Orders
 from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, eventually, states
@@ -168,12 +168,12 @@ def test_an_entry_failed_by_an_earlier_run_of_one_subscriber_says_by_which(bus: 
 def test_a_full_batch_of_failures_with_long_messages_is_written(make_bus: MakeBus) -> None:
     """Escaped, they are more than one packet of MariaDB holds."""
     bus = make_bus(handler_threads=1, retry=ImmediateRetries(0))
-    outcomes = bus.engine.lifecycle
+    outcomes = bus.engine.lifecycle.finisher
     last = threading.Event()
 
     @bus.subscribe(Order)
     def fail(order: Order) -> None:
-        if order.number == FINISH_BATCH - 1:
+        if order.number == BATCH - 1:
             last.set()
         raise ValueError("🚌\\" * 2_000)
 
@@ -185,10 +185,10 @@ def test_a_full_batch_of_failures_with_long_messages_is_written(make_bus: MakeBu
         return write(batch)
 
     outcomes._write = write_all_at_once  # type: ignore[method-assign]  # holds the finish loop, changes nothing
-    bus.post_many(Order(number) for number in range(FINISH_BATCH))
+    bus.post_many(Order(number) for number in range(BATCH))
     assert last.wait(BOUND_SECONDS)
     gathered.set()
-    history = ended(bus, FINISH_BATCH)
+    history = ended(bus, BATCH)
     assert set(states(history)) == {State.FAILED}
     assert all((entry.last_error or "").startswith("ValueError: 🚌\\🚌\\") for entry in history)
 

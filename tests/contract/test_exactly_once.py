@@ -106,7 +106,7 @@ def test_an_entry_that_was_taken_over_meanwhile_rolls_the_handlers_rows_back(
                         processing_state=State.AVAILABLE.value, processing_owner=None, claim_count=7, lane=""
                     )
                 )
-            bus.engine.lifecycle.wake()
+            bus.engine.lifecycle.claimer.wake()
         _connection(context).execute(orders.add(10 * order.number + len(calls)))
 
     bus.start()

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from sqlalchemy import update
 
 from queue_core.outcome import Finished, Outcome, Parked, Released, Retried
-from sql.dialects.base import AVAILABLE
+from sql.statements.base import AVAILABLE
 from stickybus import Entry, EntryContext, State
 from tests.contract.cluster import Cluster, Peer, born_claimed, cluster, sample
 from tests.contract.conftest import Orders
@@ -46,8 +46,8 @@ def retried(entry: Entry, peer: Peer) -> Retried:
 
 
 def write(peer: Peer, outcome: Outcome) -> None:
-    peer.lifecycle._complete(outcome)
-    peer.lifecycle.finish_turn()
+    peer.lifecycle.finisher.complete(outcome)
+    peer.lifecycle.finisher.turn()
 
 
 def test_a_late_finisher_changes_nothing_and_is_counted(cluster: Cluster) -> None:
@@ -132,10 +132,10 @@ def test_an_entry_claimed_again_while_its_last_outcome_was_written_stays_held(cl
     record_id = peer.bus.post(Order(1))
     [entry] = peer.bus.find()
     batch = [retried(entry, peer)]
-    lost = peer.lifecycle._write(batch)
+    lost = peer.lifecycle.finisher._write(batch)
     assert peer.claim() == [record_id]
 
-    peer.lifecycle._written(batch, lost)
+    peer.lifecycle.finisher._written(batch, lost)
 
     assert record_id in peer.lifecycle.ledger
     cluster.clock.advance(seconds=3)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, Connection, Engine, Row, create_engine, event
 
-from queue_core import lifecycle as lifecycles
+from queue_core import announced, claimer, lifecycle
 from queue_core.node import Node
 from queue_core.reaper import recover
 from sql import nodes
@@ -181,7 +181,7 @@ def test_entries_that_wait_by_id_are_read_again_after_any_error(
 ) -> None:
     peer = cluster.join("a", handler_threads=1, max_entries_claimed=1)
     large = [Posting(event=Order(number), headers={"filling": "x"}) for number in range(6)]
-    monkeypatch.setattr(lifecycles, "LARGE_PAYLOAD", 1)
+    monkeypatch.setattr(claimer, "LARGE_PAYLOAD", 1)
     ids = peer.bus.post_many(large)
     assert peer.lifecycle.ledger.waiting
 
@@ -271,7 +271,7 @@ def test_commits_are_looked_up_in_batches_that_every_database_takes(
     peer.lifecycle.claim_turn()
 
     assert sum(asked) == 70_000
-    assert max(asked) <= lifecycles.FINISH_BATCH
+    assert max(asked) <= announced.LOOK_BATCH
 
 
 def test_a_dead_nodes_lane_is_not_read_again_for_each_batch_that_is_moved(cluster: Cluster) -> None:
@@ -352,7 +352,7 @@ def test_what_is_posted_while_a_bus_starts_runs_once(
         bus.post(Order(2))
         return found
 
-    monkeypatch.setattr(lifecycles, "recover", posting)
+    monkeypatch.setattr(lifecycle, "recover", posting)
     bus.start()
 
     eventually(lambda: len(bus.history(states=[State.PROCESSED])) == 2, "both have run")
@@ -370,7 +370,7 @@ def test_a_start_that_fails_halfway_leaves_no_node_behind_and_can_be_tried_again
         raise Trouble
 
     with monkeypatch.context() as patched:
-        patched.setattr(lifecycles, "recover", failing)
+        patched.setattr(lifecycle, "recover", failing)
         with pytest.raises(Trouble):
             bus.start()
     assert not bus.engine.lifecycle.running

@@ -218,12 +218,12 @@ def test_a_process_that_froze_for_its_lease_starts_nothing_when_it_wakes(cluster
     cluster.clock.advance(seconds=14)
 
     peer.lifecycle.dispatcher.run_submitted()
-    outcome = peer.lifecycle._outcomes.get_nowait()
+    outcome = peer.lifecycle.finisher._outcomes.get_nowait()
 
     assert isinstance(outcome, Released)
     assert peer.handler.calls == 0
-    peer.lifecycle._complete(outcome)
-    peer.lifecycle.finish_turn()
+    peer.lifecycle.finisher.complete(outcome)
+    peer.lifecycle.finisher.turn()
     assert [entry.processing_state for entry in peer.bus.find()] == [State.AVAILABLE]
     peer.beat()  # its lease holds again: nobody had taken it over
     peer.run()

@@ -94,7 +94,7 @@ def test_a_batch_of_outcomes_is_counted_by_what_became_of_each(registry: Collect
     batch: list[Outcome] = [
         finished(1),
         finished(2, state=State.FAILED),
-        Recorded(entry=entry(3), state=State.PROCESSED, started_date=DUE),
+        Recorded(entry=entry(3), state=State.PROCESSED, started_date=DUE, error_count=0),
         Retried(entry=entry(4), at=DUE, **running),  # type: ignore[arg-type]
         Lost(entry=entry(5)),
         finished(6),

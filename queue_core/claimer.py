@@ -1,0 +1,188 @@
+"""Claims what is due, as far as the pool has room, and hands it over.
+
+Entries come from the lanes that this node may claim from, one statement each; from posts of this process, which are
+born claimed; and from callers' transactions that have committed. All of them go through the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from queue_core.claims import Claims, claims_of
+from queue_core.entry import ANY_NODE, SUSPECT, Entry
+from queue_core.metrics import Metrics
+
+FROM_MEMORY = 2_000
+"""Entries that may be handed to the pool from memory before they are kept by id only."""
+LARGE_PAYLOAD = 8_192
+"""Characters from which a payload is not kept in memory while its entry waits."""
+LOAD_BATCH = 1_000
+FAIR_SHARE = 2
+"""Entries per handler thread that a node holds of those which any node may run."""
+
+
+class Claimer:
+    """See the module. `submit` gives the pool entries, and the lease they were claimed under; `wake` wakes the loop."""
+
+    def __init__(
+        self,
+        claims: Claims,
+        metrics: Metrics,
+        *,
+        submit: Callable[[Sequence[Entry], int], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._claims = claims
+        self._config = claims.config
+        self._clock = claims.clock
+        self._ledger = claims.ledger
+        self._store = claims.store
+        self.metrics = metrics
+        self._submit = submit
+        self._wake_loop = wake
+        self._next_due: datetime | None = None
+        self._claim_at = 0.0
+        self._look_ahead_at = 0.0
+        self._unemptied = set[str]()
+        """Lanes whose last claim was full, or that were not asked since something came."""
+
+    # -- wake-ups -----------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Claim now."""
+        self._claim_at = 0.0
+        self._wake_loop()
+
+    def hint(self) -> None:
+        """Another process may have committed entries that can be claimed, now or at a date not known here."""
+        self._look_ahead_at = 0.0
+        self.wake()
+
+    def expect(self, date: datetime) -> None:
+        """An entry of this node's lane is committed and due at `date` (UTC)."""
+        if date <= self._clock.now():
+            self.wake()
+        elif self._next_due is None or date < self._next_due:
+            self._next_due = date
+            self._wake_loop()
+
+    def freed(self) -> None:
+        """Less is held than before: claim on where the last claims left something."""
+        # Read after the ledger was freed, as the claim loop marks a lane before it reads the room.
+        if self._unemptied or self._ledger.waiting:
+            self._wake_loop()
+
+    # -- from this process ------------------------------------------------------------------------------------
+
+    def hand_over(self, entries: Sequence[Entry], lease: int) -> None:
+        """Run entries that are committed, and held in the ledger: from memory if there is room, else later by id."""
+        if not self._claims.running:
+            # Their commit has outlasted the stop of this node, or its lease. It is no error of the post.
+            self._ledger.give_up(claims_of(entries))
+            with suppress(SQLAlchemyError):  # then they are for the sweep, or for the reaper
+                self._claims.release(claims_of(entries))
+            return
+        room = FROM_MEMORY - self._ledger.active
+        now_room = self._room()
+        ready, later = list[Entry](), list[int]()
+        for place, entry in enumerate(entries):
+            small = len(entry.event_json or entry.event_bytes or "") <= LARGE_PAYLOAD
+            if not self._ledger.waiting and (place < now_room or (small and place < room)):
+                ready.append(entry)
+            else:
+                later.append(entry.record_id)
+        self._ledger.wait(later)
+        self._submit(ready, lease)
+        if later:
+            self._wake_loop()
+
+    def load_waiting(self) -> None:
+        """Read the payloads of entries that waited by id, as far as there is room."""
+        while self._ledger.waiting and (room := self._room()) > 0:
+            ids = self._ledger.next_waiting(min(room, LOAD_BATCH))
+            lease = self._claims.lease
+            try:
+                entries = self._store.owned(ids, self._claims.name)
+            except BaseException:  # also a pool of connections that is exhausted
+                self._ledger.wait(ids)
+                raise
+            self._ledger.discard(set(ids) - {entry.record_id for entry in entries})
+            self._submit(sorted(entries, key=lambda entry: entry.record_id), lease)
+
+    # -- from the lanes -----------------------------------------------------------------------------------------
+
+    def claim_due(self) -> None:
+        """Claim once from each lane that may hold something due, as far as there is room."""
+        now = self._clock.monotonic()
+        due = self._next_due is not None and self._next_due <= self._clock.now()
+        if now >= self._claim_at or due:
+            self._claim_at = now + self._config.poll_interval_seconds
+            self._unemptied.update((self._claims.name, SUSPECT, ANY_NODE))
+            self._look_ahead(now)
+        for lane in (self._claims.name, SUSPECT, ANY_NODE):
+            if lane in self._unemptied and (limit := self._limit(lane)) > 0 and not self._claim(lane, limit):
+                self._unemptied.discard(lane)
+
+    def pause(self) -> float:
+        """Seconds until something is to be done, as far as is known now."""
+        now = self._clock.monotonic()
+        pause = self._config.poll_interval_seconds
+        pause = min(pause, self._claim_at - now)
+        if self._next_due is not None:
+            pause = min(pause, (self._next_due - self._clock.now()).total_seconds())
+        if (self._ledger.waiting and self._room() > 0) or any(
+            self._limit(lane) > 0 for lane in self._unemptied
+        ):
+            return 0.0
+        return max(0.0, pause)
+
+    @property
+    def _capacity(self) -> int:
+        """How many entries the pool holds: its threads are kept busy while the next batch is claimed."""
+        threads = self._config.handler_threads
+        return min(threads + 2 * self._config.max_entries_claimed, max(threads, self._config.queue_capacity))
+
+    def _room(self) -> int:
+        """How many entries the pool takes now."""
+        return self._capacity - self._ledger.active
+
+    def _limit(self, lane: str) -> int:
+        """How many entries of a lane may be claimed now."""
+        if lane == SUSPECT:
+            return 0 if self._ledger.held_from(SUSPECT) else 1
+        most = self._config.max_entries_claimed
+        if lane == ANY_NODE:  # what waits in the node's own lane must not keep it from its share
+            capacity = FAIR_SHARE * self._config.handler_threads
+            room = capacity - self._ledger.held_from(ANY_NODE)
+        else:
+            capacity, room = self._capacity, self._room()
+        # Each claim is a commit: few large ones. Where half of a share is active, no thread idles meanwhile.
+        return min(most, room) if room >= min(most, capacity // 2) else 0
+
+    def _claim(self, lane: str, limit: int) -> bool:
+        """Claim up to `limit` entries; True if the lane may hold more that is due."""
+        lease = self._claims.lease
+        with self.metrics.statement("claim"):
+            entries = self._store.claim(lane, self._claims.name, limit)
+        if entries:
+            self.metrics.claimed(entries)
+            self._ledger.add(claims_of(entries), lane)
+            self._submit(entries, lease)
+        return len(entries) == limit
+
+    def _look_ahead(self, now: float) -> None:
+        """Learn the next due date: once a poll interval, and when the one that was known has come."""
+        passed = self._next_due is not None and self._next_due <= self._clock.now()
+        if now < self._look_ahead_at and not passed:
+            return
+        self._look_ahead_at = now + self._config.poll_interval_seconds
+        if passed:
+            self._next_due = None
+        found = self._store.next_due((self._claims.name, ANY_NODE), self._clock.now())
+        known = self._next_due
+        if found is not None and (known is None or found < known):
+            self._next_due = found

@@ -1,0 +1,83 @@
+"""What one bus or service may run: the node and lease under which it claims, and the entries that it holds.
+
+The rows say who runs an entry; the ledger says what of that this process knows of. Whatever is given back goes
+through `release`, fenced by owner and claim count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from queue_core.config import Mode
+from queue_core.entry import ANY_NODE, SUSPECT, Entry
+from queue_core.ledger import Ledger
+from queue_core.store import Store
+
+if TYPE_CHECKING:
+    from queue_core.node import Node
+
+
+class Claims:
+    """See the module. `node` is None, and `name` the last one's, while it takes no part in the cluster."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.config = store.config
+        self.clock = store.clock
+        self.ledger = Ledger(store.config.queue_capacity)
+        self.node: Node | None = None
+        self.name = ""
+        self.stopping = False
+
+    @property
+    def waiting_lane(self) -> str:
+        """The lane in which entries of this node wait: its own, unless any node may run them."""
+        return ANY_NODE if self.config.mode is Mode.POLLING or self.node is None else self.name
+
+    @property
+    def running(self) -> bool:
+        """Whether entries can be claimed for this node now: started, and its lease holds."""
+        node = self.node
+        return node is not None and not self.stopping and node.may_start()
+
+    @property
+    def lease(self) -> int:
+        """Names the lease that this node has now. To be read before what is claimed under it."""
+        node = self.node
+        return node.epoch if node is not None else 0
+
+    def may_start(self, lease: int) -> bool:
+        """Whether what was claimed under `lease` may start now."""
+        # In this order: a node that registers anew has its new epoch before it may start anything.
+        node = self.node
+        return node is not None and node.may_start() and node.epoch == lease
+
+    def standing(self) -> list[tuple[int, int]]:
+        """What the table says that this node runs, as (record id, claim count)."""
+        database, statements = self.store.database, self.store.statements
+        return database.fetch(lambda connection: statements.in_processing(connection, lane=self.name))
+
+    def release(self, claims: Sequence[tuple[int, int]]) -> int:
+        """Give up claims that have not run, to where such entries wait; the number that were still ours."""
+        suspects = [claim for claim in claims if self.ledger.is_suspect(claim[0])]
+        others = [claim for claim in claims if not self.ledger.is_suspect(claim[0])]
+        return self.release_to(SUSPECT, suspects) + self.release_to(self.waiting_lane, others)
+
+    def release_to(self, lane: str, claims: Sequence[tuple[int, int]]) -> int:
+        """As `release`, into `lane`."""
+        if not claims:
+            return 0
+        released = self.store.database.write(
+            lambda connection: self.store.statements.release(
+                connection, owner=self.name, lane=lane, claims=claims
+            )
+        )
+        # The claim loop may have claimed again what was given back.
+        self.ledger.give_up(claims)
+        return released
+
+
+def claims_of(entries: Sequence[Entry]) -> list[tuple[int, int]]:
+    """Names the claims of `entries`, as (record id, claim count)."""
+    return [(entry.record_id, entry.claim_count) for entry in entries]

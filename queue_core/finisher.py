@@ -1,0 +1,170 @@
+"""Writes what became of runs: the outcomes that have gathered since the last turn, in one transaction.
+
+While the database works, outcomes gather: batches grow with the load by themselves, and an idle system writes one by
+one. Outcomes are kept until they are written; a batch whose COMMIT gave no answer is written again, and what turns
+out to have been recorded already counts as written.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TypeGuard
+
+from sqlalchemy.exc import DataError
+
+from queue_core.claims import Claims, claims_of
+from queue_core.clock import Signal, SystemClock
+from queue_core.entry import PARKED, Entry, State
+from queue_core.errors import HistoryConflictError
+from queue_core.log import get_logger
+from queue_core.loop import Loop
+from queue_core.metrics import Metrics
+from queue_core.outcome import Finished, Outcome, Parked, Recorded, Released, Retried
+
+log = get_logger(__name__)
+_machine = SystemClock()
+
+BATCH = 1_000
+BATCH_CHARACTERS = 1_000_000
+"""Characters of error messages from which a batch takes no more: escaped, they must fit a packet of MySQL (16 MB)."""
+GATHERED = 20
+"""Outcomes that are written at once; fewer wait for others while the last turn is fresh."""
+GATHER_TURNS, GATHER_SECONDS = 3.0, 0.01
+"""How long they wait at most: so many times the last turn's duration. Posts have the database meanwhile."""
+
+FailedHook = Callable[[Entry, str], None]
+"""Called with an entry that has ended FAILED, and its last error."""
+
+
+class Finisher:
+    """See the module.
+
+    `retried` is called with the date at which an entry runs again, `freed` when what is held has become less, and
+    `call` with the hooks to be run.
+    """
+
+    def __init__(
+        self,
+        claims: Claims,
+        metrics: Metrics,
+        *,
+        retried: Callable[[datetime], None],
+        freed: Callable[[], None],
+        call: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._claims = claims
+        self.metrics = metrics
+        self._retried = retried
+        self._freed = freed
+        self._call = call
+        self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._unwritten: list[Outcome] = []
+        self._gathered = Signal()
+        self._next_turn = 0.0
+        self.hooks: list[FailedHook] = []
+        self.loop = Loop(f"{claims.config.table}-finish", self._turn_in_time, claims.clock)
+
+    def complete(self, outcome: Outcome) -> None:
+        """Write `outcome`, soon."""
+        self._outcomes.put(outcome)
+        if self._outcomes.qsize() >= GATHERED:
+            self._gathered.set()
+        self.loop.wake()
+
+    def write_all(self) -> list[Outcome]:
+        """Write what there is in the caller's thread, and return it."""
+        written = list[Outcome]()
+        while self._take():
+            written += self._unwritten
+            self.turn()
+        return written
+
+    def _turn_in_time(self) -> float:
+        """Take a turn, but let outcomes gather for a while after one that wrote few: each is a commit."""
+        if self._outcomes.qsize() < GATHERED:
+            # In real time: this is about the load of machines, which no manual clock moves.
+            _machine.wait(self._gathered, self._next_turn - _machine.monotonic())
+        began = _machine.monotonic()
+        pause = self.turn()
+        ended = _machine.monotonic()
+        self._next_turn = ended + min(GATHER_TURNS * (ended - began), GATHER_SECONDS)
+        return pause
+
+    def turn(self) -> float:
+        """Write the outcomes that have gathered. One turn; returns seconds until the next."""
+        if not self._take():
+            return 60.0
+        batch = self._unwritten
+        with self.metrics.statement("finish"):
+            lost = self._write(batch)
+        self._unwritten = []
+        self._written(batch, lost)
+        return 0.0
+
+    def _take(self) -> bool:
+        """Fill the batch that is to be written; what a failed turn has left comes first."""
+        size = sum(map(_error_length, self._unwritten))
+        while not self._outcomes.empty() and len(self._unwritten) < BATCH and size < BATCH_CHARACTERS:
+            self._unwritten.append(self._outcomes.get_nowait())
+            size += _error_length(self._unwritten[-1])
+        return bool(self._unwritten)
+
+    def _write(self, batch: Sequence[Outcome]) -> set[int]:
+        claims = self._claims
+        finished = [outcome for outcome in batch if isinstance(outcome, Finished)]
+        retried = [outcome for outcome in batch if isinstance(outcome, Retried)]
+        released = [outcome.entry for outcome in batch if isinstance(outcome, Released)]
+        parked = [outcome.entry for outcome in batch if isinstance(outcome, Parked)]
+        lost = set[int]()
+        if finished or retried:
+            try:
+                lost = claims.store.record(claims.name, claims.waiting_lane, finished, retried)
+            except (DataError, HistoryConflictError):
+                written: list[Finished | Retried] = [*finished, *retried]
+                if len(written) == 1:
+                    log.exception("outcome_unwritable", record_id=written[0].entry.record_id)
+                else:
+                    lost = {record_id for outcome in written for record_id in self._write([outcome])}
+        claims.release(claims_of(released))
+        if parked:
+            claims.release_to(PARKED, claims_of(parked))
+            log.warning("entries_parked", table=claims.config.table, entries=len(parked))
+        return lost
+
+    def _written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
+        claims = self._claims
+        claims.ledger.give_up(claims_of([outcome.entry for outcome in batch]))
+        for record_id in lost:
+            log.warning("claim_lost", record_id=record_id, node=claims.name, table=claims.config.table)
+        self.metrics.finished(batch, lost)
+        now = claims.clock.now()
+        for outcome in batch:
+            if isinstance(outcome, Retried):
+                self._retried(max(now, outcome.at))
+            elif outcome.entry.record_id not in lost and _has_failed(outcome):
+                self.failed(outcome.entry, outcome.last_error or "", outcome.error_count)
+        self._freed()
+
+    def failed(self, entry: Entry, last_error: str, error_count: int | None = None) -> None:
+        """Tell the log and the hooks of an entry that has ended FAILED, by a run or without one."""
+        log.error(
+            "entry_failed",
+            record_id=entry.record_id,
+            queue_name=entry.queue_name,
+            class_name=entry.class_name,
+            error_count=entry.error_count if error_count is None else error_count,
+            error=last_error.partition("\n")[0].partition(":")[0],
+        )
+        for hook in self.hooks:
+            self._call(partial(hook, entry, last_error))
+
+
+def _has_failed(outcome: Outcome) -> TypeGuard[Finished | Recorded]:
+    return isinstance(outcome, Finished | Recorded) and outcome.state is State.FAILED
+
+
+def _error_length(outcome: Outcome) -> int:
+    return len(outcome.last_error or "") if isinstance(outcome, Finished) else 0

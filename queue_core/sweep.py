@@ -1,0 +1,44 @@
+"""The sweep: gives back to the lane what the table says this node runs and the ledger doesn't know.
+
+Such rows come from commits of unknown outcome: the caller got no answer, or announced it too early.
+"""
+
+from __future__ import annotations
+
+from queue_core.announced import AnnouncedCommits
+from queue_core.claims import Claims
+from queue_core.log import get_logger
+
+log = get_logger(__name__)
+
+SHARE = 50
+"""A sweep is followed by a pause of at least this many times its own duration."""
+
+
+class Sweep:
+    """See the module."""
+
+    def __init__(self, claims: Claims, announced: AnnouncedCommits) -> None:
+        self._claims = claims
+        self._announced = announced
+        self._at = 0.0
+
+    def soon(self) -> None:
+        """Sweep in the next turn."""
+        self._at = 0.0
+
+    def turn(self, now: float) -> int:
+        """Sweep if it is time to, and return the number of entries that were given back."""
+        if now < self._at:
+            return 0
+        claims = self._claims
+        standing = claims.standing()
+        # These are read after the table: own posts enter the ledger, others are announced, before they commit.
+        announced = self._announced.ids()
+        unknown = [claim for claim in standing if claim[0] not in claims.ledger and claim[0] not in announced]
+        released = claims.release(unknown)
+        if released:
+            log.info("entries_swept", node=claims.name, table=claims.config.table, entries=released)
+        took = claims.clock.monotonic() - now
+        self._at = now + max(claims.config.poll_interval_seconds, SHARE * took)
+        return released
