@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Connection, Engine, event
 
 from queue_core.entry import Entry, State
 from queue_core.handler import EntryContext
+from sql.database import Database
 
 T = TypeVar("T")
 
@@ -155,3 +156,32 @@ def statements_of(engine: Engine) -> Iterator[Statements]:
         yield statements
     finally:
         event.remove(engine, "before_cursor_execute", record)
+
+
+@contextmanager
+def lost_answers(database: Database, statement: str, *, committed: bool) -> Iterator[list[str]]:
+    """Break the connection of the first transaction that ran a `statement` of this text: after its COMMIT, or before.
+
+    The list that is given has one item once that has happened.
+    """
+    lost = list[str]()
+
+    def note(connection: Connection, _cursor: Any, text: str, *_rest: Any) -> None:
+        if statement in text:
+            connection.info["lose"] = True
+
+    def lose(connection: Connection) -> None:
+        if connection.info.pop("lose", False) and not lost:
+            lost.append("answer")
+            driver: Any = connection.connection.driver_connection
+            if committed:
+                driver.cursor().execute("COMMIT")
+            driver.close()
+
+    event.listen(database.engine, "before_cursor_execute", note)
+    event.listen(database.engine, "commit", lose)
+    try:
+        yield lost
+    finally:
+        event.remove(database.engine, "before_cursor_execute", note)
+        event.remove(database.engine, "commit", lose)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import pytest
-from sqlalchemy import Connection, Engine, event, func, select, text, update
+from sqlalchemy import Connection, Engine, func, select, text, update
 
 from bus.persistent import PersistentBus
 from queue_core.entry import State
@@ -15,7 +11,7 @@ from queue_core.errors import ConfigurationError
 from queue_core.handler import EntryContext
 from queue_core.retry import ImmediateRetries
 from tests.contract.conftest import MakeBus, Orders
-from tests.contract.harness import Order, Recorder, ended, eventually, states
+from tests.contract.harness import Order, Recorder, ended, eventually, lost_answers, states
 
 
 def _connection(context: EntryContext) -> Connection:
@@ -117,32 +113,6 @@ def test_an_entry_that_was_taken_over_meanwhile_rolls_the_handlers_rows_back(
     assert (entry.processing_state, entry.claim_count) == (State.PROCESSED, 8)
 
 
-@contextmanager
-def _lost_answers(bus: PersistentBus, orders: Orders, *, committed: bool) -> Iterator[list[str]]:
-    """Break the connection of the first transaction that writes an order: after its COMMIT, or just before it."""
-    own, lost = bus.engine.database.engine, list[str]()
-
-    def note(connection: Connection, _cursor: Any, statement: str, *_rest: Any) -> None:
-        if statement.startswith("INSERT INTO orders"):
-            connection.info["lose"] = True
-
-    def lose(connection: Connection) -> None:
-        if connection.info.pop("lose", False) and not lost:
-            lost.append("answer")
-            driver: Any = connection.connection.driver_connection
-            if committed:
-                driver.cursor().execute("COMMIT")
-            driver.close()
-
-    event.listen(own, "before_cursor_execute", note)
-    event.listen(own, "commit", lose)
-    try:
-        yield lost
-    finally:
-        event.remove(own, "before_cursor_execute", note)
-        event.remove(own, "commit", lose)
-
-
 @pytest.mark.parametrize("committed", ["committed", "not committed"])
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_commit_whose_answer_is_lost_leaves_its_effect_exactly_once(
@@ -162,7 +132,7 @@ def test_a_commit_whose_answer_is_lost_leaves_its_effect_exactly_once(
             other(order, context)
 
     bus.start()
-    with _lost_answers(bus, orders, committed=committed == "committed") as lost:
+    with lost_answers(bus.engine.database, "INSERT INTO orders", committed=committed == "committed") as lost:
         bus.post(Order(1))
         (entry,) = ended(bus)
     assert lost == ["answer"]

@@ -1,0 +1,119 @@
+"""Hooks of `on_failed` learn of every entry that ends FAILED, once, whatever ended it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy.exc import SQLAlchemyError
+
+from queue_core.entry import Entry, State
+from queue_core.handler import EntryContext
+from queue_core.retry import ImmediateRetries
+from tests.contract.cluster import Cluster, Peer, cluster
+from tests.contract.conftest import MakeBus
+from tests.contract.harness import Order, Recorder, ended, eventually, lost_answers
+
+__all__ = ["cluster"]
+
+Told = list[tuple[int, str]]
+
+
+def listen(peer: Peer, told: Told) -> Told:
+    """Note what the hooks of a peer are told: the id, and the error up to its colon."""
+
+    @peer.bus.on_failed
+    def note(entry: Entry, last_error: str) -> None:
+        told.append((entry.record_id, last_error.partition(":")[0]))
+
+    return told
+
+
+def failed_ids(peer: Peer) -> list[int]:
+    return [entry.record_id for entry in peer.bus.history(states=[State.FAILED])]
+
+
+def test_an_exactly_once_handler_that_succeeds_after_another_gave_up_tells_the_hook(
+    make_bus: MakeBus,
+) -> None:
+    bus, told, gave_up = make_bus(retry=ImmediateRetries(1)), list[str](), Recorder(failures=9)
+
+    @bus.on_failed
+    def note(_entry: Entry, last_error: str) -> None:
+        told.append(last_error)
+
+    @bus.subscribe(Order, name="gives_up", retry=ImmediateRetries(0))
+    def give_up(order: Order, context: EntryContext) -> None:
+        gave_up(order, context)
+
+    @bus.subscribe(Order, name="succeeds", exactly_once=True)
+    def succeed(order: Order, context: EntryContext) -> None:
+        if context.error_count == 0:
+            raise ValueError("not yet")
+
+    bus.start()
+    bus.post(Order(1))
+
+    [entry] = ended(bus)
+    assert (entry.processing_state, gave_up.calls) == (State.FAILED, 1)
+    eventually(lambda: told, "the hook is told")
+    bus.stop()
+    assert told == [entry.last_error]
+
+
+@pytest.mark.parametrize("committed", ["committed", "not committed"])
+def test_an_outcome_whose_commit_gave_no_answer_tells_the_hook_once(cluster: Cluster, committed: str) -> None:
+    peer = cluster.join("a", retry=ImmediateRetries(0))
+    peer.handler = Recorder(failures=1)
+    told = listen(peer, [])
+    record_id = peer.bus.post(Order(1))
+
+    with lost_answers(
+        peer.store.database, "INTO bus_events_history", committed=committed == "committed"
+    ) as lost:
+        with pytest.raises(SQLAlchemyError):
+            peer.run()
+        peer.run()
+
+    assert lost
+    assert told == [(record_id, "RuntimeError")]
+    assert failed_ids(peer) == [record_id]
+    assert len(peer.lifecycle.ledger) == 0
+
+
+@pytest.mark.parametrize("found_by", ["a reaper", "its next process"])
+def test_an_entry_that_kept_killing_its_process_tells_the_hook(cluster: Cluster, found_by: str) -> None:
+    told = Told()
+    watcher = cluster.join("watcher", max_redispatches=0)
+    listen(watcher, told)
+    victim = cluster.join("a", max_redispatches=0)
+    victim.bus.post(Order(1))
+    for _ in range(2):
+        assert victim.claim()
+        if found_by == "a reaper":
+            cluster.bury("a", watcher)
+        cluster.vanish(victim)
+        if found_by == "its next process":
+            cluster.change_row("a", pid=2**22)
+        victim = cluster.peer("a", max_redispatches=0)
+        if found_by == "its next process":
+            listen(victim, told)
+        victim.join()
+    watcher.lifecycle.dispatcher.run_submitted()
+    victim.lifecycle.dispatcher.run_submitted()
+
+    assert told == [(record_id, "PoisonEntry") for record_id in failed_ids(watcher)]
+    assert len(told) == 1
+
+
+def test_an_entry_that_was_parked_for_too_long_tells_the_hook(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    told = listen(peer, [])
+    record_id = cluster.peer("b").bus.post({"a": 1}, event_name="Invoice.paid")
+    peer.run()
+    cluster.clock.advance(seconds=timedelta(days=15).total_seconds())
+    peer.beat()
+
+    peer.run()
+
+    assert told == [(record_id, "UnknownEvent")]
