@@ -26,7 +26,7 @@ from queue_core.handler import Router, Subscriber, context_of
 from queue_core.log import get_logger
 from queue_core.outcome import Finished, Outcome, Parked, Released, Retried, describe, given_up
 from queue_core.retry import Failure, decide
-from sql.dialects.base import LARGEST_COUNT
+from sql.statements.base import LARGEST_COUNT
 
 log = get_logger(__name__)
 

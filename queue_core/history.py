@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import tenacity
-from sqlalchemy import Connection, func, insert, literal, null, select
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.clock import in_utc
@@ -16,7 +16,6 @@ from queue_core.entries import conditions
 from queue_core.entry import ANY_NODE, Entry, State
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError, LifecycleError
 from queue_core.store import UNSET, Store, Unset
-from sql.tables import ENTRY_COLUMNS
 
 DELETE_BATCH = 2_000
 RECENT = timedelta(seconds=60)
@@ -74,42 +73,21 @@ class History:
         Raises EntryNotFoundError, or EntryNotChangeableError for an entry that ended otherwise.
         """
         statements = self._store.statements
-        past, now = statements.past, self._store.clock.now()
 
         def work(connection: Connection) -> int:
-            row = connection.execute(
-                select(past.c.processing_state).where(past.c.record_id == record_id)
-            ).first()
-            if row is None:
+            state = statements.ended_state(connection, record_id)
+            if state is None:
                 raise EntryNotFoundError(
                     f"{self._label}: there is no entry {record_id} in history. Nothing was written.",
                     record_id=record_id,
                 )
-            if row.processing_state not in {State.FAILED, State.REMOVED}:
+            if state not in {State.FAILED, State.REMOVED}:
                 raise EntryNotChangeableError(
-                    f"{self._label}: entry {record_id} is {row.processing_state}; only FAILED and REMOVED ones can be "
+                    f"{self._label}: entry {record_id} is {state}; only FAILED and REMOVED ones can be "
                     "tried again. Nothing was written.",
                     record_id=record_id,
                 )
-            values: dict[str, Any] = {name: past.c[name] for name in ENTRY_COLUMNS if name != "record_id"} | {
-                "processing_state": literal(State.AVAILABLE.value),
-                "processing_owner": null(),
-                "processing_available_date": null(),
-                "lane": literal(ANY_NODE),
-                "effective_date": literal(now, past.c.effective_date.type),
-                "subscribers_done": null(),
-                "origin_id": null(),
-                "replay_of": past.c.record_id,
-            }
-            values |= {
-                name: literal(0) for name in ("error_count", "claim_count", "redispatch_count", "crash_count")
-            }
-            rows = select(*values.values()).where(past.c.record_id == record_id)
-            connection.execute(insert(statements.main).from_select(list(values), rows))
-            newest = select(func.max(statements.main.c.record_id)).where(
-                statements.main.c.replay_of == record_id
-            )
-            return int(connection.execute(newest).scalar_one())
+            return statements.replay(connection, record_id, lane=ANY_NODE, now=self._store.clock.now())
 
         return self._store.write(None, self._label, work)
 
@@ -155,7 +133,7 @@ class History:
 
         def once() -> int | None:
             with store.database.begin() as connection:
-                return store.database.dialect.empty_history(connection, statements.tables, recent_since)
+                return statements.empty_history(connection, recent_since)
 
         trying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(

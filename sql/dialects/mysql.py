@@ -11,14 +11,26 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Engine, FromClause, Select, event, func, select, text
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    CursorResult,
+    Engine,
+    FromClause,
+    Select,
+    event,
+    func,
+    select,
+    text,
+)
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import String, Text, TypeEngine
 
 from sql.dialects.base import Dialect
-from sql.tables import EntryTables
+from sql.statements import Statements
+from sql.statements.outcomes import FINISH_COLUMNS
 from sql.types import UtcDateTime
 
 TRANSIENT = frozenset({1020, 1205, 1213})
@@ -28,16 +40,110 @@ _ROW_OVERHEAD = 1_000
 """Bytes of an entry's columns besides payload and headers, generously."""
 
 
+class MySQLStatements(Statements):
+    """MySQL 8; see the module."""
+
+    _packet_limit: int | None = None
+
+    def _due(self, *columns: ColumnElement[Any]) -> Select[Any]:
+        return super()._due(*columns).with_hint(self.main, f"FORCE INDEX ({self.tables.claim_index})")
+
+    def _batch(self) -> FromClause:
+        fields = ", ".join(
+            f"{name} {_written(kind)} PATH '$[{place}]'"
+            for place, (name, kind) in enumerate(FINISH_COLUMNS.items())
+        )
+        source = text(f"SELECT * FROM JSON_TABLE(:batch, '$[*]' COLUMNS ({fields})) AS fields")
+        return source.columns(**FINISH_COLUMNS).subquery("batch")
+
+    def _looked_up(self, statement: Select[Any]) -> Select[Any]:
+        # A scan, which the optimiser prefers while the table is small, waits for every row that another transaction
+        # has locked: entries posted in a transaction that stays open would hold up all outcomes.
+        return statement.prefix_with("STRAIGHT_JOIN").with_hint(self.main, "FORCE INDEX (PRIMARY)")
+
+    def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Multi-row INSERTs, each well below the server's packet limit."""
+        ids = list[int]()
+        limit = self._largest_insert(connection)
+        chunk, size = list[Mapping[str, Any]](), 0
+        for row in rows:
+            row_size = _size(row)
+            if chunk and size + row_size > limit:
+                ids += self._insert_chunk(connection, chunk)
+                chunk, size = [], 0
+            chunk.append(row)
+            size += row_size
+        return ids + self._insert_chunk(connection, chunk)
+
+    def _largest_insert(self, connection: Connection) -> int:
+        """Bytes of one INSERT."""
+        if self._packet_limit is None:
+            self._packet_limit = int(connection.execute(text("SELECT @@max_allowed_packet")).scalar_one())
+        # Escaping can double a text.
+        return self._packet_limit // 2 - _ROW_OVERHEAD
+
+    def _insert_chunk(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        """InnoDB gives a multi-row INSERT of a known size ids without gaps, in every lock mode for auto-increments."""
+        first = int(self._insert_rows(connection, rows).lastrowid)
+        step = 1
+        if len(rows) > 1:
+            step = int(connection.execute(text("SELECT @@auto_increment_increment")).scalar_one())
+        return [first + place * step for place in range(len(rows))]
+
+    def _insert_rows(
+        self, connection: Connection, rows: Sequence[Mapping[str, Any]], ending: str = ""
+    ) -> CursorResult[Any]:
+        """One multi-row INSERT, written by hand: SQLAlchemy would compile its thousands of parameters anew each time."""
+        names = list(rows[0])
+        processors = [
+            self.main.c[name].type.dialect_impl(connection.dialect).bind_processor(connection.dialect)
+            for name in names
+        ]
+        values = tuple(
+            process(row[name]) if process else row[name]
+            for row in rows
+            for name, process in zip(names, processors, strict=True)
+        )
+        row_marks = "(" + ", ".join(["%s"] * len(names)) + ")"
+        table = connection.dialect.identifier_preparer.quote(self.main.name)
+        marks = ", ".join([row_marks] * len(rows))
+        return connection.exec_driver_sql(
+            f"INSERT INTO {table} ({', '.join(names)}) VALUES {marks}{ending}", values
+        )
+
+    def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
+        name = connection.dialect.identifier_preparer.quote(self.past.name)
+        for statement in self._lock_statements(name):
+            connection.execute(text(statement))
+        try:
+            return self._empty_locked(connection, name, recent_since)
+        finally:
+            connection.execute(text("UNLOCK TABLES"))
+
+    def _lock_statements(self, name: str) -> tuple[str, ...]:
+        # MySQL's shortest wait for a table lock is one second.
+        return "SET SESSION lock_wait_timeout = 1", f"LOCK TABLES {name} WRITE"
+
+
+class MariaDBStatements(MySQLStatements):
+    """MariaDB 10.6+: RETURNING, and locks that don't wait."""
+
+    def _insert_chunk(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        return list(self._insert_rows(connection, rows, " RETURNING record_id").scalars())
+
+    def _lock_statements(self, name: str) -> tuple[str, ...]:
+        return (f"LOCK TABLES {name} WRITE NOWAIT",)
+
+
 class MySQL(Dialect):
     """MySQL 8; see the module."""
 
     name = "mysql"
-    claim_hint = ("FORCE INDEX (%(index)s)", "mysql")
+    statements = MySQLStatements
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         del application_name
         self._timeout = max(1, int(statement_timeout_seconds))
-        self.batch_limit: int | None = None
         return {
             "connect_args": {
                 "charset": "utf8mb4",
@@ -61,86 +167,9 @@ class MySQL(Dialect):
         arguments: tuple[Any, ...] = getattr(error.orig, "args", ())
         return bool(arguments) and arguments[0] in TRANSIENT
 
-    def batch(self, columns: Mapping[str, TypeEngine[Any]]) -> FromClause:
-        compiled: SqlalchemyDialect = mysql.dialect()
-
-        def kind_of(kind: TypeEngine[Any]) -> str:
-            if isinstance(kind, UtcDateTime):
-                return "DATETIME(6)"
-            # Else a text would pass through the database's default character set, which may be latin1.
-            if isinstance(kind, Text):
-                return "LONGTEXT CHARACTER SET utf8mb4"
-            if isinstance(kind, String):
-                return f"VARCHAR({kind.length}) CHARACTER SET utf8mb4"
-            return kind.compile(dialect=compiled)
-
-        fields = ", ".join(
-            f"{name} {kind_of(kind)} PATH '$[{place}]'" for place, (name, kind) in enumerate(columns.items())
-        )
-        source = text(f"SELECT * FROM JSON_TABLE(:batch, '$[*]' COLUMNS ({fields})) AS fields")
-        return source.columns(**columns).subquery("batch")
-
-    def looked_up(self, statement: Select[Any], table: FromClause) -> Select[Any]:
-        # A scan, which the optimiser prefers while the table is small, waits for every row that another transaction
-        # has locked: entries posted in a transaction that stays open would hold up all outcomes.
-        ordered = statement.prefix_with("STRAIGHT_JOIN")
-        return ordered.with_hint(table, "FORCE INDEX (PRIMARY)", self.name)
-
     def database_now(self, connection: Connection) -> datetime | None:
         now: datetime = connection.execute(select(func.utc_timestamp(6))).scalar_one()
         return now.replace(tzinfo=UTC)
-
-    def insert(
-        self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]
-    ) -> list[int]:
-        """Multi-row INSERTs, each well below the server's packet limit."""
-        ids = list[int]()
-        limit = self._packet_limit(connection)
-        chunk, size = list[Mapping[str, Any]](), 0
-        for row in rows:
-            row_size = _size(row)
-            if chunk and size + row_size > limit:
-                ids += self._insert_chunk(connection, tables, chunk)
-                chunk, size = [], 0
-            chunk.append(row)
-            size += row_size
-        return ids + self._insert_chunk(connection, tables, chunk)
-
-    def _packet_limit(self, connection: Connection) -> int:
-        if self.batch_limit is None:
-            packet = int(connection.execute(text("SELECT @@max_allowed_packet")).scalar_one())
-            # Escaping can double a text.
-            self.batch_limit = packet // 2 - _ROW_OVERHEAD
-        return self.batch_limit
-
-    def _insert_chunk(
-        self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]
-    ) -> list[int]:
-        """InnoDB gives a multi-row INSERT of a known size ids without gaps, in every lock mode for auto-increments."""
-        first = int(_insert(connection, tables, rows).lastrowid)
-        step = 1
-        if len(rows) > 1:
-            step = int(connection.execute(text("SELECT @@auto_increment_increment")).scalar_one())
-        return [first + place * step for place in range(len(rows))]
-
-    def empty_history(
-        self, connection: Connection, tables: EntryTables, recent_since: datetime
-    ) -> int | None:
-        past = tables.history
-        name = connection.dialect.identifier_preparer.quote(past.name)
-        for statement in self._lock_statements(name):
-            connection.execute(text(statement))
-        try:
-            recent = select(func.count()).select_from(past).where(past.c.finished_date >= recent_since)
-            rows = int(connection.execute(recent).scalar_one())
-            connection.execute(text(f"TRUNCATE TABLE {name}"))
-        finally:
-            connection.execute(text("UNLOCK TABLES"))
-        return rows
-
-    def _lock_statements(self, name: str) -> tuple[str, ...]:
-        # MySQL's shortest wait for a table lock is one second.
-        return "SET SESSION lock_wait_timeout = 1", f"LOCK TABLES {name} WRITE"
 
     @contextmanager
     def named_lock(self, connection: Connection, name: str, *, wait: bool) -> Iterator[bool]:
@@ -155,40 +184,23 @@ class MySQL(Dialect):
 
 
 class MariaDB(MySQL):
-    """MariaDB 10.6+: RETURNING, and locks that don't wait."""
+    """MariaDB 10.6+; see the module."""
 
     name = "mariadb"
-    claim_hint = ("FORCE INDEX (%(index)s)", "mariadb")
-
-    def _insert_chunk(
-        self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]
-    ) -> list[int]:
-        return list(_insert(connection, tables, rows, " RETURNING record_id").scalars())
-
-    def _lock_statements(self, name: str) -> tuple[str, ...]:
-        return (f"LOCK TABLES {name} WRITE NOWAIT",)
+    statements = MariaDBStatements
 
 
-def _insert(
-    connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]], ending: str = ""
-) -> CursorResult[Any]:
-    """One multi-row INSERT, written by hand: SQLAlchemy would compile its thousands of parameters anew each time."""
-    names = list(rows[0])
-    processors = [
-        tables.main.c[name].type.dialect_impl(connection.dialect).bind_processor(connection.dialect)
-        for name in names
-    ]
-    values = tuple(
-        process(row[name]) if process else row[name]
-        for row in rows
-        for name, process in zip(names, processors, strict=True)
-    )
-    row_marks = "(" + ", ".join(["%s"] * len(names)) + ")"
-    table = connection.dialect.identifier_preparer.quote(tables.main.name)
-    marks = ", ".join([row_marks] * len(rows))
-    return connection.exec_driver_sql(
-        f"INSERT INTO {table} ({', '.join(names)}) VALUES {marks}{ending}", values
-    )
+def _written(kind: TypeEngine[Any]) -> str:
+    """A type as JSON_TABLE takes it."""
+    if isinstance(kind, UtcDateTime):
+        return "DATETIME(6)"
+    # Else a text would pass through the database's default character set, which may be latin1.
+    if isinstance(kind, Text):
+        return "LONGTEXT CHARACTER SET utf8mb4"
+    if isinstance(kind, String):
+        return f"VARCHAR({kind.length}) CHARACTER SET utf8mb4"
+    compiled: SqlalchemyDialect = mysql.dialect()
+    return kind.compile(dialect=compiled)
 
 
 def _size(row: Mapping[str, Any]) -> int:

@@ -14,7 +14,6 @@ from sqlalchemy import (
     Engine,
     FromClause,
     Row,
-    bindparam,
     case,
     delete,
     event,
@@ -27,10 +26,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.types import TypeEngine
 
-from sql.dialects.base import AVAILABLE, FINISH_COLUMNS, Dialect, Statements, encode
-from sql.tables import ENTRY_COLUMNS, EntryTables
+from sql.dialects.base import Dialect
+from sql.statements import Statements
+from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, encoded
+from sql.tables import ENTRY_COLUMNS
 from sql.types import UtcDateTime
 
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
@@ -43,10 +43,109 @@ _LOCK_SPACE = 0x5B15
 """First key of our advisory locks, apart from those of the user's program."""
 
 
+class PostgreSQLStatements(Statements):
+    """Statements of PostgreSQL; see the module."""
+
+    def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        driver: Any = connection.connection.driver_connection
+        # Only psycopg's own connection has a COPY that can be called here; an asyncio driver's is awaitable.
+        if (
+            len(rows) < COPY_FROM
+            or type(driver).__module__.partition(".")[0] != "psycopg"
+            or type(driver).__name__.startswith("Async")
+        ):
+            return super().insert(connection, rows)
+        return self._copy(connection, driver, rows)
+
+    def _copy(self, connection: Connection, driver: Any, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        table = _quoted(connection, self.main.name)
+        sequence = func.pg_get_serial_sequence(table, "record_id")
+        numbers = select(func.nextval(sequence)).select_from(func.generate_series(1, len(rows)))
+        ids = sorted(connection.execute(numbers).scalars())
+        names = list(rows[0])
+        columns = ", ".join(["record_id", *names])
+        with driver.cursor() as cursor, cursor.copy(f"COPY {table} ({columns}) FROM STDIN") as copy:
+            for record_id, row in zip(ids, rows, strict=True):
+                copy.write_row((record_id, *(row[name] for name in names)))
+        return ids
+
+    @cached_property
+    def _claim(self) -> Any:
+        main = self.main
+        # Without it the planner may run the LIMIT again for each row of a join, and lock more than it takes.
+        due = self._due(main.c.record_id).cte("due").prefix_with("MATERIALIZED")
+        return (
+            update(main)
+            .where(main.c.record_id == due.c.record_id)
+            .values(**self._taken())
+            .returning(*self.columns)
+        )
+
+    def claim(
+        self, connection: Connection, *, lane: str, owner: str, now: datetime, until: datetime, limit: int
+    ) -> list[Row[Any]]:
+        claimed = {
+            "from_lane": lane,
+            "owner": owner,
+            "now": now,
+            "until": until,
+            "limit": limit,
+            "to_lane": owner,
+        }
+        rows = connection.execute(self._claim, claimed)
+        return sorted(rows, key=lambda row: (row.effective_date, row.record_id))
+
+    def _owner(self, batch: FromClause) -> ColumnElement[str]:
+        # Bound to the batch's row. As a plain value it looks more selective than it is: the planner then walks all
+        # entries and compares each one of this owner with the whole batch.
+        return case((batch.c.record_id.is_not(None), super()._owner(batch)))
+
+    def _batch(self) -> FromClause:
+        compiled: SqlalchemyDialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # not typed there
+        fields = ", ".join(
+            f"{name} {'timestamptz' if isinstance(kind, UtcDateTime) else kind.compile(dialect=compiled)}"
+            for name, kind in FINISH_COLUMNS.items()
+        )
+        source = text(f"SELECT * FROM json_to_recordset(CAST(:batch AS json)) AS fields({fields})")
+        return source.columns(**FINISH_COLUMNS).subquery("batch")
+
+    def _encode(self, outcomes: Sequence[Sequence[Any]]) -> str:
+        return encoded(
+            [dict(zip(FINISH_COLUMNS, map(self._scalar, outcome), strict=True)) for outcome in outcomes]
+        )
+
+    def _instant(self, value: datetime) -> str:
+        return value.isoformat(" ", "microseconds")
+
+    @cached_property
+    def _finish(self) -> Any:
+        past, batch = self.past, self._batch()
+        outcome = {name: batch.c[name].label(f"outcome_{name}") for name in OUTCOME_COLUMNS}
+        finished = delete(self.main).where(*self._held(batch))
+        gone = finished.returning(*self.columns, *outcome.values()).cte("gone")
+        values = {name: gone.c[name] for name in ENTRY_COLUMNS} | {
+            name: gone.c[label.name] for name, label in outcome.items()
+        }
+        moved = insert(past).from_select(list(values), select(*values.values()))
+        return moved.returning(past.c.record_id)
+
+    def finish(self, connection: Connection, *, owner: str, outcomes: Sequence[Sequence[Any]]) -> set[int]:
+        batch = {"batch": self._encode(outcomes), "owner": owner}
+        return set(connection.execute(self._finish, batch).scalars())
+
+    def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
+        connection.execute(text("SET LOCAL lock_timeout = '50ms'"))
+        connection.execute(text("SET LOCAL enable_seqscan = on"))
+        name = _quoted(connection, self.past.name)
+        connection.execute(text(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"))
+        return self._empty_locked(connection, name, recent_since)
+
+
 class PostgreSQL(Dialect):
     """PostgreSQL; see the module."""
 
     name = "postgresql"
+    statements = PostgreSQLStatements
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         self._statement_timeout_ms = int(statement_timeout_seconds * 1000)
@@ -91,70 +190,9 @@ class PostgreSQL(Dialect):
     def is_transient(self, error: DBAPIError) -> bool:
         return getattr(error.orig, "sqlstate", None) in TRANSIENT
 
-    def instant(self, value: datetime) -> str:
-        return value.isoformat(" ", "microseconds")
-
-    def batch(self, columns: Mapping[str, TypeEngine[Any]]) -> FromClause:
-        compiled: SqlalchemyDialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # not typed there
-        fields = ", ".join(
-            f"{name} {'timestamptz' if isinstance(kind, UtcDateTime) else kind.compile(dialect=compiled)}"
-            for name, kind in columns.items()
-        )
-        source = text(f"SELECT * FROM json_to_recordset(CAST(:batch AS json)) AS fields({fields})")
-        return source.columns(**columns).subquery("batch")
-
-    def encode_batch(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-        return encode([dict(zip(columns, map(self._scalar, row), strict=True)) for row in rows])
-
     def database_now(self, connection: Connection) -> datetime | None:
         now: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
         return now.astimezone(UTC)
-
-    def insert(
-        self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]
-    ) -> list[int]:
-        driver: Any = connection.connection.driver_connection
-        # Only psycopg's own connection has a COPY that can be called here; an asyncio driver's is awaitable.
-        if (
-            len(rows) < COPY_FROM
-            or type(driver).__module__.partition(".")[0] != "psycopg"
-            or not _is_sync(driver)
-        ):
-            return super().insert(connection, tables, rows)
-        return self._copy(connection, driver, tables, rows)
-
-    def _copy(
-        self, connection: Connection, driver: Any, tables: EntryTables, rows: Sequence[Mapping[str, Any]]
-    ) -> list[int]:
-        main = tables.main
-        sequence = func.pg_get_serial_sequence(_quoted(connection, main.name), "record_id")
-        numbers = select(func.nextval(sequence)).select_from(func.generate_series(1, len(rows)))
-        ids = sorted(connection.execute(numbers).scalars())
-        names = list(rows[0])
-        columns = ", ".join(["record_id", *names])
-        with (
-            driver.cursor() as cursor,
-            cursor.copy(f"COPY {_quoted(connection, main.name)} ({columns}) FROM STDIN") as copy,
-        ):
-            for record_id, row in zip(ids, rows, strict=True):
-                copy.write_row((record_id, *(row[name] for name in names)))
-        return ids
-
-    def history_limits(self, connection: Connection) -> None:
-        connection.execute(text("SET LOCAL lock_timeout = '50ms'"))
-        connection.execute(text("SET LOCAL enable_seqscan = on"))
-
-    def empty_history(
-        self, connection: Connection, tables: EntryTables, recent_since: datetime
-    ) -> int | None:
-        self.history_limits(connection)
-        past = tables.history
-        name = _quoted(connection, past.name)
-        connection.execute(text(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"))
-        recent = select(func.count()).select_from(past).where(past.c.finished_date >= recent_since)
-        rows = int(connection.execute(recent).scalar_one())
-        connection.execute(text(f"TRUNCATE TABLE {name}"))
-        return rows
 
     @contextmanager
     def named_lock(self, connection: Connection, name: str, *, wait: bool) -> Iterator[bool]:
@@ -170,79 +208,9 @@ class PostgreSQL(Dialect):
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         connection.execute(select(func.pg_notify(channel, payload)))
 
-    def statements(self, tables: EntryTables) -> Statements:
-        return _Statements(self, tables)
-
-
-class _Statements(Statements):
-    @cached_property
-    def _claim(self) -> Any:
-        main = self.main
-        due = (
-            select(main.c.record_id)
-            .where(
-                main.c.lane == bindparam("from_lane"),
-                main.c.processing_state == AVAILABLE,
-                main.c.effective_date <= bindparam("now"),
-            )
-            .order_by(main.c.effective_date, main.c.record_id)
-            .limit(bindparam("limit"))
-            .with_for_update(skip_locked=True)
-            # Without it the planner may run the LIMIT again for each row of a join, and lock more than it takes.
-            .cte("due")
-            .prefix_with("MATERIALIZED")
-        )
-        return (
-            update(main)
-            .where(main.c.record_id == due.c.record_id)
-            .values(**self._taken())
-            .returning(*self.columns)
-        )
-
-    def claim(
-        self, connection: Connection, *, lane: str, owner: str, now: datetime, until: datetime, limit: int
-    ) -> list[Row[Any]]:
-        claimed = {
-            "from_lane": lane,
-            "owner": owner,
-            "now": now,
-            "until": until,
-            "limit": limit,
-            "to_lane": owner,
-        }
-        rows = connection.execute(self._claim, claimed)
-        return sorted(rows, key=lambda row: (row.effective_date, row.record_id))
-
-    def _owner(self, batch: FromClause) -> ColumnElement[str]:
-        # Bound to the batch's row. As a plain value it looks more selective than it is: the planner then walks all
-        # entries and compares each one of this owner with the whole batch.
-        return case((batch.c.record_id.is_not(None), super()._owner(batch)))
-
-    @cached_property
-    def _finish(self) -> Any:
-        main, past = self.main, self.past
-        batch = self.dialect.batch(FINISH_COLUMNS)
-        outcome = [batch.c[name].label(f"outcome_{name}") for name in FINISH_COLUMNS]
-        gone = delete(main).where(*self._held(batch)).returning(*self.columns, *outcome).cte("gone")
-        values = {name: gone.c[name] for name in ENTRY_COLUMNS} | {
-            name: gone.c[f"outcome_{name}"]
-            for name in FINISH_COLUMNS
-            if name not in {"record_id", "claim_count", "created_date"}
-        }
-        moved = insert(past).from_select(list(values), select(*values.values()))
-        return moved.returning(past.c.record_id)
-
-    def finish(self, connection: Connection, *, owner: str, outcomes: Sequence[Sequence[Any]]) -> set[int]:
-        batch = {"batch": self.dialect.encode_batch(tuple(FINISH_COLUMNS), outcomes), "owner": owner}
-        return set(connection.execute(self._finish, batch).scalars())
-
 
 def _quoted(connection: Connection, name: str) -> str:
     return connection.dialect.identifier_preparer.quote(name)
-
-
-def _is_sync(driver: Any) -> bool:
-    return not type(driver).__name__.startswith("Async")
 
 
 @contextmanager

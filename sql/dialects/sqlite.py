@@ -18,10 +18,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, FromClause, event, insert, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.types import TypeEngine
 
 from sql.dialects.base import Dialect
-from sql.tables import EntryTables
+from sql.statements import Statements
+from sql.statements.outcomes import FINISH_COLUMNS
 
 READING = "stickybus_reading"
 LAZY = "stickybus_lazy"
@@ -50,10 +50,32 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
+class SQLiteStatements(Statements):
+    """A batch is read by `json_each`, and ids are counted on."""
+
+    def _batch(self) -> FromClause:
+        fields = ", ".join(
+            f"json_extract(value, '$[{place}]') AS {name}" for place, name in enumerate(FINISH_COLUMNS)
+        )
+        # SQLAlchemy reads ':batch' as the parameter; the names are this module's own.
+        source = text(f"SELECT {fields} FROM json_each(:batch)")
+        return source.columns(**FINISH_COLUMNS).subquery("batch")
+
+    def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The first INSERT takes the write lock, so that the ids after its own are ours to hand out."""
+        main = self.main
+        first = int(connection.execute(insert(main).returning(main.c.record_id), rows[0]).scalar_one())
+        rest = [dict(row, record_id=first + place) for place, row in enumerate(rows[1:], start=1)]
+        if rest:
+            connection.execute(insert(main), rest)
+        return list(range(first, first + len(rows)))
+
+
 class SQLite(Dialect):
     """SQLite; see the module."""
 
     name = "sqlite"
+    statements = SQLiteStatements
 
     def __init__(self) -> None:
         self._writer = threading.Lock()
@@ -141,25 +163,6 @@ class SQLite(Dialect):
 
     def is_transient(self, error: DBAPIError) -> bool:
         return isinstance(error.orig, sqlite3.OperationalError) and _is_busy(error.orig)
-
-    def batch(self, columns: Mapping[str, TypeEngine[Any]]) -> FromClause:
-        fields = ", ".join(
-            f"json_extract(value, '$[{place}]') AS {name}" for place, name in enumerate(columns)
-        )
-        # SQLAlchemy reads ':batch' as the parameter; the names are this module's own.
-        source = text(f"SELECT {fields} FROM json_each(:batch)")
-        return source.columns(**columns).subquery("batch")
-
-    def insert(
-        self, connection: Connection, tables: EntryTables, rows: Sequence[Mapping[str, Any]]
-    ) -> list[int]:
-        """The first INSERT takes the write lock, so that the ids after its own are ours to hand out."""
-        main = tables.main
-        first = int(connection.execute(insert(main).returning(main.c.record_id), rows[0]).scalar_one())
-        rest = [dict(row, record_id=first + place) for place, row in enumerate(rows[1:], start=1)]
-        if rest:
-            connection.execute(insert(main), rest)
-        return list(range(first, first + len(rows)))
 
 
 def _configure(connection: sqlite3.Connection, _record: object) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, event, text
 
 from queue_core.entry import State
 from sql.database import Database
-from sql.dialects.base import Statements
+from sql.statements import Statements
 from stickybus import PersistentBus
 from tests.contract.harness import on_postgresql
 

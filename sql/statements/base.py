@@ -1,0 +1,46 @@
+"""What all statements on one pair of tables have in common: the tables, states and counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table, case, literal, null
+
+from sql.tables import ENTRY_COLUMNS, EntryTables
+
+AVAILABLE = "AVAILABLE"
+IN_PROCESSING = "IN_PROCESSING"
+
+LARGEST_COUNT = 2**31 - 1
+"""What a count's column can hold."""
+
+
+def raised(count: int) -> int:
+    """The count after `count`. The largest is followed by 0: a row written by hand must not fail its whole batch."""
+    return count + 1 if count < LARGEST_COUNT else 0
+
+
+def raised_column(count: ColumnElement[int]) -> ColumnElement[int]:
+    """As `raised`, computed by the database."""
+    return case((count < LARGEST_COUNT, count + 1), else_=0)
+
+
+def fresh(table: Table, lane: str) -> dict[str, Any]:
+    """The columns of a copy of `table`'s rows that anybody may claim from `lane`; its id is a new one."""
+    return {name: table.c[name] for name in ENTRY_COLUMNS if name != "record_id"} | {
+        "processing_state": literal(AVAILABLE),
+        "processing_owner": null(),
+        "processing_available_date": null(),
+        "lane": literal(lane),
+        "claim_count": literal(0),
+    }
+
+
+class PairStatements:
+    """Stands on one pair of tables: `main` with live work, `past` with what has ended."""
+
+    def __init__(self, tables: EntryTables) -> None:
+        self.tables = tables
+        self.main = tables.main
+        self.past = tables.history
+        self.columns = [self.main.c[name] for name in ENTRY_COLUMNS]

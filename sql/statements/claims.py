@@ -1,0 +1,142 @@
+"""The statements on claims: taken by an owner, proved by their fence, changed, given back.
+
+The fence of a claim is its id, owner and claim count: who writes to an entry names all three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, select, update
+
+from sql.statements.base import AVAILABLE, IN_PROCESSING, PairStatements, raised, raised_column
+
+
+class Claims(PairStatements):
+    """Entries that an owner runs."""
+
+    def _due(self, *columns: ColumnElement[Any]) -> Select[Any]:
+        """The first due entries of a lane in claim order, locked; what others hold is skipped."""
+        main = self.main
+        return (
+            select(*columns)
+            .where(
+                main.c.lane == bindparam("from_lane"),
+                main.c.processing_state == AVAILABLE,
+                main.c.effective_date <= bindparam("now"),
+            )
+            .order_by(main.c.effective_date, main.c.record_id)
+            .limit(bindparam("limit"))
+            .with_for_update(skip_locked=True)
+        )
+
+    @cached_property
+    def _due_entries(self) -> Any:
+        return self._due(*self.columns)
+
+    @cached_property
+    def _take(self) -> Any:
+        main = self.main
+        return (
+            update(main).where(main.c.record_id.in_(bindparam("ids", expanding=True))).values(**self._taken())
+        )
+
+    def _taken(self) -> dict[str, Any]:
+        return {
+            "processing_state": IN_PROCESSING,
+            "processing_owner": bindparam("owner"),
+            "processing_available_date": bindparam("until"),
+            "claim_count": raised_column(self.main.c.claim_count),
+            "lane": bindparam("to_lane"),
+        }
+
+    def claim(
+        self, connection: Connection, *, lane: str, owner: str, now: datetime, until: datetime, limit: int
+    ) -> list[Row[Any]]:
+        """Take up to `limit` due entries of `lane`, oldest first, into the owner's lane.
+
+        The rows returned are as they were before: the claim count in the table is higher by one.
+        """
+        rows = list(connection.execute(self._due_entries, {"from_lane": lane, "now": now, "limit": limit}))
+        if rows:
+            taken = {
+                "ids": sorted(row.record_id for row in rows),
+                "owner": owner,
+                "until": until,
+                "to_lane": owner,
+            }
+            connection.execute(self._take, taken)
+        return rows
+
+    @cached_property
+    def _owned(self) -> Any:
+        main = self.main
+        return select(*self.columns).where(
+            main.c.record_id.in_(bindparam("ids", expanding=True)),
+            main.c.processing_owner == bindparam("owner"),
+            main.c.processing_state == IN_PROCESSING,
+        )
+
+    def owned(self, connection: Connection, *, ids: Sequence[int], owner: str) -> list[Row[Any]]:
+        """Those of `ids` that stand in the table as run by `owner`: what proves that their transaction committed."""
+        return list(connection.execute(self._owned, {"ids": list(ids), "owner": owner}))
+
+    def held(
+        self, connection: Connection, *, owner: str, record_id: int, claim_count: int
+    ) -> Row[Any] | None:
+        """The entry, locked, if `owner` still runs this claim of it."""
+        statement = select(*self.columns).where(*self._fence(owner, record_id, claim_count)).with_for_update()
+        return connection.execute(statement).one_or_none()
+
+    def _fence(self, owner: str, record_id: int, claim_count: int) -> list[ColumnElement[bool]]:
+        main = self.main
+        return [
+            main.c.record_id == record_id,
+            main.c.processing_owner == owner,
+            main.c.claim_count == claim_count,
+            main.c.processing_state == IN_PROCESSING,
+        ]
+
+    def change_claimed(
+        self,
+        connection: Connection,
+        *,
+        owner: str,
+        record_id: int,
+        claim_count: int,
+        created_date: datetime,
+        values: Mapping[str, Any],
+    ) -> bool:
+        """Write `values` into an entry that `owner` runs; False if its fence no longer holds."""
+        main = self.main
+        held = [*self._fence(owner, record_id, claim_count), main.c.created_date == created_date]
+        return connection.execute(update(main).where(*held).values(**values)).rowcount == 1
+
+    def in_processing(self, connection: Connection, *, lane: str) -> list[tuple[int, int]]:
+        """(record id, claim count) of the entries of a lane that are IN_PROCESSING."""
+        main = self.main
+        statement = select(main.c.record_id, main.c.claim_count).where(
+            main.c.lane == lane, main.c.processing_state == IN_PROCESSING
+        )
+        return [(row.record_id, row.claim_count) for row in connection.execute(statement)]
+
+    def release(
+        self, connection: Connection, *, owner: str, lane: str, claims: Sequence[tuple[int, int]]
+    ) -> int:
+        """Put entries that `owner` holds, named by (record id, claim count), into `lane`; their fence is raised."""
+        main = self.main
+        released = 0
+        for record_id, claim_count in sorted(claims):
+            values = {
+                "processing_state": AVAILABLE,
+                "processing_owner": None,
+                "processing_available_date": None,
+                "claim_count": raised(claim_count),
+                "lane": lane,
+            }
+            statement = update(main).where(*self._fence(owner, record_id, claim_count)).values(**values)
+            released += connection.execute(statement).rowcount
+        return released

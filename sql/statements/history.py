@@ -1,0 +1,87 @@
+"""The statements on history: pages to delete, the whole of it at once, and what is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, literal, null, select, text, tuple_
+
+from sql.statements.base import PairStatements, fresh
+
+
+class History(PairStatements):
+    """Entries that have ended."""
+
+    def ended_state(self, connection: Connection, record_id: int) -> str | None:
+        """The state in which an entry ended; None if it is not in history."""
+        past = self.past
+        found: str | None = connection.execute(
+            select(past.c.processing_state).where(past.c.record_id == record_id)
+        ).scalar()
+        return found
+
+    def replay(self, connection: Connection, record_id: int, *, lane: str, now: datetime) -> int:
+        """Copy an entry to the main table as a new chain that names it (`replay_of`), due `now`; its new id."""
+        main, past = self.main, self.past
+        counts = ("error_count", "redispatch_count", "crash_count")
+        values = (
+            fresh(past, lane)
+            | dict.fromkeys(counts, literal(0))
+            | {
+                "effective_date": literal(now, past.c.effective_date.type),
+                "subscribers_done": null(),
+                "origin_id": null(),
+                "replay_of": past.c.record_id,
+            }
+        )
+        rows = select(*values.values()).where(past.c.record_id == record_id)
+        connection.execute(insert(main).from_select(list(values), rows))
+        newest = select(func.max(main.c.record_id)).where(main.c.replay_of == record_id)
+        return int(connection.execute(newest).scalar_one())
+
+    def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
+        """Empty history at once under its exclusive lock, and return the number of rows not older than `recent_since`.
+
+        The lock is waited for at most 50 ms: an error for which `Dialect.is_transient` holds says that it was not had.
+        None: this database can't; delete in batches.
+        """
+        del connection, recent_since
+        return None
+
+    def _empty_locked(self, connection: Connection, name: str, recent_since: datetime) -> int:
+        """Count what is recent, and empty history, which is locked; `name` is its quoted name."""
+        recent = select(func.count()).select_from(self.past).where(self.past.c.finished_date >= recent_since)
+        rows = int(connection.execute(recent).scalar_one())
+        connection.execute(text(f"TRUNCATE TABLE {name}"))
+        return rows
+
+    def history_page(
+        self, connection: Connection, *, before: datetime | None, states: Sequence[str] | None, limit: int
+    ) -> list[tuple[int, datetime]]:
+        """Keys of one page of history to be deleted, locking nothing."""
+        past = self.past
+        statement = select(past.c.record_id, past.c.finished_date).where(*self._past(before, states))
+        rows = connection.execute(statement.order_by(past.c.record_id).limit(limit))
+        return [(row.record_id, row.finished_date) for row in rows]
+
+    def delete_history(self, connection: Connection, keys: Sequence[tuple[int, datetime]]) -> int:
+        """Delete rows of history by their keys, and return how many."""
+        past = self.past
+        key = tuple_(past.c.record_id, past.c.finished_date)
+        return connection.execute(delete(past).where(key.in_(sorted(keys)))).rowcount
+
+    def count_history(
+        self, connection: Connection, *, before: datetime | None, states: Sequence[str] | None
+    ) -> int:
+        """How many rows of history ended before a date, in some states."""
+        statement = select(func.count()).select_from(self.past).where(*self._past(before, states))
+        return int(connection.execute(statement).scalar_one())
+
+    def _past(self, before: datetime | None, states: Sequence[str] | None) -> list[ColumnElement[bool]]:
+        where: list[ColumnElement[bool]] = []
+        if before is not None:
+            where.append(self.past.c.finished_date < before)
+        if states is not None:
+            where.append(self.past.c.processing_state.in_(states))
+        return where

@@ -1,0 +1,129 @@
+"""The statements on lanes: what stands in each, a page at a time in claim order, and its move to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+
+from sql.statements.base import AVAILABLE, PairStatements, fresh, raised_column
+
+
+class Lanes(PairStatements):
+    """Entries by the lane that they stand in."""
+
+    @cached_property
+    def _next_due(self) -> Any:
+        main = self.main
+        return (
+            select(main.c.effective_date)
+            .where(main.c.lane == bindparam("lane"), main.c.effective_date > bindparam("now"))
+            .order_by(main.c.effective_date)
+            .limit(1)
+        )
+
+    def next_due(self, connection: Connection, *, lane: str, now: datetime) -> datetime | None:
+        """The earliest effective date in `lane` after `now`."""
+        found: datetime | None = connection.execute(self._next_due, {"lane": lane, "now": now}).scalar()
+        return found
+
+    def lanes(self, connection: Connection) -> list[str]:
+        """The distinct lanes, one index seek each, however many entries they hold."""
+        main, found = self.main, list[str]()
+        lane = connection.execute(select(func.min(main.c.lane))).scalar()
+        while lane is not None:
+            found.append(lane)
+            following = select(main.c.lane).where(main.c.lane > lane).order_by(main.c.lane).limit(1)
+            lane = connection.execute(following).scalar()
+        return found
+
+    def page(
+        self,
+        connection: Connection,
+        *,
+        lane: str,
+        after: tuple[datetime, int] | None,
+        limit: int,
+    ) -> list[Row[Any]]:
+        """Ids, names and dates of one page of a lane in claim order, locking nothing."""
+        main = self.main
+        names = ("record_id", "queue_name", "class_name", "created_date", "effective_date")
+        statement = select(*(main.c[name] for name in names)).where(main.c.lane == lane)
+        if after is not None:
+            seen_date, seen_id = after
+            later = (main.c.effective_date > seen_date) | (
+                (main.c.effective_date == seen_date) & (main.c.record_id > seen_id)
+            )
+            statement = statement.where(main.c.effective_date >= seen_date, later)
+        ordered = statement.order_by(main.c.effective_date, main.c.record_id).limit(limit)
+        return list(connection.execute(ordered))
+
+    def standing(
+        self, connection: Connection, *, lane: str, until: datetime | None, limit: int
+    ) -> list[Row[Any]]:
+        """(queue_name, entries, oldest effective date) of what is AVAILABLE among a lane's first `limit` entries.
+
+        `until` leaves out what is due later.
+        """
+        main = self.main
+        first = select(main.c.queue_name, main.c.processing_state, main.c.effective_date).where(
+            main.c.lane == lane
+        )
+        if until is not None:
+            first = first.where(main.c.effective_date <= until)
+        some = first.order_by(main.c.effective_date, main.c.record_id).limit(limit).subquery()
+        statement = select(
+            some.c.queue_name, func.count().label("entries"), func.min(some.c.effective_date).label("oldest")
+        )
+        return list(
+            connection.execute(
+                statement.where(some.c.processing_state == AVAILABLE).group_by(some.c.queue_name)
+            )
+        )
+
+    def move_lane(self, connection: Connection, *, ids: Sequence[int], from_lane: str, to_lane: str) -> int:
+        """Move entries that are AVAILABLE from one lane to another."""
+        main = self.main
+        # Not the bare column: SQLite would rather read the whole lane than look up the ids.
+        lane = func.coalesce(main.c.lane, "")
+        statement = update(main).where(
+            main.c.record_id.in_(sorted(ids)), lane == from_lane, main.c.processing_state == AVAILABLE
+        )
+        return connection.execute(statement.values(lane=to_lane)).rowcount
+
+    def locked_page(
+        self,
+        connection: Connection,
+        *,
+        lane: str,
+        state: str,
+        limit: int,
+        due_by: datetime | None = None,
+        due_after: datetime | None = None,
+    ) -> list[Row[Any]]:
+        """Lock and return up to `limit` entries of a lane in claim order, skipping what others hold."""
+        main = self.main
+        statement = select(*self.columns).where(main.c.lane == lane, main.c.processing_state == state)
+        if due_by is not None:
+            statement = statement.where(main.c.effective_date <= due_by)
+        if due_after is not None:
+            statement = statement.where(main.c.effective_date > due_after)
+        ordered = statement.order_by(main.c.effective_date, main.c.record_id).limit(limit)
+        return list(connection.execute(ordered.with_for_update(skip_locked=True)))
+
+    def copy_anew(self, connection: Connection, *, ids: Sequence[int], lane: str, crashes: int) -> int:
+        """Insert AVAILABLE copies, with new ids, of entries that this transaction has locked: the next of their chains."""
+        if not ids:
+            return 0
+        main = self.main
+        values = fresh(main, lane) | {
+            "redispatch_count": raised_column(main.c.redispatch_count),
+            "crash_count": main.c.crash_count + crashes,
+            "origin_id": func.coalesce(main.c.origin_id, main.c.record_id),
+        }
+        rows = select(*values.values()).where(main.c.record_id.in_(sorted(ids))).order_by(main.c.record_id)
+        copies = insert(main).from_select(list(values), rows).execution_options(preserve_rowcount=True)
+        return connection.execute(copies).rowcount

@@ -1,0 +1,144 @@
+"""The statements that move entries to history, each with what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import msgspec
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    FromClause,
+    Integer,
+    Select,
+    String,
+    Text,
+    bindparam,
+    delete,
+    insert,
+    literal,
+    null,
+    select,
+)
+from sqlalchemy.types import TypeEngine
+
+from sql.statements.base import PairStatements
+from sql.tables import ENTRY_COLUMNS
+from sql.types import UtcDateTime
+
+FENCE_COLUMNS: dict[str, TypeEngine[Any]] = {
+    "record_id": BigInteger(),
+    "claim_count": Integer(),
+    "created_date": UtcDateTime(),
+}
+OUTCOME_COLUMNS: dict[str, TypeEngine[Any]] = {
+    "processing_state": String(16),
+    "finished_date": UtcDateTime(),
+    "started_date": UtcDateTime(),
+    "error_count": Integer(),
+    "subscribers_done": Text(),
+    "last_error": Text(),
+}
+FINISH_COLUMNS = FENCE_COLUMNS | OUTCOME_COLUMNS
+"""One outcome: the fence (with the owner, which is bound once a batch) and what history gets to know."""
+
+
+class Outcomes(PairStatements):
+    """Entries that end."""
+
+    def _batch(self) -> FromClause:
+        """The bound JSON parameter `batch` as a table named `batch` with `FINISH_COLUMNS`."""
+        raise NotImplementedError
+
+    def _encode(self, outcomes: Sequence[Sequence[Any]]) -> str:
+        """The value of the parameter `batch`."""
+        return encoded([[self._scalar(value) for value in outcome] for outcome in outcomes])
+
+    def _scalar(self, value: Any) -> Any:
+        return self._instant(value) if isinstance(value, datetime) else value
+
+    def _instant(self, value: datetime) -> str:
+        return value.replace(tzinfo=None).isoformat(" ", "microseconds")
+
+    def _looked_up(self, statement: Select[Any]) -> Select[Any]:
+        """The statement, made to find each row of the main table by its primary key."""
+        return statement
+
+    def _held(self, batch: FromClause) -> list[ColumnElement[bool]]:
+        main = self.main
+        return [
+            main.c.record_id == batch.c.record_id,
+            main.c.processing_owner == self._owner(batch),
+            main.c.claim_count == batch.c.claim_count,
+            main.c.created_date == batch.c.created_date,
+        ]
+
+    def _owner(self, batch: FromClause) -> ColumnElement[str]:
+        """The owner whose claims a batch finishes."""
+        del batch
+        return bindparam("owner", type_=String())
+
+    @cached_property
+    def _finish_insert(self) -> Any:
+        batch = self._batch()
+        values = {name: self.main.c[name] for name in ENTRY_COLUMNS} | {
+            name: batch.c[name] for name in OUTCOME_COLUMNS
+        }
+        source = self._looked_up(select(*values.values()).select_from(batch))
+        source = source.where(*self._held(batch)).with_for_update(of=self.main)
+        return insert(self.past).from_select(list(values), source).execution_options(preserve_rowcount=True)
+
+    @cached_property
+    def _still_held(self) -> Any:
+        batch = self._batch()
+        return select(self.main.c.record_id).where(*self._held(batch))
+
+    @cached_property
+    def _delete(self) -> Any:
+        return delete(self.main).where(self.main.c.record_id.in_(bindparam("ids", expanding=True)))
+
+    def finish(self, connection: Connection, *, owner: str, outcomes: Sequence[Sequence[Any]]) -> set[int]:
+        """Move entries to history with their outcomes (rows of `FINISH_COLUMNS`, by id), and return the ids moved.
+
+        An id that is missing had been taken over: its fence no longer held, and nothing of it was changed.
+        """
+        batch = {"batch": self._encode(outcomes), "owner": owner}
+        copied = connection.execute(self._finish_insert, batch).rowcount
+        ids = {outcome[0] for outcome in outcomes}
+        if copied != len(ids):
+            # The copied rows are locked by this transaction, so that the same fence finds the same rows.
+            ids = set(connection.execute(self._still_held, batch).scalars())
+        self._remove_copied(connection, sorted(ids), copied)
+        return ids
+
+    def _remove_copied(self, connection: Connection, ids: Sequence[int], copied: int) -> None:
+        removed = connection.execute(self._delete, {"ids": list(ids)}).rowcount if ids else 0
+        if removed != copied:
+            message = (
+                f"{copied} entries of {self.main.name} copied to history, {removed} removed: rolled back"
+            )
+            raise RuntimeError(message)
+
+    def to_history(self, connection: Connection, *, ids: Sequence[int], values: Mapping[str, Any]) -> int:
+        """Move entries that this transaction has locked to history with `values` changed; return how many."""
+        if not ids:
+            return 0
+        overrides = {"started_date": null(), "last_error": null()} | {
+            name: literal(value, self.past.c[name].type) if value is not None else null()
+            for name, value in values.items()
+        }
+        source = {name: self.main.c[name] for name in ENTRY_COLUMNS} | overrides
+        rows = select(*source.values()).where(self.main.c.record_id.in_(sorted(ids)))
+        copies = insert(self.past).from_select(list(source), rows).execution_options(preserve_rowcount=True)
+        copied = connection.execute(copies).rowcount
+        self._remove_copied(connection, sorted(ids), copied)
+        return copied
+
+
+def encoded(value: Any) -> str:
+    """JSON text."""
+    return msgspec.json.encode(value).decode()
