@@ -9,57 +9,39 @@ from __future__ import annotations
 
 import itertools
 import threading
-import weakref
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import msgspec
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
 
-from bus.subscriptions import Subscriptions
-from queue_core.borrowed import Borrowed
+from bus.commits import at_commit
+from bus.event_bus import EventBus
 from queue_core.clock import Clock, SystemClock
-from queue_core.codec import Codec, Codecs, EventTypes
+from queue_core.codec import Codec, Codecs
 from queue_core.config import BusConfig
 from queue_core.dispatcher import Dispatcher
 from queue_core.entry import Entry, Posting, Settled, State
 from queue_core.errors import ConfigurationError, InvalidConnectionError, LifecycleError
-from queue_core.handler import Handler
+from queue_core.handler import Subscriber
 from queue_core.outcome import Finished, Outcome, Released, Retried
-from queue_core.retry import RetryPolicy
 from queue_core.store import encode_settled
-from queue_core.twin import Asynchronous, awaited
-
-H = TypeVar("H", bound=Handler)
 
 
-@dataclass
-class _Pending:
-    """What to deliver at a connection's commit, and how much of it came before each open savepoint."""
-
-    deliveries: list[Callable[[], None]] = field(default_factory=list)
-    before: list[int] = field(default_factory=list)
-
-
-_pending: weakref.WeakKeyDictionary[Connection, _Pending] = weakref.WeakKeyDictionary()
-_listened: weakref.WeakSet[Engine] = weakref.WeakSet()
-
-
-class InMemoryBus:
+class InMemoryBus(EventBus):
     """Events, handlers and retries as on `PersistentBus`; everything is gone when the process ends.
 
-    Retries that a policy puts off run at once: there is no timer here. `exactly_once` handlers are refused.
+    Retries that a policy puts off run at once: there is no timer here. `exactly_once` handlers are refused
+    (ConfigurationError): there is no database to write to. `max_run_seconds` is not enforced, for no other run could
+    take the event over. `connection=` takes a SQLAlchemy Connection or Session.
     """
 
     def __init__(
         self, config: BusConfig | None = None, *, clock: Clock | None = None, codec: Codec | None = None
     ) -> None:
-        self.config = config or BusConfig()
-        self.types = EventTypes()
-        self._subscriptions = Subscriptions(self.config.name, self.types, shared=False)
+        super().__init__(config or BusConfig(), shared=False)
         self._clock = clock or SystemClock()
         self._codecs = Codecs(self.types, codec)
         self._ids = itertools.count(1)
@@ -118,87 +100,23 @@ class InMemoryBus:
             if not self._changed.wait_for(lambda: not self._live, timeout_seconds):
                 raise TimeoutError(f"{len(self._live)} events have not ended after {timeout_seconds} s")
 
-    # -- subscribe ----------------------------------------------------------------------------------------------
+    # -- subscribe and post ---------------------------------------------------------------------------------------
 
-    def subscribe(
-        self,
-        event: type | str,
-        *,
-        name: str | None = None,
-        serial: bool = False,
-        exactly_once: bool = False,
-        retry: RetryPolicy | None = None,
-        max_run_seconds: float | None = None,
-    ) -> Callable[[H], H]:
-        """Decorate a handler; see `PersistentBus.subscribe`."""
-
-        def decorate(handler: H) -> H:
-            return self.register(
-                event,
-                handler,
-                name=name,
-                serial=serial,
-                exactly_once=exactly_once,
-                retry=retry,
-                max_run_seconds=max_run_seconds,
-            )
-
-        return decorate
-
-    def register(
-        self,
-        event: type | str,
-        handler: H,
-        *,
-        name: str | None = None,
-        serial: bool = False,
-        exactly_once: bool = False,
-        retry: RetryPolicy | None = None,
-        max_run_seconds: float | None = None,
-    ) -> H:
-        """Subscribe `handler`; `max_run_seconds` is not enforced here, for no other run could take the entry over.
-
-        Raises ConfigurationError for `exactly_once`: there is no database to write to.
-        """
-        if exactly_once:
+    def _add(self, event: type | str, subscriber: Subscriber) -> None:
+        if subscriber.exactly_once:
             raise ConfigurationError(
                 "exactly_once needs the persistent bus: in memory there is no transaction.",
                 key="exactly_once",
             )
-        self._subscriptions.add(
-            event, handler, name=name, serial=serial, retry=retry, max_run_seconds=max_run_seconds
-        )
-        return handler
+        super()._add(event, subscriber)
 
-    def unregister(self, handler: Handler) -> bool:
-        """End all subscriptions of `handler`; False if it had none."""
-        return self._subscriptions.remove(handler)
-
-    # -- post ---------------------------------------------------------------------------------------------------
-
-    def post(self, event: Any, *, connection: Any = None, **options: Any) -> int:
-        """Post one event and return its id; options and payload errors as for `PersistentBus.post`."""
-        return self.post_many([Posting(event=event, **options)], connection=connection)[0]
-
-    def post_many(self, events: Iterable[Any], *, connection: Any = None) -> list[int]:
-        """Post several; with `connection` (a SQLAlchemy Connection or Session) as part of its transaction."""
-        postings = [event if isinstance(event, Posting) else Posting(event=event) for event in events]
+    def _post(self, postings: Sequence[Posting], connection: Any) -> list[int]:
         entries = [self._entry(posting) for posting in postings]
         if connection is None:
             self._deliver(entries)
         else:
-            _defer(_core(connection), lambda: self._deliver(entries))
+            at_commit(_core(connection), lambda: self._deliver(entries))
         return [entry.record_id for entry in entries]
-
-    async def post_async(self, event: Any, *, connection: Asynchronous | None = None, **options: Any) -> int:
-        """Awaitable twin of `post`."""
-        return await awaited(lambda inner: self.post(event, connection=inner, **options), connection)
-
-    async def post_many_async(
-        self, events: Iterable[Any], *, connection: Asynchronous | None = None
-    ) -> list[int]:
-        """Awaitable twin of `post_many`."""
-        return await awaited(lambda inner: self.post_many(events, connection=inner), connection)
 
     def _entry(self, posting: Posting) -> Entry:
         class_name = self.types.name_of(posting.event, posting.event_name)
@@ -312,50 +230,3 @@ def _core(connection: Any) -> Connection:
         f"the in-memory bus takes a SQLAlchemy Connection or Session, not a {type(connection).__name__}: nothing else "
         "tells of its commit. Nothing was posted."
     )
-
-
-def _defer(connection: Connection, deliver: Callable[[], None]) -> None:
-    """Call `deliver` when the connection's transaction begins to commit; at once if each statement commits by itself."""
-    if Borrowed(connection, raw=False).autocommits:
-        deliver()
-        return
-    if not connection.in_transaction():
-        connection.begin()  # as the persistent bus's INSERT would
-    engine = connection.engine
-    if engine not in _listened:
-        _listened.add(engine)
-        for name in ("commit", "commit_twophase"):
-            event.listen(engine, name, _committed)
-        for name in ("rollback", "rollback_twophase"):
-            event.listen(engine, name, _rolled_back)
-        event.listen(engine, "savepoint", _savepoint_began)
-        event.listen(engine, "release_savepoint", _savepoint_released)
-        event.listen(engine, "rollback_savepoint", _savepoint_rolled_back)
-    _pending.setdefault(connection, _Pending()).deliveries.append(deliver)
-
-
-def _committed(connection: Connection, *_two_phase: object) -> None:
-    for deliver in _pending.pop(connection, _Pending()).deliveries:
-        deliver()
-
-
-def _rolled_back(connection: Connection, *_two_phase: object) -> None:
-    _pending.pop(connection, None)
-
-
-def _savepoint_began(connection: Connection, _name: str | None) -> None:
-    if connection in _pending:
-        pending = _pending[connection]
-        pending.before.append(len(pending.deliveries))
-
-
-def _savepoint_released(connection: Connection, _name: str, _context: None) -> None:
-    if connection in _pending and _pending[connection].before:
-        _pending[connection].before.pop()
-
-
-def _savepoint_rolled_back(connection: Connection, _name: str, _context: None) -> None:
-    if connection in _pending:
-        pending = _pending[connection]
-        # A savepoint that began before the first post was not noted.
-        del pending.deliveries[pending.before.pop() if pending.before else 0 :]

@@ -9,7 +9,6 @@ from typing import Any
 from queue_core.codec import EventTypes
 from queue_core.errors import ConfigurationError
 from queue_core.handler import Handler, Subscriber
-from queue_core.retry import RetryPolicy
 
 
 class Subscriptions:
@@ -25,29 +24,8 @@ class Subscriptions:
         self._resolved: dict[str, tuple[Subscriber, ...]] = {}
         self._lock = threading.Lock()
 
-    def add(
-        self,
-        event: type | str,
-        handler: Handler,
-        *,
-        name: str | None = None,
-        serial: bool = False,
-        exactly_once: bool = False,
-        retry: RetryPolicy | None = None,
-        max_run_seconds: float | None = None,
-    ) -> Subscriber:
-        """Subscribe `handler` to a type or a name.
-
-        Raises ConfigurationError if another handler has the subscriber's name (default: module and qualified name).
-        """
-        subscriber = Subscriber(
-            name or subscriber_name(handler),
-            handler,
-            serial=serial,
-            exactly_once=exactly_once,
-            retry=retry,
-            max_run_seconds=max_run_seconds,
-        )
+    def add(self, event: type | str, subscriber: Subscriber) -> None:
+        """Subscribe to a type or a name. Raises ConfigurationError if another handler has the subscriber's name."""
         if isinstance(event, str):
             if not self._types.knows(event):
                 self._types.register_name(event)
@@ -55,7 +33,7 @@ class Subscriptions:
             self._types.register(event)
         with self._lock:
             for _, other in self._subscribed:
-                if other.name == subscriber.name and other.handler != handler:
+                if other.name == subscriber.name and other.handler != subscriber.handler:
                     raise ConfigurationError(
                         f"bus {self._queue_name!r}: two handlers are named {subscriber.name!r}. Retries tell subscribers "
                         "apart by name: give one of them name=….",
@@ -65,7 +43,6 @@ class Subscriptions:
             self._subscribed.append((event, subscriber))
             self._wanted.add(event)
             self._resolved = {}
-        return subscriber
 
     def remove(self, handler: Handler) -> bool:
         """End all subscriptions of `handler`; False if it had none. Its event types stay known."""

@@ -1,0 +1,70 @@
+"""The commits of callers' connections, as far as SQLAlchemy's events tell of them: what waits for each."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection, Engine, event
+
+from queue_core.borrowed import Borrowed
+
+
+@dataclass
+class _Pending:
+    """What to deliver at a connection's commit, and how much of it came before each open savepoint."""
+
+    deliveries: list[Callable[[], None]] = field(default_factory=list)
+    before: list[int] = field(default_factory=list)
+
+
+_pending: weakref.WeakKeyDictionary[Connection, _Pending] = weakref.WeakKeyDictionary()
+_listened: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def at_commit(connection: Connection, deliver: Callable[[], None]) -> None:
+    """Call `deliver` when the connection's transaction begins to commit; at once if each statement commits by itself."""
+    if Borrowed(connection, raw=False).autocommits:
+        deliver()
+        return
+    if not connection.in_transaction():
+        connection.begin()  # as the persistent bus's INSERT would
+    engine = connection.engine
+    if engine not in _listened:
+        _listened.add(engine)
+        for name in ("commit", "commit_twophase"):
+            event.listen(engine, name, _committed)
+        for name in ("rollback", "rollback_twophase"):
+            event.listen(engine, name, _rolled_back)
+        event.listen(engine, "savepoint", _savepoint_began)
+        event.listen(engine, "release_savepoint", _savepoint_released)
+        event.listen(engine, "rollback_savepoint", _savepoint_rolled_back)
+    _pending.setdefault(connection, _Pending()).deliveries.append(deliver)
+
+
+def _committed(connection: Connection, *_two_phase: object) -> None:
+    for deliver in _pending.pop(connection, _Pending()).deliveries:
+        deliver()
+
+
+def _rolled_back(connection: Connection, *_two_phase: object) -> None:
+    _pending.pop(connection, None)
+
+
+def _savepoint_began(connection: Connection, _name: str | None) -> None:
+    if connection in _pending:
+        pending = _pending[connection]
+        pending.before.append(len(pending.deliveries))
+
+
+def _savepoint_released(connection: Connection, _name: str, _context: None) -> None:
+    if connection in _pending and _pending[connection].before:
+        _pending[connection].before.pop()
+
+
+def _savepoint_rolled_back(connection: Connection, _name: str, _context: None) -> None:
+    if connection in _pending:
+        pending = _pending[connection]
+        # A savepoint that began before the first post was not noted.
+        del pending.deliveries[pending.before.pop() if pending.before else 0 :]
