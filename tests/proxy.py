@@ -14,6 +14,7 @@ nor `tcp_user_timeout` tells the client anything.
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import struct
 import threading
@@ -44,7 +45,7 @@ class Moment(Enum):
 
 @dataclass(eq=False)
 class _Trap:
-    words: bytes
+    words: re.Pattern[bytes]
     moment: Moment
     times: int
 
@@ -159,8 +160,12 @@ class Proxy:
         return self._run(change)
 
     def cut_at(self, words: bytes, moment: Moment, times: int = 1) -> None:
-        """Reset each of the next `times` connections whose client sends `words` in one piece (such as b"COMMIT")."""
-        self._run(lambda: self._traps.append(_Trap(words, moment, times)))
+        """Reset each of the next `times` connections whose client sends `words` in one piece (such as b"COMMIT").
+
+        Whole words: psycopg begins with "BEGIN ISOLATION LEVEL READ COMMITTED".
+        """
+        whole = re.compile(rb"\b" + re.escape(words) + rb"\b")
+        self._run(lambda: self._traps.append(_Trap(whole, moment, times)))
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -238,7 +243,7 @@ class Proxy:
             await under_way.put((self._loop.time() + self._delay_seconds, data))
 
     def _requested(self, line: _Line, data: bytes) -> bool:
-        trap = next((trap for trap in self._traps if trap.times > 0 and trap.words in data), None)
+        trap = next((trap for trap in self._traps if trap.times > 0 and trap.words.search(data)), None)
         if trap is None:
             return True
         trap.times -= 1
