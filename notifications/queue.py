@@ -14,6 +14,7 @@ from queue_core.clock import in_utc
 from queue_core.engine import QueueEngine
 from queue_core.entry import Entry, Posting
 from queue_core.errors import InvalidPostError
+from queue_core.filter import Filter
 from queue_core.handler import Subscriber
 from queue_core.reads import Reads
 from queue_core.store import UNSET, Unset
@@ -183,9 +184,8 @@ class NotificationQueue(Reads):
         Returns how many. By id it raises EntryNotFoundError or EntryNotChangeableError; by keys it takes those that
         match (None: no such key) and leaves alone what runs.
         """
-        return self._entries.remove(
-            record_id, search_key1=search_key1, search_key2=search_key2, connection=connection
-        )
+        wanted = Filter(search_key1=search_key1, search_key2=search_key2)
+        return self._entries.remove(record_id, wanted, connection=connection)
 
     async def update_async(
         self, record_id: int, *, connection: Asynchronous | None = None, **changes: Any

@@ -2,68 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, FromClause, func, select
+from sqlalchemy import Connection, func, select
 
-from queue_core.clock import in_utc
 from queue_core.entry import Entry, State
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError
-from queue_core.store import UNSET, Store, Unset, search_key
+from queue_core.filter import Filter
+from queue_core.store import Store
 
-
-def state_values(states: Iterable[State | str]) -> list[str]:
-    """The states as columns hold them. Raises InvalidPostError for what is no state."""
-    try:
-        return [State(state).value for state in states]
-    except ValueError as error:
-        raise InvalidPostError(
-            f"states: {error}. Allowed: a collection of {', '.join(State)}.", key="states", value=str(states)
-        ) from error
-
-
-def conditions(
-    queue_name: str | None,
-    *,
-    record_ids: Iterable[int] | None = None,
-    search_key1: int | Unset | None = UNSET,
-    search_key2: int | Unset | None = UNSET,
-    states: Iterable[State | str] | None = None,
-    class_name: str | None = None,
-    effective_before: datetime | None = None,
-    finished_before: datetime | None = None,
-    finished_since: datetime | None = None,
-) -> Any:
-    """A filter for `Store.search`. A key that is not given matches every value, None only entries without that key.
-
-    Dates are aware; `…_before` excludes its date, `…_since` includes it. Raises InvalidPostError for bad values.
-    """
-    # Every state rather than no condition: a row in none of them was written by hand, and is no entry.
-    wanted = state_values(State if states is None else states)
-
-    def where(table: FromClause) -> Sequence[ColumnElement[bool]]:
-        found: list[ColumnElement[bool]] = []
-        if queue_name is not None:
-            found.append(table.c.queue_name == queue_name)
-        if record_ids is not None:
-            found.append(table.c.record_id.in_(sorted(record_ids)))
-        for name, value in (("search_key1", search_key1), ("search_key2", search_key2)):
-            if not isinstance(value, Unset):
-                found.append(table.c[name] == search_key(value, name, queue_name or ""))
-        found.append(table.c.processing_state.in_(wanted))
-        if class_name is not None:
-            found.append(table.c.class_name == class_name)
-        if effective_before is not None:
-            found.append(table.c.effective_date < in_utc(effective_before, key="effective_before"))
-        if finished_before is not None:
-            found.append(table.c.finished_date < in_utc(finished_before, key="finished_before"))
-        if finished_since is not None:
-            found.append(table.c.finished_date >= in_utc(finished_since, key="finished_since"))
-        return found
-
-    return where
+EVERY = Filter()
+"""What a removal without a filter would be about: refused."""
 
 
 class Entries:
@@ -74,28 +24,9 @@ class Entries:
         self._queue_name = queue_name
         self._label = queue_name or store.config.table
 
-    def find(
-        self,
-        *,
-        search_key1: int | Unset | None = UNSET,
-        search_key2: int | Unset | None = UNSET,
-        states: Iterable[State | str] | None = None,
-        record_ids: Iterable[int] | None = None,
-        class_name: str | None = None,
-        effective_before: datetime | None = None,
-        limit: int | None = None,
-        connection: Any = None,
-    ) -> list[Entry]:
-        """Entries that are AVAILABLE or IN_PROCESSING and match, by ascending id; see `conditions`."""
-        where = conditions(
-            self._queue_name,
-            record_ids=record_ids,
-            search_key1=search_key1,
-            search_key2=search_key2,
-            states=states,
-            class_name=class_name,
-            effective_before=effective_before,
-        )
+    def find(self, wanted: Filter, *, limit: int | None = None, connection: Any = None) -> list[Entry]:
+        """Entries that are AVAILABLE or IN_PROCESSING and wanted, by ascending id."""
+        where = wanted.conditions(self._queue_name)
         return self._store.read(
             connection, self._label, lambda inner: self._store.search(inner, where=where, limit=limit)
         )
@@ -131,7 +62,7 @@ class Entries:
         return self._store.write(connection, self._label, work)
 
     def _search_id(self, connection: Connection, record_id: int, *, past: bool = False) -> Entry | None:
-        where = conditions(self._queue_name, record_ids=[record_id])
+        where = Filter(record_ids=[record_id]).conditions(self._queue_name)
         found = self._store.search(connection, past=past, where=where)
         return found[0] if found else None
 
@@ -151,22 +82,14 @@ class Entries:
             **facts,
         )
 
-    def remove(
-        self,
-        record_id: int | None = None,
-        *,
-        search_key1: int | Unset | None = UNSET,
-        search_key2: int | Unset | None = UNSET,
-        connection: Any = None,
-    ) -> int:
+    def remove(self, record_id: int | None = None, wanted: Filter = EVERY, *, connection: Any = None) -> int:
         """Move entries that have not started to history as REMOVED, and return how many.
 
-        By id: raises EntryNotFoundError or EntryNotChangeableError. By keys (those given, at least one): those that
-        run are left alone. Ids are read without locks first, then locked by primary key: an InnoDB range that
-        matches nothing would lock gaps in the caller's transaction.
+        By id: raises EntryNotFoundError or EntryNotChangeableError. By a filter: those that run are left alone. Ids
+        are read without locks first, then locked by primary key: an InnoDB range that matches nothing would lock gaps
+        in the caller's transaction.
         """
-        by_id = record_id is not None
-        if by_id == (not (isinstance(search_key1, Unset) and isinstance(search_key2, Unset))):
+        if (record_id is None) == (wanted == EVERY):
             raise InvalidPostError(
                 f"{self._label}: remove takes a record id, or search keys. Nothing was removed.",
                 queue_name=self._queue_name,
@@ -178,8 +101,8 @@ class Entries:
             if record_id is not None:
                 ids = [record_id] if self._search_id(inner, record_id) else []
             else:
-                where = conditions(self._queue_name, search_key1=search_key1, search_key2=search_key2)
-                ids = [entry.record_id for entry in self._store.search(inner, where=where)]
+                found = self._store.search(inner, where=wanted.conditions(self._queue_name))
+                ids = [entry.record_id for entry in found]
             locked = statements.lock_available(inner, ids=ids) if ids else []
             if record_id is not None and not locked:
                 raise self._unchangeable(inner, record_id)

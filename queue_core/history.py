@@ -12,10 +12,10 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.clock import in_utc
-from queue_core.entries import conditions
 from queue_core.entry import ANY_NODE, Entry, State
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError, LifecycleError
-from queue_core.store import UNSET, Store, Unset
+from queue_core.filter import Filter
+from queue_core.store import Store
 
 DELETE_BATCH = 2_000
 RECENT = timedelta(seconds=60)
@@ -35,30 +35,10 @@ class History:
         self._label = queue_name or store.config.history_table
 
     def find(
-        self,
-        *,
-        record_ids: Iterable[int] | None = None,
-        search_key1: int | Unset | None = UNSET,
-        search_key2: int | Unset | None = UNSET,
-        states: Iterable[State | str] | None = None,
-        class_name: str | None = None,
-        finished_before: datetime | None = None,
-        finished_since: datetime | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
-        connection: Any = None,
+        self, wanted: Filter, *, limit: int | None = None, newest_first: bool = False, connection: Any = None
     ) -> list[Entry]:
-        """Entries that have ended and match, by ascending id (or the newest first); see `entries.conditions`."""
-        where = conditions(
-            self._queue_name,
-            record_ids=record_ids,
-            search_key1=search_key1,
-            search_key2=search_key2,
-            states=states,
-            class_name=class_name,
-            finished_before=finished_before,
-            finished_since=finished_since,
-        )
+        """Entries that have ended and are wanted, by ascending id (or the newest first)."""
+        where = wanted.conditions(self._queue_name)
         return self._store.read(
             connection,
             self._label,

@@ -9,6 +9,7 @@ from typing import Any
 from queue_core.engine import QueueEngine
 from queue_core.entries import Entries
 from queue_core.entry import Entry, State
+from queue_core.filter import Filter
 from queue_core.history import History
 from queue_core.store import UNSET, Unset
 from queue_core.twin import Asynchronous, awaited
@@ -36,15 +37,14 @@ class Reads:
 
         A key that is not given matches all; None matches entries without that key.
         """
-        return self._entries.find(
+        wanted = Filter(
             search_key1=search_key1,
             search_key2=search_key2,
             states=states,
             record_ids=record_ids,
             effective_before=effective_before,
-            limit=limit,
-            connection=connection,
         )
+        return self._entries.find(wanted, limit=limit, connection=connection)
 
     def history(
         self,
@@ -59,16 +59,15 @@ class Reads:
         connection: Any = None,
     ) -> list[Entry]:
         """Entries that have ended and match, by ascending id; see `find`."""
-        return self._history.find(
+        wanted = Filter(
             search_key1=search_key1,
             search_key2=search_key2,
             states=states,
             record_ids=record_ids,
             finished_before=finished_before,
             finished_since=finished_since,
-            limit=limit,
-            connection=connection,
         )
+        return self._history.find(wanted, limit=limit, connection=connection)
 
     def ready_count(self, *, owner: str | None = None, connection: Any = None) -> int:
         """How many entries are AVAILABLE and due; `owner`: only those kept for that node."""

@@ -12,6 +12,7 @@ import typer
 from queue_core.entries import Entries
 from queue_core.entry import Entry, State
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
+from queue_core.filter import Filter
 from queue_core.history import History
 from queue_core.store import UNSET
 from stickybus.cli.output import console, errors, plural, write_json, write_table
@@ -120,9 +121,8 @@ def list_entries(
       stickybus entries list --table notifications --limit 500 --json
     """
     with opened(url, table) as engine:
-        found = Entries(engine.store, queue).find(
-            states=state, class_name=event, limit=limit, **keys_of(key1, key2)
-        )
+        wanted = Filter(states=state, class_name=event, **keys_of(key1, key2))
+        found = Entries(engine.store, queue).find(wanted, limit=limit)
     write_entries(
         f"Live entries of {table}", LIVE_COLUMNS, found, payload=payload, as_json=as_json, limit=limit
     )
@@ -145,9 +145,8 @@ def show(
       stickybus entries show 4711 --payload --json
     """
     with opened(url, table) as engine:
-        found = Entries(engine.store, None).find(record_ids=[record_id]) or History(engine.store, None).find(
-            record_ids=[record_id]
-        )
+        wanted = Filter(record_ids=[record_id])
+        found = Entries(engine.store, None).find(wanted) or History(engine.store, None).find(wanted)
     if not found:
         raise EntryNotFoundError(f"{table}: there is no entry {record_id}, neither live nor in history.")
     facts = facts_of(found[0], payload=payload)
@@ -184,7 +183,7 @@ def retry(
             try:
                 return {"new_id": history.retry(record_id)}
             except EntryNotFoundError as error:
-                live = Entries(engine.store, None).find(record_ids=[record_id])
+                live = Entries(engine.store, None).find(Filter(record_ids=[record_id]))
                 if not live:
                     raise
                 raise EntryNotChangeableError(
@@ -229,7 +228,7 @@ def remove(
     with opened(url, table) as engine:
         entries = Entries(engine.store, queue)
         if by_keys:
-            removed = entries.remove(**keys_of(key1, key2))
+            removed = entries.remove(wanted=Filter(**keys_of(key1, key2)))
             if as_json:
                 write_json({"removed": removed})
             else:

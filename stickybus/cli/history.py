@@ -10,6 +10,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from queue_core.entry import State
+from queue_core.filter import Filter
 from queue_core.history import History
 from stickybus.cli.entries import (
     DEFAULT_TABLE,
@@ -77,18 +78,15 @@ def list_history(
       stickybus history list --event push --key1 4711 --json
     """
     now = datetime.now(UTC)
-    since_date = None if since is None else moment(since, now=now)
-    before_date = None if before is None else moment(before, now=now)
+    wanted = Filter(
+        states=state,
+        class_name=event,
+        finished_since=None if since is None else moment(since, now=now),
+        finished_before=None if before is None else moment(before, now=now),
+        **keys_of(key1, key2),
+    )
     with opened(url, table) as engine:
-        found = History(engine.store, queue).find(
-            states=state,
-            class_name=event,
-            finished_since=since_date,
-            finished_before=before_date,
-            limit=limit,
-            newest_first=True,
-            **keys_of(key1, key2),
-        )
+        found = History(engine.store, queue).find(wanted, limit=limit, newest_first=True)
     write_entries(f"History of {table}", COLUMNS, found, payload=payload, as_json=as_json, limit=limit)
 
 

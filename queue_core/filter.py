@@ -1,0 +1,68 @@
+"""Which entries a read is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import ColumnElement, FromClause
+
+from queue_core.clock import in_utc
+from queue_core.entry import State
+from queue_core.errors import InvalidPostError
+from queue_core.store import UNSET, Unset, search_key
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """What is not given matches every entry; a search key that is None only entries without that key.
+
+    Dates are aware; `…_before` excludes its date, `…_since` includes it.
+    """
+
+    record_ids: Iterable[int] | None = None
+    search_key1: int | Unset | None = UNSET
+    search_key2: int | Unset | None = UNSET
+    states: Iterable[State | str] | None = None
+    class_name: str | None = None
+    effective_before: datetime | None = None
+    finished_before: datetime | None = None
+    finished_since: datetime | None = None
+
+    def conditions(self, queue_name: str | None) -> Callable[[FromClause], Sequence[ColumnElement[bool]]]:
+        """For `Store.search`: these entries, of one queue or of all (None). Raises InvalidPostError for bad values."""
+        # Every state rather than no condition: a row in none of them was written by hand, and is no entry.
+        wanted = _state_values(State if self.states is None else self.states)
+        ids = None if self.record_ids is None else sorted(self.record_ids)
+
+        def where(table: FromClause) -> Sequence[ColumnElement[bool]]:
+            found: list[ColumnElement[bool]] = [table.c.processing_state.in_(wanted)]
+            if queue_name is not None:
+                found.append(table.c.queue_name == queue_name)
+            if ids is not None:
+                found.append(table.c.record_id.in_(ids))
+            for key in ("search_key1", "search_key2"):
+                value = getattr(self, key)
+                if not isinstance(value, Unset):
+                    found.append(table.c[key] == search_key(value, key, queue_name or ""))
+            if self.class_name is not None:
+                found.append(table.c.class_name == self.class_name)
+            if self.effective_before is not None:
+                found.append(table.c.effective_date < in_utc(self.effective_before, key="effective_before"))
+            if self.finished_before is not None:
+                found.append(table.c.finished_date < in_utc(self.finished_before, key="finished_before"))
+            if self.finished_since is not None:
+                found.append(table.c.finished_date >= in_utc(self.finished_since, key="finished_since"))
+            return found
+
+        return where
+
+
+def _state_values(states: Iterable[State | str]) -> list[str]:
+    """The states as columns hold them. Raises InvalidPostError for what is no state."""
+    try:
+        return [State(state).value for state in states]
+    except ValueError as error:
+        raise InvalidPostError(
+            f"states: {error}. Allowed: a collection of {', '.join(State)}.", key="states", value=str(states)
+        ) from error
