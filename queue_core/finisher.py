@@ -99,9 +99,10 @@ class Finisher:
             return 60.0
         batch = self._unwritten
         with self.metrics.statement("finish"):
-            lost = self._write(batch)
+            lost, unwritable = self._write(batch)
         self._unwritten = []
-        self._written(batch, lost)
+        # What can't be written stays held: given back it would run again and again.
+        self._written([one for one in batch if one.entry.record_id not in unwritable], lost)
         return 0.0
 
     def _take(self) -> bool:
@@ -112,27 +113,32 @@ class Finisher:
             size += _error_length(self._unwritten[-1])
         return bool(self._unwritten)
 
-    def _write(self, batch: Sequence[Outcome]) -> set[int]:
+    def _write(self, batch: Sequence[Outcome]) -> tuple[set[int], set[int]]:
+        """The ids of claims that were lost, and of those whose outcome the database refuses."""
         claims = self._claims
         finished = [outcome for outcome in batch if isinstance(outcome, Finished)]
         retried = [outcome for outcome in batch if isinstance(outcome, Retried)]
         released = [outcome.entry for outcome in batch if isinstance(outcome, Released)]
         parked = [outcome.entry for outcome in batch if isinstance(outcome, Parked)]
-        lost = set[int]()
-        if finished or retried:
-            try:
-                lost = claims.store.record(claims.name, claims.waiting_lane, finished, retried)
-            except (DataError, HistoryConflictError):
-                written: list[Finished | Retried] = [*finished, *retried]
-                if len(written) == 1:
-                    log.exception("outcome_unwritable", record_id=written[0].entry.record_id)
-                else:
-                    lost = {record_id for outcome in written for record_id in self._write([outcome])}
+        lost, unwritable = self._record(finished, retried) if finished or retried else (set(), set())
         claims.release(claims_of(released))
         if parked:
             claims.release_to(PARKED, claims_of(parked))
             log.warning("entries_parked", table=claims.config.table, entries=len(parked))
-        return lost
+        return lost, unwritable
+
+    def _record(self, finished: list[Finished], retried: list[Retried]) -> tuple[set[int], set[int]]:
+        claims = self._claims
+        try:
+            return claims.store.record(claims.name, claims.waiting_lane, finished, retried), set()
+        except (DataError, HistoryConflictError):
+            if len(finished) + len(retried) == 1:
+                entry = (finished[0] if finished else retried[0]).entry
+                log.exception("outcome_unwritable", record_id=entry.record_id, table=claims.config.table)
+                return set(), {entry.record_id}
+        # One of them spoils the batch: each by itself.
+        parts = [self._record([one], []) for one in finished] + [self._record([], [one]) for one in retried]
+        return set().union(*(lost for lost, _ in parts)), set().union(*(refused for _, refused in parts))
 
     def _written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
         claims = self._claims

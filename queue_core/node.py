@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -288,7 +289,9 @@ def _is_zombie(pid: int) -> bool:
 _nodes: dict[tuple[str, str], Node] = {}
 # The threads of these beat in the parent of a fork alone.
 os.register_at_fork(after_in_child=_nodes.clear)
-_lock = threading.RLock()
+_locks: defaultdict[tuple[str, str], threading.RLock] = defaultdict(threading.RLock)
+"""One a name: it is held for up to a lease while the name is fought for."""
+os.register_at_fork(after_in_child=_locks.clear)
 
 
 def default_name() -> str:
@@ -318,8 +321,9 @@ def join(
         raise ConfigurationError(
             f"node_name={name!r} must not begin with an exclamation mark.", key="node_name"
         )
-    with _lock:
-        node = _nodes.get((database.key, name))
+    key = database.key, name
+    with _locks[key]:
+        node = _nodes.get(key)
         if node is not None:
             table = member.store.config.table
             if any(other.store.config.table == table for other in node.members):
@@ -339,18 +343,19 @@ def join(
         node = make(name, database, config, member.store.clock)
         node.members.append(member)
         node.start()
-        _nodes[database.key, name] = node
+        _nodes[key] = node
         return node
 
 
 def leave(node: Node, member: Member) -> None:
     """End `member`'s share of the node; the last one ends its lease."""
-    with _lock:
+    key = node.database.key, node.name
+    with _locks[key]:
         node.members.remove(member)
         if node.members:
             # The leaver closes its connections: what the node opened there from now on would stay open for good.
             node.database = node.members[0].store.database
             node.announce()
             return
-        del _nodes[node.database.key, node.name]
+        del _nodes[key]
     node.stop()

@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy.exc import OperationalError
-
 from queue_core.config import Mode
 from queue_core.entry import ANY_NODE, Posting
 from queue_core.handler import Router
 from queue_core.lifecycle import Lifecycle
 from queue_core.node import name_of
-from queue_core.store import unreachable
 
 
 class Poster:
@@ -43,12 +40,7 @@ class Poster:
             return self._post_inside(queue_name, postings, given)
         lease = lifecycle.claims.lease
         rows, claimed = self._rows(queue_name, postings, may_claim=True)
-        try:
-            ids = self._post(rows, claimed=claimed)
-        except OperationalError as error:
-            if error.connection_invalidated or "connect" in str(error.orig).lower():
-                raise unreachable(self._store.database.url, error) from error
-            raise
+        ids = self._store.reaching(lambda: self._post(rows, claimed=claimed))
         lifecycle.metrics.posted(queue_name, len(ids))
         if claimed:
             entries = [self._store.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)]

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import URL, ColumnElement, Connection, FromClause
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from queue_core.borrowed import Borrowed, borrow, explain
 from queue_core.clock import Clock, in_utc
@@ -28,7 +28,7 @@ from queue_core.errors import (
     NameTooLongError,
 )
 from queue_core.outcome import Finished, Retried
-from sql.database import Database
+from sql.database import AT_COMMIT, Database
 from sql.statements import Statements
 from sql.statements.base import raised
 from sql.tables import CLASS_NAME_LENGTH, ERROR_LENGTH, NAME_LENGTH, entry_tables
@@ -198,18 +198,19 @@ class Store:
         """Run `work` in the caller's transaction if one is given, else in one of our own."""
         if given is not None:
             return self.inside(given, queue_name, work)
-        return self._reaching(lambda: self.database.write(work))
+        return self.reaching(lambda: self.database.write(work))
 
     def read(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
         """As `write`, for work that only reads."""
         if given is not None:
             return self.inside(given, queue_name, work)
-        return self._reaching(lambda: self.database.fetch(work))
+        return self.reaching(lambda: self.database.fetch(work))
 
-    def _reaching(self, work: Callable[[], T]) -> T:
+    def reaching(self, work: Callable[[], T]) -> T:
+        """Run `work` on connections of our own. Raises DatabaseUnreachableError if the database doesn't answer."""
         try:
             return work()
-        except OperationalError as error:
+        except DBAPIError as error:
             if error.connection_invalidated or "connect" in str(error.orig).lower():
                 raise unreachable(self.database.url, error) from error
             raise
@@ -442,7 +443,12 @@ def unreachable(url: URL, error: BaseException) -> DatabaseUnreachableError:
     """What to raise when the database doesn't answer."""
     reason = str(getattr(error, "orig", error)).strip()
     where = url.render_as_string(hide_password=True)
+    written = (
+        "Its COMMIT gave no answer: if it took effect, what it wrote is delivered; look before you write it again"
+        if AT_COMMIT in getattr(error, "__notes__", ())
+        else "Nothing was written"
+    )
     return DatabaseUnreachableError(
-        f"the database {where} can't be reached: {reason}. Nothing was written; check the URL and that the server runs.",
+        f"the database {where} can't be reached: {reason}. {written}; check the URL and that the server runs.",
         url=where,
     )

@@ -22,7 +22,8 @@ TRANSIENT_TRIES = 8
 """Runs of one transaction of ours that keeps meeting deadlocks or lock time-outs."""
 
 
-_AT_COMMIT = "raised by COMMIT: whether it took effect is not known"
+AT_COMMIT = "raised by COMMIT: whether it took effect is not known"
+"""Note on the errors of which this is true."""
 
 
 class UnsupportedDatabaseError(ValueError):
@@ -89,7 +90,7 @@ class Database:
                 # SQLite keeps the transaction open after a failed COMMIT: the next user of this connection would
                 # commit it.
                 connection.invalidate()
-                error.add_note(_AT_COMMIT)
+                error.add_note(AT_COMMIT)
                 raise
 
     @contextmanager
@@ -104,7 +105,9 @@ class Database:
     def lazy(self) -> Iterator[Connection]:
         """A connection whose transaction the caller ends; on SQLite it takes the write lock at its first write."""
         with self.engine.connect() as connection:
-            yield connection.execution_options(**{LAZY: True})
+            lazy = connection.execution_options(**{LAZY: True})
+            with self.dialect.lending(lazy):
+                yield lazy
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a write transaction, again (at most `TRANSIENT_TRIES` times) after a deadlock or its like.
@@ -142,7 +145,7 @@ class Database:
         """
         if not isinstance(error, DBAPIError):
             return False
-        broken = error.connection_invalidated and _AT_COMMIT not in getattr(error, "__notes__", ())
+        broken = error.connection_invalidated and AT_COMMIT not in getattr(error, "__notes__", ())
         return broken or self.dialect.is_transient(error)
 
     def _let_go(self, _connection: object, record: ConnectionPoolEntry) -> None:

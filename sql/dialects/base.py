@@ -37,6 +37,10 @@ class Dialect:
         """Held around a write transaction of ours: nothing, where the server queues writers itself."""
         return nullcontext()
 
+    def lending(self, connection: Connection) -> AbstractContextManager[None]:
+        """A transaction of ours in which the user's code writes, in this thread."""
+        return nullcontext()
+
     def reading(self, connection: Connection) -> Connection:
         """Make `connection`'s next transaction one that only reads."""
         return connection

@@ -32,6 +32,8 @@ SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.0001, 0.002
 
 _writers: dict[str, threading.Lock] = {}
 """The lock of each database file's writers in this process, by real path."""
+_lent: dict[tuple[str, int], Connection] = {}
+"""Transactions that users' code writes in, by real path and thread."""
 _open: Counter[str] = Counter()
 _inherited = set[str]()
 """Files that this process has open now, and those that its parent had open when it forked."""
@@ -153,7 +155,24 @@ class SQLite(Dialect):
         _open[self._path] -= 1
 
     @contextmanager
+    def lending(self, connection: Connection) -> Iterator[None]:
+        key = self._path, threading.get_ident()
+        _lent[key] = connection
+        try:
+            yield
+        finally:
+            del _lent[key]
+
+    @contextmanager
     def writing(self) -> Iterator[None]:
+        lent = _lent.get((self._path, threading.get_ident()))
+        if lent is not None and not lent.invalidated and _driver(lent).in_transaction:
+            # It would wait for itself.
+            failure = sqlite3.OperationalError(
+                "the transaction of this handler holds the file's only write lock: write through context.connection, "
+                "and pass connection=context.connection to posts"
+            )
+            raise DBAPIError.instance("BEGIN IMMEDIATE", {}, failure, sqlite3.Error, dialect=lent.dialect)
         with self._writer:
             self.commits += 1
             yield

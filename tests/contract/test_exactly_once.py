@@ -11,7 +11,7 @@ from queue_core.errors import ConfigurationError
 from queue_core.handler import EntryContext
 from queue_core.retry import ImmediateRetries
 from tests.contract.conftest import MakeBus, Orders
-from tests.contract.harness import Order, Recorder, ended, eventually, lost_answers, states
+from tests.contract.harness import Order, Recorder, ended, eventually, lost_answers, on_sqlite, states
 
 
 def _connection(context: EntryContext) -> Connection:
@@ -289,3 +289,23 @@ def test_a_handlers_connection_sees_what_the_application_commits_and_the_reverse
         bus.post(Order(5), connection=connection)
     eventually(lambda: numbers == [5], "the handler sees the row of the transaction that posted")
     ended(bus)
+
+
+@on_sqlite
+def test_a_handler_that_posts_around_its_own_transaction_fails_at_once_and_is_told_how_to_post(
+    make_bus: MakeBus, orders: Orders
+) -> None:
+    """SQLite has one write lock, which the handler's transaction holds: waiting for it could only time out."""
+    bus, other = make_bus(retry=ImmediateRetries(0)), make_bus()
+
+    @bus.subscribe(Order, exactly_once=True)
+    def post_around(order: Order, context: EntryContext) -> None:
+        _connection(context).execute(orders.add(order.number))
+        other.post({}, event_name="forwarded")
+
+    bus.start()
+    bus.post(Order(1))
+    (entry,) = ended(bus)
+    assert entry.processing_state is State.FAILED
+    assert "pass connection=context.connection" in (entry.last_error or "")
+    assert orders.numbers() == []

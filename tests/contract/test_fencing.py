@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from sqlalchemy import update
+from sqlalchemy import insert, literal, select, update
 
 from queue_core.outcome import Finished, Outcome, Parked, Released, Retried
 from sql.statements.base import AVAILABLE
@@ -132,7 +132,7 @@ def test_an_entry_claimed_again_while_its_last_outcome_was_written_stays_held(cl
     record_id = peer.bus.post(Order(1))
     [entry] = peer.bus.find()
     batch = [retried(entry, peer)]
-    lost = peer.lifecycle.finisher._write(batch)
+    lost, _ = peer.lifecycle.finisher._write(batch)
     assert peer.claim() == [record_id]
 
     peer.lifecycle.finisher._written(batch, lost)
@@ -217,3 +217,29 @@ def test_an_exactly_once_handler_that_lost_its_entry_is_rolled_back(cluster: Clu
     peer.run()
     assert orders.numbers() == [1]
     assert [past.processing_state for past in peer.bus.history()] == [State.PROCESSED]
+
+
+def test_an_outcome_that_history_refuses_is_not_run_again_and_again(cluster: Cluster) -> None:
+    """Somebody wrote to history by hand. Given back, the entry would run until somebody notices."""
+    peer = cluster.join("a")
+    refused, other = peer.bus.post_many([Order(1), Order(2)])
+    main, past = peer.store.statements.main, peer.store.statements.past
+    changed = {
+        "finished_date": literal(cluster.clock.now(), past.c.finished_date.type),
+        "class_name": literal("Other"),
+    }
+    forged = {column.name: changed.get(column.name, column) for column in main.c} | changed
+    rows = select(*forged.values()).where(main.c.record_id == refused)
+    peer.store.database.write(
+        lambda connection: connection.execute(insert(past).from_select(list(forged), rows))
+    )
+
+    for _ in range(3):
+        peer.run()
+        cluster.tick(5, peer)
+
+    assert peer.handler.numbers() == [1, 2]
+    assert [(entry.record_id, entry.processing_state) for entry in peer.bus.find()] == [
+        (refused, State.IN_PROCESSING)
+    ]
+    assert other in [entry.record_id for entry in peer.bus.history()]

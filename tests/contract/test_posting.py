@@ -21,12 +21,22 @@ from queue_core.clock import ManualClock
 from queue_core.config import BusConfig
 from queue_core.entry import PARKED, Posting, State
 from queue_core.errors import (
+    DatabaseUnreachableError,
     InvalidPostError,
     PayloadNotSerialisableError,
     PayloadTooLargeError,
 )
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, ended, eventually, statements_of, states
+from tests.contract.harness import (
+    Order,
+    Recorder,
+    ended,
+    eventually,
+    lost_answers,
+    on_servers,
+    statements_of,
+    states,
+)
 
 
 @dataclass(frozen=True)
@@ -372,3 +382,18 @@ def test_an_event_without_a_subscriber_ends_processed_and_is_counted(database_ur
             lambda: registry.get_sample_value("stickybus_entries_undelivered_total", labels) == 1,
             "it is counted",
         )
+
+
+@on_servers
+def test_a_post_whose_commit_gave_no_answer_says_so_and_is_delivered(bus: PersistentBus) -> None:
+    recorder = Recorder()
+    bus.register(Order, recorder)
+    bus.start()
+    with (
+        lost_answers(bus.engine.database, "INSERT INTO bus_events", committed=True),
+        pytest.raises(DatabaseUnreachableError, match="COMMIT gave no answer") as caught,
+    ):
+        bus.post(Order(1))
+    assert "Nothing was written" not in str(caught.value)
+    assert states(ended(bus)) == [State.PROCESSED]
+    assert recorder.events == [Order(1)]
