@@ -44,7 +44,10 @@ class Face:
         self.close()
 
     def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
-        """Decorate a function that is called with (entry, last error) after an entry has ended FAILED."""
+        """Decorate a function that is called with (entry, last error) after an entry has ended FAILED, for any reason.
+
+        Of all nodes only the one that ended it calls its functions, on the handler pool; not if its process dies first.
+        """
         return self.engine.on_failed(hook)
 
     def truncate_history(
