@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -14,12 +15,17 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from sql.dialects import DRIVERS, dialect_of
 from sql.dialects.base import Dialect
+from sql.dialects.mysql import MySQL
 from sql.dialects.sqlite import LAZY
+from sql.limits import Limits
 
 T = TypeVar("T")
 
 TRANSIENT_TRIES = 8
 """Runs of one transaction of ours that keeps meeting deadlocks or lock time-outs."""
+
+_ASKED = frozenset({"mysql", "mariadb"})
+"""Backends of which either name may stand for either server."""
 
 
 AT_COMMIT = "raised by COMMIT: whether it took effect is not known"
@@ -46,25 +52,34 @@ class Database:
         application_name: str = "stickybus",
     ) -> None:
         self.url = _own_url(target)
+        self._limits = Limits(statement_timeout_seconds)
         options = {
             "pool_reset_on_return": None,
             "max_overflow": 50,
-            "pool_timeout": statement_timeout_seconds,
+            "pool_timeout": self._limits.statement,
+            # Errors are logged, and their texts kept in history: no payload may be in them.
+            "hide_parameters": True,
+        }
+        limits: dict[str, Any] = {
+            "statement_timeout_seconds": statement_timeout_seconds,
+            "application_name": application_name,
         }
         given = target if isinstance(target, Engine) and target.driver == self.url.get_driver_name() else None
-        probe = create_engine(self.url)
+        # It connects only where it has to ask which of MySQL and MariaDB it is; they are reached alike.
+        asked = MySQL().connect_options(**limits) if self.url.get_backend_name() in _ASKED else {}
+        probe = create_engine(self.url, **asked)
         self.dialect: Dialect = dialect_of(probe)
         probe.dispose()
         if self.dialect.name == "mariadb":
             self.url = self.url.set(drivername=DRIVERS["mariadb"])
-        connecting = self.dialect.connect_options(
-            statement_timeout_seconds=statement_timeout_seconds, application_name=application_name
-        )
+        connecting = self.dialect.connect_options(**limits)
         if given is None:
             self.engine = create_engine(self.url, **connecting, **options)
         else:
             isolation = {key: value for key, value in connecting.items() if key == "isolation_level"}
-            self.engine = create_engine(self.url, pool=given.pool.recreate(), **isolation)
+            self.engine = create_engine(
+                self.url, pool=given.pool.recreate(), hide_parameters=True, **isolation
+            )
         self.dialect.prepare(self.engine)
         self._pid, self._closed = os.getpid(), False
         event.listen(self.engine, "checkin", self._let_go)
@@ -112,7 +127,7 @@ class Database:
     def write(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a write transaction, again (at most `TRANSIENT_TRIES` times) after a deadlock or its like.
 
-        Never again after a COMMIT that gave no answer.
+        Never again after a COMMIT that gave no answer, nor when a statement's time has passed since the first.
         """
         return self._retrying(self.begin, work)
 
@@ -125,14 +140,17 @@ class Database:
             with transaction() as connection:
                 return work(connection)
 
+        # Else a network that swallows everything, or a lock that stays, would hold a caller for each try anew.
+        deadline = time.monotonic() + self._limits.statement
         try:
             return once()
         except DBAPIError as error:
-            if not self._may_succeed(error):
+            if not self._may_succeed(error) or time.monotonic() >= deadline:
                 raise
         again = tenacity.Retrying(
             retry=tenacity.retry_if_exception(self._may_succeed),
-            stop=tenacity.stop_after_attempt(TRANSIENT_TRIES - 1),
+            stop=tenacity.stop_after_attempt(TRANSIENT_TRIES - 1)
+            | tenacity.stop_after_delay(deadline - time.monotonic()),
             wait=tenacity.wait_random_exponential(multiplier=0.01, max=1.0),
             reraise=True,
         )

@@ -29,6 +29,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import String, Text, TypeEngine
 
 from sql.dialects.base import Dialect
+from sql.limits import Limits, milliseconds, whole
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS
 from sql.types import UtcDateTime
@@ -143,25 +144,37 @@ class MySQL(Dialect):
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         del application_name
-        self._timeout = max(1, int(statement_timeout_seconds))
+        self._limits = Limits(statement_timeout_seconds)
         return {
             "connect_args": {
                 "charset": "utf8mb4",
-                "connect_timeout": 10,
-                "read_timeout": self._timeout,
-                "write_timeout": self._timeout,
+                "connect_timeout": self._limits.connect,
+                "read_timeout": self._limits.answer,
+                "write_timeout": self._limits.answer,
             },
             "isolation_level": "READ COMMITTED",
         }
 
     def prepare(self, engine: Engine) -> None:
-        statement = f"SET time_zone = '+00:00', innodb_lock_wait_timeout = {self._timeout}, lock_wait_timeout = {self._timeout}"
+        settings = {"time_zone": "'+00:00'"} | self._time_outs(self._limits)
+        statement = "SET " + ", ".join(f"{name} = {value}" for name, value in settings.items())
+        answer_seconds = self._limits.answer
 
         def configure(connection: Any, _record: object) -> None:
+            # For connections too that are made in another engine's way; PyMySQL has no public name to set them by.
+            connection._read_timeout = answer_seconds  # noqa: SLF001
+            connection._write_timeout = answer_seconds  # noqa: SLF001
             with connection.cursor() as cursor:
                 cursor.execute(statement)
 
         event.listen(engine, "connect", configure)
+
+    def _time_outs(self, limits: Limits) -> dict[str, str]:
+        """The server's settings for a session."""
+        lock = str(whole(limits.lock))
+        # Of MySQL's statements it limits only those that read.
+        reading = str(milliseconds(limits.statement))
+        return {"innodb_lock_wait_timeout": lock, "lock_wait_timeout": lock, "max_execution_time": reading}
 
     def is_transient(self, error: DBAPIError) -> bool:
         arguments: tuple[Any, ...] = getattr(error.orig, "args", ())
@@ -175,7 +188,8 @@ class MySQL(Dialect):
     def named_lock(self, connection: Connection, name: str, *, wait: bool) -> Iterator[bool]:
         # These locks are the whole server's.
         full = f"{connection.engine.url.database}:{name}"[:64]
-        had = connection.execute(select(func.get_lock(full, self._timeout if wait else 0))).scalar_one() == 1
+        seconds = whole(self._limits.statement) if wait else 0
+        had = connection.execute(select(func.get_lock(full, seconds))).scalar_one() == 1
         try:
             yield had
         finally:
@@ -188,6 +202,16 @@ class MariaDB(MySQL):
 
     name = "mariadb"
     statements = MariaDBStatements
+
+    def _time_outs(self, limits: Limits) -> dict[str, str]:
+        lock = str(whole(limits.lock))
+        return {
+            "innodb_lock_wait_timeout": lock,
+            "lock_wait_timeout": lock,
+            "max_statement_time": str(milliseconds(limits.statement) / 1000),
+            # A process that is frozen in the middle of a transaction gives its locks back.
+            "idle_transaction_timeout": str(whole(limits.statement)),
+        }
 
 
 def _written(kind: TypeEngine[Any]) -> str:

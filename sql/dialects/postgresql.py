@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -28,10 +29,13 @@ from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
 
 from sql.dialects.base import Dialect
+from sql.limits import Limits, milliseconds
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, encoded
 from sql.tables import ENTRY_COLUMNS
 from sql.types import UtcDateTime
+
+T = TypeVar("T")
 
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
 """serialization_failure, deadlock_detected, lock_not_available."""
@@ -148,24 +152,26 @@ class PostgreSQL(Dialect):
     statements = PostgreSQLStatements
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
-        self._statement_timeout_ms = int(statement_timeout_seconds * 1000)
+        self._limits = Limits(statement_timeout_seconds)
         return {
             "connect_args": {
                 "application_name": application_name,
-                "connect_timeout": 10,
+                "connect_timeout": self._limits.connect,
                 "keepalives_idle": 10,
                 "keepalives_interval": 5,
                 "keepalives_count": 3,
-                "tcp_user_timeout": self._statement_timeout_ms,
+                "tcp_user_timeout": milliseconds(self._limits.statement),
             },
             "isolation_level": "READ COMMITTED",
         }
 
     def prepare(self, engine: Engine) -> None:
+        limits = self._limits
         settings = {
-            "statement_timeout": self._statement_timeout_ms,
-            "lock_timeout": self._statement_timeout_ms,
-            "idle_in_transaction_session_timeout": self._statement_timeout_ms,
+            "statement_timeout": milliseconds(limits.statement),
+            "lock_timeout": milliseconds(limits.lock),
+            # A process that is frozen in the middle of a transaction gives its locks back.
+            "idle_in_transaction_session_timeout": milliseconds(limits.statement),
             "timezone": "UTC",
             # A plan made while the table was empty would be kept when it holds a million rows.
             "plan_cache_mode": "force_custom_plan",
@@ -182,6 +188,7 @@ class PostgreSQL(Dialect):
         )
 
         def configure(connection: Any, _record: object) -> None:
+            _limit_waits(connection, limits.answer)
             connection.execute(statement)
             connection.commit()
 
@@ -211,6 +218,33 @@ class PostgreSQL(Dialect):
 
 def _quoted(connection: Connection, name: str) -> str:
     return connection.dialect.identifier_preparer.quote(name)
+
+
+def _limit_waits(driver: Any, seconds: float) -> None:
+    """Let no answer of the server be waited for longer: the connection is closed, and an error raised.
+
+    The server's own limits are of no use to a client that it does not reach, and TCP's see nothing of a server that
+    is frozen, nor of one behind a proxy: a kernel still acknowledges there.
+    """
+    from psycopg import OperationalError
+
+    waits = driver.wait
+
+    def limited(work: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+        deadline = time.monotonic() + seconds
+        try:
+            wanted = next(work)
+            while True:
+                ready = yield wanted  # it comes back at least each 100 ms
+                if time.monotonic() >= deadline:
+                    driver.pgconn.finish()
+                    raise OperationalError(f"no answer from the server for {seconds:g} s")
+                wanted = work.send(ready)
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+
+    driver.wait = lambda work, *arguments, **options: waits(limited(work), *arguments, **options)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from sqlalchemy import Connection, Engine, FromClause, event, insert, text
 from sqlalchemy.exc import DBAPIError
 
 from sql.dialects.base import Dialect
+from sql.limits import Limits, milliseconds
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS
 
@@ -86,10 +87,10 @@ class SQLite(Dialect):
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         del application_name
-        self._timeout_seconds = statement_timeout_seconds
+        self._limits = Limits(statement_timeout_seconds)
         return {
             "connect_args": {
-                "timeout": statement_timeout_seconds,
+                "timeout": self._limits.statement,
                 "isolation_level": None,
                 "check_same_thread": False,
             }
@@ -133,7 +134,7 @@ class SQLite(Dialect):
         There is no signal for a lock of another process to wait on.
         """
         driver, pause = _driver(connection), SHORTEST_PAUSE_SECONDS
-        deadline = time.monotonic() + self._timeout_seconds
+        deadline = time.monotonic() + self._limits.lock
         failure = sqlite3.OperationalError("database is locked")
         driver.execute("PRAGMA busy_timeout = 0")
         try:
@@ -148,8 +149,8 @@ class SQLite(Dialect):
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         finally:
-            driver.execute(f"PRAGMA busy_timeout = {int(self._timeout_seconds * 1000)}")
-        raise DBAPIError.instance("BEGIN IMMEDIATE", {}, failure, sqlite3.Error, dialect=connection.dialect)
+            driver.execute(f"PRAGMA busy_timeout = {milliseconds(self._limits.statement)}")
+        raise _not_begun(failure)
 
     def closed(self) -> None:
         _open[self._path] -= 1
@@ -173,9 +174,14 @@ class SQLite(Dialect):
                 "and pass connection=context.connection to posts"
             )
             raise DBAPIError.instance("BEGIN IMMEDIATE", {}, failure, sqlite3.Error, dialect=lent.dialect)
-        with self._writer:
+        # The writer before may be one that waits for another process.
+        if not self._writer.acquire(timeout=self._limits.lock):
+            raise _not_begun(sqlite3.OperationalError("database is locked by a writer of this process"))
+        try:
             self.commits += 1
             yield
+        finally:
+            self._writer.release()
 
     def reading(self, connection: Connection) -> Connection:
         return connection.execution_options(**{READING: True})
@@ -195,6 +201,10 @@ def _configure(connection: sqlite3.Connection, _record: object) -> None:
     ):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _not_begun(failure: sqlite3.OperationalError) -> BaseException:
+    return DBAPIError.instance("BEGIN IMMEDIATE", {}, failure, sqlite3.Error)
 
 
 def _driver(connection: Connection) -> Any:
