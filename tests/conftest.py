@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import pytest
 from sqlalchemy import URL, Connection, Engine, create_engine, make_url, text
@@ -25,6 +25,12 @@ from tests.servers import URL_VARIABLES, DatabaseServer, database_servers
 
 _EACH_SERVER: Final = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in URL_VARIABLES]
 _EACH_DATABASE: Final = [pytest.param("sqlite", marks=pytest.mark.sqlite), *_EACH_SERVER]
+
+
+class NewDatabase(Protocol):
+    """Makes a database with the schema, or empty (on SQLite: a file not there yet); `name` is the SQLite file's."""
+
+    def __call__(self, name: str, *, migrated: bool = True) -> URL: ...
 
 
 class _Cloner(ABC):
@@ -196,29 +202,34 @@ def database_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def database_url(
+def new_database(
     database_name: str, _cloners: dict[str, _Cloner], _sqlite_files: _SQLiteFiles, tmp_path: Path
-) -> Iterator[URL]:
-    """URL of a fresh database with the schema, dropped after the test."""
-    if database_name == "sqlite":
-        yield _sqlite_files.migrated(tmp_path / "stickybus.db")
-        return
-    cloner = _cloner(_cloners, database_name)
-    url = cloner.migrated()
-    yield url
-    cloner.drop(str(url.database))
+) -> Iterator[NewDatabase]:
+    """Makes fresh databases, dropped after the test."""
+    with ExitStack() as made:
+
+        def make(name: str, *, migrated: bool = True) -> URL:
+            if database_name == "sqlite":
+                path = tmp_path / f"{name}.db"
+                return _sqlite_files.migrated(path) if migrated else _sqlite_url(path)
+            cloner = _cloner(_cloners, database_name)
+            url = cloner.migrated() if migrated else cloner.empty()
+            made.callback(cloner.drop, str(url.database))
+            return url
+
+        yield make
 
 
 @pytest.fixture
-def empty_database_url(database_name: str, _cloners: dict[str, _Cloner], tmp_path: Path) -> Iterator[URL]:
+def database_url(new_database: NewDatabase) -> URL:
+    """URL of a fresh database with the schema, dropped after the test."""
+    return new_database("stickybus")
+
+
+@pytest.fixture
+def empty_database_url(new_database: NewDatabase) -> URL:
     """URL of a fresh database without any table (on SQLite: of a file not there yet)."""
-    if database_name == "sqlite":
-        yield _sqlite_url(tmp_path / "empty.db")
-        return
-    cloner = _cloner(_cloners, database_name)
-    url = cloner.empty()
-    yield url
-    cloner.drop(str(url.database))
+    return new_database("empty", migrated=False)
 
 
 @pytest.fixture

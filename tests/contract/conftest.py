@@ -15,6 +15,7 @@ from notifications.service import NotificationService
 from queue_core.clock import Clock
 from queue_core.config import BusConfig, NotificationConfig
 from queue_core.retry import ImmediateRetries
+from tests.contract.harness import Recorder
 
 _SETTINGS: dict[str, Any] = {"handler_threads": 4, "retry": ImmediateRetries(3)}
 """What no test measures is kept small."""
@@ -62,6 +63,12 @@ def make_bus(database_url: URL, _node_names: Callable[[], str]) -> Iterator[Make
 def bus(make_bus: MakeBus) -> PersistentBus:
     """A bus with the defaults, not started yet."""
     return make_bus()
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    """A handler that keeps what it got."""
+    return Recorder()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 import pytest
 from sqlalchemy import Connection, Engine, event
 
+from bus.persistent import PersistentBus
 from queue_core.entry import Entry, State
 from queue_core.handler import EntryContext
 from sql.database import Database
@@ -127,9 +128,29 @@ def ended(queue: Searchable, count: int = 1) -> list[Entry]:
     return found
 
 
+def delivered(bus: PersistentBus, recorder: Recorder) -> list[int]:
+    """Numbers of the orders that `recorder` got by the time that one posted now has been handled."""
+    last = bus.post(Order(999))
+    eventually(lambda: bus.history(record_ids=[last]), "the last order is handled")
+    return [number for number in recorder.numbers() if number != 999]
+
+
 def states(entries: Collection[Entry]) -> list[State]:
     """The entries' states, in order."""
     return [entry.processing_state for entry in entries]
+
+
+def with_savepoints(engine: Engine) -> Engine:
+    """The engine, on SQLite set up for savepoints in the way that SQLAlchemy's documentation advises."""
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", lambda driver, _record: setattr(driver, "isolation_level", None))
+        event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _begin(connection: Connection) -> None:
+    if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+        connection.exec_driver_sql("BEGIN")
 
 
 @dataclass

@@ -15,18 +15,13 @@ from bus.persistent import PersistentBus
 from queue_core.entry import Posting
 from queue_core.errors import InvalidConnectionError, InvalidPostError
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, ended, eventually
+from tests.contract.harness import Order, Recorder, delivered, ended
 
 _DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
     "postgresql": "postgresql+psycopg_async",
     "mysql": "mysql+aiomysql",
 }
-
-
-@pytest.fixture
-def recorder() -> Recorder:
-    return Recorder()
 
 
 @pytest.fixture
@@ -72,12 +67,6 @@ def _run(
     asyncio.run(main())
 
 
-def _delivered(bus: PersistentBus, recorder: Recorder) -> list[int]:
-    last = bus.post(Order(999))
-    eventually(lambda: bus.history(record_ids=[last]), "the last order is handled")
-    return [number for number in recorder.numbers() if number != 999]
-
-
 @each_kind
 def test_an_awaited_commit_delivers(
     database_url: URL, bus: PersistentBus, recorder: Recorder, open_one: Callable[[AsyncEngine], Given]
@@ -113,7 +102,7 @@ def test_an_awaited_rollback_delivers_nothing(
         await given.rollback()
 
     _run(database_url, open_one, work)
-    assert _delivered(bus, recorder) == []
+    assert delivered(bus, recorder) == []
     assert bus.find() == []
 
 
@@ -143,7 +132,7 @@ def test_an_awaited_savepoint_that_is_rolled_back_takes_its_events_along(
 
     _run(database_url, _session, work)
     recorder.wait()
-    assert _delivered(bus, recorder) == [1]
+    assert delivered(bus, recorder) == [1]
 
 
 def test_an_awaited_autocommit_delivers_at_once(
@@ -157,7 +146,7 @@ def test_an_awaited_autocommit_delivers_at_once(
             await connection.rollback()
 
     asyncio.run(main())
-    assert _delivered(bus, recorder) == [1]
+    assert delivered(bus, recorder) == [1]
 
 
 def test_without_a_connection_the_event_loop_is_not_blocked(bus: PersistentBus, recorder: Recorder) -> None:

@@ -20,6 +20,7 @@ from notifications.queue import NotificationQueue
 from queue_core.config import BusConfig
 from queue_core.errors import ConfigurationError, DatabaseUnreachableError, InvalidConnectionError
 from sql.tables import entry_tables
+from tests.conftest import NewDatabase
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended
 from tests.servers import URL_VARIABLES, DatabaseServer
@@ -32,16 +33,9 @@ _ASYNC_DRIVERS = {
 
 
 @pytest.fixture
-def other_url(
-    database_name: str, _cloners: dict[str, Any], _sqlite_files: Any, tmp_path: Path
-) -> Iterator[URL]:
+def other_url(new_database: NewDatabase) -> URL:
     """Another database with the same tables: on a server its own database, on SQLite another file."""
-    if database_name == "sqlite":
-        yield _sqlite_files.migrated(tmp_path / "other.db")
-        return
-    url = _cloners[database_name].migrated()
-    yield url
-    _cloners[database_name].drop(str(url.database))
+    return new_database("other")
 
 
 @pytest.fixture

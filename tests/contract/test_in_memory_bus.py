@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -17,7 +17,7 @@ from queue_core.config import BusConfig
 from queue_core.entry import Posting, State
 from queue_core.errors import ConfigurationError, InvalidConnectionError, InvalidPostError, LifecycleError
 from queue_core.retry import GiveUp
-from tests.contract.harness import Order, Recorder, ended, states
+from tests.contract.harness import Order, Recorder, ended, states, with_savepoints
 
 
 @pytest.fixture
@@ -36,11 +36,8 @@ def recorder(bus: InMemoryBus) -> Recorder:
 
 @pytest.fixture
 def engine(engine: Engine) -> Engine:
-    """The application's engine; on SQLite set up for savepoints as SQLAlchemy's documentation advises."""
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", lambda driver, _record: setattr(driver, "isolation_level", None))
-        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
-    return engine
+    """The application's engine."""
+    return with_savepoints(engine)
 
 
 def _delivered(bus: InMemoryBus, recorder: Recorder) -> list[int]:

@@ -16,7 +16,7 @@ from bus.persistent import PersistentBus
 from queue_core.entry import State
 from queue_core.errors import InvalidConnectionError, WriteLockError
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, ended, eventually, on_postgresql, on_servers, on_sqlite
+from tests.contract.harness import Order, Recorder, delivered, ended, on_postgresql, on_servers, on_sqlite
 
 Connect = Callable[..., Any]
 
@@ -80,23 +80,11 @@ each_kind_of_row = pytest.mark.parametrize("rows", ["tuples", "dicts", "named"])
 
 
 @pytest.fixture
-def recorder() -> Recorder:
-    return Recorder()
-
-
-@pytest.fixture
 def bus(make_bus: MakeBus, recorder: Recorder) -> PersistentBus:
     """A running bus with one subscriber, which polls often: nothing tells it of a raw connection's commit."""
     bus = make_bus(poll_interval_seconds=0.05)
     bus.register(Order, recorder)
     return bus.start()
-
-
-def _delivered(bus: PersistentBus, recorder: Recorder) -> list[int]:
-    """Numbers of the orders delivered by the time that one posted now has been."""
-    last = bus.post(Order(999))
-    eventually(lambda: bus.history(record_ids=[last]), "the last order is handled")
-    return [number for number in recorder.numbers() if number != 999]
 
 
 @each_kind_of_row
@@ -121,7 +109,7 @@ def test_a_rollback_of_a_raw_connection_delivers_nothing(
     bus.post(Order(1), connection=raw)
     bus.post_many([Order(2), Order(3)], connection=raw)
     raw.rollback()
-    assert _delivered(bus, recorder) == []
+    assert delivered(bus, recorder) == []
     assert bus.find() == []
 
 
@@ -135,7 +123,7 @@ def test_a_raw_savepoint_that_is_rolled_back_takes_its_events_along(
     raw.cursor().execute("ROLLBACK TO SAVEPOINT inner_one")
     raw.commit()
     recorder.wait()
-    assert _delivered(bus, recorder) == [1]
+    assert delivered(bus, recorder) == [1]
 
 
 def test_an_autocommitting_raw_connection_delivers_at_once(
@@ -145,7 +133,7 @@ def test_an_autocommitting_raw_connection_delivers_at_once(
     bus.post(Order(1), connection=raw)
     recorder.wait(1)
     raw.rollback()
-    assert _delivered(bus, recorder) == [1]
+    assert delivered(bus, recorder) == [1]
 
 
 def test_a_raw_connection_keeps_its_own_settings(bus: PersistentBus, connect: Connect) -> None:
@@ -191,7 +179,7 @@ def test_a_raw_connection_that_is_killed_delivers_nothing(
     raw = connect()
     bus.post(Order(1), connection=raw)
     raw.close()
-    assert _delivered(bus, recorder) == []
+    assert delivered(bus, recorder) == []
 
 
 def test_a_closed_raw_connection_is_refused(bus: PersistentBus, connect: Connect) -> None:

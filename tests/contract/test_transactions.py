@@ -5,11 +5,11 @@ That an event is *not* delivered is shown without waiting: another one that was 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
@@ -20,33 +20,21 @@ from tests.contract.conftest import MakeBus, Orders
 from tests.contract.harness import (
     Order,
     Recorder,
+    delivered,
     ended,
     eventually,
+    lost_answers,
     on_postgresql,
     on_servers,
     on_sqlite,
+    with_savepoints,
 )
 
 
 @pytest.fixture
-def engine(database_url: URL) -> Iterator[Engine]:
-    """An application's engine; on SQLite set up for savepoints in the way that SQLAlchemy's documentation advises."""
-    engine = create_engine(database_url)
-    if database_url.get_backend_name() == "sqlite":
-        event.listen(engine, "connect", lambda driver, _record: setattr(driver, "isolation_level", None))
-        event.listen(engine, "begin", _begin)
-    yield engine
-    engine.dispose()
-
-
-def _begin(connection: Connection) -> None:
-    if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
-        connection.exec_driver_sql("BEGIN")
-
-
-@pytest.fixture
-def recorder() -> Recorder:
-    return Recorder()
+def engine(engine: Engine) -> Engine:
+    """An application's engine."""
+    return with_savepoints(engine)
 
 
 @pytest.fixture
@@ -55,13 +43,6 @@ def bus(make_bus: MakeBus, recorder: Recorder) -> PersistentBus:
     bus = make_bus(poll_interval_seconds=0.1)
     bus.register(Order, recorder)
     return bus.start()
-
-
-def _delivered(bus: PersistentBus, recorder: Recorder) -> list[int]:
-    """Numbers of the orders delivered by the time that one posted now has been handled."""
-    last = bus.post(Order(999))
-    eventually(lambda: bus.history(record_ids=[last]), "the last order is handled")
-    return [number for number in recorder.numbers() if number != 999]
 
 
 Begin = Callable[[Engine], Any]
@@ -106,7 +87,7 @@ def test_a_rollback_delivers_nothing_and_leaves_no_row(
         bus.post(Order(1), connection=given)
         bus.post_many([Order(2), Order(3)], connection=given)
         given.rollback()
-    assert _delivered(bus, recorder) == []
+    assert delivered(bus, recorder) == []
     assert bus.find() == []
     assert orders.numbers() == []
 
@@ -118,7 +99,7 @@ def test_a_transaction_that_is_closed_without_a_commit_delivers_nothing(
         bus.post(Order(1), connection=connection)
     with Session(engine) as session:
         bus.post(Order(2), connection=session)
-    assert _delivered(bus, recorder) == []
+    assert delivered(bus, recorder) == []
 
 
 def test_an_error_in_the_block_of_a_transaction_delivers_nothing(
@@ -132,7 +113,7 @@ def test_an_error_in_the_block_of_a_transaction_delivers_nothing(
 
     with pytest.raises(IntegrityError):
         fail()
-    assert _delivered(bus, recorder) == []
+    assert delivered(bus, recorder) == []
 
 
 def test_what_a_savepoint_rolled_back_is_not_delivered_and_the_rest_is(
@@ -146,7 +127,7 @@ def test_what_a_savepoint_rolled_back_is_not_delivered_and_the_rest_is(
         with connection.begin_nested():
             bus.post(Order(3), connection=connection)
     eventually(lambda: recorder.calls >= 2, "both are delivered")
-    assert _delivered(bus, recorder) == [1, 3]
+    assert delivered(bus, recorder) == [1, 3]
 
 
 def test_a_released_savepoint_delivers_nothing_when_the_outer_transaction_rolls_back(
@@ -160,7 +141,7 @@ def test_a_released_savepoint_delivers_nothing_when_the_outer_transaction_rolls_
         with session.begin_nested():
             bus.post(Order(2), connection=session)
         session.rollback()
-    assert _delivered(bus, recorder) == []
+    assert delivered(bus, recorder) == []
 
 
 def test_a_session_that_joins_an_outer_transaction_delivers_with_that(
@@ -178,7 +159,7 @@ def test_a_session_that_joins_an_outer_transaction_delivers_with_that(
             session.commit()
         connection.commit()
     eventually(lambda: recorder.calls >= 1, "the committed one is delivered")
-    assert _delivered(bus, recorder) == [2]
+    assert delivered(bus, recorder) == [2]
 
 
 class Base(DeclarativeBase):
@@ -204,7 +185,7 @@ def test_an_object_and_its_event_are_committed_by_one_session(
         bus.post(Order(2), connection=session)
         with pytest.raises(IntegrityError):
             session.commit()
-    assert _delivered(bus, recorder) == [1]
+    assert delivered(bus, recorder) == [1]
 
 
 def test_an_event_of_an_open_transaction_waits_while_others_pass_it(
@@ -213,7 +194,7 @@ def test_an_event_of_an_open_transaction_waits_while_others_pass_it(
     with engine.connect() as connection:
         bus.post(Order(1), connection=connection)
         if database_name != "sqlite":  # where nobody else can write meanwhile
-            assert _delivered(bus, recorder) == []
+            assert delivered(bus, recorder) == []
         assert recorder.calls == (database_name != "sqlite")
         connection.commit()
     eventually(lambda: 1 in recorder.numbers(), "it is delivered after its commit")
@@ -228,7 +209,7 @@ def test_an_autocommit_connection_delivers_at_once_and_a_rollback_does_not_take_
         connection.rollback()
         bus.post(Order(2), connection=connection)
     recorder.wait(2)
-    assert _delivered(bus, recorder) == [1, 2]
+    assert delivered(bus, recorder) == [1, 2]
 
 
 @on_servers
@@ -242,12 +223,12 @@ def test_a_two_phase_transaction_delivers_when_its_second_phase_commits(
         transaction = connection.begin_twophase()
         bus.post(Order(1), connection=connection)
         transaction.prepare()
-        assert _delivered(bus, recorder) == []
+        assert delivered(bus, recorder) == []
         getattr(transaction, end)()
     if end == "commit":
         eventually(lambda: 1 in recorder.numbers(), "it is delivered")
     else:
-        assert _delivered(bus, recorder) == []
+        assert delivered(bus, recorder) == []
 
 
 def _prepares(engine: Engine) -> bool:
@@ -276,7 +257,7 @@ def test_a_commit_whose_answer_is_lost_delivers(
             event.remove(engine, "commit", _break_after_commit)
         connection.invalidate()
     recorder.wait()
-    assert _delivered(bus, recorder) == [1]
+    assert delivered(bus, recorder) == [1]
 
 
 def test_a_commit_that_nothing_announced_is_found_by_the_sweep(
@@ -287,7 +268,7 @@ def test_a_commit_that_nothing_announced_is_found_by_the_sweep(
         driver: Any = connection.connection.driver_connection
         driver.cursor().execute("COMMIT")
         recorder.wait()
-    assert _delivered(bus, recorder) == [1]
+    assert delivered(bus, recorder) == [1]
     swept = next(entry for entry in bus.history() if entry.claim_count > 1)
     assert swept.processing_state is State.PROCESSED
 
@@ -298,31 +279,20 @@ def test_a_connection_that_breaks_before_its_commit_delivers_nothing(
     with engine.connect() as connection:
         bus.post(Order(1), connection=connection)
         connection.invalidate()
-    assert _delivered(bus, recorder) == []
+    assert delivered(bus, recorder) == []
 
 
 def test_an_own_post_whose_commit_gave_no_answer_raises_and_is_delivered_once(
     bus: PersistentBus, recorder: Recorder
 ) -> None:
-    own = bus.engine.database.engine
-    lost = list[str]()
-
-    def note_insert(connection: Connection, _cursor: Any, statement: str, *_rest: Any) -> None:
-        if statement.startswith(("INSERT INTO bus_events ", "INSERT INTO `bus_events` ")):
-            connection.info["lose"] = True
-
-    def lose(connection: Connection) -> None:
-        if connection.info.pop("lose", False) and not lost:
-            lost.append("answer")
-            _break_after_commit(connection)
-
-    event.listen(own, "before_cursor_execute", note_insert)
-    event.listen(own, "commit", lose)
-    with pytest.raises((DBAPIError, DatabaseUnreachableError)):
+    with (
+        lost_answers(bus.engine.database, "INSERT INTO bus_events", committed=True) as lost,
+        pytest.raises((DBAPIError, DatabaseUnreachableError)),
+    ):
         bus.post(Order(1))
     assert lost == ["answer"]
     recorder.wait()
-    assert _delivered(bus, recorder) == [1]
+    assert delivered(bus, recorder) == [1]
 
 
 @on_postgresql
@@ -334,7 +304,7 @@ def test_a_commit_that_postgresql_turns_into_a_rollback_delivers_nothing(
         with pytest.raises(DBAPIError):
             connection.exec_driver_sql("SELECT 1 / 0")
         connection.commit()  # no error: the server answers ROLLBACK
-    assert _delivered(bus, recorder) == []
+    assert delivered(bus, recorder) == []
 
 
 @on_servers
@@ -350,7 +320,7 @@ def test_a_transaction_whose_session_is_killed_delivers_nothing(
         with pytest.raises(DBAPIError):
             connection.commit()
         connection.invalidate()
-    assert _delivered(bus, recorder) == []
+    assert delivered(bus, recorder) == []
 
 
 def test_ids_that_a_rollback_frees_for_others_do_not_mix_events_up(
@@ -362,7 +332,7 @@ def test_ids_that_a_rollback_frees_for_others_do_not_mix_events_up(
             connection.rollback()
         bus.post(Order(round_))
     ended(bus, 20)
-    assert _delivered(bus, recorder) == list(range(20))
+    assert delivered(bus, recorder) == list(range(20))
     assert {entry.claim_count for entry in bus.history()} == {1}
 
 
@@ -393,7 +363,7 @@ def test_a_retry_by_hand_and_reads_leave_the_callers_transaction_open(
         assert transaction.is_active
         session.rollback()
     assert orders.numbers() == []
-    assert _delivered(bus, recorder) == []
+    assert delivered(bus, recorder) == []
 
 
 def test_many_transactions_at_once_deliver_each_of_their_events_once(
@@ -488,7 +458,7 @@ def test_a_bus_that_is_not_started_posts_for_any_node(
     with engine.connect() as connection:
         web.post(Order(2), connection=connection)
         connection.rollback()
-    assert _delivered(bus, recorder) == [1]
+    assert delivered(bus, recorder) == [1]
 
 
 def test_an_error_of_the_database_is_raised_as_it_is(engine: Engine, bus: PersistentBus) -> None:
