@@ -140,14 +140,8 @@ class InMemoryBus(EventBus):
             processing_available_date=None,
             lane="",
             processing_state=State.IN_PROCESSING,
-            error_count=0,
             claim_count=1,
-            redispatch_count=0,
-            crash_count=0,
-            subscribers_done=None,
             headers=None,
-            origin_id=None,
-            replay_of=None,
         )
 
     def _deliver(self, entries: list[Entry]) -> None:

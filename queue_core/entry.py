@@ -121,14 +121,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     processing_available_date: datetime | None
     lane: str
     processing_state: State
-    error_count: int
+    error_count: int = 0
     claim_count: int
-    redispatch_count: int
-    crash_count: int
-    subscribers_done: str | None
+    redispatch_count: int = 0
+    crash_count: int = 0
+    subscribers_done: str | None = None
     headers: str | None
-    origin_id: int | None
-    replay_of: int | None
+    origin_id: int | None = None
+    replay_of: int | None = None
     finished_date: datetime | None = None
     started_date: datetime | None = None
     last_error: str | None = None
