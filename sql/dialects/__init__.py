@@ -1,4 +1,4 @@
-"""One module per database with the statements that it writes differently; `base` holds all others."""
+"""One module per database: its connections and locks, and the statements that it writes unlike `sql.statements`."""
 
 from __future__ import annotations
 
