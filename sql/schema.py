@@ -7,6 +7,7 @@ take turns. Tables for further names are added at any time by `create`.
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,6 +25,9 @@ from sql.tables import ENTRY_COLUMNS, metadata_for
 
 VERSION_TABLE = "stickybus_schema"
 DEFAULT_TABLES = ("bus_events", "notifications")
+
+_upgrading = threading.Lock()
+"""Alembic keeps what it works on in globals of its modules: one upgrade at a time in a process."""
 
 
 class Fit(StrEnum):
@@ -70,7 +74,8 @@ def ensure(database: Database, tables: Sequence[str]) -> SchemaReport:
         if before.fit in {Fit.MISSING, Fit.TOO_OLD}:
             config = _config(_upgradable(connection, tables, before))
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            with _upgrading:
+                command.upgrade(config, "head")
         if before.fit is not Fit.TOO_NEW:
             metadata_for(*tables).create_all(connection)
     return before
@@ -122,7 +127,8 @@ def ddl(dialect_name: str, tables: Sequence[str] = DEFAULT_TABLES) -> str:
     config = _config(tables)
     output = io.StringIO()
     config.attributes.update(dialect_name=dialect_name, output=output)
-    command.upgrade(config, "head", sql=True)
+    with _upgrading:
+        command.upgrade(config, "head", sql=True)
     return output.getvalue()
 
 

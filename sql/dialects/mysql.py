@@ -190,6 +190,8 @@ class MySQL(Dialect):
         full = f"{connection.engine.url.database}:{name}"[:64]
         seconds = whole(self._limits.statement) if wait else 0
         had = connection.execute(select(func.get_lock(full, seconds))).scalar_one() == 1
+        if wait and not had:
+            raise TimeoutError(f"another session has held the lock {full!r} for {seconds} s. Nothing was done.")
         try:
             yield had
         finally:
