@@ -318,7 +318,7 @@ def database_servers(
         missing = _missing_programs(name)
         if missing:
             raise ServerError(_advice(name, missing))
-    data = Path(tempfile.mkdtemp(prefix="stickybus-", dir=folder or _default_folder(durable=durable)))
+    data = Path(tempfile.mkdtemp(prefix="stickybus-", dir=folder or data_folder(durable=durable)))
     if _is_root():
         data.chmod(0o711)
     guard = subprocess.Popen(
@@ -376,7 +376,8 @@ def _is_root() -> bool:
     return os.geteuid() == 0
 
 
-def _default_folder(*, durable: bool) -> Path | None:
+def data_folder(*, durable: bool) -> Path | None:
+    """Where data goes that nobody keeps: in memory if it need not be durable and there is plenty; None: the default."""
     memory = Path("/dev/shm")  # noqa: S108 -- mkdtemp makes a private folder in it
     # A database is some 300 files: on tmpfs its creation takes 15 ms, on a journaled disk 200 ms.
     roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _MEMORY_BYTES
