@@ -102,7 +102,7 @@ def restart(stage: Stage, sizes: Sizes) -> None:
         mode = list(StopMode)[done % 2]
         stage.mark(f"stop {mode.name.lower()}")
         stage.server.stop(mode)
-        stage.pause(stage.random.choice([0.0, 1.0, 4.0]) if not sizes.quick else 1.0)
+        stage.pause(stage.random.choice([0.0, 1.0, 4.0]) if not sizes.quick else 4.0 * (done % 2))
         stage.server.start()
         stage.mark("start", returned=True)
         stage.pause(sizes.of(5.0, 3.0))

@@ -5,6 +5,7 @@ One node is never killed: what leaks shows there. The first and the last third o
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import tempfile
 import threading
@@ -102,6 +103,8 @@ def soak(target: Target, minutes: float, *, seed: int, say: Callable[[str], None
             for line in lines
             if isinstance(line, Sampled) and line.node == LASTING
         ]
+    if result.good:
+        shutil.rmtree(folder)
     return Soak(minutes, kills, result, list(_series(stage.began, lasting, tables)))
 
 

@@ -6,6 +6,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from math import inf
 
 from stickybus import State
 from tests.chaos import journal
@@ -74,6 +76,7 @@ def result_of(stage: Stage, settings: Settings, *, scenario: str, seed: int) -> 
     }
     posted = [post for lines in files for post in _posted(lines)]
     pairs = [pair for lines in files for pair in _runs(lines)]
+    leases = list(_leases_ended(files, stage.deaths, settings.lease_seconds))
     main, history = stage.rows()
     history += stage.archived
     evidence = Evidence(
@@ -81,7 +84,7 @@ def result_of(stage: Stage, settings: Settings, *, scenario: str, seed: int) -> 
         ran=[ran for _, ran in pairs],
         main=main,
         history=history,
-        leases_ended=list(_leases_ended(files, stage.deaths, settings.lease_seconds)),
+        leases_ended=[one for one in leases if isinstance(one, LeaseEnded)],
         most_in_flight=_most_in_flight(files),
         limits=Limits(
             max_failure_retries=settings.config().max_failure_retries,
@@ -99,7 +102,11 @@ def result_of(stage: Stage, settings: Settings, *, scenario: str, seed: int) -> 
         mode=settings.mode.value,
         seed=seed,
         seconds=journal.monotonic() - stage.began,
-        violations=[*judge(evidence), *_misjudged(history, kinds)],
+        violations=[
+            *judge(evidence),
+            *(one for one in leases if isinstance(one, Violation)),
+            *_misjudged(history, kinds),
+        ],
         problems=list(stage.problems),
         committed=sum(post.committed is True for post in posted),
         rolled_back=sum(post.committed is False for post in posted),
@@ -158,20 +165,49 @@ def _runs(lines: Sequence[Line]) -> Iterator[tuple[int, Ran]]:
 
 def _leases_ended(
     files: Sequence[Sequence[Line]], deaths: Sequence[Death], lease_seconds: float
-) -> Iterator[LeaseEnded]:
-    """From when on the entries of each epoch were free for others; an epoch that went on after an outage never ended."""
+) -> Iterator[LeaseEnded | Violation]:
+    """From when on the entries of each epoch were free for others; an epoch that went on after an outage never ended.
+
+    A process that lives and had to register anew was declared dead: it must have been silent for a lease while another
+    node's beats succeeded, or that was a mistake.
+    """
     died = {(death.node, death.pid): death.at for death in deaths}
+    steady = [(lines, since, until) for lines in files for since, until in _steady(lines, lease_seconds)]
     for lines in files:
         beats = [line for line in lines if isinstance(line, Beaten)]
+        epochs = [list(of_epoch) for _, of_epoch in groupby(beats, key=lambda beat: beat.epoch)]
+        for before, after in pairwise(epochs):
+            last = before[-1]
+            watched = [
+                max(since, last.at) + lease_seconds
+                for other, since, until in steady
+                if other is not lines and max(since, last.at) + lease_seconds <= min(until, after[0].at)
+            ]
+            if not watched:
+                yield Violation(
+                    invariant=Invariant.ONE_RUNNER,
+                    record_ids=(),
+                    explanation=f"{last.node} (lease {last.epoch}) was declared dead, though no other node could have "
+                    "watched it for a whole lease",
+                )
+            at = min(watched, default=last.at + lease_seconds)
+            yield LeaseEnded(node=last.node, incarnation=last.epoch, at=at)
         stopped = [line.at for line in lines if isinstance(line, Stopping)]
-        last = {(beat.node, beat.pid, beat.epoch): beat.at for beat in beats}
-        for place, ((node, pid, epoch), at) in enumerate(last.items()):
-            ends = [at + lease_seconds]
-            if place == len(last) - 1:
-                ends += [*stopped, *([died[node, pid]] if (node, pid) in died else [])]
-                if len(ends) == 1:
-                    continue
-            yield LeaseEnded(node=node, incarnation=epoch, at=min(ends))
+        for last in beats[-1:]:
+            gone = [*stopped, *([died[last.node, last.pid]] if (last.node, last.pid) in died else [])]
+            if gone:
+                at = min([last.at + lease_seconds, *gone])
+                yield LeaseEnded(node=last.node, incarnation=last.epoch, at=at)
+
+
+def _steady(lines: Sequence[Line], lease_seconds: float) -> Iterator[tuple[float, float]]:
+    """When a process's beats succeeded without a gap of half a lease; a last beat counts for as long."""
+    beats = [line.at for line in lines if isinstance(line, Beaten)]
+    since = beats[0] if beats else 0.0
+    for before, after in pairwise([*beats, inf]):
+        if after - before > lease_seconds / 2:
+            yield since, before + lease_seconds / 2
+            since = after
 
 
 def _most_in_flight(files: Sequence[Sequence[Line]]) -> dict[str, int]:
