@@ -25,6 +25,7 @@ from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from sql.dialects.postgresql import _limit_waits
 from stickybus import BusConfig, EntryContext, Mode, PersistentBus, StickybusError
 from tests.chaos.journal import Beaten, Ended, Journal, Sampled, Started, Stopping, monotonic
 from tests.chaos.load import Kind, Load, Work
@@ -35,7 +36,7 @@ _SLOW_SECONDS, _QUICK_SECONDS = 0.25, 0.002
 _STOP_SECONDS: Final = 10.0
 log = logging.getLogger(__name__)
 _ANSWER_SECONDS: Final = 5
-"""MySQL's drivers wait for an answer for ever unless told otherwise."""
+"""Drivers wait for an answer for ever unless told otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +205,9 @@ class _Member:
         if settings.pool_size:
             options |= {"pool_size": settings.pool_size, "max_overflow": 0, "pool_timeout": 0.2}
         engine = create_engine(settings.url, **options)
+        if engine.dialect.name == "postgresql":
+            # psycopg has no such option: the application borrows ours.
+            event.listen(engine, "connect", lambda driver, _: _limit_waits(driver, _ANSWER_SECONDS))
         self._limit(engine)
         return engine
 

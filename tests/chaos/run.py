@@ -14,6 +14,9 @@ from tests.chaos.stage import Stage, StageError, Target
 from tests.chaos.verdict import Result, result_of
 from tests.servers import data_folder
 
+RATE = 15.0
+"""Transactions per second of each poster; nodes post half as many."""
+
 
 def run(
     scenario: Scenario, target: Target, mode: Mode, sizes: Sizes, *, seed: int, say: Callable[[str], None]
@@ -26,7 +29,7 @@ def run(
         url="",
         folder=folder,
         delivers=False,
-        rate=sizes.of(25.0, 15.0),
+        rate=RATE,
         mode=mode,
         poisons=int(sizes.of(*scenario.poisons)),
         **scenario.settings,

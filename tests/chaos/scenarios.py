@@ -125,10 +125,7 @@ def half_open(stage: Stage, sizes: Sizes) -> None:
         stage.say(f"half-open {done + 1}")
         stage.mark("half-open", returned=True)
         stage.proxy.half_open()
-        stage.pause(sizes.of(12.0, 6.0))
-        # The application's own connections have no time-out on PostgreSQL.
-        stage.stop_posters()
-        stage.start_posters()
+        stage.pause(sizes.of(15.0, 8.0))
 
 
 def black_hole(stage: Stage, sizes: Sizes) -> None:
