@@ -1,0 +1,240 @@
+"""Databases of simulated processes: real connections whose transactions are boundaries, and can fail there.
+
+The hooks sit where SQLAlchemy begins, commits and rolls back, beneath the engine's code. Connections are kept from
+one simulation to the next: what costs time is to compile statements.
+"""
+
+from __future__ import annotations
+
+import functools
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
+from sqlalchemy.engine.interfaces import ExceptionContext
+from sqlalchemy.exc import DBAPIError
+
+from sql.database import Database
+from sql.dialects.sqlite import LAZY
+from tests.simulation.steps import Fault
+from tests.simulation.threads import Killed, Scheduler, Task
+
+TABLES = ("bus_events", "notifications")
+_INSERTS = tuple(f"INSERT INTO {table} (" for table in TABLES)
+_SHRINKS = tuple(
+    f"{verb} {table}_history" for table in TABLES for verb in ("DELETE FROM", "TRUNCATE", "RENAME TABLE")
+)
+_BROKEN = "simulated"
+
+
+class Watcher(Protocol):
+    """What the hooks report to."""
+
+    scheduler: Scheduler
+    down: bool
+
+    def committed(self, task: Task, *, inserted: bool, nodes: bool) -> None:
+        """A transaction of `task` has committed."""
+
+    def keep_history(self, rows: list[Mapping[str, Any]]) -> None:
+        """These rows of history are about to be deleted."""
+
+
+class Databases:
+    """All connections of a simulation to one database; `watcher` is the simulation that runs now."""
+
+    def __init__(self, url: URL) -> None:
+        self.url = url
+        self.watcher: Watcher | None = None
+        self.observer = create_engine(url, isolation_level="AUTOCOMMIT")
+        self._touched: dict[int, set[str]] = {}
+        """What the transactions under way have written, by connection."""
+        self._free: list[tuple[Database, Engine]] = []
+        self._used: list[tuple[Database, Engine]] = []
+        with self.observer.connect() as connection:
+            connection.execute(text("CREATE TABLE IF NOT EXISTS simulated_effects (number BIGINT NOT NULL)"))
+
+    # -- connections --------------------------------------------------------------------------------------------
+
+    def take(self) -> tuple[Database, Engine]:
+        """The engine's connections of a process, and those of its application."""
+        if not self._free:
+            database = Database(self.url)
+            dialect: Any = database.dialect
+            dialect.statements = functools.cache(dialect.statements)
+            # Processes don't share the lock of one process; the file's own lock is waited for by the scheduler.
+            dialect._writer = _Unshared()
+            application = create_engine(self.url, **self._options(database))
+            if self.url.get_backend_name() == "sqlite":
+                event.listen(application, "connect", _impatient)
+                event.listen(application, "begin", self._begin_immediate)
+            for engine in (database.engine, application):
+                self._hook(engine)
+            self._free.append((database, application))
+        taken = self._free.pop()
+        self._used.append(taken)
+        return taken
+
+    def _options(self, database: Database) -> dict[str, Any]:
+        return database.dialect.connect_options(statement_timeout_seconds=30.0, application_name="simulated")
+
+    def reset(self) -> None:
+        """Empty all tables; what was taken may be taken again."""
+        self._touched.clear()
+        self._free += self._used
+        self._used.clear()
+        tables = [*TABLES, *(f"{table}_history" for table in TABLES), "queue_nodes", "simulated_effects"]
+        if self.url.get_backend_name() == "sqlite":
+            tables.append("sqlite_sequence")
+        with self.observer.connect() as connection:
+            connection.exec_driver_sql("BEGIN")
+            for table in tables:
+                connection.exec_driver_sql(f"DELETE FROM {table}")
+            connection.exec_driver_sql("COMMIT")
+
+    def rows(self, statement: str) -> list[Mapping[str, Any]]:
+        """What stands in the database now."""
+        with self.observer.connect() as connection:
+            return [dict(row) for row in connection.exec_driver_sql(statement).mappings()]
+
+    def close(self) -> None:
+        """Close all connections."""
+        for database, application in [*self._free, *self._used]:
+            database.close()
+            application.dispose()
+        self.observer.dispose()
+
+    # -- hooks --------------------------------------------------------------------------------------------------
+
+    def _hook(self, engine: Engine) -> None:
+        event.listen(engine, "connect", _quick)
+        event.listen(engine, "begin", self._before_begin, insert=True)
+        event.listen(engine, "before_cursor_execute", self._before_statement)
+        event.listen(engine, "handle_error", _mark_broken)
+        dialect: Any = engine.dialect
+        commit, rollback = dialect.do_commit, dialect.do_rollback
+
+        def do_commit(connection: Any) -> None:
+            self._commit(connection, commit, rollback, dialect.loaded_dbapi)
+
+        def do_rollback(connection: Any) -> None:
+            rollback(connection)
+            self._touched.pop(id(connection.dbapi_connection), None)
+
+        dialect.do_commit, dialect.do_rollback = do_commit, do_rollback
+
+    def _begin_immediate(self, connection: Connection) -> None:
+        """As an application does, but for the wait: it is the scheduler's."""
+        driver: Any = connection.connection.driver_connection
+        while True:
+            try:
+                driver.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError:
+                if self.watcher is None or self.watcher.scheduler.current is None:
+                    raise
+                self.watcher.scheduler.pause("the write lock", stuck=True)
+
+    def _before_begin(self, connection: Connection) -> None:
+        watcher = self.watcher
+        task = watcher.scheduler.current if watcher is not None else None
+        if watcher is None or task is None:
+            return
+        _check_alive(task)
+        # Between the look at the lease and the handler that it guards nothing is let in.
+        if LAZY not in connection.get_execution_options():
+            watcher.scheduler.pause("BEGIN")
+        if watcher.down or task.fault == Fault.BROKEN:
+            if task.fault == Fault.BROKEN:
+                task.fault = Fault.NONE
+            dbapi: Any = connection.dialect.loaded_dbapi
+            connection.invalidate()
+            failure = dbapi.OperationalError(f"{_BROKEN}: the connection is broken")
+            raise DBAPIError.instance(
+                "BEGIN", {}, failure, dbapi.Error, connection_invalidated=True, dialect=connection.dialect
+            )
+
+    def _before_statement(
+        self, connection: Connection, _cursor: object, statement: str, *_rest: object
+    ) -> None:
+        watcher = self.watcher
+        task = watcher.scheduler.current if watcher is not None else None
+        if watcher is None or task is None:
+            return
+        _check_alive(task)
+        if statement.startswith(("SELECT", "BEGIN", "PRAGMA")):
+            return
+        touched = self._touched.setdefault(id(connection.connection.dbapi_connection), set())
+        touched.add("write")
+        if statement.startswith(_INSERTS):
+            touched.add("entries")
+        elif "queue_nodes" in statement:
+            touched.add("nodes")
+        elif statement.startswith(_SHRINKS):
+            for table in TABLES:
+                if f"{table}_history" in statement:
+                    kept = connection.exec_driver_sql(f"SELECT * FROM {table}_history").mappings()
+                    watcher.keep_history([dict(row, table=table) for row in kept])
+
+    def _commit(self, connection: Any, commit: Any, rollback: Any, dbapi: Any) -> None:
+        touched = self._touched.pop(id(connection.dbapi_connection), set())
+        watcher = self.watcher
+        task = watcher.scheduler.current if watcher is not None else None
+        if watcher is None or task is None or not touched:
+            commit(connection)
+            return
+        _check_alive(task)
+        watcher.scheduler.pause("COMMIT")
+        fault = task.fault
+        if watcher.down or fault == Fault.COMMIT_FAILED:
+            task.fault = Fault.NONE
+            rollback(connection)
+            raise dbapi.OperationalError(f"{_BROKEN}: COMMIT failed")
+        commit(connection)
+        watcher.committed(task, inserted="entries" in touched, nodes="nodes" in touched)
+        if fault == Fault.COMMIT_LOST:
+            task.fault = Fault.NONE
+            raise dbapi.OperationalError(f"{_BROKEN}: no answer to COMMIT")
+        watcher.scheduler.pause("after COMMIT")
+
+
+class _Unshared:
+    """In place of a lock that only threads of one process share."""
+
+    def acquire(self, timeout: float) -> bool:
+        del timeout
+        return True
+
+    def release(self) -> None:
+        """Nobody waits."""
+
+
+def _check_alive(task: Task) -> None:
+    if not task.owner.alive:
+        raise Killed
+
+
+def _impatient(connection: Any, _record: object) -> None:
+    connection.execute("PRAGMA busy_timeout=0")
+
+
+def _quick(connection: Any, _record: object) -> None:
+    if type(connection).__module__ == "sqlite3":
+        connection.execute("PRAGMA synchronous=OFF")
+
+
+def _mark_broken(context: ExceptionContext) -> None:
+    if _BROKEN in str(context.original_exception):
+        context.is_disconnect = True  # type: ignore[misc]
+
+
+@contextmanager
+def watching(databases: Databases, watcher: Watcher) -> Iterator[None]:
+    """Report to `watcher` inside the block."""
+    databases.watcher = watcher
+    try:
+        yield
+    finally:
+        databases.watcher = None

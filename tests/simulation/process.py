@@ -1,0 +1,371 @@
+"""A simulated process: a bus, a notification service or both, on one node, and the threads that they would have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from notifications.queue import NotificationQueue
+from queue_core.clock import Clock, Signal
+from queue_core.config import QueueConfig
+from queue_core.errors import StickybusError
+from queue_core.handler import EntryContext
+from queue_core.lifecycle import Lifecycle
+from queue_core.node import Node
+from sql.database import Database
+from stickybus import BusConfig, Mode, NotificationConfig, NotificationService, PersistentBus, Posting
+from tests.simulation.steps import Change, Ending, Post
+from tests.simulation.threads import Killed, Scheduler, Task
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+BACKOFF_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Order:
+    """The event. Its number is its key."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all processes of one simulation have in common."""
+
+    faces: tuple[str, ...] = ("bus",)
+    mode: Mode = Mode.STICKY_EVENTS
+    subscribers: int = 1
+    exactly_once: bool = False
+    queue_capacity: int = 6
+    max_failure_retries: int = 2
+    max_redispatches: int = 1
+    handler_threads: int = 2
+    max_entries_claimed: int = 3
+    lease_seconds: float = 15.0
+
+    def common(self, node_name: str) -> dict[str, Any]:
+        """The settings of the engine that bus and service share."""
+        return {
+            "node_name": node_name,
+            "handler_threads": self.handler_threads,
+            "queue_capacity": self.queue_capacity,
+            "max_entries_claimed": self.max_entries_claimed,
+            "max_failure_retries": self.max_failure_retries,
+            "max_redispatches": self.max_redispatches,
+            "lease_seconds": self.lease_seconds,
+            "beat_interval_seconds": self.lease_seconds / 3,
+            "reap_period_seconds": self.lease_seconds / 3,
+            "poll_interval_seconds": 8.0,
+            "reap_batch_size": 2,
+        }
+
+
+class ProcessClock:
+    """The common monotonic time, and a date that may be off."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.ahead_seconds = 0.0
+
+    def now(self) -> datetime:
+        """See `Clock.now`."""
+        return BEGINNING + timedelta(seconds=self._scheduler.time + self.ahead_seconds)
+
+    def monotonic(self) -> float:
+        """See `Clock.monotonic`."""
+        return self._scheduler.time
+
+    def wait(self, signal: Signal, timeout_seconds: float | None) -> bool:
+        """See `Clock.wait`: a boundary; the signal alone does not end it."""
+        self._scheduler.pause("a wait", not_before=self._scheduler.time + (timeout_seconds or 0.0))
+        raised = signal.is_set
+        signal.clear()
+        return raised
+
+
+class SimulatedNode(Node):
+    """A node without loops, of a simulated process."""
+
+    def __init__(
+        self, process: Process, name: str, database: Database, config: QueueConfig, clock: Clock
+    ) -> None:
+        super().__init__(name, database, config, clock)
+        self._pid = process.pid
+        process.last_node = self
+
+    def start(self) -> None:
+        self.register()
+
+
+class Process:
+    """See the module. `label` names it in steps; its node is named by the label's letter."""
+
+    def __init__(
+        self, simulation: Simulation, label: str, pid: int, database: Database, application: Engine
+    ) -> None:
+        self.simulation = simulation
+        self.settings = simulation.settings
+        self.scheduler = simulation.scheduler
+        self.label = label
+        self.pid = pid
+        self.alive = True
+        self.database = database
+        self.application = application
+        self.nodes: dict[tuple[str, str], Node] = {}
+        """In place of the registry of nodes of a real process."""
+        self.last_node: Node | None = None
+        self.clock = ProcessClock(self.scheduler)
+        self.tasks: dict[str, Task] = {}
+        self.next_turn: dict[str, float] = {}
+        self.bus: PersistentBus | None = None
+        self.queue: NotificationQueue | None = None
+        self.lifecycles: dict[str, Lifecycle] = {}
+        common = self.settings.common(self.node_name)
+        if "bus" in self.settings.faces:
+            config = BusConfig(**common, mode=self.settings.mode)
+            self.bus = PersistentBus(
+                simulation.databases.url, config, clock=self.clock, metrics_registry=CollectorRegistry()
+            )
+            for number in range(self.settings.subscribers):
+                self.bus.register(
+                    Order,
+                    self._handler("bus", number),
+                    name=f"subscriber-{number}",
+                    exactly_once=self.settings.exactly_once and number == 0,
+                )
+            self.lifecycles["bus"] = self.bus.engine.lifecycle
+        self.service: NotificationService | None = None
+        if "service" in self.settings.faces:
+            self.service = NotificationService(
+                simulation.databases.url,
+                NotificationConfig(**common),
+                clock=self.clock,
+                metrics_registry=CollectorRegistry(),
+            )
+            self.queue = self.service.create_queue(
+                "simulated",
+                "orders",
+                self._handler("service", 0),
+                event_types=[Order],
+                exactly_once=self.settings.exactly_once,
+            )
+            self.lifecycles["service"] = self.service.engine.lifecycle
+
+    @property
+    def node_name(self) -> str:
+        """The name of its node."""
+        return self.label[0]
+
+    @property
+    def node(self) -> Node | None:
+        """Its node, while it takes part."""
+        return next(
+            (lifecycle.node for lifecycle in self.lifecycles.values() if lifecycle.node is not None), None
+        )
+
+    def resumed(self) -> None:
+        """One of its threads goes on: what a process has for itself is its own again."""
+        self.simulation.enter(self)
+
+    # -- threads ------------------------------------------------------------------------------------------------
+
+    def busy(self) -> list[str]:
+        """The names of threads that are in the midst of something."""
+        return [name for name, task in self.tasks.items() if not task.done]
+
+    def turns(self) -> list[str]:
+        """The names of the turns that it could take, handlers with something to run included."""
+        if self.node is None:
+            return []
+        names = ["beat", "reap"]
+        for face, lifecycle in self.lifecycles.items():
+            names += [f"{face}.claim", f"{face}.finish"]
+            if lifecycle.dispatcher._runs.qsize():
+                names += [f"{face}.handler{number}" for number in range(self.settings.handler_threads)]
+        return names
+
+    def due(self) -> list[str]:
+        """Those of its turns whose time has come, as their loops would see it."""
+        time, found = self.scheduler.time, list[str]()
+        for name in self.turns():
+            face, _, kind = name.rpartition(".")
+            woken = (kind == "claim" and self.lifecycles[face]._loop._signal.is_set) or (
+                kind == "finish" and self.lifecycles[face].finisher.loop._signal.is_set
+            )
+            if (
+                kind.startswith("handler")
+                or time >= self.next_turn.get(name, 0.0)
+                or (woken and time >= self.next_turn.get(f"{name} deaf", 0.0))
+            ):
+                found.append(name)
+        return found
+
+    def task(self, name: str) -> Task | None:
+        """The thread of this name, in the midst of something or about to take its turn; None if it has nothing to do."""
+        task = self.tasks.get(name)
+        if task is None or task.done:
+            work = self._turn(name)
+            if work is None:
+                return None
+            task = self.tasks[name] = Task(f"{self.label} {name}", self, work)
+        return task
+
+    def begin(self, name: str, work: Callable[[], None]) -> Task | None:
+        """A thread of its own for `work`; None if there is one of this name."""
+        if name in self.tasks and not self.tasks[name].done:
+            return None
+        task = self.tasks[name] = Task(f"{self.label} {name}", self, partial(self._surviving, name, work))
+        return task
+
+    def _turn(self, name: str) -> Callable[[], None] | None:
+        node = self.node
+        if node is None:
+            return None
+        face, _, kind = name.rpartition(".")
+        if kind == "beat":
+            return partial(self._loop_turn, name, node.beat_turn, None)
+        if kind == "reap":
+            return partial(self._loop_turn, name, node._reaper.turn, None)
+        lifecycle = self.lifecycles.get(face)
+        if lifecycle is None:
+            return None
+        if kind == "claim":
+            return partial(self._loop_turn, name, lifecycle.claim_turn, lifecycle._loop._signal)
+        if kind == "finish":
+            return partial(self._loop_turn, name, lifecycle.finisher.turn, lifecycle.finisher.loop._signal)
+        if kind.startswith("handler") and lifecycle.dispatcher._runs.qsize():
+            dispatcher = lifecycle.dispatcher
+            return partial(self._surviving, name, lambda: dispatcher._take(dispatcher._runs.get_nowait()))
+        return None
+
+    def _loop_turn(self, name: str, turn: Callable[[], float], signal: Signal | None) -> None:
+        """What `Loop` does around a turn."""
+        if signal is not None:
+            signal.clear()
+        pause = BACKOFF_SECONDS
+        self.next_turn[f"{name} deaf"] = self.scheduler.time + BACKOFF_SECONDS
+        try:
+            pause = turn()
+            self.next_turn[f"{name} deaf"] = 0.0
+        except (SQLAlchemyError, StickybusError) as error:
+            self.simulation.tell(f"  {self.label} {name}: {type(error).__name__}")
+        except Exception as error:  # noqa: BLE001 -- whatever else a turn raises is a fault of the engine
+            self.simulation.unexpected(f"{self.label} {name}", error)
+        self.next_turn[name] = self.scheduler.time + pause
+
+    def _surviving(self, name: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except (SQLAlchemyError, StickybusError) as error:
+            self.simulation.tell(f"  {self.label} {name}: {type(error).__name__}")
+        except Exception as error:  # noqa: BLE001 -- see `_loop_turn`
+            self.simulation.unexpected(f"{self.label} {name}", error)
+
+    # -- what the application does --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take part in the cluster."""
+        make = partial(SimulatedNode, self)
+        for lifecycle in self.lifecycles.values():
+            lifecycle.join(make)
+            lifecycle.dispatcher._accepting = True
+        if self.queue is not None:
+            self.queue.start()
+
+    def leave(self) -> None:
+        """Stop in order, as `Lifecycle.stop` does once its threads have ended."""
+        if self.queue is not None:
+            self.queue.started = False
+        for lifecycle in self.lifecycles.values():
+            lifecycle.claims.stopping = True
+            lifecycle.dispatcher.stop(0.0)
+            lifecycle.dispatcher.run_submitted()
+            lifecycle.dispatcher._accepting = False
+            lifecycle.leave()
+
+    def post(self, step: Post, task: Callable[[], Task]) -> None:
+        """Post as the step says. What is to be committed now is in the task's `keys`."""
+        lifecycle = self.lifecycles[step.face]
+
+        def insert(keys: tuple[int, ...], connection: Any) -> None:
+            at = None if not step.delay else self.clock.now() + timedelta(seconds=step.delay)
+            self.simulation.posting(
+                self, keys, sticky=lifecycle.running and lifecycle.config.mode is not Mode.POLLING
+            )
+            task().keys += keys
+            postings = [Posting(event=Order(key), search_key1=key, at=at) for key in keys]
+            if step.face == "service" and self.queue is not None:
+                self.queue.schedule_many(postings, connection=connection)
+            elif self.bus is not None:
+                self.bus.post_many(postings, connection=connection)
+
+        if step.ending is Ending.OWN:
+            insert(step.keys, None)
+            return
+        with self.application.connect() as connection:
+            transaction = connection.begin()
+            half = len(step.keys) // 2 if step.ending is Ending.SAVEPOINT else len(step.keys)
+            if half:
+                insert(step.keys[:half], connection)
+            if step.ending is Ending.SAVEPOINT:
+                savepoint = connection.begin_nested()
+                insert(step.keys[half:], connection)
+                savepoint.rollback()
+                del task().keys[half:]
+            if step.ending is Ending.ROLLBACK:
+                transaction.rollback()
+            else:
+                transaction.commit()
+
+    def change(self, step: Change) -> None:
+        """Remove or retry an entry, or truncate history."""
+        face: Any = self.bus if step.face == "bus" else self.service
+        if step.what == "truncate":
+            face.truncate_history()
+        elif step.what == "remove" and self.queue is not None:
+            self.queue.remove(search_key1=step.key)
+        elif step.what == "retry":
+            reads: Any = self.bus if step.face == "bus" else self.queue
+            for entry in reads.history(search_key1=step.key, states=["FAILED", "REMOVED"]):
+                face.retry(entry.record_id)
+
+    # -- handlers -----------------------------------------------------------------------------------------------
+
+    def _handler(self, face: str, number: int) -> Callable[[Order, EntryContext], None]:
+        def handle(event: Order, context: EntryContext) -> None:
+            self._handle(event, context)
+
+        handle.__qualname__ = f"{face}_{number}"
+        return handle
+
+    def _handle(self, event: Order, context: EntryContext) -> None:
+        if not self.alive:
+            raise Killed
+        simulation = self.simulation
+        behaviour = simulation.behaviours[event.number]
+        epoch = self.last_node.epoch if self.last_node is not None else 0
+        run = simulation.began(self, epoch, event.number, context)
+        for _ in range(behaviour.boundaries):
+            self.scheduler.pause("handling")
+        if behaviour.poison:
+            self.alive = False
+            raise Killed
+        if context.error_count < behaviour.fails:
+            run.failed, run.ended = True, self.scheduler.time
+            raise RuntimeError("simulated")
+        if context.connection is not None:
+            context.connection.exec_driver_sql(f"INSERT INTO simulated_effects VALUES ({event.number})")
+            if not self.alive:
+                raise Killed
+        run.ended = self.scheduler.time
+        simulation.tell(f"  {self.label} has handled {event.number}")

@@ -1,0 +1,519 @@
+"""One simulation: steps are taken one by one, then the faults stop, and the system has to come to rest."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import tenacity.nap
+from sqlalchemy import Row
+
+import queue_core.dispatcher
+import queue_core.engine
+import queue_core.node
+import queue_core.store
+import sql.dialects.sqlite
+from queue_core.handler import EntryContext
+from sql import nodes as node_rows
+from tests.checker import (
+    Evidence,
+    Invariant,
+    LeaseEnded,
+    Limits,
+    Posted,
+    Ran,
+    Standing,
+    Violation,
+    duplicate_runs,
+    judge,
+)
+from tests.simulation.database import TABLES, Databases, watching
+from tests.simulation.process import Process, Settings
+from tests.simulation.steps import (
+    Behaviour,
+    Change,
+    Fault,
+    Go,
+    Jump,
+    Kill,
+    Leave,
+    Outage,
+    Pass,
+    Post,
+    Start,
+    Step,
+)
+from tests.simulation.threads import Replaced, Scheduler, Task
+
+REST_SECONDS = 900.0
+"""Simulated time within which everything has ended once the faults have stopped."""
+
+
+@dataclass
+class _Post:
+    node: str
+    at: float
+    sticky: bool
+    committed: bool = False
+
+
+@dataclass
+class _Run:
+    key: int
+    record_id: int
+    node: str
+    incarnation: int
+    started: float
+    error_count: int
+    ended: float | None = None
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A node's row, and since when it has been as it is."""
+
+    epoch: int
+    beat: int
+    state: str
+    since: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a simulation."""
+
+    violations: list[Violation]
+    trace: list[str]
+    duplicate_runs: int
+    entries: int
+    runs: int
+
+
+class Simulation:
+    """See the module. `Watcher` of the databases' hooks; keeps the evidence."""
+
+    def __init__(self, databases: Databases, settings: Settings) -> None:
+        self.databases = databases
+        self.settings = settings
+        self.scheduler = Scheduler()
+        self.processes: dict[str, Process] = {}
+        self.behaviours: dict[int, Behaviour] = {}
+        self.down = False
+        self.trace: list[str] = []
+        self._came_back = 0.0
+        self._posted: dict[int, _Post] = {}
+        self._runs: list[_Run] = []
+        self._ended: list[LeaseEnded] = []
+        self._seen: dict[str, _Seen] = {}
+        self._ledger: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+        self._most: dict[str, int] = {}
+        self._found: list[Violation] = []
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def take(self, step: Step) -> None:
+        """Take one step; it means nothing if what it speaks of does not exist."""
+        self.tell(str(step))
+        match step:
+            case Start():
+                self._start(step)
+            case Outage(begins=begins):
+                if self.down and not begins:
+                    self._came_back = self.scheduler.time
+                self.down = begins
+            case Pass():
+                self._pass(step)
+            case Post() | Go() | Leave() | Change() | Kill() | Jump():
+                process = self.processes.get(step.process)
+                if process is not None and process.alive:
+                    self._take_in(process, step)
+        self._bury()
+        self._measure()
+
+    def _take_in(self, process: Process, step: Post | Go | Leave | Change | Kill | Jump) -> None:
+        match step:
+            case Kill():
+                process.alive = False
+            case Jump():
+                process.clock.ahead_seconds += step.seconds
+            case Go():
+                self._go(process.task(step.task), step)
+            case Leave():
+                self._go(process.begin("leave", process.leave), step)
+            case Change():
+                self._go(process.begin(step.what, functools.partial(process.change, step)), step)
+            case Post():
+                if step.face not in process.lifecycles or any(key in self._posted for key in step.keys):
+                    return
+                self.behaviours |= dict.fromkeys(step.keys, step.behaviour)
+                name = f"post {step.keys[0]}"
+                work = functools.partial(process.post, step, lambda: process.tasks[name])
+                self._go(process.begin(name, work), step)
+
+    def _go(self, task: Task | None, step: Post | Go | Leave | Change | Start) -> None:
+        if task is None:
+            return
+        if not isinstance(step, Start) and step.fault is not Fault.NONE:
+            task.fault = step.fault
+        self.scheduler.go(task, step.stops)
+        if not task.done:
+            self.tell(f"  {task.name} is at {task.place}")
+
+    def _start(self, step: Start) -> None:
+        if step.process in self.processes:
+            return
+        database, application = self.databases.take()
+        with patch.object(queue_core.engine, "_open", lambda *_: database):
+            process = Process(self, step.process, 1000 + len(self.processes), database, application)
+        self.processes[step.process] = process
+        self._go(process.begin("start", process.start), step)
+
+    def _pass(self, step: Pass) -> None:
+        end = self.scheduler.time + step.seconds
+        awake = [self.processes[label] for label in step.awake if label in self.processes]
+        while True:
+            turns = [
+                (max(process.next_turn.get(name, 0.0), self.scheduler.time), process.label, name)
+                for process in awake
+                if process.alive and process.node is not None
+                for name in ("beat", "reap")
+            ]
+            turn = min(turns, default=None)
+            if turn is None or turn[0] > end:
+                break
+            at, label, name = turn
+            self.scheduler.time = max(self.scheduler.time, at)
+            process = self.processes[label]
+            task = process.task(name)
+            if task is not None:
+                self.scheduler.go(task)
+                if not task.done:
+                    process.next_turn[name] = max(self.scheduler.time + 0.5, task.not_before)
+            self._bury()
+        self.scheduler.time = max(self.scheduler.time, end)
+
+    def _bury(self) -> None:
+        """Unwind the threads of processes that are dead."""
+        for process in self.processes.values():
+            if not process.alive and process.tasks:
+                for task in process.tasks.values():
+                    self.scheduler.kill(task)
+                process.tasks.clear()
+                process.database.engine.dispose()
+                process.application.dispose()
+                if process.last_node is not None:
+                    self._end_lease(process.node_name, process.last_node.epoch)
+                self.tell(f"  {process.label} is dead")
+
+    def _measure(self) -> None:
+        for process in self.processes.values():
+            for face, lifecycle in process.lifecycles.items():
+                name = f"{process.label}.{face}"
+                self._most[name] = max(self._most.get(name, 0), len(lifecycle.ledger))
+
+    # -- rest ---------------------------------------------------------------------------------------------------
+
+    def rest(self) -> None:
+        """The faults stop: threads go on, dead processes are started anew, until everything has ended."""
+        self.tell("the faults stop")
+        if self.down:
+            self.down, self._came_back = False, self.scheduler.time
+        for process in self.processes.values():
+            process.clock.ahead_seconds = 0.0
+            for task in process.tasks.values():
+                task.fault = ""
+        until = self.scheduler.time + REST_SECONDS
+        while self.scheduler.time < until:
+            moved = self._rest_once()
+            self._bury()
+            self._measure()
+            if not moved:
+                if self._is_over():
+                    return
+                self._wait_for_next()
+
+    def _rest_once(self) -> bool:
+        moved = False
+        for process in list(self.processes.values()):
+            if not process.alive:
+                continue
+            for name in dict.fromkeys([*process.busy(), *process.due()]):
+                task = process.task(name) if process.alive else None
+                if task is not None and task.not_before <= self.scheduler.time:
+                    self.scheduler.go(task)
+                    moved = moved or not task.stuck
+                    self._bury()
+        if self.processes and not any(
+            process.alive and (process.node is not None or process.busy())
+            for process in self.processes.values()
+        ):
+            first = next(iter(self.processes.values())).node_name
+            number = sum(process.node_name == first for process in self.processes.values()) + 1
+            self._start(Start(f"{first}{number}"))
+            moved = True
+        return moved
+
+    def _wait_for_next(self) -> None:
+        times = [
+            process.next_turn.get(name, 0.0)
+            for process in self.processes.values()
+            if process.alive
+            for name in process.turns()
+        ]
+        times += [
+            task.not_before
+            for process in self.processes.values()
+            if process.alive
+            for task in process.tasks.values()
+            if not task.done
+        ]
+        later = [time for time in times if time > self.scheduler.time]
+        self.scheduler.time = min(later, default=self.scheduler.time + 1.0)
+
+    def _is_over(self) -> bool:
+        if any(
+            process.busy()
+            for process in self.processes.values()
+            if process.alive and process.node is not None
+        ):
+            return False
+        found = self.databases.rows(
+            "SELECT (SELECT COUNT(*) FROM bus_events) + (SELECT COUNT(*) FROM notifications) AS entries"
+        )
+        return not found[0]["entries"]
+
+    # -- evidence -----------------------------------------------------------------------------------------------
+
+    def tell(self, line: str) -> None:
+        """Add a line to the trace."""
+        self.trace.append(f"{self.scheduler.time:10.3f}  {line}")
+
+    def unexpected(self, where: str, error: BaseException) -> None:
+        """A turn raised what no turn may raise."""
+        self.tell(f"  {where}: {type(error).__name__}: {error}")
+        self._found.append(
+            Violation(
+                invariant=Invariant.NEVER_SILENT,
+                record_ids=(),
+                explanation=f"{where} raised {type(error).__name__}: {error}",
+            )
+        )
+
+    def posting(self, process: Process, keys: Iterable[int], *, sticky: bool) -> None:
+        """Entries of these keys are about to be posted."""
+        for key in keys:
+            self._posted[key] = _Post(process.node_name, self.scheduler.time, sticky)
+
+    def began(self, process: Process, epoch: int, key: int, context: EntryContext) -> _Run:
+        """A handler has begun."""
+        self.tell(f"  {process.label} handles {key} (entry {context.record_id}, lease {epoch})")
+        run = _Run(
+            key,
+            _apart(context.record_id, context.queue_name != "bus"),
+            process.node_name,
+            epoch,
+            self.scheduler.time,
+            context.error_count,
+        )
+        self._runs.append(run)
+        return run
+
+    def committed(self, task: Task, *, inserted: bool, nodes: bool) -> None:
+        """See `Watcher`."""
+        if inserted and task.keys:
+            for key in task.keys:
+                self._posted[key].committed = True
+            self.tell(f"  committed: {', '.join(map(str, task.keys))}")
+        if nodes:
+            self._look_at_nodes()
+
+    def keep_history(self, rows: list[Mapping[str, Any]]) -> None:
+        """See `Watcher`."""
+        self._ledger |= {(row["table"], row["record_id"], row["finished_date"]): row for row in rows}
+
+    def _look_at_nodes(self) -> None:
+        """What the table of nodes says has changed: whose lease has ended, and whether it was time."""
+        time = self.scheduler.time
+        for row in self.databases.rows("SELECT name, epoch, beat, state FROM queue_nodes"):
+            name, before = row["name"], self._seen.get(row["name"])
+            now = _Seen(row["epoch"], row["beat"], row["state"], time)
+            if before is not None and (before.epoch, before.beat, before.state) == (
+                now.epoch,
+                now.beat,
+                now.state,
+            ):
+                continue
+            self._seen[name] = now
+            if before is None or before.state != node_rows.LIVE:
+                continue
+            if before.epoch != now.epoch or now.state != node_rows.LIVE:
+                self.tell(f"  the lease {before.epoch} of {name} ends: {now.state}, lease {now.epoch}")
+                silent = time - max(before.since, self._came_back)
+                gone = (name, before.epoch) in {(end.node, end.incarnation) for end in self._ended}
+                if now.state != node_rows.STOPPED and not gone and silent < self.settings.lease_seconds:
+                    self._found.append(
+                        Violation(
+                            invariant=Invariant.ONE_RUNNER,
+                            record_ids=(),
+                            explanation=f"{name} lost its lease {before.epoch} at {time:.3f}, when it could have been silent "
+                            f"for {silent:.3f} s at most",
+                        )
+                    )
+                self._end_lease(name, before.epoch)
+
+    def _end_lease(self, name: str, epoch: int) -> None:
+        self._ended.append(LeaseEnded(node=name, incarnation=epoch, at=self.scheduler.time))
+
+    def result(self) -> Result:
+        """Judge what was recorded."""
+        evidence = self._evidence()
+        violations = [*self._found, *judge(evidence), *self._effects(evidence)]
+        return Result(
+            violations, self.trace, duplicate_runs(evidence), len(evidence.posted), len(evidence.ran)
+        )
+
+    def _evidence(self) -> Evidence:
+        main, history = list[Standing](), list[Standing]()
+        for number, table in enumerate(TABLES):
+            main += [_standing(row, number) for row in self.databases.rows(f"SELECT * FROM {table}")]
+            stands = {
+                (row["record_id"], row["finished_date"]): row
+                for row in self.databases.rows(f"SELECT * FROM {table}_history")
+            }
+            kept = {
+                (record_id, date): row
+                for (name, record_id, date), row in self._ledger.items()
+                if name == table
+            }
+            history += [_standing(row, number) for row in {**kept, **stands}.values()]
+        return Evidence(
+            posted=[
+                Posted(key=key, node=post.node, at=post.at, sticky=post.sticky, committed=post.committed)
+                for key, post in self._posted.items()
+            ],
+            ran=[
+                Ran(
+                    key=run.key,
+                    record_id=run.record_id,
+                    claim_count=0,
+                    node=run.node,
+                    incarnation=run.incarnation,
+                    started=run.started,
+                    ended=run.ended,
+                    failed=run.failed,
+                    error_count=run.error_count,
+                )
+                for run in self._runs
+            ],
+            main=main,
+            history=history,
+            leases_ended=self._ended,
+            most_in_flight=self._most,
+            limits=Limits(
+                max_failure_retries=self.settings.max_failure_retries,
+                max_redispatches=self.settings.max_redispatches,
+                in_flight=self.settings.queue_capacity
+                + self.settings.handler_threads
+                + 2 * self.settings.max_entries_claimed,
+            ),
+        )
+
+    def _effects(self, evidence: Evidence) -> Iterator[Violation]:
+        """An exactly-once handler's writes stand once for an entry that was processed, and never twice."""
+        if not self.settings.exactly_once:
+            return
+        count: dict[int, int] = {}
+        for row in self.databases.rows("SELECT number FROM simulated_effects"):
+            count[row["number"]] = count.get(row["number"], 0) + 1
+        chains = [row for row in evidence.history if row.state in {"PROCESSED", "FAILED"}]
+        for row in chains:
+            ends = sum(other.key == row.key for other in chains)
+            found = count.get(row.key, 0)
+            if found > ends or (row.state == "PROCESSED" and not found):
+                yield Violation(
+                    invariant=Invariant.RECORDED_ONCE,
+                    record_ids=(row.record_id,),
+                    explanation=f"the exactly-once handler's writes for key {row.key} stand {found} times",
+                )
+
+    # -- the world of the engine ----------------------------------------------------------------------------------
+
+    def enter(self, process: Process) -> None:
+        """What is the process's own and the interpreter's here becomes `process`'s."""
+        queue_core.node._nodes = process.nodes
+
+    def is_dead(self, row: Row[Any]) -> bool:
+        """In place of a look at the machine's processes."""
+        return any(process.pid == row.pid and not process.alive for process in self.processes.values())
+
+    def close(self) -> None:
+        """End all processes."""
+        for process in self.processes.values():
+            process.alive = False
+        self._bury()
+
+
+def _apart(record_id: int, table: int) -> int:
+    """Ids are a table's own; the checker's are the system's."""
+    return record_id + table * 1_000_000_000
+
+
+def _standing(row: Mapping[str, Any], table: int) -> Standing:
+    names = ("record_id", "origin_id", "replay_of")
+    return Standing.of({**row, **{name: row[name] and _apart(row[name], table) for name in names}})
+
+
+_tables = functools.cache(queue_core.store.entry_tables)
+_identity = functools.cache(queue_core.node._host_identity)
+
+
+@contextmanager
+def simulating(databases: Databases, settings: Settings) -> Iterator[Simulation]:
+    """A simulation on an empty database. Inside the block, time and threads are the scheduler's."""
+    databases.reset()
+    simulation = Simulation(databases, settings)
+    scheduler = simulation.scheduler
+    sleeping = Replaced(
+        tenacity.nap.time,
+        sleep=lambda _: scheduler.pause("a pause before another try"),
+        monotonic=lambda: scheduler.time,
+    )
+    waiting = Replaced(
+        tenacity.nap.time,
+        sleep=lambda _: scheduler.pause("the write lock", stuck=True),
+        monotonic=lambda: scheduler.time,
+    )
+    threads = Replaced(queue_core.dispatcher.threading, get_ident=scheduler.ident)
+    with ExitStack() as stack:
+        for module, name, value in (
+            (queue_core.store, "entry_tables", _tables),
+            (queue_core.node, "_host_identity", _identity),
+            (queue_core.node, "_is_dead_neighbour", simulation.is_dead),
+            (queue_core.node, "_nodes", {}),
+            (queue_core.dispatcher, "threading", threads),
+            (sql.dialects.sqlite, "threading", threads),
+            (sql.dialects.sqlite, "time", waiting),
+            (tenacity.nap, "time", sleeping),
+        ):
+            stack.enter_context(patch.object(module, name, value))
+        before = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        stack.callback(logging.disable, before)
+        stack.enter_context(watching(databases, simulation))
+        stack.callback(simulation.close)
+        yield simulation
+
+
+def simulate(databases: Databases, settings: Settings, steps: Iterable[Step]) -> Result:
+    """Take the steps, let the system come to rest, and judge."""
+    with simulating(databases, settings) as simulation:
+        for step in steps:
+            simulation.take(step)
+        simulation.rest()
+        return simulation.result()
