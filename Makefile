@@ -7,7 +7,7 @@ ARGS :=
 # Tests side by side: most of them wait for a lease, a poll or a process.
 WORKERS := 3
 
-.PHONY: help demo test lint types bench chaos soak servers lock
+.PHONY: help demo test lint types bench simulate chaos soak servers lock
 .DEFAULT_GOAL := help
 
 help: ## Show the targets
@@ -29,6 +29,9 @@ types: .venv/.full ## Check types, strictly
 
 bench: .venv/.full servers ## Measure post rate, drain rate and latency on each database, quickly
 	@$(BIN)/python -m benchmarks --quick
+
+simulate: .venv/.full ## Simulate clusters and their faults, 10,000 seeds (SEEDS=n; SEED=k shows one)
+	@$(BIN)/python -m tests.simulation
 
 chaos: .venv/.full servers ## Kill, freeze, cut and fill under load, and judge (SCENARIO=, DATABASE=, MODE=, QUICK=1)
 	@$(BIN)/python -m tests.chaos run $(if $(QUICK),--quick) $(addprefix --scenario ,$(SCENARIO)) \
