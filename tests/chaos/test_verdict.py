@@ -54,7 +54,7 @@ def test_a_post_without_an_answer_is_unknown_and_what_was_undone_is_rolled_back(
 
 
 def test_a_run_without_an_end_is_one_that_was_cut_off() -> None:
-    lines = [
+    lines: list[Line] = [
         started(1, 5.0, pid=7),
         started(2, 5.0, pid=7),
         Ended(at=6.0, record_id=2, claim_count=7, failed=True),
