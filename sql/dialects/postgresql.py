@@ -188,7 +188,7 @@ class PostgreSQL(Dialect):
         )
 
         def configure(connection: Any, _record: object) -> None:
-            _limit_waits(connection, limits.answer)
+            _guard(connection, limits.answer)
             connection.execute(statement)
             connection.commit()
 
@@ -220,13 +220,15 @@ def _quoted(connection: Connection, name: str) -> str:
     return connection.dialect.identifier_preparer.quote(name)
 
 
-def _limit_waits(driver: Any, seconds: float) -> None:
-    """Let no answer of the server be waited for longer: the connection is closed, and an error raised.
+def _guard(driver: Any, seconds: float) -> None:
+    """Let no answer of the server be waited for longer, and no error quote a row.
+
+    After that time the connection is closed, and an error raised.
 
     The server's own limits are of no use to a client that it does not reach, and TCP's see nothing of a server that
     is frozen, nor of one behind a proxy: a kernel still acknowledges there.
     """
-    from psycopg import OperationalError
+    from psycopg import Error, OperationalError
 
     waits = driver.wait
 
@@ -243,6 +245,11 @@ def _limit_waits(driver: Any, seconds: float) -> None:
         except StopIteration as end:
             answer: T = end.value
             return answer
+        except Error as error:
+            if error.diag.message_primary:
+                # The server's details may quote a whole row, payload and all, and errors are logged.
+                error.args = (error.diag.message_primary,)
+            raise
 
     driver.wait = lambda work, *arguments, **options: waits(limited(work), *arguments, **options)
 

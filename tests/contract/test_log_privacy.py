@@ -106,6 +106,23 @@ def _parked(bus: Any) -> bool:
 
 
 @on_servers
+def test_a_row_that_the_database_refuses_is_not_quoted(make_bus: MakeBus, engine: Engine, told: Told) -> None:
+    """PostgreSQL's own words for it hold the whole row."""
+    bus = make_bus(poll_interval_seconds=0.05)
+    bus.register("Secret", lambda _event, _context: None, name="secrets")
+    with engine.begin() as connection:
+        connection.execute(
+            text("ALTER TABLE bus_events_history ADD CONSTRAINT refusing CHECK (record_id < 0)")
+        )
+    bus.start()
+    bus.post({"note": SECRET}, event_name="Secret")
+    eventually(lambda: "outcome_unwritable" in told.events() or "loop_failed" in told.events(), "it is told")
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE bus_events_history DROP CONSTRAINT refusing"))
+    assert SECRET not in "\n".join(told.lines)
+
+
+@on_servers
 def test_no_error_of_a_database_that_can_not_be_reached_tells_the_password(
     database_url: URL, make_service: MakeService, told: Told
 ) -> None:
