@@ -25,7 +25,7 @@ from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from sql.dialects.postgresql import _limit_waits
+from queue_core.engine import open_database
 from stickybus import BusConfig, EntryContext, Mode, PersistentBus, StickybusError
 from tests.chaos.journal import Beaten, Ended, Journal, Sampled, Started, Stopping, monotonic
 from tests.chaos.load import Kind, Load, Work
@@ -35,6 +35,7 @@ SAMPLE_SECONDS: Final = 5.0
 _SLOW_SECONDS, _QUICK_SECONDS = 0.25, 0.002
 _STOP_SECONDS: Final = 10.0
 log = logging.getLogger(__name__)
+_PATIENCE_SECONDS: Final = 0.2
 _ANSWER_SECONDS: Final = 5
 """Drivers wait for an answer for ever unless told otherwise."""
 
@@ -115,7 +116,6 @@ class _Member:
         self._journal = Journal(settings.folder, settings.name)
         self._registry = CollectorRegistry()
         self._max_pages = 0
-        self._users = self._application_engine()
         self._load: Load | None = None
 
     def run(self) -> None:
@@ -153,6 +153,7 @@ class _Member:
         """The bus; tried again while the database is away, as a supervisor would. None if told to stop."""
         while not self._stopping.is_set():
             try:
+                self._users = self._application_engine()
                 bus = PersistentBus(
                     self._users if self._settings.pool_size else self._settings.url,
                     self._settings.config(),
@@ -199,15 +200,18 @@ class _Member:
 
     def _application_engine(self) -> Engine:
         settings = self._settings
-        options: dict[str, Any] = {}
-        if settings.url.startswith("mysql"):
-            options["connect_args"] = {"read_timeout": _ANSWER_SECONDS, "write_timeout": _ANSWER_SECONDS}
         if settings.pool_size:
-            options |= {"pool_size": settings.pool_size, "max_overflow": 0, "pool_timeout": 0.2}
-        engine = create_engine(settings.url, **options)
-        if engine.dialect.name == "postgresql":
-            # psycopg has no such option: the application borrows ours.
-            event.listen(engine, "connect", lambda driver, _: _limit_waits(driver, _ANSWER_SECONDS))
+            engine = create_engine(
+                settings.url, pool_size=settings.pool_size, max_overflow=0, pool_timeout=_PATIENCE_SECONDS
+            )
+        elif settings.url.startswith("mysql"):
+            limits = {"read_timeout": _ANSWER_SECONDS, "write_timeout": _ANSWER_SECONDS}
+            engine = create_engine(settings.url, connect_args=limits)
+        elif settings.url.startswith("postgresql"):
+            # psycopg has no such option: the application waits as the bus does.
+            engine = open_database(settings.url, statement_timeout_seconds=_ANSWER_SECONDS).engine
+        else:
+            engine = create_engine(settings.url)
         self._limit(engine)
         return engine
 

@@ -71,7 +71,7 @@ def kill(stage: Stage, sizes: Sizes) -> None:
     for done in sizes.times(200, 8):
         stage.say(f"kill {done + 1}")
         stage.kill(stage.random.choice(stage.nodes()))
-        stage.pause(stage.random.uniform(0.1, sizes.of(4.0, 1.4)))
+        stage.pause(stage.random.uniform(0.1, sizes.of(3.0, 1.4)))
 
 
 def freeze(stage: Stage, sizes: Sizes) -> None:
