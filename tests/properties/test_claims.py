@@ -113,7 +113,7 @@ class ClaimLife(RuleBasedStateMachine):
     )
     def post(self, owner: str, lane: str, later: int, born: bool, count: int) -> None:  # noqa: FBT001 -- drawn by name
         due = self.clock.now() + timedelta(seconds=0 if born else later)
-        rows = self.store.rows(
+        rows = self.store.columns.rows(
             "bus",
             [Posting(event=Order(number), at=due) for number in range(count)],
             creator=owner,
@@ -132,7 +132,7 @@ class ClaimLife(RuleBasedStateMachine):
             )
             self.ends[record_id] = []
             if born:
-                self.claims.append((owner, self.store.entry(record_id, row)))
+                self.claims.append((owner, self.store.columns.entry(record_id, row)))
 
     @rule(owner=owners, lane=st.sampled_from(["own", ANY_NODE, SUSPECT]), limit=st.integers(1, 4))
     def claim(self, owner: str, lane: str, limit: int) -> None:
@@ -338,4 +338,4 @@ def _template() -> Path:
 _made: list[Path] = []
 
 TestClaims = ClaimLife.TestCase
-TestClaims.settings = settings(max_examples=40, stateful_step_count=30)
+TestClaims.settings = settings(max_examples=25, stateful_step_count=30)

@@ -98,4 +98,4 @@ class LedgerLife(RuleBasedStateMachine):
 
 
 TestLedger = LedgerLife.TestCase
-TestLedger.settings = settings(max_examples=150, stateful_step_count=40)
+TestLedger.settings = settings(max_examples=80, stateful_step_count=40)
