@@ -111,7 +111,7 @@ class Load:
         self._ledger.write(
             journal.Posting(at=monotonic(), node=self._node, keys=keys, undone=undone, kind=kind)
         )
-        was_sticky = self._is_sticky()
+        lease = self._lease()
         committed: bool | None = None
         try:
             if way in {Way.OWN, Way.OWN_MANY}:
@@ -134,12 +134,17 @@ class Load:
         except (SQLAlchemyError, StickybusError):
             pass  # the ledger tells what is known
         finally:
-            sticky = was_sticky and self._is_sticky()
+            # Had the lease lapsed meanwhile, the entry would be for any node.
+            sticky = lease is not None and lease == self._lease()
             self._ledger.write(Answered(at=monotonic(), keys=keys, committed=committed, sticky=sticky))
         return committed is not None
 
-    def _is_sticky(self) -> bool:
-        return self._bus.config.mode is not Mode.POLLING and self._bus.engine.lifecycle.running
+    def _lease(self) -> float | None:
+        """Since when this node's lease has held without a gap, if what is posted is for this node alone."""
+        lifecycle = self._bus.engine.lifecycle
+        if self._bus.config.mode is Mode.POLLING or not lifecycle.running or lifecycle.node is None:
+            return None
+        return lifecycle.node.steady_since
 
 
 def _posting(key: int, kind: Kind) -> Posting:
