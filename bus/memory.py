@@ -21,9 +21,10 @@ from bus.commits import at_commit
 from bus.event_bus import EventBus
 from queue_core.clock import Clock, SystemClock
 from queue_core.codec import Codec, Codecs
+from queue_core.columns import Columns
 from queue_core.config import BusConfig
 from queue_core.dispatcher import Dispatcher
-from queue_core.entry import Entry, Posting, Settled, State
+from queue_core.entry import ANY_NODE, Entry, Posting, Settled, State
 from queue_core.errors import ConfigurationError, InvalidConnectionError, LifecycleError
 from queue_core.handler import Subscriber
 from queue_core.outcome import Finished, Outcome, Released, Retried
@@ -44,6 +45,7 @@ class InMemoryBus(EventBus):
         super().__init__(config or BusConfig(), shared=False)
         self._clock = clock or SystemClock()
         self._codecs = Codecs(self.types, codec)
+        self._columns = Columns(self.config, self._clock, self.types, self._codecs)
         self._ids = itertools.count(1)
         self._live: dict[int, Entry] = {}
         self._ended: list[Entry] = []
@@ -111,38 +113,14 @@ class InMemoryBus(EventBus):
         super()._add(event, subscriber)
 
     def _post(self, postings: Sequence[Posting], connection: Any) -> list[int]:
-        entries = [self._entry(posting) for posting in postings]
+        rows = self._columns.rows(self.config.name, postings, creator="", lane=ANY_NODE, claimed=True)
+        # Nothing waits for its date here.
+        entries = [self._columns.entry(next(self._ids), row) for row in rows]
         if connection is None:
             self._deliver(entries)
         else:
             at_commit(_core(connection), lambda: self._deliver(entries))
         return [entry.record_id for entry in entries]
-
-    def _entry(self, posting: Posting) -> Entry:
-        class_name = self.types.name_of(posting.event, posting.event_name)
-        encoded = self._codecs.encode(posting.event, class_name, self.config.max_payload_bytes)
-        now = self._clock.now()
-        return Entry(
-            record_id=next(self._ids),
-            queue_name=self.config.name,
-            class_name=class_name,
-            event_json=encoded.event_json,
-            event_bytes=encoded.event_bytes,
-            codec=encoded.codec,
-            user_token=posting.user_token,
-            future_user_token=posting.future_user_token,
-            search_key1=posting.search_key1,
-            search_key2=posting.search_key2,
-            created_date=now,
-            effective_date=now,
-            creating_owner="",
-            processing_owner=None,
-            processing_available_date=None,
-            lane="",
-            processing_state=State.IN_PROCESSING,
-            claim_count=1,
-            headers=None,
-        )
 
     def _deliver(self, entries: list[Entry]) -> None:
         with self._changed:

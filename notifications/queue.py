@@ -11,14 +11,14 @@ import msgspec
 from notifications.recurrence import MissedPolicy, parse
 from notifications.schedules import Schedule, Schedules
 from queue_core.clock import in_utc
+from queue_core.columns import UNSET, Unset
+from queue_core.columns import name as check_name
 from queue_core.engine import QueueEngine
 from queue_core.entry import Entry, Posting
 from queue_core.errors import InvalidPostError
 from queue_core.filter import Filter
 from queue_core.handler import Subscriber
 from queue_core.reads import Reads
-from queue_core.store import UNSET, Unset
-from queue_core.store import name as check_name
 from queue_core.twin import Asynchronous, awaited
 
 
@@ -162,8 +162,8 @@ class NotificationQueue(Reads):
         values: dict[str, Any] = {}
         if event is not None:
             named = self._named(Posting(event=event, event_name=event_name))
-            values |= store.payload_columns(named)
-        values |= store.key_columns(self.full_name, search_key1=search_key1, search_key2=search_key2)
+            values |= store.columns.payload(named)
+        values |= store.columns.keys(self.full_name, search_key1=search_key1, search_key2=search_key2)
         if at is not None:
             values["effective_date"] = in_utc(at, key="at")
         entry = self._entries.update(record_id, values, connection)

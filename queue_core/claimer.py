@@ -22,7 +22,7 @@ LARGE_PAYLOAD = 8_192
 """Characters from which a payload is not kept in memory while its entry waits."""
 LOAD_BATCH = 1_000
 FAIR_SHARE = 2
-"""Entries per handler thread that a node holds of those which any node may run."""
+"""Entries per handler thread that a node holds of those which any node may run; more if it runs more in no time."""
 
 
 class Claimer:
@@ -155,8 +155,10 @@ class Claimer:
         if lane == SUSPECT:
             return 0 if self._ledger.held_from(SUSPECT) else 1
         most = self._config.max_entries_claimed
-        if lane == ANY_NODE:  # what waits in the node's own lane must not keep it from its share
-            capacity = FAIR_SHARE * self._config.handler_threads
+        if lane == ANY_NODE:
+            # What waits in the node's own lane must not keep it from its share.
+            share = max(FAIR_SHARE * self._config.handler_threads, self._claims.pace)
+            capacity = min(share, self._capacity)
             room = capacity - self._ledger.held_from(ANY_NODE)
         else:
             capacity, room = self._capacity, self._room()

@@ -17,6 +17,8 @@ from queue_core.store import Store
 if TYPE_CHECKING:
     from queue_core.node import Node
 
+WINDOW_SECONDS = 0.1
+
 
 class Claims:
     """See the module. `node` is None, and `name` the last one's, while it takes no part in the cluster."""
@@ -29,6 +31,8 @@ class Claims:
         self.node: Node | None = None
         self.name = ""
         self.stopping = False
+        self._pace = self._ended = 0
+        self._window_since = self.clock.monotonic()
 
     @property
     def waiting_lane(self) -> str:
@@ -52,6 +56,20 @@ class Claims:
         # In this order: a node that registers anew has its new epoch before it may start anything.
         node = self.node
         return node is not None and node.may_start() and node.epoch == lease
+
+    def ended(self, entries: int) -> None:
+        """So many entries have just ended here."""
+        now = self.clock.monotonic()
+        if (passed := now - self._window_since) > WINDOW_SECONDS:
+            self._pace = self._ended if passed < 2 * WINDOW_SECONDS else 0
+            self._ended, self._window_since = 0, now
+        self._ended += entries
+
+    @property
+    def pace(self) -> int:
+        """How many entries have ended here in the last `WINDOW_SECONDS`, about."""
+        stale = self.clock.monotonic() - self._window_since > 2 * WINDOW_SECONDS
+        return 0 if stale else self._pace
 
     def standing(self) -> list[tuple[int, int]]:
         """What the table says that this node runs, as (record id, claim count)."""

@@ -101,8 +101,11 @@ Settled = dict[str, bool | Waiting]
 """Subscribers by name: true if it succeeded, false if it has used up its retries, else when it runs again."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One row. Dates are aware and in UTC; ids are never reused; `event_json` or `event_bytes` holds the payload."""
+class Entry(msgspec.Struct, frozen=True):
+    """One row. Dates are aware and in UTC; ids are never reused; `event_json` or `event_bytes` holds the payload.
+
+    The fields stand in the order of the columns.
+    """
 
     record_id: int
     queue_name: str
@@ -122,11 +125,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     lane: str
     processing_state: State
     error_count: int = 0
-    claim_count: int
+    claim_count: int = 0
     redispatch_count: int = 0
     crash_count: int = 0
     subscribers_done: str | None = None
-    headers: str | None
+    headers: str | None = None
     origin_id: int | None = None
     replay_of: int | None = None
     finished_date: datetime | None = None
@@ -164,11 +167,30 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
             ) from error
 
 
-def from_row(row: Row[Any], **changed: Any) -> Entry:
-    """The entry of a row of `Statements`, with some columns `changed` since."""
-    values = {**row._mapping, **changed}  # noqa: SLF001 -- the public name of a row's columns in SQLAlchemy
-    values["processing_state"] = State(values["processing_state"])
-    return Entry(**values)
+_PLACES = {name: place for place, name in enumerate(Entry.__struct_fields__)}
+_STATE, _LANE = _PLACES["processing_state"], _PLACES["lane"]
+_OWNER, _UNTIL = _PLACES["processing_owner"], _PLACES["processing_available_date"]
+_CLAIM_COUNT = _PLACES["claim_count"]
+
+
+def from_row(row: Row[Any]) -> Entry:
+    """The entry of a row of `Statements`, whose columns stand in the order of its fields."""
+    values = list(row)
+    values[_STATE] = State(values[_STATE])
+    return Entry(*values)
+
+
+def claimed(row: Row[Any], *, owner: str, until: datetime, claim_count: int) -> Entry:
+    """The entry of a row that `owner` has just claimed, whatever the row says of that."""
+    values = list(row)
+    values[_STATE], values[_LANE], values[_OWNER], values[_UNTIL], values[_CLAIM_COUNT] = (
+        State.IN_PROCESSING,
+        owner,
+        owner,
+        until,
+        claim_count,
+    )
+    return Entry(*values)
 
 
 class Posting(msgspec.Struct, frozen=True, kw_only=True):

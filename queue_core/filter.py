@@ -9,9 +9,9 @@ import msgspec
 from sqlalchemy import ColumnElement, FromClause
 
 from queue_core.clock import in_utc
+from queue_core.columns import UNSET, Unset, search_key
 from queue_core.entry import State
 from queue_core.errors import InvalidPostError
-from queue_core.store import UNSET, Unset, search_key
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,7 +43,9 @@ class Poster:
         ids = self._store.reaching(lambda: self._post(rows, claimed=claimed))
         lifecycle.metrics.posted(queue_name, len(ids))
         if claimed:
-            entries = [self._store.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)]
+            entries = [
+                self._store.columns.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)
+            ]
             lifecycle.claimer.hand_over(entries, lease)
             return ids
         if rows[0]["lane"] == ANY_NODE:
@@ -65,7 +67,7 @@ class Poster:
             and self._mode is Mode.STICKY_EVENTS
             and lifecycle.ledger.room >= len(postings)
         )
-        rows = self._store.rows(
+        rows = self._store.columns.rows(
             queue_name,
             postings,
             creator=lifecycle.name or name_of(lifecycle.config),
@@ -87,8 +89,9 @@ class Poster:
             return ids
 
         try:
+            database = self._store.database
             with self._lifecycle.metrics.statement("post"):
-                return self._store.database.write(work)
+                return database.write_single(work) if len(rows) == 1 else database.write(work)
         except BaseException:
             # Whether a failed COMMIT took effect is for the sweep to find out.
             ledger.discard(ids)

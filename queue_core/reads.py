@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from queue_core.columns import UNSET, Unset
 from queue_core.engine import QueueEngine
 from queue_core.entries import Entries
 from queue_core.entry import Entry, State
 from queue_core.filter import Filter
 from queue_core.history import History
-from queue_core.store import UNSET, Unset
 from queue_core.twin import Asynchronous, awaited
 
 

@@ -19,6 +19,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
@@ -219,9 +220,9 @@ def redispatch(connection: Connection, store: Store, rows: Sequence[Row[Any]]) -
         f"PoisonEntry: the process that ran this entry died {store.config.max_redispatches + 1} times, while it was the "
         "only entry under suspicion there. It was not run again; its payload is kept here."
     )
-    ended = {"processing_state": State.FAILED.value, "finished_date": now, "last_error": reason}
+    ended = {"processing_state": State.FAILED, "finished_date": now, "last_error": reason}
     statements.to_history(connection, ids=[row.record_id for row in poison], values=ended)
-    return [from_row(row, **ended) for row in poison]
+    return [msgspec.structs.replace(from_row(row), **ended) for row in poison]
 
 
 def recover(store: Store, name: str, failed: Callable[[Sequence[Entry]], None]) -> int:

@@ -1,4 +1,4 @@
-"""Entries in the database: postings become rows, rows become entries, outcomes are written.
+"""Entries in the database: rows become entries, outcomes are written.
 
 Everything here is one statement or one short transaction; the rules of when and why are the lifecycle's.
 """
@@ -16,38 +16,23 @@ from sqlalchemy import URL, ColumnElement, Connection, FromClause
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from queue_core.borrowed import Borrowed, borrow, explain
-from queue_core.clock import Clock, in_utc
+from queue_core.clock import Clock
 from queue_core.codec import Codecs, EventTypes
-from queue_core.config import QueueConfig, name_fault
-from queue_core.entry import PARKED, SUSPECT, Entry, Posting, Settled, State, from_row
+from queue_core.columns import Columns
+from queue_core.config import QueueConfig
+from queue_core.entry import PARKED, SUSPECT, Entry, Settled, State, claimed, from_row
 from queue_core.errors import (
     DatabaseUnreachableError,
     ForkedError,
     HistoryConflictError,
-    InvalidPostError,
-    NameTooLongError,
 )
 from queue_core.outcome import Finished, Retried
 from sql.database import AT_COMMIT, Database
 from sql.statements import Statements
-from sql.statements.base import raised
-from sql.tables import CLASS_NAME_LENGTH, ERROR_LENGTH, NAME_LENGTH, entry_tables
+from sql.statements.base import IN_PROCESSING, raised
+from sql.tables import ERROR_LENGTH, entry_tables
 
 T = TypeVar("T")
-
-_SMALLEST_KEY, _LARGEST_KEY = -(2**63), 2**63 - 1
-_TOKEN_LENGTH = 36
-
-
-class Unset:
-    """Not given, where None is a value."""
-
-    def __repr__(self) -> str:
-        return "UNSET"
-
-
-UNSET = Unset()
-
 
 COUNT_LIMIT = 10_000
 """Entries that one look at the depths reads, or a tenth of it a lane if there are many lanes."""
@@ -74,6 +59,7 @@ class Store:
         self.clock = clock
         self.types = types
         self.codecs = codecs
+        self.columns = Columns(config, clock, types, codecs)
         self.statements: Statements = database.dialect.statements(entry_tables(config.table))
 
     # -- process ------------------------------------------------------------------------------------------------
@@ -101,78 +87,9 @@ class Store:
 
     # -- post ---------------------------------------------------------------------------------------------------
 
-    def rows(
-        self, queue_name: str, postings: Sequence[Posting], *, creator: str, lane: str, claimed: bool
-    ) -> list[dict[str, Any]]:
-        """The rows of `postings`. `claimed`: born IN_PROCESSING by `creator`.
-
-        Raises InvalidPostError or PayloadError for the first posting that can't be stored; nothing is written then.
-        """
-        now = self.clock.now()
-        common = self.common_columns(queue_name, now, creator=creator, lane=lane, claimed=claimed)
-        return [{**common, **self._own_columns(queue_name, posting, now)} for posting in postings]
-
-    def common_columns(
-        self, queue_name: str, now: datetime, *, creator: str, lane: str, claimed: bool = False
-    ) -> dict[str, Any]:
-        """What all rows of one post share."""
-        state = State.IN_PROCESSING if claimed else State.AVAILABLE
-        return {
-            "queue_name": queue_name,
-            "created_date": now,
-            "creating_owner": creator,
-            "processing_owner": creator if claimed else None,
-            "processing_available_date": now + timedelta(seconds=self.config.claim_seconds)
-            if claimed
-            else None,
-            "lane": lane,
-            "processing_state": state.value,
-            "claim_count": 1 if claimed else 0,
-        }
-
-    def _own_columns(self, queue_name: str, posting: Posting, now: datetime) -> dict[str, Any]:
-        return {
-            **self.payload_columns(posting),
-            "user_token": _token(posting.user_token, "user_token", queue_name),
-            "future_user_token": _token(posting.future_user_token, "future_user_token", queue_name),
-            **self.key_columns(queue_name, search_key1=posting.search_key1, search_key2=posting.search_key2),
-            "effective_date": now if posting.at is None else in_utc(posting.at, key="at"),
-            "headers": _headers(posting.headers, queue_name),
-        }
-
-    def payload_columns(self, posting: Posting) -> dict[str, Any]:
-        """Name and payload of an event. Raises InvalidPostError or PayloadError."""
-        if posting.event_name is not None:
-            name(posting.event_name, "event_name", limit=CLASS_NAME_LENGTH)
-        class_name = self.types.name_of(posting.event, posting.event_name)
-        if posting.event_name is None:
-            name(class_name, "event_name", limit=CLASS_NAME_LENGTH)
-        encoded = self.codecs.encode(posting.event, class_name, self.config.max_payload_bytes)
-        return {
-            "class_name": class_name,
-            "event_json": encoded.event_json,
-            "event_bytes": encoded.event_bytes,
-            "codec": encoded.codec,
-        }
-
-    def key_columns(self, queue_name: str, **keys: int | Unset | None) -> dict[str, int | None]:
-        """The search keys that are given. Raises InvalidPostError."""
-        return {
-            name: search_key(value, name, queue_name)
-            for name, value in keys.items()
-            if not isinstance(value, Unset)
-        }
-
     def insert(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> list[int]:
-        """Insert rows made by `rows` and return their ids in order."""
+        """Insert rows made by `columns` and return their ids in order."""
         return self.statements.insert(connection, rows) if rows else []
-
-    def entry(self, record_id: int, row: dict[str, Any]) -> Entry:
-        """The entry of a row that was just inserted."""
-        nothing: dict[str, Any] = dict.fromkeys(("subscribers_done", "origin_id", "replay_of"))
-        counts = dict.fromkeys(("error_count", "redispatch_count", "crash_count"), 0)
-        state = State(row["processing_state"])
-        return Entry(**{**row, **nothing, **counts, "record_id": record_id, "processing_state": state})
 
     # -- transactions -------------------------------------------------------------------------------------------
 
@@ -221,24 +138,23 @@ class Store:
         """Claim up to `limit` due entries of `lane` for `owner`."""
         now = self.clock.now()
         until = now + timedelta(seconds=self.config.claim_seconds)
-        rows = self.database.write(
+        rows = self.database.write_single(
             lambda connection: self.statements.claim(
                 connection, lane=lane, owner=owner, now=now, until=until, limit=limit
             )
         )
-        return [self._claimed(row, owner, until) for row in rows]
-
-    def _claimed(self, row: Any, owner: str, until: datetime) -> Entry:
         # PostgreSQL answers with the row as it is now, the others with the row as it was.
-        before = row.processing_state == State.AVAILABLE
-        return from_row(
-            row,
-            claim_count=raised(row.claim_count) if before else row.claim_count,
-            processing_state=State.IN_PROCESSING,
-            processing_owner=owner,
-            processing_available_date=until,
-            lane=owner,
-        )
+        return [
+            claimed(
+                row,
+                owner=owner,
+                until=until,
+                claim_count=row.claim_count
+                if row.processing_state == IN_PROCESSING
+                else raised(row.claim_count),
+            )
+            for row in rows
+        ]
 
     def owned(self, ids: Sequence[int], owner: str) -> list[Entry]:
         """Those of `ids` that are committed and run by `owner`."""
@@ -293,7 +209,7 @@ class Store:
                 connection, owner, [one for one in finished if one.entry.record_id in lost]
             )
 
-        return self.database.write(work)
+        return self.database.write(work) if retried else self.database.write_single(work)
 
     def _recorded(self, connection: Connection, owner: str, finished: Sequence[Finished]) -> set[int]:
         """The ids whose very outcome stands in history: recorded by a former try, whose COMMIT gave no answer."""
@@ -387,56 +303,6 @@ class Store:
 def encode_settled(settled: Settled) -> str | None:
     """The column `subscribers_done`: subscriber to whether it succeeded (false: it has used up its retries)."""
     return msgspec.json.encode(settled).decode() if settled else None
-
-
-def search_key(value: Any, key: str, queue_name: str) -> int | None:
-    """Check a search key. Raises InvalidPostError if it is no 64-bit integer."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not _SMALLEST_KEY <= value <= _LARGEST_KEY:
-        raise InvalidPostError(
-            f"{queue_name}: {key}={value!r} ({type(value).__name__}) is no 64-bit integer. Nothing was written; search "
-            "keys are integers or None.",
-            queue_name=queue_name,
-            key=key,
-        )
-    # A subclass such as IntEnum is nothing that every driver knows.
-    return int(value)
-
-
-def name(value: Any, key: str, *, limit: int = NAME_LENGTH, queue_name: str | None = None) -> str:
-    """Check a name or token. Raises InvalidPostError if it is none that every database can store."""
-    fault = name_fault(value, limit) if isinstance(value, str) else f"a text, not a {type(value).__name__}"
-    if fault is None:
-        return str(value)
-    error = NameTooLongError if isinstance(value, str) and len(value) > limit else InvalidPostError
-    raise error(
-        f"{key}={repr(value)[:80]} is not allowed: {fault}. Nothing was written.",
-        queue_name=queue_name,
-        key=key,
-        value=repr(value)[:80],
-        limit=limit,
-    )
-
-
-def _token(value: Any, key: str, queue_name: str) -> str | None:
-    if value is None:
-        return None
-    return str(value) and name(str(value), key, limit=_TOKEN_LENGTH, queue_name=queue_name)
-
-
-def _headers(value: Any, queue_name: str) -> str | None:
-    if value is None:
-        return None
-    try:
-        # Strict: msgspec would write numbers and dates as texts of its own.
-        return msgspec.json.encode(msgspec.convert(value, dict[str, str])).decode()
-    except (msgspec.MsgspecError, UnicodeEncodeError) as error:
-        raise InvalidPostError(
-            f"{queue_name}: headers must be a flat dict of strings: {error}. Nothing was written.",
-            queue_name=queue_name,
-            key="headers",
-        ) from error
 
 
 def unreachable(url: URL, error: BaseException) -> DatabaseUnreachableError:

@@ -109,6 +109,21 @@ class Database:
                 raise
 
     @contextmanager
+    def single(self) -> Iterator[Connection]:
+        """A write transaction of one statement: one round trip, where the database can commit it by itself."""
+        if not self.dialect.commits_statements:
+            with self.begin() as connection:
+                yield connection
+            return
+        with self.engine.connect() as connection:
+            try:
+                yield connection.execution_options(isolation_level="AUTOCOMMIT")
+            except DBAPIError as error:
+                if error.connection_invalidated:
+                    error.add_note(AT_COMMIT)
+                raise
+
+    @contextmanager
     def read(self) -> Iterator[Connection]:
         """A transaction that only reads."""
         with self.engine.connect() as connection:
@@ -130,6 +145,10 @@ class Database:
         Never again after a COMMIT that gave no answer, nor when a statement's time has passed since the first.
         """
         return self._retrying(self.begin, work)
+
+    def write_single(self, work: Callable[[Connection], T]) -> T:
+        """As `write`, for work that is one statement."""
+        return self._retrying(self.single, work)
 
     def fetch(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a transaction that only reads, again after a transient error."""

@@ -22,6 +22,8 @@ class Dialect:
     name: str
     statements: type[Statements] = Statements
     """The statements on a pair of tables, as this database writes them."""
+    commits_statements = False
+    """Whether a statement outside a transaction commits in its own round trip, and claims and finishes are one each."""
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         """Arguments of `create_engine` for our own connections."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import (
@@ -17,11 +18,14 @@ from sqlalchemy import (
     CursorResult,
     Engine,
     FromClause,
+    Row,
     Select,
+    bindparam,
     event,
     func,
     select,
     text,
+    update,
 )
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
@@ -48,6 +52,27 @@ class MySQLStatements(Statements):
 
     def _due(self, *columns: ColumnElement[Any]) -> Select[Any]:
         return super()._due(*columns).with_hint(self.main, f"FORCE INDEX ({self.tables.claim_index})")
+
+    @cached_property
+    def _due_entries(self) -> Any:
+        return self._due(*self.columns)
+
+    @cached_property
+    def _take(self) -> Any:
+        main = self.main
+        return (
+            update(main).where(main.c.record_id.in_(bindparam("ids", expanding=True))).values(**self._taken())
+        )
+
+    def claim(
+        self, connection: Connection, *, lane: str, owner: str, now: datetime, until: datetime, limit: int
+    ) -> list[Row[Any]]:
+        due = {"from_lane": lane, "now": now, "limit": limit}
+        rows = connection.execute(self._due_entries, due).all()
+        if rows:
+            taken = {"ids": sorted(row.record_id for row in rows), "owner": owner, "until": until}
+            connection.execute(self._take, taken)
+        return list(rows)
 
     def _batch(self) -> FromClause:
         fields = ", ".join(
@@ -191,7 +216,9 @@ class MySQL(Dialect):
         seconds = whole(self._limits.statement) if wait else 0
         had = connection.execute(select(func.get_lock(full, seconds))).scalar_one() == 1
         if wait and not had:
-            raise TimeoutError(f"another session has held the lock {full!r} for {seconds} s. Nothing was done.")
+            raise TimeoutError(
+                f"another session has held the lock {full!r} for {seconds} s. Nothing was done."
+            )
         try:
             yield had
         finally:

@@ -14,7 +14,6 @@ from sqlalchemy import (
     Connection,
     Engine,
     FromClause,
-    Row,
     case,
     delete,
     event,
@@ -22,7 +21,6 @@ from sqlalchemy import (
     insert,
     select,
     text,
-    update,
 )
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
@@ -73,32 +71,6 @@ class PostgreSQLStatements(Statements):
                 copy.write_row((record_id, *(row[name] for name in names)))
         return ids
 
-    @cached_property
-    def _claim(self) -> Any:
-        main = self.main
-        # Without it the planner may run the LIMIT again for each row of a join, and lock more than it takes.
-        due = self._due(main.c.record_id).cte("due").prefix_with("MATERIALIZED")
-        return (
-            update(main)
-            .where(main.c.record_id == due.c.record_id)
-            .values(**self._taken())
-            .returning(*self.columns)
-        )
-
-    def claim(
-        self, connection: Connection, *, lane: str, owner: str, now: datetime, until: datetime, limit: int
-    ) -> list[Row[Any]]:
-        claimed = {
-            "from_lane": lane,
-            "owner": owner,
-            "now": now,
-            "until": until,
-            "limit": limit,
-            "to_lane": owner,
-        }
-        rows = connection.execute(self._claim, claimed)
-        return sorted(rows, key=lambda row: (row.effective_date, row.record_id))
-
     def _owner(self, batch: FromClause) -> ColumnElement[str]:
         # Bound to the batch's row. As a plain value it looks more selective than it is: the planner then walks all
         # entries and compares each one of this owner with the whole batch.
@@ -114,12 +86,7 @@ class PostgreSQLStatements(Statements):
         return source.columns(**FINISH_COLUMNS).subquery("batch")
 
     def _encode(self, outcomes: Sequence[Sequence[Any]]) -> str:
-        return encoded(
-            [dict(zip(FINISH_COLUMNS, map(self._scalar, outcome), strict=True)) for outcome in outcomes]
-        )
-
-    def _instant(self, value: datetime) -> str:
-        return value.isoformat(" ", "microseconds")
+        return encoded([dict(zip(FINISH_COLUMNS, outcome, strict=True)) for outcome in outcomes])
 
     @cached_property
     def _finish(self) -> Any:
@@ -150,6 +117,7 @@ class PostgreSQL(Dialect):
 
     name = "postgresql"
     statements = PostgreSQLStatements
+    commits_statements = True
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         self._limits = Limits(statement_timeout_seconds)
@@ -193,6 +161,10 @@ class PostgreSQL(Dialect):
             connection.commit()
 
         event.listen(engine, "connect", configure)
+
+    def reading(self, connection: Connection) -> Connection:
+        # READ COMMITTED shows each statement a state of its own anyway: a transaction costs two round trips more.
+        return connection.execution_options(isolation_level="AUTOCOMMIT")
 
     def is_transient(self, error: DBAPIError) -> bool:
         return getattr(error.orig, "sqlstate", None) in TRANSIENT

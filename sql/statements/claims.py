@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, select, update
 
 from sql.statements.base import AVAILABLE, IN_PROCESSING, PairStatements, raised, raised_column
+from sql.tables import ENTRY_COLUMNS
+
+_CLAIM_ORDER = itemgetter(ENTRY_COLUMNS.index("effective_date"), ENTRY_COLUMNS.index("record_id"))
 
 
 class Claims(PairStatements):
@@ -33,43 +37,36 @@ class Claims(PairStatements):
             .with_for_update(skip_locked=True)
         )
 
-    @cached_property
-    def _due_entries(self) -> Any:
-        return self._due(*self.columns)
-
-    @cached_property
-    def _take(self) -> Any:
-        main = self.main
-        return (
-            update(main).where(main.c.record_id.in_(bindparam("ids", expanding=True))).values(**self._taken())
-        )
-
     def _taken(self) -> dict[str, Any]:
         return {
             "processing_state": IN_PROCESSING,
             "processing_owner": bindparam("owner"),
             "processing_available_date": bindparam("until"),
             "claim_count": raised_column(self.main.c.claim_count),
-            "lane": bindparam("to_lane"),
+            "lane": bindparam("owner"),
         }
+
+    @cached_property
+    def _claim(self) -> Any:
+        main = self.main
+        # Without it a planner may run the LIMIT again for each row of a join, and take more than the LIMIT says.
+        due = self._due(main.c.record_id).cte("due").prefix_with("MATERIALIZED")
+        return (
+            update(main)
+            .where(main.c.record_id == due.c.record_id)
+            .values(**self._taken())
+            .returning(*self.columns)
+        )
 
     def claim(
         self, connection: Connection, *, lane: str, owner: str, now: datetime, until: datetime, limit: int
     ) -> list[Row[Any]]:
-        """Take up to `limit` due entries of `lane`, oldest first, into the owner's lane.
+        """Take up to `limit` due entries of `lane` into the owner's lane, and return them in claim order.
 
-        The rows returned are as they were before: the claim count in the table is higher by one.
+        The rows are as they are now, or, where IN_PROCESSING is not what they say, as they were before.
         """
-        rows = list(connection.execute(self._due_entries, {"from_lane": lane, "now": now, "limit": limit}))
-        if rows:
-            taken = {
-                "ids": sorted(row.record_id for row in rows),
-                "owner": owner,
-                "until": until,
-                "to_lane": owner,
-            }
-            connection.execute(self._take, taken)
-        return rows
+        taking = {"from_lane": lane, "owner": owner, "now": now, "until": until, "limit": limit}
+        return sorted(connection.execute(self._claim, taking).all(), key=_CLAIM_ORDER)
 
     @cached_property
     def _owned(self) -> Any:

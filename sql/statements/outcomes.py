@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -46,6 +45,9 @@ OUTCOME_COLUMNS: dict[str, TypeEngine[Any]] = {
 FINISH_COLUMNS = FENCE_COLUMNS | OUTCOME_COLUMNS
 """One outcome: the fence (with the owner, which is bound once a batch) and what history gets to know."""
 
+_DATES = [place for place, kind in enumerate(FINISH_COLUMNS.values()) if isinstance(kind, UtcDateTime)]
+_DATE_LENGTH = len("2026-01-01 00:00:00.000000")
+
 
 class Outcomes(PairStatements):
     """Entries that end."""
@@ -56,13 +58,13 @@ class Outcomes(PairStatements):
 
     def _encode(self, outcomes: Sequence[Sequence[Any]]) -> str:
         """The value of the parameter `batch`."""
-        return encoded([[self._scalar(value) for value in outcome] for outcome in outcomes])
-
-    def _scalar(self, value: Any) -> Any:
-        return self._instant(value) if isinstance(value, datetime) else value
-
-    def _instant(self, value: datetime) -> str:
-        return value.replace(tzinfo=None).isoformat(" ", "microseconds")
+        rows = [list(outcome) for outcome in outcomes]
+        for row in rows:
+            for place in _DATES:
+                if (value := row[place]) is not None:
+                    # As the columns hold it; with a time zone it would say so at the end.
+                    row[place] = value.isoformat(" ", "microseconds")[:_DATE_LENGTH]
+        return encoded(rows)
 
     def _looked_up(self, statement: Select[Any]) -> Select[Any]:
         """The statement, made to find each row of the main table by its primary key."""

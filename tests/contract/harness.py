@@ -183,21 +183,30 @@ def statements_of(engine: Engine) -> Iterator[Statements]:
 def lost_answers(database: Database, statement: str, *, committed: bool) -> Iterator[list[str]]:
     """Break the connection of the first transaction that ran a `statement` of this text: after its COMMIT, or before.
 
-    The list that is given has one item once that has happened.
+    A statement that commits by itself is such a transaction. The list that is given has one item once that has happened.
     """
     lost = list[str]()
 
-    def note(connection: Connection, _cursor: Any, text: str, *_rest: Any) -> None:
-        if statement in text:
+    def note(connection: Connection, _cursor: Any, text: str, parameters: Any, *_rest: Any) -> None:
+        if statement not in text:
+            return
+        if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+            cut(connection, text, parameters)
+        else:
             connection.info["lose"] = True
 
     def lose(connection: Connection) -> None:
-        if connection.info.pop("lose", False) and not lost:
-            lost.append("answer")
-            driver: Any = connection.connection.driver_connection
-            if committed:
-                driver.cursor().execute("COMMIT")
-            driver.close()
+        if connection.info.pop("lose", False):
+            cut(connection, "COMMIT")
+
+    def cut(connection: Connection, *last: Any) -> None:
+        if lost:
+            return
+        lost.append("answer")
+        driver: Any = connection.connection.driver_connection
+        if committed:
+            driver.cursor().execute(*last)
+        driver.close()
 
     event.listen(database.engine, "before_cursor_execute", note)
     event.listen(database.engine, "commit", lose)

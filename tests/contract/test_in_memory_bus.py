@@ -253,3 +253,16 @@ def test_a_connection_reused_after_a_rollback_starts_anew(
             if number % 2:
                 connection.commit()
     assert _delivered(bus, recorder) == [1, 3, 5]
+
+
+def test_what_is_posted_is_checked_and_kept_as_on_the_persistent_bus() -> None:
+    recorder = Recorder()
+    with InMemoryBus() as bus:
+        bus.register(Order, recorder)
+        with pytest.raises(InvalidPostError, match="search_key1"):
+            bus.post(Order(1), search_key1="seven")  # type: ignore[arg-type]  # that is the fault
+        bus.post(Order(2), search_key1=7, user_token="token", headers={"traceparent": "00-1"})
+        recorder.wait()
+        bus.wait_until_idle()
+    (context,) = recorder.contexts
+    assert (context.search_key1, context.user_token, context.headers) == (7, "token", {"traceparent": "00-1"})

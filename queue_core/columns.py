@@ -1,0 +1,155 @@
+"""From a posting to the columns of its row: what is posted is checked here, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from queue_core.clock import Clock, in_utc
+from queue_core.codec import Codecs, EventTypes
+from queue_core.config import QueueConfig, name_fault
+from queue_core.entry import Entry, Posting, State
+from queue_core.errors import InvalidPostError, NameTooLongError
+from sql.tables import CLASS_NAME_LENGTH, NAME_LENGTH
+
+_SMALLEST_KEY, _LARGEST_KEY = -(2**63), 2**63 - 1
+_TOKEN_LENGTH = 36
+
+
+class Unset:
+    """Not given, where None is a value."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET = Unset()
+
+
+class Columns:
+    """Makes rows of postings for one bus or service."""
+
+    def __init__(self, config: QueueConfig, clock: Clock, types: EventTypes, codecs: Codecs) -> None:
+        self._config = config
+        self._clock = clock
+        self._types = types
+        self._codecs = codecs
+
+    def rows(
+        self, queue_name: str, postings: Sequence[Posting], *, creator: str, lane: str, claimed: bool
+    ) -> list[dict[str, Any]]:
+        """The rows of `postings`. `claimed`: born IN_PROCESSING by `creator`.
+
+        Raises InvalidPostError or PayloadError for the first posting that can't be stored; nothing is written then.
+        """
+        now = self._clock.now()
+        common = self.common(queue_name, now, creator=creator, lane=lane, claimed=claimed)
+        return [{**common, **self._own_columns(queue_name, posting, now)} for posting in postings]
+
+    def common(
+        self, queue_name: str, now: datetime, *, creator: str, lane: str, claimed: bool = False
+    ) -> dict[str, Any]:
+        """What all rows of one post share."""
+        state = State.IN_PROCESSING if claimed else State.AVAILABLE
+        return {
+            "queue_name": queue_name,
+            "created_date": now,
+            "creating_owner": creator,
+            "processing_owner": creator if claimed else None,
+            "processing_available_date": now + timedelta(seconds=self._config.claim_seconds)
+            if claimed
+            else None,
+            "lane": lane,
+            "processing_state": state.value,
+            "claim_count": 1 if claimed else 0,
+        }
+
+    def _own_columns(self, queue_name: str, posting: Posting, now: datetime) -> dict[str, Any]:
+        return {
+            **self.payload(posting),
+            "user_token": _token(posting.user_token, "user_token", queue_name),
+            "future_user_token": _token(posting.future_user_token, "future_user_token", queue_name),
+            **self.keys(queue_name, search_key1=posting.search_key1, search_key2=posting.search_key2),
+            "effective_date": now if posting.at is None else in_utc(posting.at, key="at"),
+            "headers": _headers(posting.headers, queue_name),
+        }
+
+    def payload(self, posting: Posting) -> dict[str, Any]:
+        """Name and payload of an event. Raises InvalidPostError or PayloadError."""
+        if posting.event_name is not None:
+            name(posting.event_name, "event_name", limit=CLASS_NAME_LENGTH)
+        class_name = self._types.name_of(posting.event, posting.event_name)
+        if posting.event_name is None:
+            name(class_name, "event_name", limit=CLASS_NAME_LENGTH)
+        encoded = self._codecs.encode(posting.event, class_name, self._config.max_payload_bytes)
+        return {
+            "class_name": class_name,
+            "event_json": encoded.event_json,
+            "event_bytes": encoded.event_bytes,
+            "codec": encoded.codec,
+        }
+
+    def keys(self, queue_name: str, **keys: int | Unset | None) -> dict[str, int | None]:
+        """The search keys that are given. Raises InvalidPostError."""
+        return {
+            name: search_key(value, name, queue_name)
+            for name, value in keys.items()
+            if not isinstance(value, Unset)
+        }
+
+    def entry(self, record_id: int, row: dict[str, Any]) -> Entry:
+        """The entry of a row that was just inserted."""
+        return Entry(**{**row, "record_id": record_id, "processing_state": State(row["processing_state"])})
+
+
+def search_key(value: Any, key: str, queue_name: str) -> int | None:
+    """Check a search key. Raises InvalidPostError if it is no 64-bit integer."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not _SMALLEST_KEY <= value <= _LARGEST_KEY:
+        raise InvalidPostError(
+            f"{queue_name}: {key}={value!r} ({type(value).__name__}) is no 64-bit integer. Nothing was written; search "
+            "keys are integers or None.",
+            queue_name=queue_name,
+            key=key,
+        )
+    # A subclass such as IntEnum is nothing that every driver knows.
+    return int(value)
+
+
+def name(value: Any, key: str, *, limit: int = NAME_LENGTH, queue_name: str | None = None) -> str:
+    """Check a name or token. Raises InvalidPostError if it is none that every database can store."""
+    fault = name_fault(value, limit) if isinstance(value, str) else f"a text, not a {type(value).__name__}"
+    if fault is None:
+        return str(value)
+    error = NameTooLongError if isinstance(value, str) and len(value) > limit else InvalidPostError
+    raise error(
+        f"{key}={repr(value)[:80]} is not allowed: {fault}. Nothing was written.",
+        queue_name=queue_name,
+        key=key,
+        value=repr(value)[:80],
+        limit=limit,
+    )
+
+
+def _token(value: Any, key: str, queue_name: str) -> str | None:
+    if value is None:
+        return None
+    return str(value) and name(str(value), key, limit=_TOKEN_LENGTH, queue_name=queue_name)
+
+
+def _headers(value: Any, queue_name: str) -> str | None:
+    if value is None:
+        return None
+    try:
+        # Strict: msgspec would write numbers and dates as texts of its own.
+        return msgspec.json.encode(msgspec.convert(value, dict[str, str])).decode()
+    except (msgspec.MsgspecError, UnicodeEncodeError) as error:
+        raise InvalidPostError(
+            f"{queue_name}: headers must be a flat dict of strings: {error}. Nothing was written.",
+            queue_name=queue_name,
+            key="headers",
+        ) from error
