@@ -64,7 +64,7 @@ class Schedules:
         Every node may do this at its start: the same rule leaves the schedule, and where it stands, alone.
         """
         store = self._store
-        payload = store.payload_columns(posting) | store.key_columns(
+        payload = store.columns.payload(posting) | store.columns.keys(
             queue_name, search_key1=posting.search_key1, search_key2=posting.search_key2
         )
         fresh = {
@@ -111,12 +111,13 @@ class Schedules:
     def _fire(self, stored: StoredSchedule, now: datetime) -> bool:
         """Insert the notifications of a schedule that is due, unless another node has; False if it can't be read."""
         recurrence = _recurrence(stored.rule)
-        if recurrence is None:
+        due = _due(recurrence, stored.last_due, now) if recurrence is not None else None
+        if due is None:
             if stored not in self._unreadable:
                 log.error("schedule_unreadable", queue_name=stored.queue_name, schedule=stored.name)
             self._unreadable.add(stored)
             return False
-        dates, next_due = recurrence.due(stored.last_due, now)
+        dates, next_due = due
         lifecycle = self._engine.lifecycle
         fired = self._stored.fire(
             stored,
@@ -142,7 +143,20 @@ def _recurrence(rule: str) -> Recurrence | None:
     """The rule of a row; None if it is none of this version's."""
     try:
         return Recurrence.from_dict(msgspec.json.decode(rule))
-    except (StickybusError, msgspec.MsgspecError, AttributeError, LookupError, TypeError, ValueError):
+    except (
+        *(StickybusError, msgspec.MsgspecError, AttributeError, LookupError, TypeError, ValueError),
+        *(OverflowError, RecursionError),
+    ):
+        return None
+
+
+def _due(
+    recurrence: Recurrence, last_due: datetime | None, now: datetime
+) -> tuple[list[datetime], datetime | None] | None:
+    """What is due, and when it is next; None if the row's dates lead past the end of the calendar."""
+    try:
+        return recurrence.due(last_due, now)
+    except OverflowError:
         return None
 
 

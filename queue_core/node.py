@@ -113,10 +113,14 @@ class Node:
         is watched for one lease: taken if it stays silent. Raises NodeNameTakenError if it beats.
         """
         seen: tuple[int, int] | None = None
-        watched_since = self.clock.monotonic()
+        watched_since = looked_at = self.clock.monotonic()
         while True:
             sent = self.clock.monotonic()
             row = self.database.fetch(lambda connection: nodes.node(connection, self.name))
+            answered = self.clock.monotonic()
+            if answered - looked_at > self.lease_seconds / 2:
+                seen = None  # while this process, or the database, was away, the holder could not beat either
+            looked_at = answered
             if row is None:
                 if self._enter():
                     break
@@ -124,7 +128,7 @@ class Node:
             if seen is not None and (row.epoch, row.beat) != seen and row.state == nodes.LIVE:
                 raise _taken(row)
             if seen is None:
-                seen, watched_since = (row.epoch, row.beat), sent
+                seen, watched_since = (row.epoch, row.beat), answered
             silent = sent - watched_since >= max(row.lease_seconds, self.lease_seconds)
             free = row.state != nodes.LIVE or _is_dead_neighbour(row)
             if (free or silent) and self._take_over(row):

@@ -59,6 +59,10 @@ def _entry_columns() -> list[Column[Any]]:
 
 
 _READ = (
+    "queue_name",
+    "class_name",
+    "lane",
+    "processing_state",
     "created_date",
     "effective_date",
     "processing_available_date",
@@ -67,7 +71,7 @@ _READ = (
     "redispatch_count",
     "crash_count",
 )
-"""Columns that the engine computes with."""
+"""Columns that the engine computes with, or compares."""
 
 ENTRY_COLUMNS = ("record_id", *(column.name for column in _entry_columns()))
 """The columns that the main and the history table share, in order."""
@@ -98,7 +102,9 @@ def entry_tables(main_name: str, metadata: MetaData | None = None) -> EntryTable
         **_OPTIONS,
     )
     main.append_constraint(
-        CheckConstraint(readable(*(main.c[name] for name in _READ)), name=f"{main_name}_readable")
+        CheckConstraint(
+            readable(*(column for column in main.c if column.name in _READ)), name=f"{main_name}_readable"
+        )
     )
     Index(f"{main_name}_claim", main.c.lane, main.c.effective_date, main.c.record_id)
     keyed = main.c.search_key2.is_not(None)
@@ -144,6 +150,7 @@ queue_nodes = Table(
     Column("serves", long_text(), nullable=False),
     **_OPTIONS,
 )
+queue_nodes.append_constraint(CheckConstraint(readable(*queue_nodes.c), name="queue_nodes_readable"))
 
 queue_schedules = Table(
     "queue_schedules",
@@ -161,6 +168,12 @@ queue_schedules = Table(
     Column("last_due", UtcDateTime),
     Column("next_due", UtcDateTime),
     **_OPTIONS,
+)
+queue_schedules.append_constraint(
+    CheckConstraint(
+        readable(*(queue_schedules.c[name] for name in ("rule", "class_name", "last_due", "next_due"))),
+        name="queue_schedules_readable",
+    )
 )
 
 SHARED_TABLES = (queue_nodes, queue_schedules)

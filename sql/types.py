@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, DateTime, Dialect, Integer, LargeBinary, String, Text
+from sqlalchemy import BigInteger, Boolean, DateTime, Dialect, Double, Integer, LargeBinary, String, Text
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
@@ -62,9 +62,9 @@ def _(_element: utc_now, _compiler: object, **_options: object) -> str:
 
 
 class readable(FunctionElement[bool]):  # noqa: N801 -- as above
-    """Whether dates and counts are ones that Python can read: the condition of a CHECK.
+    """Whether dates, numbers and texts are ones that Python can read: the condition of a CHECK.
 
-    A row by hand may hold PostgreSQL's 'infinity', MariaDB's day zero, or any text at all on SQLite, where a date of
+    A row by hand may hold PostgreSQL's 'infinity', MariaDB's day zero, or anything at all on SQLite, where a date of
     another format would also sort wrongly. Such a row could be neither claimed nor passed over.
     """
 
@@ -75,13 +75,14 @@ class readable(FunctionElement[bool]):  # noqa: N801 -- as above
 @compiles(readable, "postgresql")
 def _(element: readable, compiler: Any, **options: object) -> str:
     rule = "{0} >= '0001-01-01 00:00:00+00' AND {0} < '10000-01-01 00:00:00+00'"
-    return _each(element, compiler, options, dates=rule)
+    return _each(element, compiler, options, {UtcDateTime: rule})
 
 
 @compiles(readable, "mysql")
 @compiles(readable, "mariadb")
 def _(element: readable, compiler: Any, **options: object) -> str:
-    return _each(element, compiler, options, dates="year({0}) > 0 AND month({0}) > 0 AND dayofmonth({0}) > 0")
+    rule = "year({0}) > 0 AND month({0}) > 0 AND dayofmonth({0}) > 0"
+    return _each(element, compiler, options, {UtcDateTime: rule})
 
 
 @compiles(readable, "sqlite")
@@ -92,18 +93,19 @@ def _(element: readable, compiler: Any, **options: object) -> str:
         + written
         + "' AND substr({0}, 1, 4) > '0000' AND datetime(substr({0}, 1, 19), '+0 days') IS substr({0}, 1, 19)"
     )
-    return _each(element, compiler, options, dates=dates, counts="typeof({0}) = 'integer'")
+    kinds = {Integer: "integer", Double: "real", String: "text"}
+    rules = {kind: f"typeof({{0}}) = '{stored}'" for kind, stored in kinds.items()}
+    return _each(element, compiler, options, {UtcDateTime: dates, **rules})
 
 
-def _each(
-    element: readable, compiler: Any, options: dict[str, object], *, dates: str, counts: str = ""
-) -> str:
-    rules = [
+def _each(element: readable, compiler: Any, options: dict[str, object], rules: dict[type, str]) -> str:
+    """The rule of each column's kind, where there is one."""
+    return " AND ".join(
         f"({rule.format(compiler.process(column, **options))})"
         for column in element.clauses
-        if (rule := dates if isinstance(column.type, UtcDateTime) else counts)
-    ]
-    return " AND ".join(rules)
+        for kind, rule in rules.items()
+        if isinstance(column.type, kind)
+    )
 
 
 def name(length: int) -> String:

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Engine, FromClause, event, insert, text
@@ -30,6 +31,8 @@ LAZY = "stickybus_lazy"
 
 SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.0001, 0.002
 """Between tries for the write lock while another process has it."""
+
+_REPLACING = partial(str, encoding="utf-8", errors="replace")
 
 _writers: dict[str, threading.Lock] = {}
 """The lock of each database file's writers in this process, by real path."""
@@ -84,6 +87,8 @@ class SQLite(Dialect):
         self._writer = threading.Lock()
         self.commits = 0
         """Write transactions of ours so far, to tell them from those of other processes."""
+        self._lenient = False
+        """A text that isn't UTF-8 was met, as only a row by hand holds: from then on such bytes are read as U+FFFD."""
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         del application_name
@@ -109,6 +114,8 @@ class SQLite(Dialect):
 
     def _begin(self, connection: Connection) -> None:
         options = connection.get_execution_options()
+        if self._lenient:
+            _driver(connection).text_factory = _REPLACING
         if READING in options:
             connection.exec_driver_sql("BEGIN")
         elif LAZY not in options:
@@ -187,7 +194,12 @@ class SQLite(Dialect):
         return connection.execution_options(**{READING: True})
 
     def is_transient(self, error: DBAPIError) -> bool:
-        return isinstance(error.orig, sqlite3.OperationalError) and _is_busy(error.orig)
+        if not isinstance(error.orig, sqlite3.OperationalError):
+            return False
+        if "decode to UTF-8" in str(error.orig) and not self._lenient:
+            self._lenient = True
+            return True
+        return _is_busy(error.orig)
 
 
 def _configure(connection: sqlite3.Connection, _record: object) -> None:

@@ -114,6 +114,25 @@ def test_a_silent_name_is_taken_over_after_one_lease_and_not_before(cluster: Clu
     assert not silent.node.may_start()
 
 
+def test_a_name_is_not_taken_because_its_holder_could_not_beat_during_an_outage(cluster: Cluster) -> None:
+    """Nor because the machine was suspended: who watched nothing meanwhile knows nothing of the holder."""
+    holder = cluster.join("a")
+    cluster.vanish(holder)
+    cluster.change_row("a", hostname="other-host", host_identity="other-host")
+    outages = iter([20.0])
+
+    def outage_then_beats() -> None:
+        if (seconds := next(outages, None)) is not None:
+            cluster.clock.advance(seconds=seconds)
+        else:
+            holder.beat()
+
+    refused = cluster.while_waiting(cluster.peer("a").join, outage_then_beats).exception()
+
+    assert isinstance(refused, NodeNameTakenError)
+    assert holder.node.may_start()
+
+
 def test_the_lease_of_the_silent_holder_counts_if_it_is_the_longer_one(cluster: Cluster) -> None:
     silent = cluster.join("a", lease_seconds=40)
     cluster.vanish(silent)

@@ -16,21 +16,31 @@ OPTIONS: dict[str, Any] = {
     for option, value in {"engine": "InnoDB", "charset": "utf8mb4", "row_format": "DYNAMIC"}.items()
 }
 
+READ = {
+    *("queue_name", "class_name", "lane", "processing_state"),
+    *("created_date", "effective_date", "processing_available_date"),
+}
+
 
 def upgrade() -> None:
     op.create_table(
         "queue_nodes",
-        sa.Column("name", name(64), primary_key=True),
-        sa.Column("epoch", sa.BigInteger, nullable=False),
-        sa.Column("beat", sa.BigInteger, nullable=False),
-        sa.Column("state", sa.String(16), nullable=False),
-        sa.Column("hostname", sa.String(255), nullable=False),
-        sa.Column("host_identity", sa.String(255), nullable=False),
-        sa.Column("pid", sa.BigInteger, nullable=False),
-        sa.Column("lease_seconds", sa.Double, nullable=False),
-        sa.Column("started_date", UtcDateTime, nullable=False),
-        sa.Column("beat_date", UtcDateTime, nullable=False),
-        sa.Column("serves", long_text(), nullable=False),
+        *(
+            columns := (
+                sa.Column("name", name(64), primary_key=True),
+                sa.Column("epoch", sa.BigInteger, nullable=False),
+                sa.Column("beat", sa.BigInteger, nullable=False),
+                sa.Column("state", sa.String(16), nullable=False),
+                sa.Column("hostname", sa.String(255), nullable=False),
+                sa.Column("host_identity", sa.String(255), nullable=False),
+                sa.Column("pid", sa.BigInteger, nullable=False),
+                sa.Column("lease_seconds", sa.Double, nullable=False),
+                sa.Column("started_date", UtcDateTime, nullable=False),
+                sa.Column("beat_date", UtcDateTime, nullable=False),
+                sa.Column("serves", long_text(), nullable=False),
+            )
+        ),
+        sa.CheckConstraint(readable(*columns), name="queue_nodes_readable"),
         **OPTIONS,
     )
     op.create_table(
@@ -38,15 +48,16 @@ def upgrade() -> None:
         sa.Column("table_name", name(64), primary_key=True),
         sa.Column("queue_name", name(129), primary_key=True),
         sa.Column("name", name(64), primary_key=True),
-        sa.Column("rule", long_text(), nullable=False),
-        sa.Column("class_name", name(255), nullable=False),
+        rule := sa.Column("rule", long_text(), nullable=False),
+        class_name := sa.Column("class_name", name(255), nullable=False),
         sa.Column("event_json", long_text()),
         sa.Column("event_bytes", long_bytes()),
         sa.Column("codec", sa.String(32), nullable=False),
         sa.Column("search_key1", sa.BigInteger),
         sa.Column("search_key2", sa.BigInteger),
-        sa.Column("last_due", UtcDateTime),
-        sa.Column("next_due", UtcDateTime),
+        last_due := sa.Column("last_due", UtcDateTime),
+        next_due := sa.Column("next_due", UtcDateTime),
+        sa.CheckConstraint(readable(rule, class_name, last_due, next_due), name="queue_schedules_readable"),
         **OPTIONS,
     )
     for main_name in context.config.attributes["tables"]:
@@ -60,12 +71,7 @@ def create_entries(main_name: str) -> None:
         *(columns := entry_columns()),
         sa.CheckConstraint(
             readable(
-                *(
-                    column
-                    for column in columns
-                    if column.name in {"created_date", "effective_date", "processing_available_date"}
-                    or column.name.endswith("_count")
-                )
+                *(column for column in columns if column.name in READ or column.name.endswith("_count"))
             ),
             name=f"{main_name}_readable",
         ),
