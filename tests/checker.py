@@ -53,6 +53,7 @@ class Ran:
     """One call of a handler. `incarnation` names the lease under which it began (epoch, or process).
 
     `ended`: None if the handler was not seen to return. `failed`: it raised. `error_count`: what it was told at its start.
+    `alone_until`: from when on it is past its own `max_run_seconds`, if it has any, and may be run beside.
     """
 
     key: int
@@ -64,6 +65,7 @@ class Ran:
     ended: float | None
     failed: bool = False
     error_count: int = 0
+    alone_until: float = inf
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,8 +40,9 @@ WEIGHTS = {
     "outage": 0.5,
     "jump": 0.3,
     "change": 1.0,
+    "scene": 2.5,
 }
-_CALM = {"post", "go", "resume", "pass", "start"}
+_CALM = {"post", "go", "resume", "pass", "start", "scene"}
 
 
 def settings_of(random: Random) -> Settings:
@@ -52,6 +53,7 @@ def settings_of(random: Random) -> Settings:
         mode=random.choice(modes),
         subscribers=random.choice([1, 1, 2]),
         exactly_once=random.random() < 0.25,
+        max_run_seconds=random.choice([None, None, 4.0]),
         queue_capacity=random.choice([4, 8, 30]),
     )
 
@@ -72,6 +74,7 @@ class Generator:
         self._poisonous = random.choice([0.0, 0.0, 0.05])
         self._next_key = 1
         self._number = dict.fromkeys(self._nodes, 0)
+        self._scene = list[Step]()
         self.length = random.randint(15, 70)
 
     def first(self) -> list[Step]:
@@ -84,6 +87,8 @@ class Generator:
 
     def next(self, simulation: Simulation) -> Step:
         """A step that makes sense now."""
+        if self._scene and self._random.random() < 0.9:
+            return self._scene.pop(0)
         alive = [process for process in simulation.processes.values() if process.alive]
         makers: dict[str, Callable[[], Step | None]] = {
             "post": lambda: self._post(alive),
@@ -96,11 +101,12 @@ class Generator:
             "leave": lambda: self._leave(alive),
             "outage": lambda: Outage(begins=not simulation.down),
             "jump": lambda: (
-                Jump(self._random.choice(alive).label, self._random.choice([-3600.0, -20.0, 20.0, 3600.0]))
+                Jump(self._random.choice(alive).label, self._random.choice([-300.0, -20.0, 20.0, 300.0]))
                 if alive
                 else None
             ),
             "change": lambda: self._change(alive),
+            "scene": lambda: self._begin_scene(alive),
         }
         weights = dict(self._weights)
         if simulation.down:
@@ -151,7 +157,9 @@ class Generator:
         ]
         if not tasks:
             return None
-        label, name = self._random.choice(tasks)
+        # Turns that find something to do, rather than those that don't.
+        busy = [task for task in tasks if "handler" in task[1] or "finish" in task[1]]
+        label, name = self._random.choice(busy if busy and self._random.random() < 0.5 else tasks)
         return Go(label, name, self._stops(), self._fault())
 
     def _pass(self, alive: list[Process], lengths: list[float]) -> Step:
@@ -181,3 +189,114 @@ class Generator:
         what = random.choice(["truncate", "retry", "remove"])
         key = random.randint(1, max(1, self._next_key - 1))
         return Change(random.choice(alive).label, face, what, key, self._stops(), self._fault())
+
+    # -- scenes: orders of steps that are rare by chance --------------------------------------------------------
+
+    def _begin_scene(self, alive: list[Process]) -> Step | None:
+        """Plan one; other steps may come between its own."""
+        joined = [process for process in alive if process.node is not None]
+        if not joined or self._next_key > 60 or self._scene:
+            return None
+        hero = self._random.choice(joined)
+        others = [process for process in joined if process is not hero]
+        scene = self._random.choice(
+            [self._zombie, self._overrun, self._lost_retry, self._comeback, self._restart]
+        )
+        self._scene = scene(hero, self._random.choice(others) if others else hero)
+        return self._scene.pop(0)
+
+    def _begun(self, label: str, *, fails: int = 0, boundaries: int = 2) -> list[Step]:
+        """A post whose handler has begun."""
+        key, face = self._next_key, self._random.choice(self._settings.faces)
+        self._next_key += 1
+        return [
+            Post(label, face, (key,), Behaviour(fails=fails, boundaries=boundaries), Ending.OWN),
+            Go(label, f"{face}.claim"),
+            Go(label, f"{face}.handler0", 1),
+        ]
+
+    def _rerun(self, label: str, handler: int = 0, stops: int | None = 1) -> list[Step]:
+        return [
+            step
+            for face in self._settings.faces
+            for step in (Go(label, f"{face}.claim"), Go(label, f"{face}.handler{handler}", stops))
+        ]
+
+    def _written(self, label: str, fault: Fault = Fault.NONE) -> list[Step]:
+        return [Go(label, f"{face}.finish", None, fault) for face in self._settings.faces]
+
+    def _zombie(self, hero: Process, other: Process) -> list[Step]:
+        """A node is frozen for longer than its lease while a handler runs, and comes back."""
+        back = [Go(hero.label, "beat", self._stops())] if self._random.random() < 0.7 else []
+        return [
+            *self._begun(hero.label),
+            Post(hero.label, self._settings.faces[0], self._key(), Behaviour(boundaries=1), Ending.OWN),
+            Pass(32.0, (other.label,) if other is not hero else ()),
+            *self._rerun(other.label),
+            *back,
+            *(
+                Go(hero.label, f"{face}.handler{number}")
+                for face in self._settings.faces
+                for number in (0, 1)
+            ),
+            *self._written(hero.label),
+            *self._rerun(other.label, stops=None),
+        ]
+
+    def _overrun(self, hero: Process, other: Process) -> list[Step]:
+        """A handler runs past its own limit, if it has one, and ends when its entry runs again."""
+        return [
+            *self._begun(hero.label, boundaries=3),
+            Pass(9.0, tuple({hero.label: 0, other.label: 0})),
+            *(Go(hero.label, f"{face}.claim") for face in self._settings.faces),
+            *self._written(hero.label),
+            *self._rerun(hero.label, 1),
+            *(Go(hero.label, f"{face}.handler0") for face in self._settings.faces),
+            *self._written(hero.label),
+            *self._rerun(hero.label),
+        ]
+
+    def _lost_retry(self, hero: Process, _other: Process) -> list[Step]:
+        """A retry is written, its answer lost, and written again when the entry runs already."""
+        return [
+            *self._begun(hero.label, fails=1),
+            *(Go(hero.label, f"{face}.handler0") for face in self._settings.faces),
+            *self._written(hero.label, self._random.choice([Fault.COMMIT_LOST, Fault.COMMIT_FAILED])),
+            Pass(9.0, (hero.label,)),
+            *self._rerun(hero.label),
+            *self._written(hero.label),
+            Pass(9.0, (hero.label,)),
+            *self._rerun(hero.label, 1),
+        ]
+
+    def _comeback(self, hero: Process, other: Process) -> list[Step]:
+        """A reaper is about to move what a dead node left when the node's name comes back."""
+        stops = self._random.choice([3, 4, 5, 6, 7, 8])
+        again = self._started(hero.node_name)
+        return [
+            *self._begun(hero.label),
+            Kill(hero.label),
+            Pass(self._random.choice([14.0, 16.0, 19.0]), (other.label,)),
+            Go(other.label, "reap", stops),
+            again,
+            *self._begun(again.process),
+            Go(other.label, "reap"),
+            *self._rerun(other.label),
+        ]
+
+    def _restart(self, hero: Process, _other: Process) -> list[Step]:
+        """A node dies while a handler runs, after failures or not, and is started again at once."""
+        again = self._started(hero.node_name)
+        return [
+            *self._begun(hero.label, fails=self._random.choice([0, 2])),
+            *(Go(hero.label, f"{face}.handler0") for face in self._settings.faces),
+            *self._written(hero.label),
+            *self._rerun(hero.label),
+            Kill(hero.label),
+            again,
+            *self._rerun(again.process),
+        ]
+
+    def _key(self) -> tuple[int, ...]:
+        self._next_key += 1
+        return (self._next_key - 1,)

@@ -1,18 +1,365 @@
-"""Bugs that can be planted in the engine, by name: the simulator must catch each of them."""
+"""Bugs that can be planted in the engine, by name: the simulator must catch each of them.
+
+Each replaces one function of the engine by one that forgets what that function is there for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
-BUGS: dict[str, Callable[[], AbstractContextManager[object]]] = {}
+from sqlalchemy import Connection, literal, update
+
+import queue_core.lifecycle
+import queue_core.reaper
+import sql.nodes
+import sql.statements.claims
+import sql.statements.lanes
+from queue_core.claimer import Claimer
+from queue_core.claims import Claims
+from queue_core.entry import Posting
+from queue_core.exactly_once import ExactlyOnce
+from queue_core.ledger import Ledger
+from queue_core.lifecycle import Lifecycle
+from queue_core.node import Node
+from queue_core.poster import Poster
+from queue_core.reaper import Reaper
+from queue_core.store import Store
+from queue_core.sweep import Sweep
+from sql.statements import Statements
+from sql.tables import queue_nodes
+
+Planting = tuple[Any, str, Any]
+"""Where, what, and what is put in its place."""
+BUGS: dict[str, Callable[[], list[Planting]]] = {}
+
+
+def _bug(plant: Callable[[], list[Planting]]) -> Callable[[], list[Planting]]:
+    BUGS[plant.__name__] = plant
+    return plant
 
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
-    """Inside the block, the engine has this bug (none for an empty name)."""
-    if not name:
+    """Inside the block, the engine has this bug (none for an empty name). Databases are to be opened inside, too."""
+    replaced = [patch.object(*planting) for planting in BUGS[name]()] if name else []
+    for one in replaced:
+        one.start()
+    try:
         yield
-        return
-    with BUGS[name]():
-        yield
+    finally:
+        for one in reversed(replaced):
+            one.stop()
+
+
+# -- fences ------------------------------------------------------------------------------------------------------
+
+
+@_bug
+def fence_removed() -> list[Planting]:
+    """Outcomes, retries and releases ask for the id alone."""
+
+    def held(self: Statements, batch: Any) -> list[Any]:
+        return [self.main.c.record_id == batch.c.record_id]
+
+    def fence(self: Statements, _owner: str, record_id: int, _claim_count: int) -> list[Any]:
+        return [self.main.c.record_id == record_id]
+
+    return [(Statements, "_held", held), (Statements, "_fence", fence)]
+
+
+@_bug
+def finish_without_claim() -> list[Planting]:
+    """A finish asks for the owner, but not for the claim."""
+
+    def held(self: Statements, batch: Any) -> list[Any]:
+        return [
+            self.main.c.record_id == batch.c.record_id,
+            self.main.c.processing_owner == self._owner(batch),
+        ]
+
+    return [(Statements, "_held", held)]
+
+
+@_bug
+def fence_of_the_node_table() -> list[Planting]:
+    """A finish asks whether the owner's node lives, instead of asking the row."""
+
+    def held(self: Statements, batch: Any) -> list[Any]:
+        lives = (queue_nodes.c.name == self._owner(batch)) & (queue_nodes.c.state == sql.nodes.LIVE)
+        return [self.main.c.record_id == batch.c.record_id, queue_nodes.select().where(lives).exists()]
+
+    return [(Statements, "_held", held)]
+
+
+@_bug
+def release_leaves_the_fence() -> list[Planting]:
+    """What is given back, and what is claimed, keeps its claim count."""
+
+    def unraised(self: Statements) -> dict[str, Any]:
+        values = taken(self)
+        del values["claim_count"]
+        return values
+
+    taken: Any = Statements._taken
+    return [
+        (sql.statements.claims, "raised", lambda count: count),
+        (Statements, "_taken", unraised),
+    ]
+
+
+@_bug
+def exactly_once_unfenced() -> list[Planting]:
+    """An exactly-once handler's work is committed whether the entry is still its own or not."""
+    record: Any = ExactlyOnce._record
+
+    def recorded(self: ExactlyOnce, *arguments: Any, **options: Any) -> bool:
+        record(self, *arguments, **options)
+        return True
+
+    return [(ExactlyOnce, "_record", recorded)]
+
+
+# -- leases ------------------------------------------------------------------------------------------------------
+
+
+@_bug
+def epoch_not_raised() -> list[Planting]:
+    """A name that is taken over, or taken anew, keeps its epoch."""
+
+    def take_over(self: Node, row: Any) -> bool:
+        taken = self.database.write(
+            lambda connection: sql.nodes.take_over(
+                connection, self.name, epoch=row.epoch, beat=row.beat, values=self._values(row.epoch)
+            )
+        )
+        if taken:
+            self.epoch, self._beat = row.epoch, 0
+        return taken
+
+    return [(Node, "_take_over", take_over)]
+
+
+@_bug
+def start_without_lease() -> list[Planting]:
+    """What was claimed starts, whether the lease holds or not."""
+    return [(Claims, "may_start", lambda _self, _lease: True)]
+
+
+@_bug
+def lease_of_the_claim_forgotten() -> list[Planting]:
+    """What was claimed under a lease that ended starts under the next."""
+    return [(Claims, "may_start", lambda self, _lease: self.node is not None and self.node.may_start())]
+
+
+@_bug
+def lease_from_the_answer() -> list[Planting]:
+    """A lease counts from the answer to a beat, not from when it was sent."""
+    beaten: Any = Node._beaten
+    return [(Node, "_beaten", lambda self, _sent: beaten(self, self.clock.monotonic()))]
+
+
+@_bug
+def beat_of_a_dead_node() -> list[Planting]:
+    """A node that was declared dead, or lost its name, goes on beating."""
+
+    def beat(connection: Connection, name: str, *, epoch: int, beat: int, now: Any) -> bool:
+        del epoch
+        changed = update(queue_nodes).where(queue_nodes.c.name == name).values(beat=beat, beat_date=now)
+        return connection.execute(changed).rowcount == 1
+
+    return [(sql.nodes, "beat", beat)]
+
+
+@_bug
+def name_taken_at_once() -> list[Planting]:
+    """A name is taken without watching whether its holder is silent."""
+    register: Any = Node.register
+
+    def registered(self: Node) -> None:
+        sent = self.clock.monotonic()
+        row = self.database.fetch(lambda connection: sql.nodes.node(connection, self.name))
+        if row is not None and self._take_over(row):
+            self._beaten(sent)
+        else:
+            register(self)
+
+    return [(Node, "register", registered)]
+
+
+@_bug
+def lease_judged_by_dates() -> list[Planting]:
+    """A reaper compares the date of the last beat with its own."""
+
+    def fence(self: Reaper, row: Any) -> bool:
+        node = self._node
+        if row.name == node.name or (node.clock.now() - row.beat_date).total_seconds() < row.lease_seconds:
+            return False
+        return node.database.write(
+            lambda connection: sql.nodes.fence(connection, row.name, epoch=row.epoch, beat=row.beat)
+        )
+
+    return [(Reaper, "_fence", fence)]
+
+
+@_bug
+def outage_not_noticed() -> list[Planting]:
+    """A reaper counts the time of an outage as silence of others."""
+    return [
+        (Reaper, "_watched_seconds", lambda self, name: self._node.clock.monotonic() - self._seen[name].since)
+    ]
+
+
+# -- reaping -----------------------------------------------------------------------------------------------------
+
+
+@_bug
+def reaper_without_lock() -> list[Planting]:
+    """A reaper moves what a node left without looking whether it has come back."""
+    row: Any = sql.nodes.node
+
+    def node(connection: Connection, name: str, *, lock: bool = False) -> Any:
+        return SimpleNamespace(state=sql.nodes.DEAD) if lock else row(connection, name)
+
+    return [(sql.nodes, "node", node)]
+
+
+@_bug
+def reaper_leaves_what_ran() -> list[Planting]:
+    """A reaper moves only what waited."""
+    batch: Any = Reaper._batch
+
+    def moved(self: Reaper, connection: Connection, *, store: Store, lane: str, kind: Any) -> Any:
+        if kind is queue_core.reaper._Kind.RAN:
+            return [], []
+        return batch(self, connection, store=store, lane=lane, kind=kind)
+
+    return [(Reaper, "_batch", moved)]
+
+
+@_bug
+def retries_lost_at_restart() -> list[Planting]:
+    """The copy of a reaped entry forgets its failures."""
+    fresh: Any = sql.statements.lanes.fresh
+    return [
+        (sql.statements.lanes, "fresh", lambda table, lane: fresh(table, lane) | {"error_count": literal(0)})
+    ]
+
+
+@_bug
+def crash_not_counted() -> list[Planting]:
+    """What killed its process is not remembered for it."""
+    copy_anew: Any = Statements.copy_anew
+
+    def copied(
+        self: Statements, connection: Connection, *, ids: Sequence[int], lane: str, crashes: int
+    ) -> int:
+        del crashes
+        return int(copy_anew(self, connection, ids=ids, lane=lane, crashes=0))
+
+    return [(Statements, "copy_anew", copied)]
+
+
+# -- hand-over ---------------------------------------------------------------------------------------------------
+
+
+@_bug
+def signal_before_commit() -> list[Planting]:
+    """An own post is handed over before its COMMIT."""
+    post: Any = Poster.post
+
+    def early(self: Poster, queue_name: str, postings: Sequence[Posting], given: Any = None) -> list[int]:
+        lifecycle, store = self._lifecycle, self._store
+        lease = lifecycle.claims.lease
+        rows, claimed = self._rows(queue_name, postings, may_claim=True)
+        if given is not None or not claimed:
+            return list(post(self, queue_name, postings, given))
+
+        def work(connection: Connection) -> list[int]:
+            ids = store.insert(connection, rows)
+            lifecycle.ledger.add((record_id, 1) for record_id in ids)
+            entries = [store.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)]
+            lifecycle.claimer.hand_over(entries, lease)
+            return ids
+
+        return store.database.write(work)
+
+    return [(Poster, "post", early)]
+
+
+@_bug
+def hand_over_on_the_commit_event() -> list[Planting]:
+    """A caller's transaction counts as committed when its end is announced."""
+    inserted = dict[int, dict[str, Any]]()
+    insert: Any = Store.insert
+
+    def remembering(self: Store, connection: Connection, rows: Sequence[dict[str, Any]]) -> list[int]:
+        ids = list[int](insert(self, connection, rows))
+        inserted.update(zip(ids, rows, strict=True))
+        return ids
+
+    def announce(self: Lifecycle, ids: list[int]) -> None:
+        self.ledger.add((record_id, 1) for record_id in ids)
+        entries = [self.store.entry(record_id, inserted[record_id]) for record_id in ids]
+        self.claimer.hand_over(entries, self.claims.lease)
+
+    return [(Store, "insert", remembering), (Lifecycle, "announce", announce)]
+
+
+# -- the ledger --------------------------------------------------------------------------------------------------
+
+
+@_bug
+def capacity_not_given_back() -> list[Planting]:
+    """What has ended stays in the ledger."""
+    return [(Ledger, "give_up", lambda _self, claims: list(claims))]
+
+
+@_bug
+def ledger_without_bound() -> list[Planting]:
+    """There is always room."""
+    return [(Ledger, "room", property(lambda _self: 1000))]
+
+
+@_bug
+def waiting_forgotten() -> list[Planting]:
+    """What waits by id for room is never read."""
+    return [(Claimer, "load_waiting", lambda _self: None)]
+
+
+@_bug
+def sweep_against_the_ledger() -> list[Planting]:
+    """The sweep gives back what is in hand."""
+
+    def turn(self: Sweep, now: float) -> int:
+        if now < self._at:
+            return 0
+        self._at = now + 8.0
+        return self._claims.release(self._claims.standing())
+
+    return [(Sweep, "turn", turn)]
+
+
+@_bug
+def no_sweep() -> list[Planting]:
+    """Commits of unknown outcome are left as they are."""
+    return [(Sweep, "turn", lambda _self, _now: 0)]
+
+
+@_bug
+def failed_post_kept() -> list[Planting]:
+    """The ids of a post whose COMMIT gave no answer stay in the ledger."""
+
+    def posted(self: Poster, rows: list[dict[str, Any]], *, claimed: bool) -> list[int]:
+        def work(connection: Connection) -> list[int]:
+            ids = self._store.insert(connection, rows)
+            if claimed:
+                self._lifecycle.ledger.add((record_id, 1) for record_id in ids)
+            return ids
+
+        return self._store.database.write(work)
+
+    return [(Poster, "_post", posted)]

@@ -21,7 +21,7 @@ from queue_core.lifecycle import Lifecycle
 from queue_core.node import Node
 from sql.database import Database
 from stickybus import BusConfig, Mode, NotificationConfig, NotificationService, PersistentBus, Posting
-from tests.simulation.steps import Change, Ending, Post
+from tests.simulation.steps import Behaviour, Change, Ending, Post
 from tests.simulation.threads import Killed, Scheduler, Task
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Settings:
     mode: Mode = Mode.STICKY_EVENTS
     subscribers: int = 1
     exactly_once: bool = False
+    max_run_seconds: float | None = None
     queue_capacity: int = 6
     max_failure_retries: int = 2
     max_redispatches: int = 1
@@ -91,6 +92,10 @@ class ProcessClock:
         raised = signal.is_set
         signal.clear()
         return raised
+
+
+def _nothing() -> None:
+    """Tell nobody."""
 
 
 class SimulatedNode(Node):
@@ -142,6 +147,7 @@ class Process:
                     self._handler("bus", number),
                     name=f"subscriber-{number}",
                     exactly_once=self.settings.exactly_once and number == 0,
+                    max_run_seconds=self.settings.max_run_seconds,
                 )
             self.lifecycles["bus"] = self.bus.engine.lifecycle
         self.service: NotificationService | None = None
@@ -158,8 +164,13 @@ class Process:
                 self._handler("service", 0),
                 event_types=[Order],
                 exactly_once=self.settings.exactly_once,
+                max_run_seconds=self.settings.max_run_seconds,
             )
             self.lifecycles["service"] = self.service.engine.lifecycle
+
+        for lifecycle in self.lifecycles.values():
+            # Hints need a thread of their own, and only hint.
+            lifecycle.wakeup.tell = _nothing  # type: ignore[method-assign]
 
     @property
     def node_name(self) -> str:
@@ -355,17 +366,21 @@ class Process:
         behaviour = simulation.behaviours[event.number]
         epoch = self.last_node.epoch if self.last_node is not None else 0
         run = simulation.began(self, epoch, event.number, context)
+        try:
+            self._work_on(event.number, behaviour, context)
+        except Exception:
+            run.failed, run.ended = True, self.scheduler.time
+            raise
+        run.ended = self.scheduler.time
+        simulation.tell(f"  {self.label} has handled {event.number}")
+
+    def _work_on(self, key: int, behaviour: Behaviour, context: EntryContext) -> None:
         for _ in range(behaviour.boundaries):
             self.scheduler.pause("handling")
         if behaviour.poison:
             self.alive = False
             raise Killed
         if context.error_count < behaviour.fails:
-            run.failed, run.ended = True, self.scheduler.time
             raise RuntimeError("simulated")
         if context.connection is not None:
-            context.connection.exec_driver_sql(f"INSERT INTO simulated_effects VALUES ({event.number})")
-            if not self.alive:
-                raise Killed
-        run.ended = self.scheduler.time
-        simulation.tell(f"  {self.label} has handled {event.number}")
+            context.connection.exec_driver_sql(f"INSERT INTO simulated_effects VALUES ({key})")

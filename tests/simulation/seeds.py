@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from random import Random
 
+from sqlalchemy import URL
+
+from sql.schema import create
 from tests.simulation.database import Databases
 from tests.simulation.generator import Generator, settings_of
+from tests.simulation.planted import planted
 from tests.simulation.process import Settings
 from tests.simulation.simulation import Result, simulate, simulating
 from tests.simulation.steps import Step
@@ -15,7 +24,7 @@ from tests.simulation.steps import Step
 
 def run_seed(databases: Databases, seed: int) -> tuple[Settings, list[Step], Result]:
     """Simulate a seed; its settings, the steps that it chose, and the result."""
-    random = Random(seed)
+    random = Random(seed)  # noqa: S311 -- to be repeated
     settings = settings_of(random)
     generator = Generator(random, settings)
     steps = generator.first()
@@ -51,3 +60,31 @@ def shrink(
             break
         size = max(1, size // 2)
     return least, result
+
+
+@contextmanager
+def in_memory() -> Iterator[Path]:
+    """A folder in memory-backed storage, if there is any."""
+    memory = Path("/dev/shm")  # noqa: S108 -- a folder of our own is made in it
+    with tempfile.TemporaryDirectory(
+        prefix="stickybus-simulation-", dir=memory if memory.is_dir() else None
+    ) as folder:
+        yield Path(folder)
+
+
+@functools.cache
+def databases_in(folder: Path) -> Databases:
+    """This process's SQLite database there."""
+    url = URL.create("sqlite", database=str(folder / f"{os.getpid()}.db"))
+    create(url)
+    return Databases(url)
+
+
+def run_all(folder: Path, seeds: Sequence[int], bug: str) -> list[tuple[int, int, int, list[str]]]:
+    """Simulate seeds in this process: seed, entries, runs and violations of each."""
+    found = []
+    with planted(bug):
+        for seed in seeds:
+            _, _, result = run_seed(databases_in(folder), seed)
+            found.append((seed, result.entries, result.runs, [str(one) for one in result.violations]))
+    return found

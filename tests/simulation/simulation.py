@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 from unittest.mock import patch
 
@@ -81,6 +82,7 @@ class _Seen:
     epoch: int
     beat: int
     state: str
+    pid: int
     since: float
 
 
@@ -340,9 +342,9 @@ class Simulation:
     def _look_at_nodes(self) -> None:
         """What the table of nodes says has changed: whose lease has ended, and whether it was time."""
         time = self.scheduler.time
-        for row in self.databases.rows("SELECT name, epoch, beat, state FROM queue_nodes"):
+        for row in self.databases.rows("SELECT name, epoch, beat, state, pid FROM queue_nodes"):
             name, before = row["name"], self._seen.get(row["name"])
-            now = _Seen(row["epoch"], row["beat"], row["state"], time)
+            now = _Seen(row["epoch"], row["beat"], row["state"], row["pid"], time)
             if before is not None and (before.epoch, before.beat, before.state) == (
                 now.epoch,
                 now.beat,
@@ -355,7 +357,7 @@ class Simulation:
             if before.epoch != now.epoch or now.state != node_rows.LIVE:
                 self.tell(f"  the lease {before.epoch} of {name} ends: {now.state}, lease {now.epoch}")
                 silent = time - max(before.since, self._came_back)
-                gone = (name, before.epoch) in {(end.node, end.incarnation) for end in self._ended}
+                gone = self._is_gone(before.pid)
                 if now.state != node_rows.STOPPED and not gone and silent < self.settings.lease_seconds:
                     self._found.append(
                         Violation(
@@ -408,6 +410,7 @@ class Simulation:
                     ended=run.ended,
                     failed=run.failed,
                     error_count=run.error_count,
+                    alone_until=run.started + (self.settings.max_run_seconds or inf),
                 )
                 for run in self._runs
             ],
@@ -450,7 +453,10 @@ class Simulation:
 
     def is_dead(self, row: Row[Any]) -> bool:
         """In place of a look at the machine's processes."""
-        return any(process.pid == row.pid and not process.alive for process in self.processes.values())
+        return self._is_gone(row.pid)
+
+    def _is_gone(self, pid: int) -> bool:
+        return any(process.pid == pid and not process.alive for process in self.processes.values())
 
     def close(self) -> None:
         """End all processes."""
