@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 
 from queue_core.entry import State
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, Recorder, eventually
+from tests.contract.harness import Order, Recorder, eventually, on_sqlite
 
 HERE = "here"
 SOUND: dict[str, Any] = {
@@ -212,6 +212,34 @@ def test_whatever_stands_in_the_table_loops_go_on_and_what_can_be_claimed_ends(
     assert not {"antigravity", "this", "pickle5", "yaml"} & (set(sys.modules) - loaded)
 
 
+@on_sqlite
+@pytest.mark.parametrize(
+    "column", ["class_name", "event_json", "user_token", "headers", "lane", "processing_owner"]
+)
+def test_bytes_that_are_no_text_stop_neither_claims_nor_reapers(
+    make_bus: MakeBus, engine: Engine, failures: Failures, column: str
+) -> None:
+    """SQLite stores what it is told to; reading it as text would raise at each try."""
+    seen = Recorder()
+    bus = make_bus(node_name=HERE, reap_period_seconds=0.05, poll_interval_seconds=0.05)
+    bus.register(Order, seen)
+    values = {**{name: f"'{value}'" for name, value in SOUND.items()}, column: "CAST(X'ff' AS TEXT)"}
+    with engine.begin() as connection:
+        for _ in range(3):
+            connection.exec_driver_sql(
+                f"INSERT INTO bus_events ({', '.join(values)}) VALUES ({', '.join(values.values())})"
+            )
+    bus.start()
+    write(engine, "bus_events", {**SOUND, "event_json": '{"number":7}', "lane": "nobody"})
+    eventually(lambda: Order(7) in seen.events, "an innocent event of a dead node is reaped, claimed and run")
+    assert not failures.told
+
+
+@on_sqlite
+def test_a_lane_that_is_no_text_is_refused(engine: Engine) -> None:
+    assert not write(engine, "bus_events", {**SOUND, "lane": b"x"})
+
+
 NODE: dict[str, Any] = {
     "name": "crafted",
     "epoch": 1,
@@ -235,7 +263,15 @@ NODES: dict[str, list[Any]] = {
     "pid": [-1, 0, 2**63 - 1],
     "lease_seconds": [0.0, -1.0, 1e308],
     "started_date": [FIRST, LAST],
-    "beat_date": [FIRST, LAST],
+    "beat_date": [
+        FIRST,
+        LAST,
+        "infinity",
+        "-infinity",
+        "0044-03-15 00:00:00 BC",
+        "0000-00-00 00:00:00",
+        "soon",
+    ],
     "serves": ["", "{", "null", "[1]", '[{"queues":7}]', '{"a":' * 5_000, LARGE],
 }
 
@@ -261,6 +297,11 @@ MORNING = "2026-01-01T00:00:00+00:00"
 RULES = [
     RULE % ("0.05", "UTC", "FIRE_ONCE", "0001-01-01T00:00:00+00:00"),
     RULE % ("0.05", "UTC", "FIRE_ALL", "0001-01-01T00:00:00+14:00"),
+    RULE % ("0.05", "UTC", "FIRE_ONCE", "9999-12-31T23:59:59.999999+00:00"),
+    RULE.replace("interval", "cron") % ("0 0 * * *", "UTC", "FIRE_ALL", "9999-12-31T00:00:00+00:00"),
+    RULE.replace("interval", "cron") % ("0 0 * * *", "UTC", "FIRE_ONCE", "0001-01-01T00:00:00+00:00"),
+    '{"a":' * 5_000,
+    "[" * 5_000,
     RULE % ("1e308", "UTC", "FIRE_ONCE", MORNING),
     RULE % ("nan", "UTC", "FIRE_ONCE", MORNING),
     RULE % ("inf", "UTC", "FIRE_ONCE", MORNING),
@@ -305,7 +346,7 @@ SCHEDULES: dict[str, list[Any]] = {
     "class_name": [*EVIL, "", "%s"],
     "codec": ["pickle", ""],
     "event_json": ["{", None, LARGE],
-    "last_due": [FIRST],
+    "last_due": [FIRST, LAST],
     "next_due": [FIRST],
     "search_key1": [2**63 - 1],
 }
