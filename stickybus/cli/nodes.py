@@ -92,8 +92,21 @@ def _standing(row: Any, now: datetime) -> NodeStanding:
         lease_left_seconds=round(left, 3) if live else None,
         started_date=row.started_date,
         beat_date=row.beat_date,
-        serves=msgspec.json.decode(row.serves),
+        serves=_served(row.serves),
     )
+
+
+def _served(text: str) -> list[dict[str, Any]]:
+    """What a node tells of itself; nothing if another version, or somebody's hand, wrote it otherwise."""
+    try:
+        return [served for served in msgspec.json.decode(text, type=list[dict[str, Any]]) if _named(served)]
+    except (msgspec.MsgspecError, RecursionError):
+        return []
+
+
+def _named(served: dict[str, Any]) -> bool:
+    queues = served.get("queues")
+    return isinstance(queues, list) and all(isinstance(name, str) for name in queues)
 
 
 def write_nodes(found: list[NodeStanding]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Engine, text
+from sqlalchemy import URL, Engine, text, update
 
 from bus.persistent import PersistentBus
 from queue_core.clock import ManualClock
@@ -21,6 +21,7 @@ from queue_core.config import BusConfig
 from queue_core.entry import Posting, State
 from queue_core.retry import ImmediateRetries
 from sql import schema
+from sql.tables import queue_nodes
 from stickybus.cli import main
 from stickybus.testing import drain
 
@@ -293,6 +294,18 @@ def test_nodes_shows_who_serves_what(cli: Cli, bus: PersistentBus) -> None:
     with bus:
         assert [node["state"] for node in cli("nodes", "--json").json] == ["LIVE"]
         assert "15 s" in cli("nodes").out
+
+
+@pytest.mark.parametrize("serves", ["{", "null", "[1]", '[{"queues":7}]', '[{"queues":[7]}]', "[" * 5_000])
+def test_nodes_shows_a_node_whatever_it_says_that_it_serves(
+    cli: Cli, bus: PersistentBus, serves: str
+) -> None:
+    with bus:
+        name = bus.engine.lifecycle.name
+        change = update(queue_nodes).values(serves=serves)
+        bus.engine.database.write(lambda connection: connection.execute(change))
+        assert [(node["name"], node["serves"]) for node in cli("nodes", "--json").json] == [(name, [])]
+        assert name[:8] in cli("nodes").out
 
 
 def test_status_of_an_unknown_table_tells_what_is_missing(cli: Cli) -> None:
