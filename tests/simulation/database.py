@@ -229,7 +229,7 @@ def _quick(connection: Any, _record: object) -> None:
 
 def _mark_broken(context: ExceptionContext) -> None:
     if _BROKEN in str(context.original_exception):
-        context.is_disconnect = True  # type: ignore[misc]
+        context.is_disconnect = True
 
 
 @contextmanager

@@ -200,7 +200,7 @@ class Generator:
         hero = self._random.choice(joined)
         others = [process for process in joined if process is not hero]
         scene = self._random.choice(
-            [self._zombie, self._overrun, self._lost_retry, self._comeback, self._restart]
+            [self._zombie, self._overrun, self._lost_retry, self._comeback, self._restart, self._uncommitted]
         )
         self._scene = scene(hero, self._random.choice(others) if others else hero)
         return self._scene.pop(0)
@@ -295,6 +295,18 @@ class Generator:
             Kill(hero.label),
             again,
             *self._rerun(again.process),
+        ]
+
+    def _uncommitted(self, hero: Process, _other: Process) -> list[Step]:
+        """A post is about to commit, and fails to, while the pool looks for work."""
+        face, [key] = self._random.choice(self._settings.faces), self._key()
+        return [
+            Post(hero.label, face, (key,), Behaviour(), Ending.OWN, stops=2),
+            Go(hero.label, f"{face}.handler0"),
+            Go(
+                hero.label, f"post {key}", None, self._random.choice([Fault.COMMIT_FAILED, Fault.COMMIT_LOST])
+            ),
+            *self._rerun(hero.label),
         ]
 
     def _key(self) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, literal, update
 import queue_core.lifecycle
 import queue_core.reaper
 import sql.nodes
+import sql.statements.base
 import sql.statements.claims
 import sql.statements.lanes
 from queue_core.claimer import Claimer
@@ -100,7 +101,7 @@ def release_leaves_the_fence() -> list[Planting]:
     """What is given back, and what is claimed, keeps its claim count."""
 
     def unraised(self: Statements) -> dict[str, Any]:
-        values = taken(self)
+        values: dict[str, Any] = taken(self)
         del values["claim_count"]
         return values
 
@@ -243,7 +244,7 @@ def reaper_leaves_what_ran() -> list[Planting]:
 @_bug
 def retries_lost_at_restart() -> list[Planting]:
     """The copy of a reaped entry forgets its failures."""
-    fresh: Any = sql.statements.lanes.fresh
+    fresh: Any = sql.statements.base.fresh
     return [
         (sql.statements.lanes, "fresh", lambda table, lane: fresh(table, lane) | {"error_count": literal(0)})
     ]
@@ -281,7 +282,7 @@ def signal_before_commit() -> list[Planting]:
         def work(connection: Connection) -> list[int]:
             ids = store.insert(connection, rows)
             lifecycle.ledger.add((record_id, 1) for record_id in ids)
-            entries = [store.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)]
+            entries = [store.columns.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)]
             lifecycle.claimer.hand_over(entries, lease)
             return ids
 
@@ -303,7 +304,7 @@ def hand_over_on_the_commit_event() -> list[Planting]:
 
     def announce(self: Lifecycle, ids: list[int]) -> None:
         self.ledger.add((record_id, 1) for record_id in ids)
-        entries = [self.store.entry(record_id, inserted[record_id]) for record_id in ids]
+        entries = [self.store.columns.entry(record_id, inserted[record_id]) for record_id in ids]
         self.claimer.hand_over(entries, self.claims.lease)
 
     return [(Store, "insert", remembering), (Lifecycle, "announce", announce)]

@@ -223,6 +223,8 @@ class Process:
 
     def task(self, name: str) -> Task | None:
         """The thread of this name, in the midst of something or about to take its turn; None if it has nothing to do."""
+        if not self.alive:
+            return None
         task = self.tasks.get(name)
         if task is None or task.done:
             work = self._turn(name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ import queue_core.store
 import sql.dialects.sqlite
 from queue_core.handler import EntryContext
 from sql import nodes as node_rows
+from sql.tables import entry_tables
 from tests.checker import (
     Evidence,
     Invariant,
@@ -246,7 +249,7 @@ class Simulation:
             if not process.alive:
                 continue
             for name in dict.fromkeys([*process.busy(), *process.due()]):
-                task = process.task(name) if process.alive else None
+                task = process.task(name)
                 if task is not None and task.not_before <= self.scheduler.time:
                     self.scheduler.go(task)
                     moved = moved or not task.stuck
@@ -432,8 +435,8 @@ class Simulation:
         if not self.settings.exactly_once:
             return
         count: dict[int, int] = {}
-        for row in self.databases.rows("SELECT number FROM simulated_effects"):
-            count[row["number"]] = count.get(row["number"], 0) + 1
+        for effect in self.databases.rows("SELECT number FROM simulated_effects"):
+            count[effect["number"]] = count.get(effect["number"], 0) + 1
         chains = [row for row in evidence.history if row.state in {"PROCESSED", "FAILED"}]
         for row in chains:
             ends = sum(other.key == row.key for other in chains)
@@ -475,7 +478,7 @@ def _standing(row: Mapping[str, Any], table: int) -> Standing:
     return Standing.of({**row, **{name: row[name] and _apart(row[name], table) for name in names}})
 
 
-_tables = functools.cache(queue_core.store.entry_tables)
+_tables = functools.cache(entry_tables)
 _identity = functools.cache(queue_core.node._host_identity)
 
 
@@ -486,16 +489,16 @@ def simulating(databases: Databases, settings: Settings) -> Iterator[Simulation]
     simulation = Simulation(databases, settings)
     scheduler = simulation.scheduler
     sleeping = Replaced(
-        tenacity.nap.time,
+        time,
         sleep=lambda _: scheduler.pause("a pause before another try"),
         monotonic=lambda: scheduler.time,
     )
     waiting = Replaced(
-        tenacity.nap.time,
+        time,
         sleep=lambda _: scheduler.pause("the write lock", stuck=True),
         monotonic=lambda: scheduler.time,
     )
-    threads = Replaced(queue_core.dispatcher.threading, get_ident=scheduler.ident)
+    threads = Replaced(threading, get_ident=scheduler.ident)
     with ExitStack() as stack:
         for module, name, value in (
             (queue_core.store, "entry_tables", _tables),

@@ -11,7 +11,7 @@ from tests.simulation.database import Databases
 from tests.simulation.planted import BUGS, planted
 from tests.simulation.seeds import databases_in, in_memory, run_seed, shrink
 from tests.simulation.simulation import simulate
-from tests.simulation.steps import Behaviour, Ending, Go, Kill, Post, Start
+from tests.simulation.steps import Behaviour, Ending, Go, Kill, Post, Start, Step
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_a_planted_bug_is_caught(databases: Databases, bug: str) -> None:
 
 @pytest.mark.sqlite
 def test_a_failing_list_of_steps_is_made_short(databases: Databases) -> None:
-    steps = [
+    steps: list[Step] = [
         Start("a1"),
         Start("b1"),
         Post("b1", "bus", (1,), Behaviour(), Ending.OWN),

@@ -12,7 +12,7 @@ from math import inf
 from types import ModuleType
 from typing import Any
 
-from greenlet import getcurrent, greenlet
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
 TICK = 1e-6
 
@@ -37,12 +37,12 @@ class Task:
     """What it is posting."""
     stuck: bool = False
     """It waits for a lock."""
-    _greenlet: greenlet | None = None
+    _greenlet: Any = None
 
     @property
     def done(self) -> bool:
         """Whether it has come to its end."""
-        return self._greenlet is not None and self._greenlet.dead
+        return self._greenlet is not None and bool(self._greenlet.dead)
 
 
 class Scheduler:
@@ -71,12 +71,15 @@ class Scheduler:
             if task._greenlet is None:
                 task._greenlet = greenlet(task.work)
             self._switch(task, task._greenlet.switch)
-            if task.done or task.stuck or task.not_before > self.time:
+            if self._waits(task):
                 return
             if stops is not None:
                 stops -= 1
                 if stops <= 0:
                     return
+
+    def _waits(self, task: Task) -> bool:
+        return task.done or task.stuck or task.not_before > self.time
 
     def kill(self, task: Task) -> None:
         """Unwind a task."""
