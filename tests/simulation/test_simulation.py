@@ -55,7 +55,13 @@ def test_a_seed_gives_the_same_trace_each_time(databases: Databases) -> None:
     assert first.trace == again.trace == replayed.trace
 
 
-CAUGHT: dict[str, int] = {}
+CAUGHT = {
+    "capacity_not_given_back": 100,
+    "hand_over_on_the_commit_event": 104,
+    "retries_lost_at_restart": 106,
+    "signal_before_commit": 109,
+    "start_without_lease": 102,
+}
 """Planted bugs, and a seed that shows each. `python -m tests.simulation` with PLANTED=… finds others."""
 
 
