@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import report
 from benchmarks.databases import NAMES, targets
 from benchmarks.measurement import Measurement, environment
-from benchmarks.scenarios import SCENARIOS, Sizes, VerificationError
+from benchmarks.scenarios import SCENARIOS
+from benchmarks.workload import Sizes, VerificationError
 from tests.servers import ServerError
 
-QUICK = Sizes(scale=0.1, rounds=3)
+QUICK = Sizes(scale=0.05, rounds=3)
 FULL = Sizes(scale=1.0, rounds=5)
+RESULTS = Path(__file__).parent / "results"
 
 
 def main(
@@ -26,11 +29,20 @@ def main(
     ] = None,
     *,
     database: Annotated[list[str] | None, typer.Option(help=f"Only on this one: {', '.join(NAMES)}.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the full sizes, three rounds.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A twentieth of the full sizes, three rounds.")
+    ] = False,
     scale: Annotated[float | None, typer.Option(help="Another share of the full sizes.", min=0.0001)] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of comparisons.", min=1)] = None,
     json: Annotated[
         Path | None, typer.Option(help="Write one object for each measurement.", dir_okay=False)
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the table (Markdown) and the plots (PNG); of a run of everything: benchmarks/results.",
+            file_okay=False,
+        ),
     ] = None,
 ) -> None:
     """Measure each scenario on each database, on durable servers of the command's own.
@@ -44,23 +56,46 @@ def main(
     base = QUICK if quick else FULL
     sizes = Sizes(scale=scale or base.scale, rounds=rounds or base.rounds)
     console = Console(stderr=True)
+    machine = environment()
     try:
         measurements, servers = _measure(names or list(SCENARIOS), database or list(NAMES), sizes, console)
     except (ServerError, VerificationError) as error:
         console.print(f"[red]{type(error).__name__}:[/red] {error}")
         raise typer.Exit(1) from error
-    print(report.markdown(measurements))
-    print()
-    for name, settings in servers.items():
-        print(f"{name}: " + ", ".join(f"{key}={value}" for key, value in settings.items()))
+    table = _page(measurements, servers, machine, sizes)
+    print(table)
+    text = report.as_json(measurements, servers, machine) + "\n"
     if json is not None:
-        json.write_text(report.as_json(measurements, servers, environment()) + "\n")
+        json.write_text(text)
+    if output is None and not names and not database:
+        output = RESULTS
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        kind = {QUICK.scale: "quick", FULL.scale: "full"}.get(sizes.scale, f"scale-{sizes.scale:g}")
+        stem = "-".join([f"{datetime.now(UTC):%Y-%m-%d}", kind, *(names or ())])
+        (output / f"{stem}.md").write_text(table)
+        (output / f"{stem}.json").write_text(text)
+        report.draw(measurements, output, stem)
+
+
+def _page(
+    measurements: list[Measurement],
+    servers: dict[str, dict[str, str]],
+    machine: dict[str, Any],
+    sizes: Sizes,
+) -> str:
+    settings = [
+        f"- {name}: " + ", ".join(f"{key}={value}" for key, value in known.items())
+        for name, known in {**servers, "machine": machine}.items()
+    ]
+    head = f"Sizes: {sizes.scale:g} of the full ones, medians of {sizes.rounds} alternating rounds.\n"
+    return "\n".join([head, report.markdown(measurements), "", *settings, ""])
 
 
 def _measure(
     scenarios: list[str], databases: list[str], sizes: Sizes, console: Console
 ) -> tuple[list[Measurement], dict[str, dict[str, str]]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     measurements: list[Measurement] = []
     with Progress(*columns, console=console) as progress, targets(databases) as found:
         task = progress.add_task("", total=len(scenarios) * len(found))

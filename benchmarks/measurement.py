@@ -8,6 +8,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 LIBRARIES = ("stickybus", "sqlalchemy", "psycopg", "PyMySQL", "msgspec")
@@ -15,7 +16,11 @@ LIBRARIES = ("stickybus", "sqlalchemy", "psycopg", "PyMySQL", "msgspec")
 
 @dataclass(frozen=True)
 class Measurement:
-    """One figure. `settings` are the scenario's sizes and what was set off the defaults."""
+    """One figure. `settings` are the scenario's sizes and what was set off the defaults.
+
+    `ratio_to_floor`: the rate divided by that of the bare driver in the same rounds; None where a bare driver has no
+    such work (delays, memory).
+    """
 
     scenario: str
     database: str
@@ -23,12 +28,14 @@ class Measurement:
     value: float
     unit: str
     settings: dict[str, Any] = field(default_factory=dict)
+    ratio_to_floor: float | None = None
 
     @property
     def shown(self) -> str:
         """The value as a person reads it."""
-        digits = 0 if self.value >= 100 else 2
-        return f"{self.value:,.{digits}f} {self.unit}"
+        digits = 0 if abs(self.value) >= 100 else 2
+        ratio = "" if self.ratio_to_floor is None else f" ({self.ratio_to_floor:.2f} of floor)"
+        return f"{self.value:,.{digits}f} {self.unit}{ratio}"
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -40,8 +47,20 @@ def percentile(values: Sequence[float], share: float) -> float:
 def environment() -> dict[str, Any]:
     """What a figure depends on besides the database."""
     return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        # Figures of a busy machine are worth nothing but their ratios.
+        "load_average": os.getloadavg()[0],
         "python": platform.python_version(),
         "system": platform.platform(),
-        "processors": os.cpu_count(),
         "libraries": {name: version(name) for name in LIBRARIES},
     }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.processor())

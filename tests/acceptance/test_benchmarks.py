@@ -12,7 +12,8 @@ from sqlalchemy import URL, delete
 
 from benchmarks.measurement import Measurement, percentile
 from benchmarks.report import markdown
-from benchmarks.scenarios import SCENARIOS, Run, VerificationError
+from benchmarks.scenarios import SCENARIOS
+from benchmarks.workload import Run, VerificationError
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,0 +1,86 @@
+"""A node as a process of its own, which answers questions about itself: `python -m benchmarks.bus_process URL MODE TIMED`.
+
+It reads one word a line from standard input, and answers each with a line of JSON; it ends with its input.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from sqlalchemy.event import listen
+
+from benchmarks.workload import Ticked
+from bus.persistent import PersistentBus
+from queue_core.config import BusConfig
+
+
+class Node:
+    """A bus whose handler counts, and notes when it was called if `timed`."""
+
+    def __init__(self, url: str, mode: str, *, timed: bool) -> None:
+        self._bus = PersistentBus(url, BusConfig(mode=mode), metrics_registry=CollectorRegistry())
+        self._bus.register(Ticked, self._note if timed else self._count, name="benchmark")
+        self._counted = itertools.count(1)
+        self._handled = 0
+        self._first = self._last = 0.0
+        self._times: dict[int, float] = {}
+        self._sent = Counter[str]()
+        for sent in ("before_cursor_execute", "commit", "rollback"):
+            # Arguments are SQLAlchemy's, of each event different ones.
+            listen(self._bus.engine.database.engine, sent, lambda *_, sent=sent: self._sent.update([sent]))
+
+    def _count(self, _event: Ticked) -> None:
+        self._last = time.perf_counter()
+        self._handled = next(self._counted)
+        if self._handled == 1:
+            self._first = self._last
+
+    def _note(self, event: Ticked) -> None:
+        self._times[event.number] = time.perf_counter()
+        self._count(event)
+
+    def start(self) -> None:
+        """Begin to handle."""
+        self._bus.start()
+
+    def stop(self) -> None:
+        """End in good order."""
+        self._bus.close()
+
+    def times(self) -> dict[int, float]:
+        """When each event's handler started."""
+        return self._times
+
+    def usage(self) -> dict[str, Any]:
+        """What was handled so far, and what that has taken."""
+        status = Path("/proc/self/status").read_text().splitlines()
+        return {
+            "handled": self._handled,
+            "first": self._first,
+            "last": self._last,
+            "statements": self._sent["before_cursor_execute"],
+            "commits": self._sent["commit"],
+            "cpu_seconds": time.process_time(),
+            "at": time.perf_counter(),
+            "rss_mb": next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024,
+            "peak_rss_mb": next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024,
+        }
+
+
+def main(url: str, mode: str, timed: str) -> None:
+    """Answer until the input ends."""
+    node = Node(url, mode, timed=timed == "timed")
+    commands = {"start": node.start, "stop": node.stop, "times": node.times, "usage": node.usage}
+    for line in sys.stdin:
+        print(json.dumps(commands[line.strip()]()), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

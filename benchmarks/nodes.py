@@ -1,0 +1,188 @@
+"""Nodes in processes of their own: several on one backlog, an idle one, and one with a large backlog."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL
+
+from benchmarks.databases import Target
+from benchmarks.floor import bare, fill, move_rate
+from benchmarks.measurement import Measurement
+from benchmarks.workload import (
+    COMPLETION_SECONDS,
+    FLOOR,
+    Sizes,
+    VerificationError,
+    compared,
+    verify_counts,
+)
+from queue_core.config import BusConfig, Mode
+
+TABLE = BusConfig().table
+PROCESSES = (1, 2, 4)
+SETTLE_SECONDS = 3.0
+"""From an idle node's start to the first count: the start's own statements are over by then."""
+LOOK_SECONDS = 0.02
+"""Between questions to a node while it works."""
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+class BusProcess:
+    """A handle on `benchmarks.bus_process`."""
+
+    def __init__(self, url: URL, mode: Mode, *, timed: bool) -> None:
+        arguments = [url.render_as_string(hide_password=False), mode.value, "timed" if timed else "counted"]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.bus_process", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=_ROOT,
+        )
+
+    def tell(self, question: str) -> None:
+        """Ask, without waiting for the answer."""
+        if self.process.stdin is None:
+            raise VerificationError("the node has no input")
+        self.process.stdin.write(question + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> Any:
+        """The answer to the oldest question. Raises VerificationError if the process has ended."""
+        line = self.process.stdout.readline() if self.process.stdout is not None else ""
+        if not line:
+            raise VerificationError("a node's process has ended")
+        return json.loads(line)
+
+    def ask(self, question: str) -> Any:
+        """Ask and wait for the answer."""
+        self.tell(question)
+        return self.answer()
+
+    def wait_until_handled(self, entries: int) -> None:
+        """Return once its handler was called so often."""
+        wait_until_handled([self], entries)
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.communicate()
+
+
+@contextmanager
+def bus_process(url: URL, mode: Mode, *, timed: bool = False) -> Iterator[BusProcess]:
+    """A node's process, not started yet as a node."""
+    node = BusProcess(url, mode, timed=timed)
+    try:
+        yield node
+    finally:
+        node.close()
+
+
+def wait_until_handled(members: Sequence[BusProcess], entries: int) -> list[dict[str, Any]]:
+    """Look until nodes have handled `entries` together, and return what each of them said last."""
+    deadline = time.monotonic() + COMPLETION_SECONDS
+    while True:
+        usages = [node.ask("usage") for node in members]
+        if sum(usage["handled"] for usage in usages) >= entries:
+            return usages
+        if time.monotonic() > deadline:
+            raise VerificationError(f"not all of {entries} entries handled in {COMPLETION_SECONDS} s")
+        time.sleep(LOOK_SECONDS)
+
+
+def nodes(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """One backlog that any node may run (mode POLLING), handled by 1, 2 and 4 processes."""
+    entries = sizes.entries(100_000)
+    works = {FLOOR: lambda: move_rate(target, entries)} | {
+        f"drain rate, {count} process{'es' if count > 1 else ''}": partial(
+            _shared_rate, target, entries, count
+        )
+        for count in PROCESSES
+    }
+    yield from compared("nodes", target, sizes, works, entries=entries, mode=Mode.POLLING.value)
+
+
+def _shared_rate(target: Target, entries: int, count: int) -> float:
+    with target.fresh() as url, ExitStack() as running:
+        with bare(url) as connection:
+            fill(connection, entries)
+        members = [running.enter_context(bus_process(url, Mode.POLLING)) for _ in range(count)]
+        for member in members:
+            member.ask("usage")  # it is up
+        start = time.perf_counter()
+        _ask_all(members, "start")
+        usages = wait_until_handled(members, entries)
+        _ask_all(members, "stop")
+        verify_counts(url, TABLE, waiting=0, ended=entries)
+    last: float = max(usage["last"] for usage in usages)
+    return entries / (last - start)
+
+
+def _ask_all(members: Sequence[BusProcess], question: str) -> None:
+    """Ask all before the first has answered."""
+    for member in members:
+        member.tell(question)
+    for member in members:
+        member.answer()
+
+
+def idle(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """What a node with nothing to do sends and burns; the SQLite file is watched by a pragma that isn't counted."""
+    seconds = sizes.seconds(60, 10)
+    with target.fresh() as url, bus_process(url, BusConfig().mode) as node:
+        node.ask("start")
+        time.sleep(SETTLE_SECONDS)
+        before = node.ask("usage")
+        time.sleep(seconds)
+        after = node.ask("usage")
+        node.ask("stop")
+        verify_counts(url, TABLE, waiting=0, ended=0)
+    elapsed = after["at"] - before["at"]
+    settings = {"seconds": round(elapsed, 1)}
+    for metric, key, unit, factor in (
+        ("statements of an idle node", "statements", "1/s", 1.0),
+        ("transactions of an idle node", "commits", "1/s", 1.0),
+        ("CPU of an idle node", "cpu_seconds", "% of a core", 100.0),
+    ):
+        value = (after[key] - before[key]) / elapsed * factor
+        yield Measurement("idle", target.name, metric, value, unit, settings)
+
+
+def memory(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """What a node's process takes while it drains a large backlog, and how that grows."""
+    entries = sizes.standing(1_000_000, 2_000)
+    looks: list[tuple[int, float]] = []
+    with target.fresh() as url:
+        with bare(url) as connection:
+            fill(connection, entries)
+        with bus_process(url, BusConfig().mode) as node:
+            empty = node.ask("usage")["rss_mb"]
+            node.ask("start")
+            deadline = time.monotonic() + 4 * COMPLETION_SECONDS
+            while not looks or looks[-1][0] < entries:
+                usage = node.ask("usage")
+                looks.append((usage["handled"], usage["rss_mb"]))
+                if time.monotonic() > deadline:
+                    raise VerificationError(f"{usage['handled']} of {entries} entries handled")
+                time.sleep(LOOK_SECONDS)
+            peak = node.ask("usage")["peak_rss_mb"]
+            node.ask("stop")
+        verify_counts(url, TABLE, waiting=0, ended=entries)
+    # A tenth into it every pool and cache is filled.
+    early = next(rss for handled, rss in looks if handled * 10 >= entries)
+    settings = {"backlog": entries, "rss_before_start_mb": empty}
+    for metric, value in (
+        ("peak memory", peak),
+        ("growth after the first tenth", looks[-1][1] - early),
+    ):
+        yield Measurement("memory", target.name, metric, value, "MB", settings)

@@ -1,0 +1,246 @@
+"""Other libraries on the same machine in the same rounds: the same no-op work, durably finished jobs only.
+
+Each with the best settings that its documentation gives. What isn't installed (the extra `bench`) is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import msgspec
+from sqlalchemy import URL
+
+from benchmarks.databases import Target
+from benchmarks.floor import bulk_rate, move_rate
+from benchmarks.measurement import Measurement
+from benchmarks.rates import bulk_post_rate, drain_rate
+from benchmarks.workload import (
+    COMPLETION_SECONDS,
+    FLOOR,
+    POST_MANY,
+    Sizes,
+    Ticked,
+    VerificationError,
+    alternating,
+    median_ratio,
+)
+
+OURS = "stickybus"
+PAYLOAD = Ticked(1)
+PAYLOAD_BYTES = msgspec.json.encode(PAYLOAD)
+PGQUEUER_BATCH = 100
+PROCRASTINATE_CONCURRENCY = 30
+HUEY_WORKERS = 2
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a peer did: entries a second posted in batches of 100, and handled from a backlog."""
+
+    posted: float
+    drained: float
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A library. `settings` are those that its documentation recommends for speed."""
+
+    package: str
+    measure: Callable[[URL, int], Rates]
+    settings: Mapping[str, Any]
+    needs: tuple[str, ...] = ()
+
+    @property
+    def installed(self) -> bool:
+        """Whether it can be measured here."""
+        return all(find_spec(name) is not None for name in (self.package, *self.needs))
+
+
+def _pgqueuer(url: URL, entries: int) -> Rates:
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_pgqueuer_rates(url, entries))
+
+
+async def _pgqueuer_rates(url: URL, entries: int) -> Rates:
+    import asyncpg
+    from pgqueuer import QueueManager
+    from pgqueuer.models import Job
+    from pgqueuer.queries import Queries
+    from pgqueuer.types import QueueExecutionMode
+
+    connection = await asyncpg.connect(_plain(url))
+    queries = Queries.from_asyncpg_connection(connection)
+    await queries.install()
+    await queries.optimize_autovacuum()
+    batch = [PAYLOAD_BYTES] * POST_MANY
+    start = time.perf_counter()
+    for _ in range(0, entries, POST_MANY):
+        await queries.enqueue(["tick"] * POST_MANY, list[bytes | None](batch), [0] * POST_MANY)
+    posted = entries / (time.perf_counter() - start)
+    manager = QueueManager(queries)
+    handled = 0
+
+    @manager.entrypoint("tick")
+    async def tick(_job: Job) -> None:
+        nonlocal handled
+        handled += 1
+
+    start = time.perf_counter()
+    await manager.run(batch_size=PGQUEUER_BATCH, mode=QueueExecutionMode.drain)
+    drained = entries / (time.perf_counter() - start)
+    waiting = await connection.fetchval("SELECT count(*) FROM pgqueuer")
+    ended = await connection.fetchval("SELECT count(*) FROM pgqueuer_log WHERE status = 'successful'")
+    await connection.close()
+    _check("pgqueuer", entries, handled=handled, ended=ended, waiting=waiting)
+    return Rates(posted, drained)
+
+
+def _procrastinate(url: URL, entries: int) -> Rates:
+    with asyncio.Runner() as runner:
+        return runner.run(_procrastinate_rates(url, entries))
+
+
+async def _procrastinate_rates(url: URL, entries: int) -> Rates:
+    from procrastinate import App, PsycopgConnector
+    from procrastinate.types import JSONDict
+
+    app = App(connector=PsycopgConnector(conninfo=_plain(url)))
+    handled = 0
+
+    @app.task(name="tick")
+    async def tick(number: int, account: str) -> None:
+        nonlocal handled
+        del number, account
+        handled += 1
+
+    job: JSONDict = {"number": PAYLOAD.number, "account": PAYLOAD.account}
+    async with app.open_async():
+        await app.schema_manager.apply_schema_async()
+        start = time.perf_counter()
+        for _ in range(0, entries, POST_MANY):
+            await tick.batch_defer_async(*[job] * POST_MANY)
+        posted = entries / (time.perf_counter() - start)
+        start = time.perf_counter()
+        await app.run_worker_async(
+            wait=False, concurrency=PROCRASTINATE_CONCURRENCY, install_signal_handlers=False
+        )
+        drained = entries / (time.perf_counter() - start)
+        found = await app.connector.execute_query_all_async(
+            "SELECT status, count(*) AS jobs FROM procrastinate_jobs GROUP BY status"
+        )
+    jobs = {row["status"]: row["jobs"] for row in found}
+    ended = jobs.pop("succeeded", 0)
+    _check("procrastinate", entries, handled=handled, ended=ended, waiting=sum(jobs.values()))
+    return Rates(posted, drained)
+
+
+def _huey(url: URL, entries: int) -> Rates:
+    from huey import SqliteHuey
+
+    # It removes a job before it runs: a crash loses those that run. A file of its own, beside ours.
+    huey = SqliteHuey(filename=f"{url.database}.huey", fsync=True, results=False, strict_fifo=True)
+    calls = itertools.count(1)
+    done = threading.Event()
+
+    @huey.task()  # type: ignore[untyped-decorator]  # not typed there
+    def tick(number: int, account: str) -> None:
+        del number, account
+        if next(calls) >= entries:
+            done.set()
+
+    start = time.perf_counter()
+    for _ in range(0, entries, POST_MANY):
+        # It has no bulk post.
+        for _ in range(POST_MANY):
+            tick(PAYLOAD.number, PAYLOAD.account)
+    posted = entries / (time.perf_counter() - start)
+    consumer = huey.create_consumer(workers=HUEY_WORKERS, periodic=False)
+    start = time.perf_counter()
+    consumer.start()
+    done.wait(COMPLETION_SECONDS)
+    drained = entries / (time.perf_counter() - start)
+    waiting = huey.storage.queue_size()
+    consumer.stop(graceful=True)
+    _check("huey", entries, handled=next(calls) - 1, ended=entries if done.is_set() else 0, waiting=waiting)
+    return Rates(posted, drained)
+
+
+def _check(name: str, entries: int, *, handled: int, ended: int, waiting: int) -> None:
+    if (handled, ended, waiting) != (entries, entries, 0):
+        raise VerificationError(
+            f"{name}: {handled} handled, {ended} ended, {waiting} waiting of {entries} jobs"
+        )
+
+
+def _plain(url: URL) -> str:
+    return url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+PEERS: Mapping[str, tuple[Peer, ...]] = {
+    "postgresql": (
+        Peer(
+            "pgqueuer",
+            _pgqueuer,
+            {"batch_size": PGQUEUER_BATCH, "driver": "asyncpg", "loop": "uvloop", "autovacuum": "optimized"},
+            needs=("asyncpg", "uvloop"),
+        ),
+        Peer("procrastinate", _procrastinate, {"concurrency": PROCRASTINATE_CONCURRENCY}),
+    ),
+    "sqlite": (Peer("huey", _huey, {"workers": HUEY_WORKERS, "worker_type": "thread", "fsync": True}),),
+}
+
+
+def peers(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """Bulk posts and the drain of a backlog by each peer that the database has, ours between them."""
+    entries = sizes.entries(20_000, POST_MANY) // POST_MANY * POST_MANY
+    found = [peer for peer in PEERS.get(target.name, ()) if peer.installed]
+    if not found:
+        return
+    seen: dict[str, list[Rates]] = {peer.package: [] for peer in found}
+
+    def run(peer: Peer) -> float:
+        with target.fresh() as url:
+            seen[peer.package].append(peer.measure(url, entries))
+        return 0.0
+
+    ours = {
+        "bulk post": (bulk_rate, bulk_post_rate),
+        "drain": (move_rate, drain_rate),
+    }
+    works: dict[str, Callable[[], float]] = {
+        f"{what}, {name}": partial(rate, target, entries)
+        for what, (of_floor, of_ours) in ours.items()
+        for name, rate in ((FLOOR, of_floor), (OURS, of_ours))
+    }
+    rates = alternating(sizes.rounds, works | {peer.package: partial(run, peer) for peer in found})
+    for peer in found:
+        rates[f"bulk post, {peer.package}"] = [rate.posted for rate in seen[peer.package]]
+        rates[f"drain, {peer.package}"] = [rate.drained for rate in seen[peer.package]]
+    for what in ours:
+        base = rates[f"{what}, {FLOOR}"]
+        chosen: dict[str, Mapping[str, Any]] = {OURS: {}} | {peer.package: peer.settings for peer in found}
+        for name, settings in chosen.items():
+            measured = rates[f"{what}, {name}"]
+            yield Measurement(
+                "peers",
+                target.name,
+                f"{what}, {name}",
+                statistics.median(measured),
+                "entries/s",
+                {"entries": entries, "rounds": sizes.rounds, "rates": measured, **settings},
+                median_ratio(measured, base),
+            )
+        for peer in found:
+            ratio = median_ratio(rates[f"{what}, {OURS}"], rates[f"{what}, {peer.package}"])
+            yield Measurement("peers", target.name, f"{what}, {OURS} to {peer.package}", ratio, "x")

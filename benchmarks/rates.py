@@ -1,0 +1,145 @@
+"""How many entries a second one process posts and handles, against the bare driver in the same rounds."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from benchmarks.databases import Target
+from benchmarks.floor import CLAIM, bulk_rate, insert_rate, move_rate
+from benchmarks.measurement import Measurement
+from benchmarks.workload import (
+    FLOOR,
+    POST_MANY,
+    Run,
+    Sizes,
+    Ticked,
+    alternating,
+    compared,
+    median_ratio,
+    run_on,
+)
+from queue_core.config import BusConfig
+
+WARM_UP = 10
+"""Posts before the clock starts: they open the connection and compile the statement."""
+
+
+def post(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """Post one event per commit: alone, and while the same process handles them."""
+    entries = sizes.entries(10_000)
+    works = {
+        FLOOR: lambda: insert_rate(target, entries),
+        "post rate": lambda: _post(target, entries, delivering=False),
+        "post rate while delivering": lambda: _post(target, entries, delivering=True),
+    }
+    yield from compared("post", target, sizes, works, entries=entries)
+
+
+def _post(target: Target, entries: int, *, delivering: bool) -> float:
+    with run_on(target) as run:
+        if delivering:
+            run.start()
+        run.posted += [run.bus.post(Ticked(number)) for number in range(WARM_UP)]
+        start = time.perf_counter()
+        run.posted += [run.bus.post(Ticked(number)) for number in range(entries)]
+        rate = entries / (time.perf_counter() - start)
+        if delivering:
+            run.wait()
+        run.verify(delivered=delivering)
+    return rate
+
+
+def post_many(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """Post events in batches of 100, one commit a batch."""
+    entries = sizes.entries(100_000, POST_MANY)
+    works = {
+        FLOOR: lambda: bulk_rate(target, entries),
+        "post_many rate": lambda: bulk_post_rate(target, entries),
+    }
+    yield from compared("post-many", target, sizes, works, entries=entries, batch=POST_MANY)
+
+
+def bulk_post_rate(target: Target, entries: int) -> float:
+    """Entries a second by `post_many` of 100."""
+    with run_on(target) as run:
+        run.load(POST_MANY)
+        start = time.perf_counter()
+        _post_batches(run, entries)
+        rate = (len(run.posted) - POST_MANY) / (time.perf_counter() - start)
+        run.verify(delivered=False)
+    return rate
+
+
+def _post_batches(run: Run, entries: int) -> None:
+    for first in range(0, entries, POST_MANY):
+        run.posted += run.bus.post_many([Ticked(number) for number in range(first, first + POST_MANY)])
+
+
+def drain_rate(target: Target, entries: int, config: BusConfig | None = None) -> float:
+    """Entries a second of a backlog that was posted beforehand, by one node with a handler that does nothing."""
+    with run_on(target, config) as run:
+        run.load(entries)
+        start = time.perf_counter()
+        run.start()
+        run.wait()
+        rate = entries / (time.perf_counter() - start)
+        run.verify()
+    return rate
+
+
+def drain(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """Handle a backlog that was posted beforehand: one node, a handler that does nothing."""
+    entries = sizes.entries(200_000)
+    works = {
+        FLOOR: lambda: move_rate(target, entries),
+        "drain rate": lambda: drain_rate(target, entries),
+    }
+    yield from compared("drain", target, sizes, works, entries=entries, floor_batch=CLAIM)
+
+
+def through(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """Post by post_many(100) and handle at once, in one process. Its floor is that of a drain."""
+    entries = sizes.entries(100_000, POST_MANY)
+    works = {
+        FLOOR: lambda: move_rate(target, entries),
+        "posted and handled": lambda: _through(target, entries),
+    }
+    yield from compared("through", target, sizes, works, entries=entries, batch=POST_MANY, floor_batch=CLAIM)
+
+
+def _through(target: Target, entries: int) -> float:
+    with run_on(target) as run:
+        run.start()
+        start = time.perf_counter()
+        _post_batches(run, entries)
+        run.wait()
+        rate = len(run.posted) / (time.perf_counter() - start)
+        run.verify()
+    return rate
+
+
+CLAIM_SIZES = (10, 100, 500)
+
+
+def claim_batch(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """Drain with max_entries_claimed 10 (Kill Bill's default), 100 (ours) and 500."""
+    entries = sizes.entries(50_000)
+    works: dict[str, Callable[[], float]] = {
+        str(size): partial(drain_rate, target, entries, BusConfig(max_entries_claimed=size))
+        for size in CLAIM_SIZES
+    }
+    rates = alternating(sizes.rounds, {**works, FLOOR: lambda: move_rate(target, entries)})
+    for size in CLAIM_SIZES:
+        measured = rates[str(size)]
+        settings = {
+            "entries": entries,
+            "rounds": sizes.rounds,
+            "max_entries_claimed": size,
+            "rates": measured,
+        }
+        ratio = median_ratio(measured, rates[FLOOR])
+        metric, median = f"drain rate, max_entries_claimed={size}", statistics.median(measured)
+        yield Measurement("claim-batch", target.name, metric, median, "entries/s", settings, ratio)
