@@ -26,6 +26,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from queue_core.engine import open_database
+from queue_core.node import Node
 from stickybus import BusConfig, EntryContext, Mode, PersistentBus, StickybusError
 from tests.chaos.journal import Beaten, Ended, Journal, Sampled, Started, Stopping, monotonic
 from tests.chaos.load import Kind, Load, Work
@@ -126,9 +127,9 @@ class _Member:
         if settings.delivers:
             self._bus = bus
             bus.register(Work, self._handle, name="work")
+            self._watch_beats(bus)
             if not self._started(bus):
                 return
-            self._watch_beats(bus)
         if settings.rate > 0:
             self._load = Load(
                 bus,
@@ -272,12 +273,11 @@ class _Member:
     # -- what is seen from inside -------------------------------------------------------------------------------
 
     def _watch_beats(self, bus: PersistentBus) -> None:
-        """Write down each beat that has renewed the lease: the judge's measure of who was live."""
-        node = bus.engine.lifecycle.node
-        assert node is not None
-        beaten = node._beaten
+        """Write down each beat that renews the lease, the first one too: the judge's measure of who was live."""
+        beaten = Node._beaten
 
-        def write(sent: float) -> None:
+        def watched(node: Node, sent: float) -> None:
+            beaten(node, sent)
             self._journal.write(
                 Beaten(
                     at=sent,
@@ -288,13 +288,8 @@ class _Member:
                 )
             )
 
-        def watched(sent: float) -> None:
-            beaten(sent)
-            write(sent)
-
         # It does what it did, and tells.
-        node._beaten = watched  # type: ignore[method-assign]
-        write(node._last_beat)
+        patch.object(Node, "_beaten", watched).start()
 
     def _sample(self) -> None:
         status = dict(
