@@ -203,7 +203,7 @@ PEERS: Mapping[str, tuple[Peer, ...]] = {
 
 def peers(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     """Bulk posts and the drain of a backlog by each peer that the database has, ours between them."""
-    entries = sizes.entries(20_000, POST_MANY) // POST_MANY * POST_MANY
+    entries = sizes.entries(10_000, POST_MANY) // POST_MANY * POST_MANY
     found = [peer for peer in PEERS.get(target.name, ()) if peer.installed]
     if not found:
         return

@@ -68,6 +68,8 @@ class Run:
     def __init__(self, url: URL, config: BusConfig | None = None) -> None:
         self.bus = PersistentBus(url, config, metrics_registry=CollectorRegistry())
         self.posted: list[int] = []
+        self.first_at = 0.0
+        """When the first handler started."""
         self._numbers = itertools.count(1)
         self._handled = 0
         self._target = sys.maxsize
@@ -75,8 +77,10 @@ class Run:
 
     def handle(self, _event: Ticked) -> None:
         """The handler."""
-        self._handled = next(self._numbers)
-        if self._handled >= self._target:
+        self._handled = number = next(self._numbers)
+        if number == 1:
+            self.first_at = time.perf_counter()
+        if number >= self._target:
             self._reached.set()
 
     def start(self, handler: Callable[[Ticked], None] | None = None) -> None:
