@@ -169,14 +169,13 @@ class _Member:
         return None
 
     def _started(self, bus: PersistentBus) -> bool:
-        while not self._stopping.is_set():
-            try:
-                bus.start()
-                return True
-            except (StickybusError, SQLAlchemyError):
-                log.exception("the bus could not be started")
-                self._stopping.wait(0.2)
-        return False
+        """Whether the bus has started; who can't start ends, and the stage starts another process."""
+        try:
+            bus.start()
+        except (StickybusError, SQLAlchemyError):
+            log.exception("the bus could not be started")
+            return False
+        return True
 
     def _obey(self) -> None:
         sample_at = monotonic()
