@@ -301,7 +301,8 @@ def _at_once(
                     explanation=f"key {run.key}: {run.node} (lease {run.incarnation}) started it at {run.started:.6f}, "
                     f"while {alone.node} (lease {alone.incarnation}) ran it from {alone.started:.6f} on, and was alive",
                 )
-            until = min(inf if run.ended is None else run.ended, ends.get((run.node, run.incarnation), inf))
+            ended = inf if run.ended is None else run.ended
+            until = min(ended, run.alone_until, ends.get((run.node, run.incarnation), inf))
             if until > alone_until:
                 alone, alone_until = run, until
 

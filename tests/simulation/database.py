@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 
@@ -47,13 +47,13 @@ class Databases:
         self.url = url
         self.watcher: Watcher | None = None
         self._one_writer = url.get_backend_name() == "sqlite"
-        self.observer = create_engine(url, isolation_level="AUTOCOMMIT")
+        self._observing = create_engine(url, isolation_level="AUTOCOMMIT")
+        self._observer = self._observing.raw_connection()
         self._touched: dict[int, set[str]] = {}
         """What the transactions under way have written, by connection."""
         self._free: list[tuple[Database, Engine]] = []
         self._used: list[tuple[Database, Engine]] = []
-        with self.observer.connect() as connection:
-            connection.execute(text("CREATE TABLE IF NOT EXISTS simulated_effects (number BIGINT NOT NULL)"))
+        self._observer.cursor().execute("CREATE TABLE IF NOT EXISTS simulated_effects (number BIGINT NOT NULL)")
 
     # -- connections --------------------------------------------------------------------------------------------
 
@@ -68,9 +68,13 @@ class Databases:
             application = create_engine(self.url, **self._options(database))
             if self._one_writer:
                 event.listen(application, "connect", _impatient)
-                event.listen(application, "begin", self._begin_immediate)
+                # The boundary comes first: at it, nothing is locked yet (these events ignore `insert`).
+                event.remove(database.engine, "begin", dialect._begin)
             for engine in (database.engine, application):
                 self._hook(engine)
+            if self._one_writer:
+                event.listen(database.engine, "begin", dialect._begin)
+                event.listen(application, "begin", self._begin_immediate)
             self._free.append((database, application))
         taken = self._free.pop()
         self._used.append(taken)
@@ -87,29 +91,30 @@ class Databases:
         tables = [*TABLES, *(f"{table}_history" for table in TABLES), "queue_nodes", "simulated_effects"]
         if self._one_writer:
             tables.append("sqlite_sequence")
-        with self.observer.connect() as connection:
-            connection.exec_driver_sql("BEGIN")
-            for table in tables:
-                connection.exec_driver_sql(f"DELETE FROM {table}")
-            connection.exec_driver_sql("COMMIT")
+        cursor = self._observer.cursor()
+        for statement in ("BEGIN", *(f"DELETE FROM {table}" for table in tables), "COMMIT"):
+            cursor.execute(statement)
 
     def rows(self, statement: str) -> list[Mapping[str, Any]]:
         """What stands in the database now."""
-        with self.observer.connect() as connection:
-            return [dict(row) for row in connection.exec_driver_sql(statement).mappings()]
+        cursor = self._observer.cursor()
+        cursor.execute(statement)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def close(self) -> None:
         """Close all connections."""
         for database, application in [*self._free, *self._used]:
             database.close()
             application.dispose()
-        self.observer.dispose()
+        self._observer.close()
+        self._observing.dispose()
 
     # -- hooks --------------------------------------------------------------------------------------------------
 
     def _hook(self, engine: Engine) -> None:
         event.listen(engine, "connect", _quick)
-        event.listen(engine, "begin", self._before_begin, insert=True)
+        event.listen(engine, "begin", self._before_begin)
         event.listen(engine, "before_cursor_execute", self._before_statement)
         event.listen(engine, "handle_error", _mark_broken)
         dialect: Any = engine.dialect

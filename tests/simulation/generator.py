@@ -143,7 +143,7 @@ class Generator:
                 poison=random.random() < self._poisonous,
             ),
             random.choice([Ending.OWN, Ending.OWN, Ending.COMMIT, Ending.ROLLBACK, Ending.SAVEPOINT]),
-            delay=random.choice([0.0, 0.0, 3.0, 30.0, 100.0]) if face == "service" else 0.0,
+            delay=random.choice([0.0, 0.0, 3.0, 12.0, 45.0]) if face == "service" else 0.0,
             stops=self._stops(),
             fault=self._fault(),
         )

@@ -192,7 +192,7 @@ class Process:
 
     def busy(self) -> list[str]:
         """The names of threads that are in the midst of something."""
-        return [name for name, task in self.tasks.items() if not task.done]
+        return list(self.tasks)
 
     def turns(self) -> list[str]:
         """The names of the turns that it could take, handlers with something to run included."""
@@ -226,19 +226,26 @@ class Process:
         if not self.alive:
             return None
         task = self.tasks.get(name)
-        if task is None or task.done:
+        if task is None:
             work = self._turn(name)
             if work is None:
                 return None
-            task = self.tasks[name] = Task(f"{self.label} {name}", self, work)
+            task = self.tasks[name] = Task(f"{self.label} {name}", self, partial(self._to_its_end, name, work))
         return task
 
     def begin(self, name: str, work: Callable[[], None]) -> Task | None:
         """A thread of its own for `work`; None if there is one of this name."""
-        if name in self.tasks and not self.tasks[name].done:
+        if name in self.tasks:
             return None
-        task = self.tasks[name] = Task(f"{self.label} {name}", self, partial(self._surviving, name, work))
+        surviving = partial(self._surviving, name, work)
+        task = self.tasks[name] = Task(f"{self.label} {name}", self, partial(self._to_its_end, name, surviving))
         return task
+
+    def _to_its_end(self, name: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        finally:
+            del self.tasks[name]
 
     def _turn(self, name: str) -> Callable[[], None] | None:
         node = self.node

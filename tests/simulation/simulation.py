@@ -207,11 +207,9 @@ class Simulation:
         """Unwind the threads of processes that are dead."""
         for process in self.processes.values():
             if not process.alive and process.tasks:
-                for task in process.tasks.values():
+                for task in list(process.tasks.values()):
                     self.scheduler.kill(task)
                 process.tasks.clear()
-                process.database.engine.dispose()
-                process.application.dispose()
                 if process.last_node is not None:
                     self._end_lease(process.node_name, process.last_node.epoch)
                 self.tell(f"  {process.label} is dead")
@@ -276,7 +274,6 @@ class Simulation:
             for process in self.processes.values()
             if process.alive
             for task in process.tasks.values()
-            if not task.done
         ]
         later = [time for time in times if time > self.scheduler.time]
         self.scheduler.time = min(later, default=self.scheduler.time + 1.0)
