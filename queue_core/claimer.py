@@ -123,7 +123,8 @@ class Claimer:
             self._claim_at = now + self._config.poll_interval_seconds
             self._unemptied.update((self._claims.name, SUSPECT, ANY_NODE))
             self._look_ahead(now)
-        for lane in (self._claims.name, SUSPECT, ANY_NODE):
+        # Suspects last: one may kill this process, before anything else of what waits has run.
+        for lane in (self._claims.name, ANY_NODE, SUSPECT):
             if lane in self._unemptied and (limit := self._limit(lane)) > 0 and not self._claim(lane, limit):
                 self._unemptied.discard(lane)
 

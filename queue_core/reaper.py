@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -207,13 +208,17 @@ def redispatch(connection: Connection, store: Store, rows: Sequence[Row[Any]]) -
     ran = [row for row in rows if row.processing_state == State.IN_PROCESSING]
     # The first crash makes a suspect; from then on it ran alone among suspects, and its crashes count.
     poison = [row for row in ran if row.crash_count > store.config.max_redispatches]
-    suspects = [row.record_id for row in ran if row.crash_count <= store.config.max_redispatches]
+    suspects = [row.record_id for row in ran if not row.crash_count]
+    again = [row.record_id for row in ran if 0 < row.crash_count <= store.config.max_redispatches]
     innocent = [row.record_id for row in rows if row.processing_state != State.IN_PROCESSING]
     statements.copy_anew(connection, ids=suspects, lane=SUSPECT, crashes=1)
+    # Not at once: nodes that do nothing but die have no time for the innocent.
+    later = now + timedelta(seconds=store.config.lease_seconds)
+    statements.copy_anew(connection, ids=again, lane=SUSPECT, crashes=1, due=later)
     statements.copy_anew(connection, ids=innocent, lane=ANY_NODE, crashes=0)
     statements.to_history(
         connection,
-        ids=suspects + innocent,
+        ids=suspects + again + innocent,
         values={"processing_state": State.REAPED.value, "finished_date": now},
     )
     reason = (

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, func, insert, literal, select, update
 
 from sql.statements.base import AVAILABLE, PairStatements, fresh, raised_column
 
@@ -115,8 +115,19 @@ class Lanes(PairStatements):
         ordered = statement.order_by(main.c.effective_date, main.c.record_id).limit(limit)
         return list(connection.execute(ordered.with_for_update(skip_locked=True)))
 
-    def copy_anew(self, connection: Connection, *, ids: Sequence[int], lane: str, crashes: int) -> int:
-        """Insert AVAILABLE copies, with new ids, of entries that this transaction has locked: the next of their chains."""
+    def copy_anew(
+        self,
+        connection: Connection,
+        *,
+        ids: Sequence[int],
+        lane: str,
+        crashes: int,
+        due: datetime | None = None,
+    ) -> int:
+        """Insert AVAILABLE copies, with new ids, of entries that this transaction has locked: the next of their chains.
+
+        They are `due` then (default: as they were).
+        """
         if not ids:
             return 0
         main = self.main
@@ -125,6 +136,8 @@ class Lanes(PairStatements):
             "crash_count": main.c.crash_count + crashes,
             "origin_id": func.coalesce(main.c.origin_id, main.c.record_id),
         }
+        if due is not None:
+            values["effective_date"] = literal(due, main.c.effective_date.type)
         rows = select(*values.values()).where(main.c.record_id.in_(sorted(ids))).order_by(main.c.record_id)
         copies = insert(main).from_select(list(values), rows).execution_options(preserve_rowcount=True)
         return connection.execute(copies).rowcount

@@ -216,6 +216,7 @@ def test_every_link_of_a_chain_of_redispatches_names_its_first_entry(cluster: Cl
     second = cluster.join("b")
     assert len(second.claim()) == 1
     cluster.bury("b", watcher)
+    cluster.live(18, watcher, step=3)
     watcher.run()
 
     chain = watcher.bus.history()
@@ -421,10 +422,12 @@ def test_a_restart_under_the_same_name_keeps_what_waited_and_redispatches_what_r
 
 
 def restart(cluster: Cluster, peer: Peer, **settings: object) -> Peer:
-    """The next process of the same name, after a crash."""
+    """The next process of the same name, after a crash; a lease has passed since it started."""
     cluster.vanish(peer)
     cluster.change_row(peer.node.name, pid=2**22)
-    return cluster.join(peer.node.name, **settings)
+    again = cluster.join(peer.node.name, **settings)
+    cluster.live(18, again, step=3)
+    return again
 
 
 def crash(cluster: Cluster, number: int, watcher: Peer) -> Peer:
@@ -432,6 +435,7 @@ def crash(cluster: Cluster, number: int, watcher: Peer) -> Peer:
     peer = cluster.join(f"victim-{number}")
     peer.claim()
     cluster.bury(f"victim-{number}", watcher)
+    cluster.live(18, watcher, step=3)
     return peer
 
 
@@ -452,6 +456,27 @@ def test_an_entry_whose_process_keeps_dying_ends_failed_with_the_reason_and_its_
     assert (failed.last_error or "").startswith("PoisonEntry: ")
     assert (failed.event_json, failed.search_key1, failed.origin_id) == ('{"number":1}', 5, record_id)
     assert peer.bus.find() == []
+
+
+def test_a_suspect_that_took_its_process_down_again_leaves_the_next_ones_a_lease_for_others(
+    cluster: Cluster,
+) -> None:
+    watcher = cluster.join("w")
+    watcher.bus.post(Order(1))
+    watcher = restart(cluster, watcher)  # the first crash makes it a suspect, which runs at once
+    assert watcher.claim()
+    cluster.vanish(watcher)
+    cluster.change_row("w", pid=2**22)
+    watcher = cluster.join("w")
+    stranger = cluster.peer("stranger").bus
+    stranger.post(Order(2))
+
+    watcher.run()
+    assert watcher.handler.numbers() == [2]
+
+    cluster.live(18, watcher, step=3)
+    watcher.run()
+    assert watcher.handler.numbers() == [1, 2]
 
 
 def test_a_poison_entry_ends_also_when_each_crash_is_found_by_a_reaper(cluster: Cluster) -> None:
