@@ -27,10 +27,8 @@ class Node:
     def __init__(self, url: str, mode: str, *, timed: bool) -> None:
         self._bus = PersistentBus(url, BusConfig(mode=mode), metrics_registry=CollectorRegistry())
         self._bus.register(Ticked, self._note if timed else self._count, name="benchmark")
-        self._counted = itertools.count(1)
-        self._handled = 0
-        self._first = self._last = 0.0
         self._times: dict[int, float] = {}
+        self.reset()
         self._sent = Counter[str]()
         for sent in ("before_cursor_execute", "commit", "rollback"):
             # Arguments are SQLAlchemy's, of each event different ones.
@@ -46,13 +44,19 @@ class Node:
         self._times[event.number] = time.perf_counter()
         self._count(event)
 
+    def reset(self) -> None:
+        """Count from zero."""
+        self._counted = itertools.count(1)
+        self._handled = 0
+        self._first = self._last = 0.0
+
     def start(self) -> None:
         """Begin to handle."""
         self._bus.start()
 
     def stop(self) -> None:
-        """End in good order."""
-        self._bus.close()
+        """Leave in good order; it may start again."""
+        self._bus.stop()
 
     def times(self) -> dict[int, float]:
         """When each event's handler started."""
@@ -77,7 +81,13 @@ class Node:
 def main(url: str, mode: str, timed: str) -> None:
     """Answer until the input ends."""
     node = Node(url, mode, timed=timed == "timed")
-    commands = {"start": node.start, "stop": node.stop, "times": node.times, "usage": node.usage}
+    commands = {
+        "reset": node.reset,
+        "start": node.start,
+        "stop": node.stop,
+        "times": node.times,
+        "usage": node.usage,
+    }
     for line in sys.stdin:
         print(json.dumps(commands[line.strip()]()), flush=True)
 

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import URL
 
 from benchmarks.databases import Target
-from benchmarks.floor import bare, fill, move_rate
+from benchmarks.floor import Bare, bare, fill, move_rate
 from benchmarks.measurement import Measurement
 from benchmarks.workload import (
     COMPLETION_SECONDS,
@@ -103,28 +103,29 @@ def wait_until_handled(members: Sequence[BusProcess], entries: int) -> list[dict
 def nodes(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     """One backlog that any node may run (mode POLLING), handled by 1, 2 and 4 processes."""
     entries = sizes.entries(50_000)
-    works = {FLOOR: lambda: move_rate(target, entries)} | {
-        f"drain rate, {count} process{'es' if count > 1 else ''}": partial(
-            _shared_rate, target, entries, count
-        )
-        for count in PROCESSES
-    }
-    yield from compared("nodes", target, sizes, works, entries=entries, mode=Mode.POLLING.value)
-
-
-def _shared_rate(target: Target, entries: int, count: int) -> float:
     with target.fresh() as url, ExitStack() as running:
-        with bare(url) as connection:
-            fill(connection, entries)
-        members = [running.enter_context(bus_process(url, Mode.POLLING)) for _ in range(count)]
-        for member in members:
-            member.ask("usage")  # it is up
-        _ask_all(members, "start")
-        usages = wait_until_handled(members, entries)
-        _ask_all(members, "stop")
-        verify_counts(url, TABLE, waiting=0, ended=entries)
-    worked = [usage for usage in usages if usage["handled"]]
-    seconds: float = max(usage["last"] for usage in worked) - min(usage["first"] for usage in worked)
+        connection = running.enter_context(bare(url))
+        members = [running.enter_context(bus_process(url, Mode.POLLING)) for _ in range(max(PROCESSES))]
+        works = {
+            f"drain rate, {count} process{'es' if count > 1 else ''}": partial(
+                _shared_rate, connection, members[:count], entries
+            )
+            for count in PROCESSES
+        }
+        settings = {"entries": entries, "mode": Mode.POLLING.value}
+        yield from compared(
+            "nodes", target, sizes, {FLOOR: partial(move_rate, target, entries), **works}, **settings
+        )
+        verify_counts(url, TABLE, waiting=0, ended=sizes.rounds * len(PROCESSES) * entries)
+
+
+def _shared_rate(connection: Bare, members: Sequence[BusProcess], entries: int) -> float:
+    fill(connection, entries)
+    _ask_all(members, "reset")
+    _ask_all(members, "start")
+    usages = [usage for usage in wait_until_handled(members, entries) if usage["handled"]]
+    _ask_all(members, "stop")
+    seconds: float = max(usage["last"] for usage in usages) - min(usage["first"] for usage in usages)
     return entries / seconds
 
 

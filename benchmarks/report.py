@@ -77,8 +77,10 @@ def _bars(place: Any, unit: str, panel: Sequence[Measurement], databases: Sequen
     height = 0.8 / len(databases)
     for number, database in enumerate(databases):
         found = [one for one in panel if one.database == database]
+        if not found:
+            continue
         bottoms = [metrics.index(one.metric) + number * height for one in found]
-        bars = place.barh(bottoms, [one.value for one in found], height, label=database)
+        bars = place.barh(bottoms, [one.value for one in found], height, label=database, color=f"C{number}")
         # The figure itself, and its share of the floor.
         place.bar_label(bars, [one.shown.replace(f" {unit}", "") for one in found], fontsize="x-small")
     place.set_yticks([row + 0.4 - height / 2 for row in range(len(metrics))], metrics, fontsize="small")
