@@ -70,7 +70,7 @@ class SQLiteStatements(Statements):
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """The first INSERT takes the write lock, so that the ids after its own are ours to hand out."""
         main = self.main
-        first = int(connection.execute(insert(main).returning(main.c.record_id), rows[0]).scalar_one())
+        first = int(connection.execute(self._insert_one, rows[0]).scalar_one())
         rest = [dict(row, record_id=first + place) for place, row in enumerate(rows[1:], start=1)]
         if rest:
             connection.execute(insert(main), rest)
@@ -86,7 +86,7 @@ class SQLite(Dialect):
     def __init__(self) -> None:
         self._writer = threading.Lock()
         self.commits = 0
-        """Write transactions of ours so far, to tell them from those of other processes."""
+        """Raised when a write transaction of ours begins and when it ends, to tell its change from other processes'."""
         self._lenient = False
         """A text that isn't UTF-8 was met, as only a row by hand holds: from then on such bytes are read as U+FFFD."""
 
@@ -188,6 +188,7 @@ class SQLite(Dialect):
             self.commits += 1
             yield
         finally:
+            self.commits += 1
             self._writer.release()
 
     def reading(self, connection: Connection) -> Connection:

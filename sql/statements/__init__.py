@@ -10,6 +10,7 @@ order by everything else.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Row, insert, select, update
@@ -25,10 +26,19 @@ from sql.tables import ENTRY_COLUMNS
 class Statements(Claims, Outcomes, Lanes, History):
     """All statements on one pair of tables: those of its bases, and what a user posts, asks for or changes."""
 
+    @cached_property
+    def _insert_one(self) -> Any:
+        return insert(self.main).returning(self.main.c.record_id)
+
+    @cached_property
+    def _insert_many(self) -> Any:
+        return insert(self.main).returning(self.main.c.record_id, sort_by_parameter_order=True)
+
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """Insert entries (all with the same keys, in order) and return their ids in the same order."""
-        statement = insert(self.main).returning(self.main.c.record_id, sort_by_parameter_order=True)
-        return list(connection.execute(statement, list(rows)).scalars())
+        if len(rows) == 1:
+            return [connection.execute(self._insert_one, rows[0]).scalar_one()]
+        return list(connection.execute(self._insert_many, list(rows)).scalars())
 
     def search(
         self,
