@@ -90,8 +90,10 @@ class Poster:
 
         try:
             database = self._store.database
+            # A claimed row must not be seen before its id is known: a statement that commits by itself is too early.
+            single = len(rows) == 1 and not claimed
             with self._lifecycle.metrics.statement("post"):
-                return database.write_single(work) if len(rows) == 1 else database.write(work)
+                return database.write_single(work) if single else database.write(work)
         except BaseException:
             # Whether a failed COMMIT took effect is for the sweep to find out.
             ledger.discard(ids)

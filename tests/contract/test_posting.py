@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -14,7 +15,7 @@ import msgspec
 import pydantic
 import pytest
 from prometheus_client import CollectorRegistry
-from sqlalchemy import URL
+from sqlalchemy import URL, event
 
 from bus.persistent import PersistentBus
 from queue_core.clock import ManualClock
@@ -197,6 +198,32 @@ def test_a_handler_learns_everything_about_its_entry(bus: PersistentBus) -> None
     assert context.created_date == context.effective_date == entry.created_date
     assert context.created_date.tzinfo is UTC
     assert context.connection is None
+
+
+def test_a_row_born_claimed_is_seen_by_others_only_once_its_id_is_in_the_ledger(bus: PersistentBus) -> None:
+    """Else the sweep takes it for a commit that nobody knows of, and it runs twice at the same time."""
+    bus.register(Order, Recorder())
+    bus.start()
+    lifecycle, unknown = bus.engine.lifecycle, list[list[int]]()
+
+    def seen_and_unknown() -> list[int]:
+        return [
+            record_id for record_id, _ in lifecycle.claims.standing() if record_id not in lifecycle.ledger
+        ]
+
+    def inserted(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+        if statement.startswith("INSERT INTO bus_events "):
+            with ThreadPoolExecutor(1) as other:
+                unknown.append(other.submit(seen_and_unknown).result())
+
+    event.listen(bus.engine.database.engine, "after_cursor_execute", inserted)
+    bus.post(Order(1))
+    bus.post_many([Order(2), Order(3)])
+    event.remove(bus.engine.database.engine, "after_cursor_execute", inserted)
+
+    assert unknown
+    assert not any(unknown)
+    assert states(ended(bus, 3)) == [State.PROCESSED] * 3
 
 
 def test_a_sticky_event_starts_without_a_claim_and_without_a_read(
