@@ -98,4 +98,4 @@ class Claims:
 
 def claims_of(entries: Sequence[Entry]) -> list[tuple[int, int]]:
     """Names the claims of `entries`, as (record id, claim count)."""
-    return [(entry.record_id, entry.claim_count) for entry in entries]
+    return [entry.claim for entry in entries]

@@ -37,6 +37,7 @@ class Run:
     __slots__ = (
         "alone",
         "begun",
+        "cut",
         "ended",
         "entry",
         "errors",
@@ -55,6 +56,8 @@ class Run:
         self.lease = lease
         self.started = False
         self.begun = False
+        self.cut = False
+        """Its entry was taken from it, for a handler that is past its time."""
         self.ended = False
         self.started_date: datetime
         self.event: Any = None
@@ -81,7 +84,7 @@ class Handling:
     @property
     def key(self) -> tuple[int, int]:
         """Names this claim of the entry."""
-        return self.entry.record_id, self.entry.claim_count
+        return self.entry.claim
 
 
 class Dispatcher:
@@ -176,6 +179,7 @@ class Dispatcher:
 
     def cut(self, handling: Handling) -> Outcome:
         """The outcome of a run whose handler is past its `max_run_seconds`: failed, as by a TimeoutError."""
+        handling.run.cut = True
         run = Run(handling.entry, self, handling.run.lease)
         run.started_date, run.alone = handling.run.started_date, handling.run.alone
         run.settled = dict(handling.run.settled)
@@ -235,7 +239,7 @@ class Dispatcher:
 
     def _may_call(self, run: Run) -> bool:
         """Whether its next subscriber may start. A stop lets runs that have begun come to their end."""
-        return (self._accepting or run.begun) and self._may_start(run.lease)
+        return (self._accepting or run.begun) and not run.cut and self._may_start(run.lease)
 
     def _interrupted(self, run: Run) -> Outcome:
         """What becomes of a run some of whose subscribers were not called: these are left to another one."""

@@ -143,6 +143,11 @@ class Entry(msgspec.Struct, frozen=True):
         )
 
     @property
+    def claim(self) -> tuple[int, int]:
+        """Names this claim of the entry: (record id, claim count)."""
+        return self.record_id, self.claim_count
+
+    @property
     def settled(self) -> Settled:
         """How far its subscribers are. Raises PayloadNotDecodableError if the column holds anything else."""
         return self._read("subscribers_done", self.subscribers_done, Settled)

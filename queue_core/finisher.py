@@ -97,7 +97,8 @@ class Finisher:
         """Write the outcomes that have gathered. One turn; returns seconds until the next."""
         if not self._take():
             return 60.0
-        batch = self._unwritten
+        # A handler that was cut may have come to its end since: of two outcomes of a claim the first counts.
+        batch = list({outcome.entry.claim: outcome for outcome in reversed(self._unwritten)}.values())
         with self.metrics.statement("finish"):
             lost, unwritable = self._write(batch)
         self._unwritten = []
