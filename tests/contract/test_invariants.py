@@ -337,6 +337,32 @@ def test_a_suspect_that_overran_its_time_keeps_no_other_suspect_waiting(cluster:
     assert len(processed(other)) == 2
 
 
+def test_a_run_whose_entry_was_taken_from_it_starts_no_further_subscriber(cluster: Cluster) -> None:
+    peer = cluster.join("a", retry=ImmediateRetries(0))
+    second = Recorder()
+    peer.bus.unregister(peer.handle)
+    peer.bus.register(Order, peer.handle, name="slow", max_run_seconds=5)
+    peer.bus.register(Order, second, name="second")
+    peer.handler = Recorder(hold=True)
+    record_id = peer.bus.post(Order(1))
+    with ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(peer.lifecycle.dispatcher.run_submitted)
+        peer.handler.wait()
+        for _ in range(3):
+            cluster.tick(3, peer)
+            peer.claim()
+        peer.handler.release()
+        slow.result()
+
+    peer.lifecycle.finisher.write_all()  # both outcomes of the claim, in one batch
+
+    assert second.calls == 0
+    [ended] = peer.bus.history()
+    assert (ended.record_id, ended.processing_state) == (record_id, State.FAILED)
+    assert "TimeoutError" in (ended.last_error or "")
+    assert len(peer.lifecycle.ledger) == 0
+
+
 # -- no loss: starts and stops that overlap or fail halfway ----------------------------------------------------------
 
 
