@@ -53,7 +53,9 @@ class Databases:
         """What the transactions under way have written, by connection."""
         self._free: list[tuple[Database, Engine]] = []
         self._used: list[tuple[Database, Engine]] = []
-        self._observer.cursor().execute("CREATE TABLE IF NOT EXISTS simulated_effects (number BIGINT NOT NULL)")
+        self._observer.cursor().execute(
+            "CREATE TABLE IF NOT EXISTS simulated_effects (number BIGINT NOT NULL)"
+        )
 
     # -- connections --------------------------------------------------------------------------------------------
 

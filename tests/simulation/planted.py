@@ -255,11 +255,8 @@ def crash_not_counted() -> list[Planting]:
     """What killed its process is not remembered for it."""
     copy_anew: Any = Statements.copy_anew
 
-    def copied(
-        self: Statements, connection: Connection, *, ids: Sequence[int], lane: str, crashes: int
-    ) -> int:
-        del crashes
-        return int(copy_anew(self, connection, ids=ids, lane=lane, crashes=0))
+    def copied(self: Statements, connection: Connection, **options: Any) -> int:
+        return int(copy_anew(self, connection, **options | {"crashes": 0}))
 
     return [(Statements, "copy_anew", copied)]
 

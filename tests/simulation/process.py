@@ -230,7 +230,9 @@ class Process:
             work = self._turn(name)
             if work is None:
                 return None
-            task = self.tasks[name] = Task(f"{self.label} {name}", self, partial(self._to_its_end, name, work))
+            task = self.tasks[name] = Task(
+                f"{self.label} {name}", self, partial(self._to_its_end, name, work)
+            )
         return task
 
     def begin(self, name: str, work: Callable[[], None]) -> Task | None:
@@ -238,7 +240,9 @@ class Process:
         if name in self.tasks:
             return None
         surviving = partial(self._surviving, name, work)
-        task = self.tasks[name] = Task(f"{self.label} {name}", self, partial(self._to_its_end, name, surviving))
+        task = self.tasks[name] = Task(
+            f"{self.label} {name}", self, partial(self._to_its_end, name, surviving)
+        )
         return task
 
     def _to_its_end(self, name: str, work: Callable[[], None]) -> None:
@@ -373,8 +377,7 @@ class Process:
             raise Killed
         simulation = self.simulation
         behaviour = simulation.behaviours[event.number]
-        epoch = self.last_node.epoch if self.last_node is not None else 0
-        run = simulation.began(self, epoch, event.number, context)
+        run = simulation.began(self, event.number, context)
         try:
             self._work_on(event.number, behaviour, context)
         except Exception:
@@ -382,6 +385,16 @@ class Process:
             raise
         run.ended = self.scheduler.time
         simulation.tell(f"  {self.label} has handled {event.number}")
+
+    def handling(self) -> tuple[int, datetime]:
+        """The claim count of the entry whose handler runs in the current thread, and since when its run is open."""
+        ident = self.scheduler.ident()
+        [run] = [
+            lifecycle.dispatcher._running[ident][0]
+            for lifecycle in self.lifecycles.values()
+            if ident in lifecycle.dispatcher._running
+        ]
+        return run.entry.claim_count, run.started_date
 
     def _work_on(self, key: int, behaviour: Behaviour, context: EntryContext) -> None:
         for _ in range(behaviour.boundaries):

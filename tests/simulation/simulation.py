@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
 from math import inf
 from typing import Any
 from unittest.mock import patch
@@ -16,6 +18,7 @@ from unittest.mock import patch
 import tenacity.nap
 from sqlalchemy import Row
 
+import queue_core.claimer
 import queue_core.dispatcher
 import queue_core.engine
 import queue_core.node
@@ -57,6 +60,13 @@ from tests.simulation.threads import Replaced, Scheduler, Task
 REST_SECONDS = 900.0
 """Simulated time within which everything has ended once the faults have stopped."""
 
+MOST_PROCESSES = 40
+"""Of a simulation: an entry that kills more of them than the steps and the limits can is not going to end."""
+MOST_ROUNDS = 3_000
+"""Of all threads while the system comes to rest: more mean that some loop never pauses."""
+FROM_MEMORY = 5
+"""In place of the engine's own number, so that some entries wait by id."""
+
 
 @dataclass
 class _Post:
@@ -74,6 +84,9 @@ class _Run:
     incarnation: int
     started: float
     error_count: int
+    claim_count: int
+    opened: str
+    """The date that its outcome will bear."""
     ended: float | None = None
     failed: bool = False
 
@@ -111,7 +124,7 @@ class Simulation:
         self.behaviours: dict[int, Behaviour] = {}
         self.down = False
         self.trace: list[str] = []
-        self._came_back = 0.0
+        self._went_away = self._came_back = 0.0
         self._posted: dict[int, _Post] = {}
         self._runs: list[_Run] = []
         self._ended: list[LeaseEnded] = []
@@ -129,9 +142,7 @@ class Simulation:
             case Start():
                 self._start(step)
             case Outage(begins=begins):
-                if self.down and not begins:
-                    self._came_back = self.scheduler.time
-                self.down = begins
+                self._let_go(begins=begins)
             case Pass():
                 self._pass(step)
             case Post() | Go() | Leave() | Change() | Kill() | Jump():
@@ -179,6 +190,16 @@ class Simulation:
         self.processes[step.process] = process
         self._go(process.begin("start", process.start), step)
 
+    def _let_go(self, *, begins: bool) -> None:
+        """The database goes away, or comes back."""
+        time = self.scheduler.time
+        if begins and not self.down:
+            self._went_away = time
+        # A shorter one no reaper has to notice: whoever lives had the rest of the lease to beat in.
+        if self.down and not begins and time - self._went_away > self.settings.lease_seconds / 2:
+            self._came_back = time
+        self.down = begins
+
     def _pass(self, step: Pass) -> None:
         end = self.scheduler.time + step.seconds
         awake = [self.processes[label] for label in step.awake if label in self.processes]
@@ -225,14 +246,15 @@ class Simulation:
     def rest(self) -> None:
         """The faults stop: threads go on, dead processes are started anew, until everything has ended."""
         self.tell("the faults stop")
-        if self.down:
-            self.down, self._came_back = False, self.scheduler.time
+        self._let_go(begins=False)
         for process in self.processes.values():
             process.clock.ahead_seconds = 0.0
             for task in process.tasks.values():
                 task.fault = ""
         until = self.scheduler.time + REST_SECONDS
-        while self.scheduler.time < until:
+        for _ in range(MOST_ROUNDS):
+            if self.scheduler.time >= until or len(self.processes) >= MOST_PROCESSES:
+                return
             moved = self._rest_once()
             self._bury()
             self._measure()
@@ -257,8 +279,8 @@ class Simulation:
             for process in self.processes.values()
         ):
             first = next(iter(self.processes.values())).node_name
-            number = sum(process.node_name == first for process in self.processes.values()) + 1
-            self._start(Start(f"{first}{number}"))
+            labels = (f"{first}{number}" for number in count(1))
+            self._start(Start(next(label for label in labels if label not in self.processes)))
             moved = True
         return moved
 
@@ -312,8 +334,10 @@ class Simulation:
         for key in keys:
             self._posted[key] = _Post(process.node_name, self.scheduler.time, sticky)
 
-    def began(self, process: Process, epoch: int, key: int, context: EntryContext) -> _Run:
+    def began(self, process: Process, key: int, context: EntryContext) -> _Run:
         """A handler has begun."""
+        epoch = process.last_node.epoch if process.last_node is not None else 0
+        claim_count, opened = process.handling()
         self.tell(f"  {process.label} handles {key} (entry {context.record_id}, lease {epoch})")
         run = _Run(
             key,
@@ -322,6 +346,8 @@ class Simulation:
             epoch,
             self.scheduler.time,
             context.error_count,
+            claim_count,
+            _text(opened),
         )
         self._runs.append(run)
         return run
@@ -375,7 +401,7 @@ class Simulation:
     def result(self) -> Result:
         """Judge what was recorded."""
         evidence = self._evidence()
-        violations = [*self._found, *judge(evidence), *self._effects(evidence)]
+        violations = [*self._found, *judge(evidence), *self._effects(evidence), *self._late()]
         return Result(
             violations, self.trace, duplicate_runs(evidence), len(evidence.posted), len(evidence.ran)
         )
@@ -384,16 +410,7 @@ class Simulation:
         main, history = list[Standing](), list[Standing]()
         for number, table in enumerate(TABLES):
             main += [_standing(row, number) for row in self.databases.rows(f"SELECT * FROM {table}")]
-            stands = {
-                (row["record_id"], row["finished_date"]): row
-                for row in self.databases.rows(f"SELECT * FROM {table}_history")
-            }
-            kept = {
-                (record_id, date): row
-                for (name, record_id, date), row in self._ledger.items()
-                if name == table
-            }
-            history += [_standing(row, number) for row in {**kept, **stands}.values()]
+            history += [_standing(row, number) for row in self._history(table)]
         return Evidence(
             posted=[
                 Posted(key=key, node=post.node, at=post.at, sticky=post.sticky, committed=post.committed)
@@ -403,7 +420,7 @@ class Simulation:
                 Ran(
                     key=run.key,
                     record_id=run.record_id,
-                    claim_count=0,
+                    claim_count=run.claim_count,
                     node=run.node,
                     incarnation=run.incarnation,
                     started=run.started,
@@ -427,17 +444,39 @@ class Simulation:
             ),
         )
 
+    def _history(self, table: str) -> Iterable[Mapping[str, Any]]:
+        """All that ever stood in a history table."""
+        rows = {key: row for key, row in self._ledger.items() if key[0] == table}
+        for row in self.databases.rows(f"SELECT * FROM {table}_history"):
+            rows[table, row["record_id"], row["finished_date"]] = row
+        return rows.values()
+
+    def _late(self) -> Iterator[Violation]:
+        """Who finishes late changes nothing: what is recorded comes from a run of the last claim."""
+        claims = {(run.record_id, run.opened): run.claim_count for run in self._runs}
+        for number, table in enumerate(TABLES):
+            for row in self._history(table):
+                record_id = _apart(row["record_id"], number)
+                claim_count = claims.get((record_id, _text(row["started_date"])), row["claim_count"])
+                if claim_count != row["claim_count"]:
+                    yield Violation(
+                        invariant=Invariant.RECORDED_ONCE,
+                        record_ids=(record_id,),
+                        explanation=f"the outcome of claim {claim_count} of key {row['search_key1']} was recorded when claim "
+                        f"{row['claim_count']} ran it",
+                    )
+
     def _effects(self, evidence: Evidence) -> Iterator[Violation]:
         """An exactly-once handler's writes stand once for an entry that was processed, and never twice."""
         if not self.settings.exactly_once:
             return
-        count: dict[int, int] = {}
+        counts: dict[int, int] = {}
         for effect in self.databases.rows("SELECT number FROM simulated_effects"):
-            count[effect["number"]] = count.get(effect["number"], 0) + 1
+            counts[effect["number"]] = counts.get(effect["number"], 0) + 1
         chains = [row for row in evidence.history if row.state in {"PROCESSED", "FAILED"}]
         for row in chains:
             ends = sum(other.key == row.key for other in chains)
-            found = count.get(row.key, 0)
+            found = counts.get(row.key, 0)
             if found > ends or (row.state == "PROCESSED" and not found):
                 yield Violation(
                     invariant=Invariant.RECORDED_ONCE,
@@ -475,6 +514,10 @@ def _standing(row: Mapping[str, Any], table: int) -> Standing:
     return Standing.of({**row, **{name: row[name] and _apart(row[name], table) for name in names}})
 
 
+def _text(date: Any) -> str:
+    return date.isoformat(" ", "microseconds")[:26] if isinstance(date, datetime) else str(date)
+
+
 _tables = functools.cache(entry_tables)
 _identity = functools.cache(queue_core.node._host_identity)
 
@@ -503,6 +546,7 @@ def simulating(databases: Databases, settings: Settings) -> Iterator[Simulation]
             (queue_core.node, "_is_dead_neighbour", simulation.is_dead),
             (queue_core.node, "_nodes", {}),
             (queue_core.dispatcher, "threading", threads),
+            (queue_core.claimer, "FROM_MEMORY", FROM_MEMORY),
             (sql.dialects.sqlite, "threading", threads),
             (sql.dialects.sqlite, "time", waiting),
             (tenacity.nap, "time", sleeping),

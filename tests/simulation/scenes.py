@@ -1,0 +1,220 @@
+"""Lists of steps, each to the very place where one planted bug shows: what random steps would take long to come by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tests.simulation.process import Settings
+from tests.simulation.steps import (
+    Behaviour,
+    Ending,
+    Fault,
+    Go,
+    Jump,
+    Kill,
+    Outage,
+    Pass,
+    Post,
+    Start,
+    Step,
+)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What happens, by the settings, to the steps' end."""
+
+    steps: list[Step]
+    settings: Settings = field(default_factory=Settings)
+
+
+def _post(
+    process: str,
+    *keys: int,
+    fails: int = 0,
+    boundaries: int = 1,
+    poison: bool = False,
+    ending: Ending = Ending.OWN,
+    fault: Fault = Fault.NONE,
+    stops: int | None = None,
+) -> Post:
+    return Post(process, "bus", keys, Behaviour(fails, boundaries, poison), ending, stops=stops, fault=fault)
+
+
+def _claim(process: str) -> Go:
+    return Go(process, "bus.claim")
+
+
+def _handle(process: str, thread: int = 0, stops: int | None = None) -> Go:
+    return Go(process, f"bus.handler{thread}", stops)
+
+
+def _finish(process: str, fault: Fault = Fault.NONE) -> Go:
+    return Go(process, "bus.finish", None, fault)
+
+
+def _in_hand(process: str, *, behind: str) -> list[Step]:
+    """`process` has an entry in its pool, not started, when it freezes for longer than its lease; `behind` runs it."""
+    return [
+        Start(process),
+        Start(behind),
+        _post(process, 1, boundaries=2),
+        Pass(32.0, (behind,)),
+        _claim(behind),
+        _handle(behind, stops=1),
+    ]
+
+
+_RETRIED_TWICE: list[Step] = [
+    Start("a1"),
+    _post("a1", 1, fails=1, boundaries=2),
+    _handle("a1", stops=2),
+    _handle("a1"),
+    _finish("a1", Fault.COMMIT_LOST),
+    Pass(9.0, ("a1",)),
+    _claim("a1"),
+    _handle("a1", stops=1),
+    _finish("a1"),
+    Pass(9.0, ("a1",)),
+    _claim("a1"),
+    _handle("a1", 1, stops=1),
+]
+"""A retry is written, without an answer, and written again when the entry runs anew."""
+
+_PAST_ITS_LIMIT: list[Step] = [
+    Start("a1"),
+    _post("a1", 1, boundaries=3),
+    _handle("a1", stops=1),
+    Pass(9.0, ("a1",)),
+    _claim("a1"),
+    _finish("a1"),
+    Pass(9.0, ("a1",)),
+    _claim("a1"),
+    _handle("a1", 1, stops=1),
+    _handle("a1"),
+    _finish("a1"),
+]
+"""A handler is past its `max_run_seconds`, and ends when its entry runs anew."""
+_LIMITED = Settings(max_run_seconds=4.0)
+
+_UNKNOWN_COMMIT: list[Step] = [
+    Start("a1"),
+    _post("a1", 1, fault=Fault.COMMIT_LOST),
+    Pass(9.0, ("a1",)),
+    _claim("a1"),
+]
+
+SCENES: dict[str, Scene] = {
+    "fence_removed": Scene(_RETRIED_TWICE),
+    "finish_without_claim": Scene(_PAST_ITS_LIMIT, _LIMITED),
+    "fence_of_the_node_table": Scene(_PAST_ITS_LIMIT, _LIMITED),
+    "release_leaves_the_fence": Scene(_RETRIED_TWICE),
+    "exactly_once_unfenced": Scene(
+        [
+            *_PAST_ITS_LIMIT[:8],
+            _handle("a1", 1),
+            _handle("a1"),
+        ],
+        Settings(max_run_seconds=4.0, exactly_once=True),
+    ),
+    "epoch_not_raised": Scene(
+        [
+            Start("a1"),
+            _post("a1", 1, boundaries=2),
+            _handle("a1", stops=1),
+            Start("a2"),
+            *[step for _ in range(5) for step in (Pass(4.0, ()), Go("a2", "start"))],
+            _claim("a2"),
+            _handle("a2", stops=1),
+        ]
+    ),
+    "start_without_lease": Scene([*_in_hand("a1", behind="b1"), _handle("a1")]),
+    "lease_of_the_claim_forgotten": Scene([*_in_hand("a1", behind="b1"), Go("a1", "beat"), _handle("a1")]),
+    "beat_of_a_dead_node": Scene([*_in_hand("a1", behind="b1"), Go("a1", "beat"), _handle("a1")]),
+    "lease_from_the_answer": Scene(
+        [
+            Start("a1"),
+            Start("b1"),
+            _post("a1", 1, boundaries=2),
+            Go("a1", "beat", 3),
+            Pass(14.0, ("b1",)),
+            Go("a1", "beat"),
+            Pass(7.0, ("b1",)),
+            _claim("b1"),
+            _handle("b1", stops=1),
+            _handle("a1"),
+        ]
+    ),
+    "name_taken_at_once": Scene([Start("a1"), Start("a2")]),
+    "lease_judged_by_dates": Scene([Start("a1"), Start("b1"), Jump("b1", 300.0), Pass(2.0, ("a1", "b1"))]),
+    "outage_not_noticed": Scene(
+        [
+            Start("a1"),
+            Start("b1"),
+            Pass(6.0, ("a1", "b1")),
+            Outage(begins=True),
+            Pass(20.0, ("a1", "b1")),
+            Outage(begins=False),
+            Pass(2.0, ("b1",)),
+        ]
+    ),
+    "reaper_without_lock": Scene(
+        [
+            Start("a1"),
+            Start("b1"),
+            _post("a1", 1),
+            _handle("a1", stops=1),
+            Kill("a1"),
+            Pass(14.0, ("b1",)),
+            Pass(2.0, ()),
+            Go("b1", "beat"),
+            Go("b1", "reap", 6),
+            Start("a2"),
+            _post("a2", 2, boundaries=2),
+            _handle("a2", stops=1),
+            Go("b1", "reap"),
+            _claim("b1"),
+            _handle("b1"),
+            _finish("b1"),
+            _claim("b1"),
+            _handle("b1", stops=1),
+        ]
+    ),
+    "reaper_leaves_what_ran": Scene(
+        [Start("a1"), Start("b1"), _post("a1", 1), _handle("a1", stops=1), Kill("a1"), Pass(32.0, ("b1",))]
+    ),
+    "retries_lost_at_restart": Scene(
+        [
+            Start("a1"),
+            _post("a1", 1, fails=2),
+            _handle("a1"),
+            _finish("a1"),
+            _claim("a1"),
+            _handle("a1", stops=1),
+            Kill("a1"),
+            Start("a2"),
+        ]
+    ),
+    "crash_not_counted": Scene([Start("a1"), _post("a1", 1, poison=True)]),
+    "signal_before_commit": Scene([Start("a1"), _post("a1", 1, fault=Fault.COMMIT_FAILED), _handle("a1")]),
+    "hand_over_on_the_commit_event": Scene(
+        [Start("a1"), _post("a1", 1, ending=Ending.COMMIT, fault=Fault.COMMIT_FAILED), _handle("a1")]
+    ),
+    "capacity_not_given_back": Scene([Start("a1"), *(_post("a1", key) for key in range(1, 20))]),
+    "ledger_without_bound": Scene([Start("a1"), _post("a1", *range(1, 21))]),
+    "waiting_forgotten": Scene([Start("a1"), _post("a1", *range(1, 16))], Settings(queue_capacity=30)),
+    "sweep_against_the_ledger": Scene(
+        [
+            Start("a1"),
+            _post("a1", 1, boundaries=3),
+            _handle("a1", stops=1),
+            Pass(9.0, ("a1",)),
+            _claim("a1"),
+            _claim("a1"),
+            _handle("a1", 1, stops=1),
+        ]
+    ),
+    "no_sweep": Scene(_UNKNOWN_COMMIT),
+    "failed_post_kept": Scene(_UNKNOWN_COMMIT),
+}
+"""By planted bug. With it, the scene breaks an invariant; without, it breaks none."""
