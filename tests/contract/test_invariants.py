@@ -337,12 +337,16 @@ def test_a_suspect_that_overran_its_time_keeps_no_other_suspect_waiting(cluster:
     assert len(processed(other)) == 2
 
 
-def test_a_run_whose_entry_was_taken_from_it_starts_no_further_subscriber(cluster: Cluster) -> None:
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_run_whose_entry_was_taken_from_it_starts_and_records_nothing_more(
+    cluster: Cluster, others: int
+) -> None:
     peer = cluster.join("a", retry=ImmediateRetries(0))
     second = Recorder()
     peer.bus.unregister(peer.handle)
     peer.bus.register(Order, peer.handle, name="slow", max_run_seconds=5)
-    peer.bus.register(Order, second, name="second")
+    if others:
+        peer.bus.register(Order, second, name="second")
     peer.handler = Recorder(hold=True)
     record_id = peer.bus.post(Order(1))
     with ThreadPoolExecutor(1) as threads:
