@@ -10,8 +10,11 @@ from sqlalchemy import Engine
 from queue_core.clock import ManualClock
 from queue_core.config import Mode
 from queue_core.entry import State
+from tests.contract.cluster import Cluster, cluster
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder, ended, eventually, on_mariadb
+
+__all__ = ["cluster"]
 
 each_mode = pytest.mark.parametrize("mode", list(Mode))
 # MySQL and MariaDB have nothing that tells one process of another's commit.
@@ -140,6 +143,21 @@ def test_a_node_is_told_of_another_processes_post(make_bus: MakeBus, engine: Eng
 
 
 @where_others_are_told
+def test_a_node_that_runs_entries_in_no_time_holds_more_of_anybodys_than_a_slow_one(cluster: Cluster) -> None:
+    peer, stranger = cluster.join("a", handler_threads=2, mode=Mode.POLLING), cluster.peer("b").bus
+    stranger.post_many([Order(number) for number in range(100)])
+    claims = peer.lifecycle.claims
+    assert len(peer.claim()) == 4
+
+    claims.ended(50)
+    cluster.clock.advance(seconds=0.15)
+    claims.ended(1)
+    assert len(peer.claim()) == 50
+
+    cluster.clock.advance(seconds=1)
+    assert claims.pace == 0  # it has run nothing since
+
+
 def test_a_polling_node_is_told_of_what_a_busy_node_has_posted(make_bus: MakeBus) -> None:
     settings: dict[str, Any] = {
         "mode": Mode.POLLING,
