@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from bus.subscriptions import Subscriptions, subscriber_name
-from queue_core.codec import EventTypes
 from queue_core.config import BusConfig
 from queue_core.entry import Posting
+from queue_core.event_types import EventTypes
 from queue_core.handler import Handler, Subscriber
 from queue_core.retry import RetryPolicy
 from queue_core.twin import Asynchronous, awaited

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from queue_core.codec import EventTypes
 from queue_core.errors import ConfigurationError
+from queue_core.event_types import EventTypes
 from queue_core.handler import Handler, Subscriber
 
 

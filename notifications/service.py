@@ -13,10 +13,11 @@ from sqlalchemy import URL, Engine
 from notifications.queue import NotificationQueue
 from notifications.schedules import Schedules
 from queue_core.clock import Clock
-from queue_core.codec import Codec, EventTypes, is_event_type
+from queue_core.codec import Codec
 from queue_core.config import NotificationConfig, name_fault
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError, NameTooLongError, QueueExistsError, QueueNotFoundError
+from queue_core.event_types import EventTypes, is_event_type
 from queue_core.face import Face
 from queue_core.handler import Handler, Subscriber
 from queue_core.history import History

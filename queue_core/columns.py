@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from queue_core.clock import Clock, in_utc
-from queue_core.codec import Codecs, EventTypes
+from queue_core.codec import Codecs
 from queue_core.config import QueueConfig, name_fault
 from queue_core.entry import Entry, Posting, State
 from queue_core.errors import InvalidPostError, NameTooLongError
+from queue_core.event_types import EventTypes
 from sql.tables import CLASS_NAME_LENGTH, NAME_LENGTH
 
 _SMALLEST_KEY, _LARGEST_KEY = -(2**63), 2**63 - 1

@@ -11,7 +11,7 @@ from sqlalchemy import Engine as SqlalchemyEngine
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from queue_core.clock import Clock, SystemClock
-from queue_core.codec import Codec, Codecs, EventTypes
+from queue_core.codec import Codec, Codecs
 from queue_core.config import QueueConfig
 from queue_core.entry import Entry
 from queue_core.errors import (
@@ -21,6 +21,7 @@ from queue_core.errors import (
     SchemaTooNewError,
     SchemaTooOldError,
 )
+from queue_core.event_types import EventTypes
 from queue_core.handler import Router
 from queue_core.lifecycle import Lifecycle
 from queue_core.metrics import Metrics

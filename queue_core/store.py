@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from queue_core.borrowed import Borrowed, borrow, explain
 from queue_core.clock import Clock
-from queue_core.codec import Codecs, EventTypes
+from queue_core.codec import Codecs
 from queue_core.columns import Columns
 from queue_core.config import QueueConfig
 from queue_core.entry import PARKED, SUSPECT, Entry, Settled, State, claimed, from_row
@@ -26,6 +26,7 @@ from queue_core.errors import (
     ForkedError,
     HistoryConflictError,
 )
+from queue_core.event_types import EventTypes
 from queue_core.outcome import Finished, Retried
 from sql.database import AT_COMMIT, Database
 from sql.statements import Statements

@@ -9,9 +9,10 @@ import msgspec
 import typer
 
 from queue_core.clock import SystemClock
-from queue_core.codec import Codecs, EventTypes
+from queue_core.codec import Codecs
 from queue_core.config import BusConfig
 from queue_core.errors import SchemaMissingError
+from queue_core.event_types import EventTypes
 from queue_core.overview import RATE_SECONDS, QueueStanding, standings
 from queue_core.store import Store
 from sql import schema

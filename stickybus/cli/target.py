@@ -14,10 +14,10 @@ import typer
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from queue_core.codec import EventTypes
 from queue_core.config import BusConfig, QueueConfig
 from queue_core.engine import QueueEngine, open_database
 from queue_core.errors import DatabaseUnreachableError, SchemaMissingError
+from queue_core.event_types import EventTypes
 from queue_core.handler import Subscriber
 from sql import schema
 from sql.database import Database

@@ -11,8 +11,8 @@ from sqlalchemy import Engine, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from bus.persistent import PersistentBus
-from queue_core.codec import EventTypes
 from queue_core.entry import PARKED, Entry, State
+from queue_core.event_types import EventTypes
 from queue_core.handler import EntryContext
 from sql.tables import entry_tables, queue_schedules
 from tests.contract.conftest import MakeBus, MakeService

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_core.codec import Codecs, Encoded, EventTypes, JsonCodec, StoredPayload
+from queue_core.codec import Codecs, Encoded, JsonCodec, StoredPayload
 from queue_core.errors import (
     ConfigurationError,
     InvalidPostError,
@@ -25,6 +25,7 @@ from queue_core.errors import (
     PayloadNotSerialisableError,
     PayloadTooLargeError,
 )
+from queue_core.event_types import EventTypes
 
 CAP = 1_048_576
 
