@@ -118,6 +118,7 @@ class Databases:
         event.listen(engine, "connect", _quick)
         event.listen(engine, "begin", self._before_begin)
         event.listen(engine, "before_cursor_execute", self._before_statement)
+        event.listen(engine, "after_cursor_execute", self._after_statement)
         event.listen(engine, "handle_error", _mark_broken)
         dialect: Any = engine.dialect
         commit, rollback = dialect.do_commit, dialect.do_rollback
@@ -155,12 +156,7 @@ class Databases:
         if watcher.down or task.fault == Fault.BROKEN:
             if task.fault == Fault.BROKEN:
                 task.fault = Fault.NONE
-            dbapi: Any = connection.dialect.loaded_dbapi
-            connection.invalidate()
-            failure = dbapi.OperationalError(f"{_BROKEN}: the connection is broken")
-            raise DBAPIError.instance(
-                "BEGIN", {}, failure, dbapi.Error, connection_invalidated=True, dialect=connection.dialect
-            )
+            raise _broken(connection, "BEGIN", "the connection is broken")
 
     def _before_statement(
         self, connection: Connection, _cursor: object, statement: str, *_rest: object
@@ -183,6 +179,26 @@ class Databases:
                 if f"{table}_history" in statement:
                     kept = connection.exec_driver_sql(f"SELECT * FROM {table}_history").mappings()
                     watcher.keep_history([dict(row, table=table) for row in kept])
+
+        if _commits_statements(connection) and (watcher.down or task.fault == Fault.COMMIT_FAILED):
+            touched.clear()
+            task.fault = Fault.NONE
+            raise _broken(connection, statement, "the statement failed")
+
+    def _after_statement(self, connection: Connection, *_rest: object) -> None:
+        """What `_commit` does, for a statement that commits itself."""
+        watcher = self.watcher
+        task = watcher.scheduler.current if watcher is not None else None
+        if watcher is None or task is None or not _commits_statements(connection):
+            return
+        touched = self._touched.pop(id(connection.connection.dbapi_connection), set())
+        if not touched:
+            return
+        watcher.committed(task, inserted="entries" in touched, nodes="nodes" in touched)
+        if task.fault == Fault.COMMIT_LOST:
+            task.fault = Fault.NONE
+            raise _broken(connection, "a statement", "no answer")
+        watcher.scheduler.pause("after COMMIT")
 
     def _commit(self, connection: Any, commit: Any, rollback: Any, dbapi: Any) -> None:
         touched = self._touched.pop(id(connection.dbapi_connection), set())
@@ -218,6 +234,20 @@ class _Unshared:
 
     def release(self) -> None:
         """Nobody waits."""
+
+
+def _commits_statements(connection: Connection) -> bool:
+    return connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT"
+
+
+def _broken(connection: Connection, statement: str, told: str) -> BaseException:
+    """What SQLAlchemy raises of a connection that is gone. This one is not: to connect anew takes real time."""
+    dbapi: Any = connection.dialect.loaded_dbapi
+    failure = dbapi.OperationalError(f"{_BROKEN}: {told}")
+    broken: BaseException = DBAPIError.instance(
+        statement, {}, failure, dbapi.Error, connection_invalidated=True, dialect=connection.dialect
+    )
+    return broken
 
 
 def _check_alive(task: Task) -> None:
