@@ -315,7 +315,10 @@ class Process:
             lifecycle.dispatcher.stop(0.0)
             lifecycle.dispatcher.run_submitted()
             lifecycle.dispatcher._accepting = False
-            lifecycle.leave()
+            try:
+                lifecycle.leave()
+            except SQLAlchemyError as error:  # the other one stops all the same
+                self.simulation.tell(f"  {self.label} leave: {type(error).__name__}")
 
     def post(self, step: Post, task: Callable[[], Task]) -> None:
         """Post as the step says. What is to be committed now is in the task's `keys`."""
