@@ -313,8 +313,9 @@ class Process:
         for lifecycle in self.lifecycles.values():
             lifecycle.claims.stopping = True
             lifecycle.dispatcher.stop(0.0)
-            lifecycle.dispatcher.run_submitted()
-            lifecycle.dispatcher._accepting = False
+            # Handler threads may take some of it meanwhile.
+            while lifecycle.dispatcher._runs.qsize():
+                lifecycle.dispatcher._take(lifecycle.dispatcher._runs.get_nowait())
             try:
                 lifecycle.leave()
             except SQLAlchemyError as error:  # the other one stops all the same
