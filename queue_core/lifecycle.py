@@ -247,7 +247,11 @@ class Lifecycle:
             self._sweep.soon()
         self.claimer.load_waiting()
         now = self.clock.monotonic()
-        self.claimer.claim_due()
+        try:
+            self.claimer.claim_due()
+        except BaseException:
+            self._sweep.soon()  # its COMMIT may have taken effect
+            raise
         if self._sweep.turn(now):
             self.claimer.wake()
         self._parked.turn(now)

@@ -12,7 +12,7 @@ from queue_core.log import get_logger
 log = get_logger(__name__)
 
 SHARE = 50
-"""A sweep is followed by a pause of at least this many times its own duration."""
+"""A sweep is followed by a pause of this many times its own duration, of a poll interval at least, of a lease at most."""
 
 
 class Sweep:
@@ -31,14 +31,16 @@ class Sweep:
         """Sweep if it is time to, and return the number of entries that were given back."""
         if now < self._at:
             return 0
-        claims = self._claims
+        claims, config = self._claims, self._claims.config
+        began = claims.clock.monotonic()
         standing = claims.standing()
         # These are read after the table: own posts enter the ledger, others are announced, before they commit.
         announced = self._announced.ids()
         unknown = [claim for claim in standing if claim[0] not in claims.ledger and claim[0] not in announced]
         released = claims.release(unknown)
         if released:
-            log.info("entries_swept", node=claims.name, table=claims.config.table, entries=released)
-        took = claims.clock.monotonic() - now
-        self._at = now + max(claims.config.poll_interval_seconds, SHARE * took)
+            log.info("entries_swept", node=claims.name, table=config.table, entries=released)
+        ended = claims.clock.monotonic()
+        longest = max(config.lease_seconds, config.poll_interval_seconds)
+        self._at = ended + min(max(config.poll_interval_seconds, SHARE * (ended - began)), longest)
         return released

@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.entry import PARKED, SUSPECT
 from sql import nodes
 from stickybus import Entry, Posting, State
 from tests.contract.cluster import Cluster, Peer, born_claimed, cluster, sample
-from tests.contract.harness import Order, Recorder
+from tests.contract.harness import Order, Recorder, lost_answers
 
 __all__ = ["cluster"]
 
@@ -385,6 +386,22 @@ def test_a_commit_of_unknown_outcome_is_found_by_the_sweep_and_delivered_once(cl
     [ended] = peer.bus.history()
     assert (ended.record_id, ended.processing_state) == (record_id, State.PROCESSED)
     assert ended.claim_count == 3  # born with 1, raised by the sweep and by the claim
+
+
+def test_a_claim_whose_commit_gave_no_answer_is_swept_at_once_and_runs_once(cluster: Cluster) -> None:
+    peer = cluster.join("a", mode="STICKY_POLLING")
+    peer.bus.post(Order(1))
+
+    with (
+        lost_answers(peer.store.database, "UPDATE bus_events", committed=True),
+        pytest.raises(SQLAlchemyError),
+    ):
+        peer.claim()
+    for _ in range(2):
+        peer.lifecycle.run_due()
+
+    assert peer.handler.numbers() == [1]
+    assert [entry.claim_count for entry in peer.bus.history()] == [3]
 
 
 def test_the_sweep_leaves_alone_what_runs_here(cluster: Cluster) -> None:
