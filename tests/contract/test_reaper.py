@@ -390,6 +390,7 @@ def test_a_commit_of_unknown_outcome_is_found_by_the_sweep_and_delivered_once(cl
 
 def test_a_claim_whose_commit_gave_no_answer_is_swept_at_once_and_runs_once(cluster: Cluster) -> None:
     peer = cluster.join("a", mode="STICKY_POLLING")
+    peer.run()  # and sweeps, for the first time
     peer.bus.post(Order(1))
 
     with (
