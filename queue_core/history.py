@@ -142,14 +142,16 @@ class History:
             progress(0, total)
         deleted = 0
         while True:
-            keys = store.database.fetch(
+            ids = store.database.fetch(
                 lambda connection: statements.history_page(
                     connection, before=until, states=states, limit=DELETE_BATCH
                 )
             )
-            if not keys:
+            if not ids:
                 return deleted
-            deleted += store.database.write(partial(statements.delete_history, keys=keys))
+            deleted += store.database.write(
+                partial(statements.delete_history, ids=ids, before=until, states=states)
+            )
             if progress is not None:
                 progress(deleted, max(total, deleted))
 
