@@ -142,7 +142,6 @@ def test_a_node_is_told_of_another_processes_post(make_bus: MakeBus, engine: Eng
     ended(worker, 3)
 
 
-@where_others_are_told
 def test_a_node_that_runs_entries_in_no_time_holds_more_of_anybodys_than_a_slow_one(cluster: Cluster) -> None:
     peer, stranger = cluster.join("a", handler_threads=2, mode=Mode.POLLING), cluster.peer("b").bus
     stranger.post_many([Order(number) for number in range(100)])
@@ -158,6 +157,7 @@ def test_a_node_that_runs_entries_in_no_time_holds_more_of_anybodys_than_a_slow_
     assert claims.pace == 0  # it has run nothing since
 
 
+@where_others_are_told
 def test_a_polling_node_is_told_of_what_a_busy_node_has_posted(make_bus: MakeBus) -> None:
     settings: dict[str, Any] = {
         "mode": Mode.POLLING,
