@@ -73,7 +73,8 @@ class Columns:
             **self.payload(posting),
             "user_token": _token(posting.user_token, "user_token", queue_name),
             "future_user_token": _token(posting.future_user_token, "future_user_token", queue_name),
-            **self.keys(queue_name, search_key1=posting.search_key1, search_key2=posting.search_key2),
+            "search_key1": search_key(posting.search_key1, "search_key1", queue_name),
+            "search_key2": search_key(posting.search_key2, "search_key2", queue_name),
             "effective_date": now if posting.at is None else in_utc(posting.at, key="at"),
             "headers": _headers(posting.headers, queue_name),
         }

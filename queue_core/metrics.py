@@ -178,6 +178,7 @@ class Metrics:
     def __init__(self, table: str, registry: CollectorRegistry | None = None) -> None:
         self._table = table
         self._families = _families_of(registry if registry is not None else REGISTRY)
+        self._counters: dict[tuple[str, str], Counter] = {}
         self._sources: tuple[Callable[[], Reading], Callable[[], Mapping[str, Depth]]] | None = None
 
     def watch(self, reading: Callable[[], Reading], depths: Callable[[], Mapping[str, Depth]]) -> None:
@@ -193,7 +194,11 @@ class Metrics:
 
     def _count(self, name: str, counts: Iterable[tuple[str, int]]) -> None:
         for queue_name, count in counts:
-            self._families.counters[name].labels(self._table, queue_name).inc(count)
+            counter = self._counters.get((name, queue_name))
+            if counter is None:
+                counter = self._families.counters[name].labels(self._table, queue_name)
+                self._counters[name, queue_name] = counter
+            counter.inc(count)
 
     def _observe(self, name: str, label: str, values: Iterable[float]) -> None:
         self._families.histograms[name].observe((self._table, label), values)

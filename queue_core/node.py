@@ -310,7 +310,8 @@ _default_names: dict[int, str] = {}
 def name_of(config: QueueConfig) -> str:
     """The configured node name, or this process's own."""
     # Without the lock, which is held for up to a lease while a name is fought for: posting must not wait for that.
-    return config.node_name or _default_names.setdefault(os.getpid(), default_name())
+    own = os.getpid()
+    return config.node_name or _default_names.get(own) or _default_names.setdefault(own, default_name())
 
 
 def join(

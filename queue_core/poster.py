@@ -78,25 +78,36 @@ class Poster:
 
     def _post(self, rows: list[dict[str, Any]], *, claimed: bool) -> list[int]:
         """Insert and commit. Ids of claimed rows enter the ledger before the COMMIT: the sweep may see the rows after it."""
-        ledger = self._lifecycle.ledger
-        ids = list[int]()
+        ledger, reserved = self._lifecycle.ledger, self._store.reserved_ids
+        ids = reserved.take(len(rows))
+        known = bool(ids)
+
+        def hold(found: list[int]) -> None:
+            if claimed:
+                ledger.discard(ids)  # of a run that ended in a deadlock
+                ledger.add((record_id, 1) for record_id in found)
+            ids[:] = found
 
         def work(connection: Any) -> list[int]:
-            ledger.discard(ids)  # of a run that ended in a deadlock
-            ids[:] = self._store.insert(connection, rows)
-            if claimed:
-                ledger.add((record_id, 1) for record_id in ids)
-            return ids
+            inserted = self._store.insert(connection, rows)
+            if not known:
+                hold(inserted)
+            return inserted
 
+        if known:
+            hold(ids)
+            for row, record_id in zip(rows, ids, strict=True):
+                row["record_id"] = record_id
+        # A claimed row must not be seen before its id is known: a statement that commits by itself is too early then.
+        single = known or (len(rows) == 1 and not claimed)
         try:
             database = self._store.database
-            # A claimed row must not be seen before its id is known: a statement that commits by itself is too early.
-            single = len(rows) == 1 and not claimed
             with self._lifecycle.metrics.statement("post"):
                 return database.write_single(work) if single else database.write(work)
         except BaseException:
             # Whether a failed COMMIT took effect is for the sweep to find out.
             ledger.discard(ids)
+            reserved.clear()
             raise
 
     def _post_inside(self, queue_name: str, postings: Sequence[Posting], given: Any) -> list[int]:

@@ -28,6 +28,7 @@ from queue_core.errors import (
 )
 from queue_core.event_types import EventTypes
 from queue_core.outcome import Finished, Retried
+from queue_core.reserved_ids import ReservedIds
 from sql.database import AT_COMMIT, Database
 from sql.statements import Statements
 from sql.statements.base import IN_PROCESSING, raised
@@ -62,6 +63,7 @@ class Store:
         self.codecs = codecs
         self.columns = Columns(config, clock, types, codecs)
         self.statements: Statements = database.dialect.statements(entry_tables(config.table))
+        self.reserved_ids = ReservedIds(database, self.statements)
 
     # -- process ------------------------------------------------------------------------------------------------
 
@@ -139,7 +141,7 @@ class Store:
         """Claim up to `limit` due entries of `lane` for `owner`."""
         now = self.clock.now()
         until = now + timedelta(seconds=self.config.claim_seconds)
-        rows = self.database.write_single(
+        rows = self._move(
             lambda connection: self.statements.claim(
                 connection, lane=lane, owner=owner, now=now, until=until, limit=limit
             )
@@ -210,7 +212,12 @@ class Store:
                 connection, owner, [one for one in finished if one.entry.record_id in lost]
             )
 
-        return self.database.write(work) if retried else self.database.write_single(work)
+        return self.database.write(work) if retried else self._move(work)
+
+    def _move(self, work: Callable[[Connection], T]) -> T:
+        """Run a claim or a finish: without a transaction around it where it is one statement."""
+        database = self.database
+        return database.write_single(work) if self.statements.moves_at_once else database.write(work)
 
     def _recorded(self, connection: Connection, owner: str, finished: Sequence[Finished]) -> set[int]:
         """The ids whose very outcome stands in history: recorded by a former try, whose COMMIT gave no answer."""

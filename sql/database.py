@@ -73,16 +73,28 @@ class Database:
         if self.dialect.name == "mariadb":
             self.url = self.url.set(drivername=DRIVERS["mariadb"])
         connecting = self.dialect.connect_options(**limits)
-        if given is None:
-            self.engine = create_engine(self.url, **connecting, **options)
-        else:
-            isolation = {key: value for key, value in connecting.items() if key == "isolation_level"}
-            self.engine = create_engine(
-                self.url, pool=given.pool.recreate(), hide_parameters=True, **isolation
-            )
-        self.dialect.prepare(self.engine)
+        if given is not None:
+            options = {"hide_parameters": True}
+            connecting = {key: value for key, value in connecting.items() if key == "isolation_level"}
+
+        def open_engine(**changes: Any) -> Engine:
+            pool = {} if given is None else {"pool": given.pool.recreate()}
+            engine = create_engine(self.url, **(connecting | options | pool | changes))
+            self.dialect.prepare(engine)
+            event.listen(engine, "checkin", self._let_go)
+            return engine
+
         self._pid, self._closed = os.getpid(), False
-        event.listen(self.engine, "checkin", self._let_go)
+        self.engine = open_engine()
+        self.singles = self.engine
+        """Where each statement is a transaction, if the database can do so: switching a connection costs as much."""
+        if self.dialect.commits_statements:
+            self.singles = open_engine(isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True)
+
+    @property
+    def engines(self) -> list[Engine]:
+        """All that connects."""
+        return [self.engine] if self.singles is self.engine else [self.engine, self.singles]
 
     @property
     def key(self) -> str:
@@ -115,9 +127,9 @@ class Database:
             with self.begin() as connection:
                 yield connection
             return
-        with self.engine.connect() as connection:
+        with self.singles.connect() as connection:
             try:
-                yield connection.execution_options(isolation_level="AUTOCOMMIT")
+                yield connection
             except DBAPIError as error:
                 if error.connection_invalidated:
                     error.add_note(AT_COMMIT)
@@ -125,11 +137,9 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that only reads."""
-        with self.engine.connect() as connection:
-            reading = self.dialect.reading(connection)
-            with reading.begin():
-                yield reading
+        """For work that only reads. In READ COMMITTED each statement sees a state of its own anyway."""
+        with self.singles.connect() as connection:
+            yield self.dialect.reading(connection)
 
     @contextmanager
     def lazy(self) -> Iterator[Connection]:
@@ -151,7 +161,7 @@ class Database:
         return self._retrying(self.single, work)
 
     def fetch(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a transaction that only reads, again after a transient error."""
+        """Run `work`, which only reads, again after a transient error."""
         return self._retrying(self.read, work)
 
     def _retrying(self, transaction: Callable[[], Any], work: Callable[[Connection], T]) -> T:
@@ -195,7 +205,8 @@ class Database:
         # In a child process of a fork the connections are still the parent's.
         own, again = os.getpid() == self._pid, self._closed
         self._closed = True
-        self.engine.dispose(close=own)
+        for engine in self.engines:
+            engine.dispose(close=own)
         if own and not again:
             self.dialect.closed()
 

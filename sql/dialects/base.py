@@ -5,13 +5,14 @@ Callers never ask which database it is.
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, DisconnectionError
 
 from sql.statements import Statements
 
@@ -23,7 +24,7 @@ class Dialect:
     statements: type[Statements] = Statements
     """The statements on a pair of tables, as this database writes them."""
     commits_statements = False
-    """Whether a statement outside a transaction commits in its own round trip, and claims and finishes are one each."""
+    """Whether a statement outside a transaction commits in its own round trip, cheaper than a transaction of one."""
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         """Arguments of `create_engine` for our own connections."""
@@ -44,7 +45,7 @@ class Dialect:
         return nullcontext()
 
     def reading(self, connection: Connection) -> Connection:
-        """Make `connection`'s next transaction one that only reads."""
+        """`connection`, made to read only, where writers have to know."""
         return connection
 
     def is_transient(self, error: DBAPIError) -> bool:
@@ -67,3 +68,30 @@ class Dialect:
 
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         """Tell listeners in the connection's transaction, where the database can."""
+
+
+def check_open(socket: int) -> None:
+    """For a pool's connection about to be used: DisconnectionError, for which the pool takes another, if it was closed.
+
+    A server that has restarted has closed all of them. On an idle connection nothing else can be read. Found out by a
+    statement that commits by itself, it could not be run again: whether it took effect would be unknown.
+    """
+    waiting = select.poll()
+    waiting.register(socket, select.POLLIN)
+    if waiting.poll(0):
+        raise DisconnectionError("the server has closed the connection")
+
+
+@contextmanager
+def driver_errors(connection: Connection, statement: str) -> Iterator[None]:
+    """Raise errors of the driver's own calls as `connection` would."""
+    errors: Any = connection.dialect.loaded_dbapi
+    try:
+        yield
+    except errors.Error as error:
+        broken = connection.dialect.is_disconnect(error, connection.connection.driver_connection, None)
+        if broken:
+            connection.invalidate(error)
+        raise DBAPIError.instance(
+            statement, None, error, errors.Error, connection_invalidated=broken, dialect=connection.dialect
+        ) from error

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import (
@@ -32,7 +33,7 @@ from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import String, Text, TypeEngine
 
-from sql.dialects.base import Dialect
+from sql.dialects.base import Dialect, check_open
 from sql.limits import Limits, milliseconds, whole
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS
@@ -119,23 +120,10 @@ class MySQLStatements(Statements):
     def _insert_rows(
         self, connection: Connection, rows: Sequence[Mapping[str, Any]], ending: str = ""
     ) -> CursorResult[Any]:
-        """One multi-row INSERT, written by hand: SQLAlchemy would compile its thousands of parameters anew each time."""
-        names = list(rows[0])
-        processors = [
-            self.main.c[name].type.dialect_impl(connection.dialect).bind_processor(connection.dialect)
-            for name in names
-        ]
-        values = tuple(
-            process(row[name]) if process else row[name]
-            for row in rows
-            for name, process in zip(names, processors, strict=True)
-        )
-        row_marks = "(" + ", ".join(["%s"] * len(names)) + ")"
-        table = connection.dialect.identifier_preparer.quote(self.main.name)
-        marks = ", ".join([row_marks] * len(rows))
-        return connection.exec_driver_sql(
-            f"INSERT INTO {table} ({', '.join(names)}) VALUES {marks}{ending}", values
-        )
+        """One multi-row INSERT."""
+        statement = self._insert_text(connection, list(rows[0]), len(rows)) + ending
+        values = tuple(chain.from_iterable(self._insert_values(connection, rows)))
+        return connection.exec_driver_sql(statement, values)
 
     def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
         name = connection.dialect.identifier_preparer.quote(self.past.name)
@@ -155,6 +143,8 @@ class MariaDBStatements(MySQLStatements):
     """MariaDB 10.6+: RETURNING, and locks that don't wait."""
 
     def _insert_chunk(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        if len(rows) == 1:
+            return super()._insert_chunk(connection, rows)
         return list(self._insert_rows(connection, rows, " RETURNING record_id").scalars())
 
     def _lock_statements(self, name: str) -> tuple[str, ...]:
@@ -166,6 +156,7 @@ class MySQL(Dialect):
 
     name = "mysql"
     statements = MySQLStatements
+    commits_statements = True
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         del application_name
@@ -183,6 +174,7 @@ class MySQL(Dialect):
     def prepare(self, engine: Engine) -> None:
         settings = {"time_zone": "'+00:00'"} | self._time_outs(self._limits)
         statement = "SET " + ", ".join(f"{name} = {value}" for name, value in settings.items())
+        isolation = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
         answer_seconds = self._limits.answer
 
         def configure(connection: Any, _record: object) -> None:
@@ -191,8 +183,11 @@ class MySQL(Dialect):
             connection._write_timeout = answer_seconds  # noqa: SLF001
             with connection.cursor() as cursor:
                 cursor.execute(statement)
+                cursor.execute(isolation)
 
         event.listen(engine, "connect", configure)
+        # Its socket has no public name either.
+        event.listen(engine, "checkout", lambda driver, *_: check_open(driver._sock.fileno()))
 
     def _time_outs(self, limits: Limits) -> dict[str, str]:
         """The server's settings for a session."""

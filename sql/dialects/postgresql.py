@@ -26,7 +26,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
 
-from sql.dialects.base import Dialect
+from sql.dialects.base import Dialect, check_open, driver_errors
 from sql.limits import Limits, milliseconds
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, encoded
@@ -48,28 +48,47 @@ _LOCK_SPACE = 0x5B15
 class PostgreSQLStatements(Statements):
     """Statements of PostgreSQL; see the module."""
 
+    moves_at_once = True
+    reserves_ids = True
+
+    @cached_property
+    def _insert(self) -> Any:
+        return insert(self.main).returning(self.main.c.record_id, sort_by_parameter_order=True)
+
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         driver: Any = connection.connection.driver_connection
-        # Only psycopg's own connection has a COPY that can be called here; an asyncio driver's is awaitable.
-        if (
-            len(rows) < COPY_FROM
-            or type(driver).__module__.partition(".")[0] != "psycopg"
-            or type(driver).__name__.startswith("Async")
-        ):
-            return super().insert(connection, rows)
-        return self._copy(connection, driver, rows)
+        if type(driver).__module__.partition(".")[0] != "psycopg" or type(driver).__name__.startswith("Async"):
+            # Texts for psycopg, and its COPY, are nothing for a user's connection by another driver.
+            return list(connection.execute(self._insert, list(rows)).scalars())
+        if "record_id" in rows[0]:
+            return self._insert_known(connection, driver, rows)
+        if len(rows) == 1:
+            statement = self._insert_text(connection, list(rows[0])) + " RETURNING record_id"
+            return [connection.exec_driver_sql(statement, tuple(rows[0].values())).scalar_one()]
+        if len(rows) < COPY_FROM:
+            return list(connection.execute(self._insert, list(rows)).scalars())
+        ids = self.reserve(connection, len(rows))
+        known = [{"record_id": record_id, **row} for record_id, row in zip(ids, rows, strict=True)]
+        return self._insert_known(connection, driver, known)
 
-    def _copy(self, connection: Connection, driver: Any, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-        table = _quoted(connection, self.main.name)
-        sequence = func.pg_get_serial_sequence(table, "record_id")
-        numbers = select(func.nextval(sequence)).select_from(func.generate_series(1, len(rows)))
-        ids = sorted(connection.execute(numbers).scalars())
+    def _insert_known(
+        self, connection: Connection, driver: Any, rows: Sequence[Mapping[str, Any]]
+    ) -> list[int]:
+        """In one statement: it may be a transaction of its own. psycopg takes the values as they are."""
         names = list(rows[0])
-        columns = ", ".join(["record_id", *names])
-        with driver.cursor() as cursor, cursor.copy(f"COPY {table} ({columns}) FROM STDIN") as copy:
-            for record_id, row in zip(ids, rows, strict=True):
-                copy.write_row((record_id, *(row[name] for name in names)))
-        return ids
+        if len(rows) == 1:
+            connection.exec_driver_sql(self._insert_text(connection, names), tuple(rows[0].values()))
+        else:
+            copying = f"COPY {_quoted(connection, self.main.name)} ({', '.join(names)}) FROM STDIN"
+            with driver_errors(connection, copying), driver.cursor() as cursor, cursor.copy(copying) as copy:
+                for row in rows:
+                    copy.write_row(tuple(row.values()))
+        return [row["record_id"] for row in rows]
+
+    def reserve(self, connection: Connection, count: int) -> list[int]:
+        sequence = func.pg_get_serial_sequence(_quoted(connection, self.main.name), "record_id")
+        numbers = select(func.nextval(sequence)).select_from(func.generate_series(1, count))
+        return sorted(connection.execute(numbers).scalars())
 
     def _owner(self, batch: FromClause) -> ColumnElement[str]:
         # Bound to the batch's row. As a plain value it looks more selective than it is: the planner then walks all
@@ -141,6 +160,7 @@ class PostgreSQL(Dialect):
             # A process that is frozen in the middle of a transaction gives its locks back.
             "idle_in_transaction_session_timeout": milliseconds(limits.statement),
             "timezone": "UTC",
+            "default_transaction_isolation": "read committed",
             # A plan made while the table was empty would be kept when it holds a million rows.
             "plan_cache_mode": "force_custom_plan",
             "enable_seqscan": "off",
@@ -161,10 +181,7 @@ class PostgreSQL(Dialect):
             connection.commit()
 
         event.listen(engine, "connect", configure)
-
-    def reading(self, connection: Connection) -> Connection:
-        # READ COMMITTED shows each statement a state of its own anyway: a transaction costs two round trips more.
-        return connection.execution_options(isolation_level="AUTOCOMMIT")
+        event.listen(engine, "checkout", lambda driver, *_: check_open(driver.pgconn.socket))
 
     def is_transient(self, error: DBAPIError) -> bool:
         return getattr(error.orig, "sqlstate", None) in TRANSIENT

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Engine, FromClause, event, insert, text
+from sqlalchemy import Connection, Engine, FromClause, event, text
 from sqlalchemy.exc import DBAPIError
 
 from sql.dialects.base import Dialect
@@ -59,6 +59,8 @@ os.register_at_fork(after_in_child=_forked)
 class SQLiteStatements(Statements):
     """A batch is read by `json_each`, and ids are counted on."""
 
+    mark = "?"
+
     def _batch(self) -> FromClause:
         fields = ", ".join(
             f"json_extract(value, '$[{place}]') AS {name}" for place, name in enumerate(FINISH_COLUMNS)
@@ -69,11 +71,11 @@ class SQLiteStatements(Statements):
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """The first INSERT takes the write lock, so that the ids after its own are ours to hand out."""
-        main = self.main
-        first = int(connection.execute(self._insert_one, rows[0]).scalar_one())
-        rest = [dict(row, record_id=first + place) for place, row in enumerate(rows[1:], start=1)]
+        names, values = list(rows[0]), self._insert_values(connection, rows)
+        first = int(connection.exec_driver_sql(self._insert_text(connection, names), values[0]).lastrowid)
+        rest = [(first + place, *row) for place, row in enumerate(values[1:], start=1)]
         if rest:
-            connection.execute(insert(main), rest)
+            connection.exec_driver_sql(self._insert_text(connection, ["record_id", *names]), rest)
         return list(range(first, first + len(rows)))
 
 

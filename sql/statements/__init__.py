@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Row, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Dialect, FromClause, Row, select, update
 
 from sql.statements.base import AVAILABLE
 from sql.statements.claims import Claims
@@ -26,19 +27,58 @@ from sql.tables import ENTRY_COLUMNS
 class Statements(Claims, Outcomes, Lanes, History):
     """All statements on one pair of tables: those of its bases, and what a user posts, asks for or changes."""
 
-    @cached_property
-    def _insert_one(self) -> Any:
-        return insert(self.main).returning(self.main.c.record_id)
-
-    @cached_property
-    def _insert_many(self) -> Any:
-        return insert(self.main).returning(self.main.c.record_id, sort_by_parameter_order=True)
+    mark = "%s"
+    """A parameter's place in a text for the driver."""
+    reserves_ids = False
+    """Whether ids can be had ahead of their rows."""
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """Insert entries (all with the same keys, in order) and return their ids in the same order."""
-        if len(rows) == 1:
-            return [connection.execute(self._insert_one, rows[0]).scalar_one()]
-        return list(connection.execute(self._insert_many, list(rows)).scalars())
+        raise NotImplementedError
+
+    def reserve(self, connection: Connection, count: int) -> list[int]:
+        """Ids that no other row will have, ascending; rows that bring their ids may be inserted with them."""
+        raise NotImplementedError
+
+    def _insert_text(self, connection: Connection, names: Sequence[str], rows: int = 1) -> str:
+        """A multi-row INSERT for the driver: SQLAlchemy would compile its parameters anew for each number of rows."""
+        table = connection.dialect.identifier_preparer.quote(self.main.name)
+        marks = ", ".join(["(" + ", ".join([self.mark] * len(names)) + ")"] * rows)
+        return f"INSERT INTO {table} ({', '.join(names)}) VALUES {marks}"
+
+    def _insert_values(
+        self, connection: Connection, rows: Sequence[Mapping[str, Any]]
+    ) -> list[tuple[Any, ...]]:
+        """The values of each row as the driver takes them."""
+        processors = self._processors(connection.dialect)
+        found = list[tuple[Any, ...]]()
+        # The rows of one post have few dates between them, and all of them one creation.
+        known: dict[Any, Any] = {}
+        for row in rows:
+            encoded = dict(row)
+            for name, process in processors.items():
+                if (value := encoded.get(name)) is not None:
+                    if (name, value) not in known:
+                        known[name, value] = process(value)
+                    encoded[name] = known[name, value]
+            found.append(tuple(encoded.values()))
+        return found
+
+    def _processors(self, dialect: Dialect) -> Mapping[str, Callable[[Any], Any]]:
+        """What turns a column's value into the driver's, where that is not the same."""
+        found = self._known_processors.get(dialect)
+        if found is None:
+            made = {
+                column.name: column.type.dialect_impl(dialect).bind_processor(dialect)
+                for column in self.main.c
+            }
+            found = {name: process for name, process in made.items() if process is not None}
+            self._known_processors[dialect] = found
+        return found
+
+    @cached_property
+    def _known_processors(self) -> WeakKeyDictionary[Dialect, Mapping[str, Callable[[Any], Any]]]:
+        return WeakKeyDictionary()
 
     def search(
         self,

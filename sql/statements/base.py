@@ -39,6 +39,9 @@ def fresh(table: Table, lane: str) -> dict[str, Any]:
 class PairStatements:
     """Stands on one pair of tables: `main` with live work, `past` with what has ended."""
 
+    moves_at_once = False
+    """Whether a claim is one statement, and a finish too."""
+
     def __init__(self, tables: EntryTables) -> None:
         self.tables = tables
         self.main = tables.main

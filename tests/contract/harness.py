@@ -165,18 +165,29 @@ class Statements:
 
 
 @contextmanager
-def statements_of(engine: Engine) -> Iterator[Statements]:
-    """Record what `engine` runs inside the block."""
+def statements_of(database: Database) -> Iterator[Statements]:
+    """Record what our own connections run inside the block."""
     statements = Statements()
 
     def record(_connection: object, _cursor: object, text: str, *_rest: object) -> None:
         statements.texts.append(text)
 
-    event.listen(engine, "before_cursor_execute", record)
-    try:
+    with listening(database, before_cursor_execute=record):
         yield statements
+
+
+@contextmanager
+def listening(database: Database, **listeners: Callable[..., None]) -> Iterator[None]:
+    """Let `listeners` hear SQLAlchemy's events of these names on all of our own connections."""
+    for engine in database.engines:
+        for name, listener in listeners.items():
+            event.listen(engine, name, listener)
+    try:
+        yield
     finally:
-        event.remove(engine, "before_cursor_execute", record)
+        for engine in database.engines:
+            for name, listener in listeners.items():
+                event.remove(engine, name, listener)
 
 
 @contextmanager
@@ -190,7 +201,7 @@ def lost_answers(database: Database, statement: str, *, committed: bool) -> Iter
     def note(connection: Connection, _cursor: Any, text: str, parameters: Any, *_rest: Any) -> None:
         if statement not in text:
             return
-        if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+        if connection.engine is not database.engine:  # it commits by itself
             cut(connection, text, parameters)
         else:
             connection.info["lose"] = True
@@ -208,10 +219,5 @@ def lost_answers(database: Database, statement: str, *, committed: bool) -> Iter
             driver.cursor().execute(*last)
         driver.close()
 
-    event.listen(database.engine, "before_cursor_execute", note)
-    event.listen(database.engine, "commit", lose)
-    try:
+    with listening(database, before_cursor_execute=note, commit=lose):
         yield lost
-    finally:
-        event.remove(database.engine, "before_cursor_execute", note)
-        event.remove(database.engine, "commit", lose)

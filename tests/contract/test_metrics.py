@@ -174,7 +174,7 @@ def test_a_scrape_reads_a_bounded_number_of_rows(
     monkeypatch.setattr(store, "COUNT_LIMIT", 20)
     bus.post_many([Order(number) for number in range(50)])
 
-    with statements_of(bus.engine.database.engine) as statements:
+    with statements_of(bus.engine.database) as statements:
         assert shown("entries_ready") == 20
 
     # One seek for each lane and one for the end, and one read of each lane.

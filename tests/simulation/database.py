@@ -72,7 +72,7 @@ class Databases:
                 event.listen(application, "connect", _impatient)
                 # The boundary comes first: at it, nothing is locked yet (these events ignore `insert`).
                 event.remove(database.engine, "begin", dialect._begin)
-            for engine in (database.engine, application):
+            for engine in (*database.engines, application):
                 self._hook(engine)
             if self._one_writer:
                 event.listen(database.engine, "begin", dialect._begin)
@@ -132,6 +132,9 @@ class Databases:
 
         dialect.do_commit, dialect.do_rollback = do_commit, do_rollback
 
+    def _commits_statements(self, connection: Connection) -> bool:
+        return any(connection.engine is database.engines[-1] for database, _ in self._used) and not self._one_writer
+
     def _begin_immediate(self, connection: Connection) -> None:
         """As an application does, but for the wait: it is the scheduler's."""
         driver: Any = connection.connection.driver_connection
@@ -180,7 +183,7 @@ class Databases:
                     kept = connection.exec_driver_sql(f"SELECT * FROM {table}_history").mappings()
                     watcher.keep_history([dict(row, table=table) for row in kept])
 
-        if _commits_statements(connection) and (watcher.down or task.fault == Fault.COMMIT_FAILED):
+        if self._commits_statements(connection) and (watcher.down or task.fault == Fault.COMMIT_FAILED):
             touched.clear()
             task.fault = Fault.NONE
             raise _broken(connection, statement, "the statement failed")
@@ -189,7 +192,7 @@ class Databases:
         """What `_commit` does, for a statement that commits itself."""
         watcher = self.watcher
         task = watcher.scheduler.current if watcher is not None else None
-        if watcher is None or task is None or not _commits_statements(connection):
+        if watcher is None or task is None or not self._commits_statements(connection):
             return
         touched = self._touched.pop(id(connection.connection.dbapi_connection), set())
         if not touched:
@@ -234,10 +237,6 @@ class _Unshared:
 
     def release(self) -> None:
         """Nobody waits."""
-
-
-def _commits_statements(connection: Connection) -> bool:
-    return connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT"
 
 
 def _broken(connection: Connection, statement: str, told: str) -> BaseException:
