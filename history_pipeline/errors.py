@@ -21,3 +21,39 @@ class SourceOptionError(PipelineError):
     """The option `key` of the format `stickybus` is missing or can't work; nothing was read or written."""
 
     key: str | None = None
+
+
+class ArchiveError(PipelineError):
+    """Something is wrong with an archive. `path` is the file or folder that it is about."""
+
+    path: str | None = None
+
+
+class ArchiveTargetError(ArchiveError):
+    """The directory `target` is none that Spark can reach; nothing was read or written."""
+
+    target: str | None = None
+
+
+class ArchiveNotFoundError(ArchiveError):
+    """Nothing was ever archived there."""
+
+
+class ArchiveDamagedError(ArchiveError):
+    """A file of the archive is missing, or holds other rows than its manifest says."""
+
+
+class ArchiveMismatchError(ArchiveError):
+    """What would be deleted from history is not what was archived: nothing was deleted. `run` names the archive's run."""
+
+    run: str | None = None
+    archived: int | None = None
+    found: int | None = None
+
+
+class ArchiveConflictError(ArchiveError):
+    """Another run is at work on the archive or the history, or the archive belongs to another database."""
+
+
+class ReplayFilterError(PipelineError):
+    """The condition that chooses archived entries can't be read or computed; nothing was posted."""

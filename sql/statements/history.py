@@ -88,15 +88,13 @@ class History(PairStatements):
         statement = select(func.count()).select_from(self.past).where(*self._past(before, states))
         return int(connection.execute(statement).scalar_one())
 
-    def closed_range(
-        self, connection: Connection, *, before: datetime, limit: int
-    ) -> tuple[int, int, int] | None:
-        """First id, last id and number of the `limit` rows of lowest ids that ended before a date; None if none did."""
+    def closed_range(self, connection: Connection, *, before: datetime, limit: int) -> tuple[int, int] | None:
+        """The lowest and the highest of the `limit` lowest ids of rows that ended before a date; None if none did."""
         ids = select(self.past.c.record_id).where(*self._past(before, None))
         lowest = ids.order_by(self.past.c.record_id).limit(limit).subquery()
-        statement = select(func.min(lowest.c.record_id), func.max(lowest.c.record_id), func.count())
-        first_id, last_id, rows = connection.execute(statement.select_from(lowest)).one()
-        return (first_id, last_id, rows) if rows else None
+        statement = select(func.min(lowest.c.record_id), func.max(lowest.c.record_id))
+        first_id, last_id = connection.execute(statement).one()
+        return None if first_id is None else (first_id, last_id)
 
     def range_page(
         self, connection: Connection, *, first_id: int, last_id: int, before: datetime, limit: int
@@ -107,20 +105,9 @@ class History(PairStatements):
         found: int | None = connection.execute(ids.offset(limit - 1).limit(1)).scalar()
         return last_id if found is None else found
 
-    def delete_range(
-        self,
-        connection: Connection,
-        *,
-        first_id: int,
-        last_id: int,
-        before: datetime,
-        keeping: Sequence[int] = (),
-    ) -> int:
-        """Delete the rows of a closed range but for some ids, and return how many."""
-        where = self._closed(first_id, last_id, before)
-        if keeping:
-            where.append(self.past.c.record_id.not_in(sorted(keeping)))
-        return connection.execute(delete(self.past).where(*where)).rowcount
+    def delete_range(self, connection: Connection, *, first_id: int, last_id: int, before: datetime) -> int:
+        """Delete the rows of a closed range, and return how many."""
+        return connection.execute(delete(self.past).where(*self._closed(first_id, last_id, before))).rowcount
 
     def _closed(self, first_id: int, last_id: int, before: datetime) -> list[ColumnElement[bool]]:
         """A closed range: ids from first to last, both included, that ended before a date."""
