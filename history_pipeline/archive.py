@@ -16,7 +16,7 @@ from posixpath import dirname
 import msgspec
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 -- as all of Spark's documents name it
+from pyspark.sql import functions as f
 
 from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError, ArchiveNotFoundError
 from history_pipeline.fingerprint import Fingerprint, aggregates, row_hash
@@ -136,11 +136,11 @@ class Archive:
             return []
         paths = [f"{self.where}/{path}" for path in sizes]
         # A name is that of its task: there is one of it in each date's folder.
-        file_place = F.substring_index(F.col("_metadata.file_path"), "/", -2)
+        file_place = f.substring_index(f.col("_metadata.file_path"), "/", -2)
         facts = [
-            F.min("record_id").alias("first_id"),
-            F.max("record_id").alias("last_id"),
-            *aggregates(F.col("hashed")),
+            f.min("record_id").alias("first_id"),
+            f.max("record_id").alias("last_id"),
+            *aggregates(f.col("hashed")),
         ]
         hashed = self.spark.read.schema(HISTORY_SCHEMA).parquet(*paths)
         hashed = hashed.select(file_place.alias("place"), "record_id", row_hash().alias("hashed"))
@@ -181,7 +181,7 @@ class Archive:
 
 def dated(rows: DataFrame) -> DataFrame:
     """Rows of history with the day on which they ended."""
-    return rows.withColumn(EVENT_DATE, F.to_date("finished_date"))
+    return rows.withColumn(EVENT_DATE, f.to_date("finished_date"))
 
 
 @contextmanager

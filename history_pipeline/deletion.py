@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 -- as all of Spark's documents name it
+from pyspark.sql import functions as f
 from sqlalchemy import Connection
 
 from history_pipeline.archive import Archive
@@ -90,7 +90,7 @@ class History:
             first_id=manifest.first_id,
             last_id=manifest.last_id,
         )
-        return rows.where(F.col("finished_date") < F.lit(manifest.before))
+        return rows.where(f.col("finished_date") < f.lit(manifest.before))
 
 
 @contextmanager
@@ -189,7 +189,7 @@ def compared(history: History, archive: Archive, manifest: Manifest) -> Comparis
     ]
     stored = archive.read(near).select("record_id", row_hash().alias("stored"))
     present = history.rows(archive, manifest).select("record_id", row_hash().alias("present"))
-    same = F.max(F.col("stored") == F.col("present"))
+    same = f.max(f.col("stored") == f.col("present"))
     found = present.join(stored, "record_id", "left").groupBy("record_id", "present").agg(same.alias("same"))
     table = found.select("record_id", "same").sort("record_id").toArrow()
     ids, same_ones = table["record_id"].to_pylist(), table["same"].to_pylist()

@@ -2,8 +2,16 @@
 
 StickybusError
 └── PipelineError
-    ├── SparkUnavailableError   the extra or a Java runtime that fits is missing
-    └── SourceOptionError       an option of the format `stickybus` is missing or can't work
+    ├── SparkUnavailableError       the extra or a Java runtime that fits is missing
+    ├── SourceOptionError           an option of the format `stickybus` is missing or can't work
+    ├── ArchiveError
+    │   ├── ArchiveTargetError      the directory is none that Spark can reach
+    │   ├── ArchiveNotFoundError    nothing was ever archived there
+    │   ├── ArchiveDamagedError     files are missing, or not what their manifest says
+    │   ├── ArchiveMismatchError    what would be deleted is not what was archived
+    │   └── ArchiveConflictError    another run is at work, or the archive is another database's
+    └── ReplayError                 archived entries can't be posted again
+        └── ReplayConditionError    the condition that chooses them can't work
 """
 
 from queue_core.errors import StickybusError
@@ -55,5 +63,11 @@ class ArchiveConflictError(ArchiveError):
     """Another run is at work on the archive or the history, or the archive belongs to another database."""
 
 
-class ReplayFilterError(PipelineError):
+class ReplayError(PipelineError):
+    """Archived entries can't be posted again; `posted` are."""
+
+    posted: int = 0
+
+
+class ReplayConditionError(ReplayError):
     """The condition that chooses archived entries can't be read or computed; nothing was posted."""

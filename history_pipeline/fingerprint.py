@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 from pyspark.sql import Column, Row
-from pyspark.sql import functions as F  # noqa: N812 -- as all of Spark's documents name it
+from pyspark.sql import functions as f
 
 from history_pipeline.schema import HISTORY_SCHEMA
 
@@ -52,16 +52,16 @@ def joined(fingerprints: list[Fingerprint]) -> Fingerprint:
 
 def row_hash() -> Column:
     """The hash of a row of history."""
-    columns = [F.col(name) for name in HISTORY_SCHEMA.names]
+    columns = [f.col(name) for name in HISTORY_SCHEMA.names]
     # A NULL adds nothing to the hash by itself: a value that slips into the next column would go unnoticed.
-    return F.xxhash64(*columns, *(column.isNull() for column in columns))
+    return f.xxhash64(*columns, *(column.isNull() for column in columns))
 
 
 def aggregates(hashed: Column) -> list[Column]:
     """What computes a fingerprint of rows with the hash `hashed`; the sum is a decimal, for a bigint overflows."""
     return [
-        F.count(F.lit(1)).alias("rows"),
-        F.min(hashed).alias("smallest"),
-        F.max(hashed).alias("largest"),
-        F.sum(hashed.cast("decimal(20,0)")).alias("total"),
+        f.count(f.lit(1)).alias("rows"),
+        f.min(hashed).alias("smallest"),
+        f.max(hashed).alias("largest"),
+        f.sum(hashed.cast("decimal(20,0)")).alias("total"),
     ]
