@@ -1,6 +1,6 @@
 # What CI calls and what a laptop calls are the same recipes.
 BIN := $(CURDIR)/.venv/bin
-PACKAGES := sql queue_core bus notifications stickybus
+PACKAGES := sql queue_core bus notifications history_pipeline stickybus
 CHECKED := $(PACKAGES) tests $(wildcard benchmarks examples)
 # More arguments for pytest, such as ARGS="-k sqlite".
 ARGS :=

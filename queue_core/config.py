@@ -30,7 +30,7 @@ from queue_core.errors import ConfigurationError
 from queue_core.retry import ImmediateRetries, RetryPolicy, policy_from_table
 
 MAX_NAME_LENGTH = 64
-_OWN_TABLES = frozenset({"queue_nodes", "queue_schedules", "queue_states"})
+_OWN_TABLES = frozenset({"queue_archives", "queue_nodes", "queue_replays", "queue_schedules", "queue_states"})
 
 
 class Mode(StrEnum):

@@ -49,7 +49,7 @@ class QueueEngine:
         self.config = config
         self.types = types
         self.codecs = Codecs(types, codec) if codec is not None else Codecs(types)
-        self.database = _open(database, config)
+        self.database = open_tables(database, config)
         self.store = Store(self.database, config, clock or _clock_of(self.database), types, self.codecs)
         self.metrics = Metrics(config.table, metrics_registry)
         self.lifecycle = Lifecycle(self.store, router, self.metrics)
@@ -115,7 +115,8 @@ def open_database(
         raise unreachable(database.url, error) from error
 
 
-def _open(target: str | URL | SqlalchemyEngine, config: QueueConfig) -> Database:
+def open_tables(target: str | URL | SqlalchemyEngine, config: QueueConfig) -> Database:
+    """As `open_database`, by a configuration; also raises a SchemaError if its tables don't fit (SQLite: makes them)."""
     database = open_database(
         target,
         statement_timeout_seconds=config.statement_timeout_seconds,

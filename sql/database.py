@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import tenacity
@@ -102,9 +102,12 @@ class Database:
         return self.url.set(username=None, password=None, query={}).render_as_string()
 
     @contextmanager
-    def begin(self) -> Iterator[Connection]:
-        """A write transaction, committed at the end of the block."""
-        with self.dialect.writing(), self.engine.connect() as connection:
+    def begin(self, given: Connection | None = None) -> Iterator[Connection]:
+        """A write transaction, committed at the end of the block; on a connection of its own unless one is given."""
+        with (
+            self.dialect.writing(),
+            nullcontext(given) if given is not None else self.engine.connect() as connection,
+        ):
             transaction = connection.begin()
             try:
                 yield connection

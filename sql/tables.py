@@ -176,7 +176,36 @@ queue_schedules.append_constraint(
     )
 )
 
-SHARED_TABLES = (queue_nodes, queue_schedules)
+RUN_LENGTH = 40
+"""Longest name of a run of the archive."""
+
+queue_archives = Table(
+    "queue_archives",
+    _shared,
+    Column("run", String(RUN_LENGTH), primary_key=True),
+    Column("table_name", name(NAME_LENGTH), nullable=False),
+    Column("target", long_text(), nullable=False),
+    Column("first_id", BigInteger, nullable=False),
+    Column("last_id", BigInteger, nullable=False),
+    Column("before_date", UtcDateTime, nullable=False),
+    Column("entries", BigInteger, nullable=False),
+    Column("deleted_date", UtcDateTime, nullable=False),
+    **_OPTIONS,
+)
+"""Archived ranges of history whose rows are deleted here, entered by the transaction that deleted them."""
+
+queue_replays = Table(
+    "queue_replays",
+    _shared,
+    Column("archive", String(RUN_LENGTH), primary_key=True),
+    Column("record_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("replay_id", BigInteger, nullable=False),
+    Column("replayed_date", UtcDateTime, nullable=False),
+    **_OPTIONS,
+)
+"""Archived entries that were posted again, entered by the transaction that posted them."""
+
+SHARED_TABLES = (queue_nodes, queue_schedules, queue_archives, queue_replays)
 
 
 def metadata_for(*main_names: str) -> MetaData:

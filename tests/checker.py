@@ -115,9 +115,10 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What the settings of the nodes allow; None is not judged."""
+    """What the settings of the nodes allow; None is not judged. Each of `subscribers` has retries of its own."""
 
     max_failure_retries: int | None = None
+    subscribers: int = 1
     max_redispatches: int | None = None
     in_flight: int | None = None
 
@@ -158,15 +159,16 @@ def judge(evidence: Evidence) -> list[Violation]:
         chains[row.chain].append(row)
     for row in evidence.main:
         chains[row.chain].append(row)
+    chain_of = {row.record_id: chain for chain, rows in chains.items() for row in rows}
     ends = {(end.node, end.incarnation): end.at for end in sorted(evidence.leases_ended, key=_latest_first)}
     violations = [
         *_lost(evidence, chains, runs),
         *_phantoms(evidence, posted),
         *_recorded_twice(evidence, chains),
-        *(found for of_key in runs.values() for found in _at_once(of_key, chains, ends)),
+        *(found for of_key in runs.values() for found in _at_once(of_key, chain_of, ends)),
         *_not_sticky(evidence, posted),
         *_silent(evidence),
-        *_unbounded(evidence, runs, chains),
+        *_unbounded(evidence, runs, chain_of),
     ]
     order = list(Invariant)
     return sorted(violations, key=lambda violation: order.index(violation.invariant))
@@ -284,10 +286,9 @@ def _recorded_twice(evidence: Evidence, chains: Mapping[int, list[Standing]]) ->
 
 
 def _at_once(
-    runs: Sequence[Ran], chains: Mapping[int, list[Standing]], ends: Mapping[tuple[str, int], float]
+    runs: Sequence[Ran], chain_of: Mapping[int, int], ends: Mapping[tuple[str, int], float]
 ) -> Iterator[Violation]:
     """Runs (by start, of one key) that began while another had the right to be alone. A replay may overlap its parent."""
-    chain_of = {row.record_id: chain for chain, rows in chains.items() for row in rows}
     by_chain = defaultdict[int, list[Ran]](list)
     for run in runs:
         by_chain[chain_of.get(run.record_id, run.record_id)].append(run)
@@ -344,22 +345,24 @@ def _silent(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _unbounded(
-    evidence: Evidence, runs: Mapping[int, list[Ran]], chains: Mapping[int, list[Standing]]
+    evidence: Evidence, runs: Mapping[int, list[Ran]], chain_of: Mapping[int, int]
 ) -> Iterator[Violation]:
     limits = evidence.limits
+    most_failures = None
+    if limits.max_failure_retries is not None:
+        most_failures = (limits.max_failure_retries + 1) * limits.subscribers
     for row in (*evidence.history, *evidence.main):
-        for what, count, limit in (
-            ("failed", row.error_count, limits.max_failure_retries),
+        for what, count, most in (
+            ("failed", row.error_count, most_failures),
             # The crash that makes a suspect does not count.
-            ("killed its process", row.crash_count, limits.max_redispatches),
+            ("killed its process", row.crash_count, limits.max_redispatches and limits.max_redispatches + 1),
         ):
-            if limit is not None and count > limit + 1:
+            if most is not None and count > most:
                 yield Violation(
                     invariant=Invariant.BOUNDED,
                     record_ids=(row.record_id,),
-                    explanation=f"key {row.key} {what} {count} times; the limit is {limit}",
+                    explanation=f"key {row.key} {what} {count} times; {most} are allowed",
                 )
-    chain_of = {row.record_id: chain for chain, rows in chains.items() for row in rows}
     for of_key in runs.values():
         for before, after in pairwise(of_key):
             same = chain_of.get(before.record_id) == chain_of.get(after.record_id)

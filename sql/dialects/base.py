@@ -61,7 +61,7 @@ class Dialect:
     def named_lock(self, connection: Connection, name: str, *, wait: bool) -> Iterator[bool]:
         """Hold a lock of the whole database on `connection`; yields whether it was had (always, with `wait`).
 
-        Taken by migrations, and by truncation and archive of one history. SQLite's write lock serves there.
+        Taken by migrations, and by truncation, archive and replay of one history.
         """
         del connection, name, wait
         yield True

@@ -7,6 +7,7 @@ Writers of one process queue on a lock, since SQLite's own waiting is by sleepin
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import threading
@@ -15,7 +16,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 from sqlalchemy import Connection, Engine, FromClause, event, text
 from sqlalchemy.exc import DBAPIError
@@ -196,6 +198,21 @@ class SQLite(Dialect):
     def reading(self, connection: Connection) -> Connection:
         return connection.execution_options(**{READING: True})
 
+    @contextmanager
+    def named_lock(self, connection: Connection, name: str, *, wait: bool) -> Iterator[bool]:
+        if wait:
+            # Who waits has nothing to do but write, and writers take turns.
+            yield True
+            return
+        lock = _locked_file(f"{self._path}-{name}.lock")
+        try:
+            yield lock is not None
+        finally:
+            if lock is not None:
+                # While it is locked: nobody may lock a file that is on its way out.
+                Path(lock.name).unlink()
+                lock.close()
+
     def is_transient(self, error: DBAPIError) -> bool:
         if not isinstance(error.orig, sqlite3.OperationalError):
             return False
@@ -203,6 +220,25 @@ class SQLite(Dialect):
             self._lenient = True
             return True
         return _is_busy(error.orig)
+
+
+def _locked_file(path: str) -> IO[bytes] | None:
+    """A file that is locked until it is closed or this process ends; None if another has it.
+
+    A file of its own beside the database: to close the database's would let go of SQLite's locks on it.
+    """
+    while True:
+        file = Path(path).open("ab")  # noqa: SIM115 -- open as long as the lock is held
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if Path(path).stat().st_ino == os.fstat(file.fileno()).st_ino:
+                return file
+        except BlockingIOError:
+            file.close()
+            return None
+        except FileNotFoundError:
+            pass  # its owner has removed it meanwhile
+        file.close()
 
 
 def _configure(connection: sqlite3.Connection, _record: object) -> None:

@@ -1,4 +1,4 @@
-"""The statements on history: pages to delete, the whole of it at once, and what is tried again."""
+"""The statements on history: pages and closed ranges to delete, the whole of it at once, and what is tried again."""
 
 from __future__ import annotations
 
@@ -87,6 +87,31 @@ class History(PairStatements):
         """How many rows of history ended before a date, in some states."""
         statement = select(func.count()).select_from(self.past).where(*self._past(before, states))
         return int(connection.execute(statement).scalar_one())
+
+    def closed_range(self, connection: Connection, *, before: datetime, limit: int) -> tuple[int, int] | None:
+        """The lowest and the highest of the `limit` lowest ids of rows that ended before a date; None if none did."""
+        ids = select(self.past.c.record_id).where(*self._past(before, None))
+        lowest = ids.order_by(self.past.c.record_id).limit(limit).subquery()
+        statement = select(func.min(lowest.c.record_id), func.max(lowest.c.record_id))
+        first_id, last_id = connection.execute(statement).one()
+        return None if first_id is None else (first_id, last_id)
+
+    def range_page(
+        self, connection: Connection, *, first_id: int, last_id: int, before: datetime, limit: int
+    ) -> int:
+        """The last id of the first `limit` rows of a closed range; `last_id` if there are no more."""
+        id_column = self.past.c.record_id
+        ids = select(id_column).where(*self._closed(first_id, last_id, before)).order_by(id_column)
+        found: int | None = connection.execute(ids.offset(limit - 1).limit(1)).scalar()
+        return last_id if found is None else found
+
+    def delete_range(self, connection: Connection, *, first_id: int, last_id: int, before: datetime) -> int:
+        """Delete the rows of a closed range, and return how many."""
+        return connection.execute(delete(self.past).where(*self._closed(first_id, last_id, before))).rowcount
+
+    def _closed(self, first_id: int, last_id: int, before: datetime) -> list[ColumnElement[bool]]:
+        """A closed range: ids from first to last, both included, that ended before a date."""
+        return [self.past.c.record_id.between(first_id, last_id), *self._past(before, None)]
 
     def _past(self, before: datetime | None, states: Sequence[str] | None) -> list[ColumnElement[bool]]:
         where: list[ColumnElement[bool]] = []

@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from queue_core.errors import ConfigurationError, DatabaseUnreachableError, SchemaError, StickybusError
 from stickybus.cli import entries, history, logs, schema
 from stickybus.cli.demo import demo
+from stickybus.cli.doctor import doctor
 from stickybus.cli.nodes import nodes
 from stickybus.cli.output import errors
 from stickybus.cli.post import post, schedule
@@ -38,6 +39,7 @@ app.command()(post)
 app.command()(schedule)
 app.command()(worker)
 app.command()(status)
+app.command()(doctor)
 app.add_typer(entries.app, name="entries")
 app.add_typer(history.app, name="history")
 app.command()(nodes)

@@ -47,7 +47,9 @@ def url_of(url: str | None) -> URL:
 
 
 @contextmanager
-def connected(url: str | None, *, may_create: bool = False) -> Iterator[Database]:
+def connected(
+    url: str | None, *, may_create: bool = False, statement_timeout_seconds: float = 30.0
+) -> Iterator[Database]:
     """Our connections to the database, closed at the end. Raises DatabaseUnreachableError or ConfigurationError.
 
     SQLite makes a file by opening it: unless `may_create`, one that is not there counts as unreachable.
@@ -64,7 +66,11 @@ def connected(url: str | None, *, may_create: bool = False) -> Iterator[Database
         raise DatabaseUnreachableError(
             f"there is no SQLite database {path}. Create it: stickybus schema create"
         )
-    database = open_database(target, application_name="stickybus-cli")
+    database = open_database(
+        target,
+        statement_timeout_seconds=statement_timeout_seconds,
+        application_name="stickybus-cli",
+    )
     try:
         yield database
     finally:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from math import inf
-from typing import Any
 
 from stickybus import State
 from tests.chaos import journal
@@ -31,7 +30,6 @@ from tests.checker import (
 
 FULL_RATE = 0.8
 """Share of the rate before the first fault that counts as full."""
-_PORTION = 500
 _WINDOW_SECONDS, _STEP_SECONDS = 1.0, 0.1
 
 
@@ -105,7 +103,7 @@ def result_of(stage: Stage, settings: Settings, *, scenario: str, seed: int) -> 
         seed=seed,
         seconds=journal.monotonic() - stage.began,
         violations=[
-            *_judged(evidence),
+            *judge(evidence),
             *(one for one in leases if isinstance(one, Violation)),
             *_misjudged(history, kinds),
         ],
@@ -124,33 +122,6 @@ def result_of(stage: Stage, settings: Settings, *, scenario: str, seed: int) -> 
         memory_peak_bytes=stage.memory_peak_bytes,
         handled_at=[at - stage.began for at in handled],
     )
-
-
-def _judged(evidence: Evidence) -> Iterator[Violation]:
-    """The judge's verdict, by portions of keys: what it looks up for a key grows with all that it is given."""
-    posted, ran, main, history = portions = [
-        _by_portion(found) for found in (evidence.posted, evidence.ran, evidence.main, evidence.history)
-    ]
-    most_in_flight = evidence.most_in_flight
-    for number in sorted({number for portion in portions for number in portion}):
-        yield from judge(
-            replace(
-                evidence,
-                posted=posted[number],
-                ran=ran[number],
-                main=main[number],
-                history=history[number],
-                most_in_flight=most_in_flight,
-            )
-        )
-        most_in_flight = {}
-
-
-def _by_portion(found: Sequence[Any]) -> dict[int, list[Any]]:
-    portions = defaultdict[int, list[Any]](list)
-    for one in found:
-        portions[one.key // _PORTION].append(one)
-    return portions
 
 
 # -- evidence ------------------------------------------------------------------------------------------------------

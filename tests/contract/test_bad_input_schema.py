@@ -31,7 +31,7 @@ def test_a_database_without_our_tables_is_refused_with_the_command_that_makes_th
 ) -> None:
     with pytest.raises(SchemaMissingError, match="Run: stickybus schema create") as refused:
         _FACES[face](empty_database_url)
-    assert (refused.value.found, refused.value.expected) == (None, "0001")
+    assert (refused.value.found, refused.value.expected) == (None, "0002")
     assert str(empty_database_url.password) not in str(refused.value)
 
 
@@ -68,21 +68,20 @@ def test_tables_of_a_newer_or_unknown_version_are_refused_and_left_as_they_are(
         )
     with pytest.raises(SchemaTooNewError, match="does not know") as refused:
         _FACES[face](database_url)
-    assert (refused.value.found, refused.value.expected) == (revision, "0001")
+    assert (refused.value.found, refused.value.expected) == (revision, "0002")
     with engine.connect() as connection:
         assert connection.scalar(text(f"SELECT version_num FROM {schema.VERSION_TABLE}")) == revision
 
 
 @each_face
 def test_tables_of_an_older_version_are_refused_with_the_command_that_upgrades_them(
-    database_url: URL, face: str, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, database_url: URL, face: str
 ) -> None:
-    """As long as there is one revision only, the report of an older one is made up."""
-    old = schema.SchemaReport(schema.Fit.TOO_OLD, "0000", "0001")
-    monkeypatch.setattr(schema, "check", lambda *_: old)
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '0001'"))
     with pytest.raises(SchemaTooOldError, match="Run: stickybus schema upgrade") as refused:
         _FACES[face](database_url)
-    assert (refused.value.found, refused.value.expected) == ("0000", "0001")
+    assert (refused.value.found, refused.value.expected) == ("0001", "0002")
     assert isinstance(refused.value, SchemaError)
 
 

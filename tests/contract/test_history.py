@@ -139,9 +139,7 @@ def test_history_is_truncated_while_the_queue_runs_and_every_row_is_counted_once
     assert removed + len(bus.history()) == total
 
 
-@on_servers
 def test_a_second_truncation_at_the_same_time_is_refused(bus: PersistentBus) -> None:
-    """On SQLite they delete in turns, each row once."""
     database = bus.engine.database
     with (
         database.engine.connect() as connection,

@@ -29,7 +29,7 @@ from tests.contract.harness import Recorder, ended, eventually, on_servers, on_s
 
 TABLES = {
     *("bus_events", "bus_events_history", "notifications", "notifications_history"),
-    *("queue_nodes", "queue_schedules"),
+    *("queue_archives", "queue_nodes", "queue_replays", "queue_schedules"),
 }
 
 
@@ -196,15 +196,31 @@ def test_a_schema_newer_than_the_library_is_refused_and_left_alone(make_bus: Mak
 
 
 def test_a_schema_older_than_the_library_is_refused_with_the_command_that_upgrades_it(
-    make_bus: MakeBus, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    make_bus: MakeBus, engine: Engine
 ) -> None:
     current = report(engine)
-    # There is only one revision so far, hence none that is older.
-    old = SchemaReport(Fit.TOO_OLD, "0000", current.expected)
-    monkeypatch.setattr(schema, "check", lambda *_arguments: old)
+    set_revision(engine, "0001")
     with pytest.raises(SchemaTooOldError, match="Run: stickybus schema upgrade") as caught:
         make_bus()
-    assert (caught.value.found, caught.value.expected) == ("0000", current.expected)
+    assert (caught.value.found, caught.value.expected) == ("0001", current.expected)
+
+
+def test_a_schema_of_the_first_version_is_upgraded_with_its_entries(
+    make_bus: MakeBus, engine: Engine
+) -> None:
+    with engine.begin() as connection:
+        for table in ("queue_archives", "queue_replays"):
+            connection.execute(text(f"DROP TABLE {table}"))
+        connection.execute(text("INSERT INTO bus_events (class_name) VALUES ('Ping')"))
+    set_revision(engine, "0001")
+
+    before = create_schema(engine.url)
+
+    assert (before.fit, before.found) == (Fit.TOO_OLD, "0001")
+    assert report(engine).fit is Fit.CURRENT
+    with engine.connect() as connection:
+        assert differences(connection, *schema.DEFAULT_TABLES) == []
+    assert [entry.class_name for entry in make_bus().find()] == ["Ping"]
 
 
 def test_the_ddl_for_an_administrator_makes_the_same_schema(empty: Engine, engine: Engine) -> None:

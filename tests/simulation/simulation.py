@@ -185,7 +185,7 @@ class Simulation:
         if step.process in self.processes:
             return
         database, application = self.databases.take()
-        with patch.object(queue_core.engine, "_open", lambda *_: database):
+        with patch.object(queue_core.engine, "open_tables", lambda *_: database):
             process = Process(self, step.process, 1000 + len(self.processes), database, application)
         self.processes[step.process] = process
         self._go(process.begin("start", process.start), step)
@@ -437,6 +437,7 @@ class Simulation:
             most_in_flight=self._most,
             limits=Limits(
                 max_failure_retries=self.settings.max_failure_retries,
+                subscribers=self.settings.subscribers,
                 max_redispatches=self.settings.max_redispatches,
                 in_flight=self.settings.queue_capacity
                 + self.settings.handler_threads

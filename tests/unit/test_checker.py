@@ -124,6 +124,10 @@ BROKEN = {
         Invariant.BOUNDED,
         evidence(history=[row(error_count=5)], limits=Limits(max_failure_retries=3)),
     ),
+    "retried more often than two subscribers may be": (
+        Invariant.BOUNDED,
+        evidence(history=[row(error_count=9)], limits=Limits(max_failure_retries=3, subscribers=2)),
+    ),
     "redispatched too often": (
         Invariant.BOUNDED,
         evidence(history=[row(crash_count=7)], limits=Limits(max_redispatches=5)),

@@ -1,0 +1,220 @@
+"""An archive: history as Parquet files, of which only those count that manifests name.
+
+    DIR/bus_events/manifests/00000001.json
+    DIR/bus_events/data/<run>/event_date=2026-01-31/part-….zstd.parquet
+
+A file that no manifest names is of a run that was killed, or is still at work; nobody reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from posixpath import dirname
+
+import msgspec
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
+
+from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError, ArchiveNotFoundError
+from history_pipeline.fingerprint import Fingerprint, aggregates, row_hash
+from history_pipeline.manifest import (
+    DataFile,
+    Manifest,
+    decoded,
+    live_files,
+    manifest_numbers,
+    manifest_path,
+    run_began,
+)
+from history_pipeline.schema import HISTORY_SCHEMA
+from history_pipeline.storage import storage_of
+
+EVENT_DATE = "event_date"
+"""What files are partitioned by: the day, in UTC, on which their entries ended."""
+KEPT = timedelta(days=1)
+"""Files that no manifest names, or that were replaced, are removed after so long: who reads them or writes them is done."""
+
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    # Else dates become 96-bit numbers without statistics, which nobody can filter by.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Dates before 1582, as only rows by hand have, are kept as they are.
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
+
+
+class Archive:
+    """The archive of one table (by the name of its main table) below the directory `target`."""
+
+    def __init__(self, spark: SparkSession, target: str, table: str) -> None:
+        self.spark = spark
+        self.table = table
+        self.storage = storage_of(spark, f"{target}/{table}")
+
+    @property
+    def where(self) -> str:
+        """The table's folder, as Spark takes it."""
+        return self.storage.root
+
+    # -- manifests ----------------------------------------------------------------------------------------------
+
+    def open(self) -> list[Manifest]:
+        """All manifests, in order. Raises ArchiveNotFoundError if no archive was ever begun here."""
+        if "manifests" not in self.storage.names(""):
+            raise ArchiveNotFoundError(
+                f"there is no archive of {self.table} in {self.where}. Nothing was read or written. Name the directory "
+                "that was given to `stickybus history archive --to`.",
+                path=self.where,
+            )
+        return self.manifests()
+
+    def manifests(self) -> list[Manifest]:
+        """All manifests, in order; none if there is no archive yet. Raises ArchiveDamagedError."""
+        numbers = manifest_numbers(self.storage.names("manifests"), self.where)
+        paths = [manifest_path(number) for number in numbers]
+        return [decoded(self.storage.read(path), f"{self.where}/{path}") for path in paths]
+
+    def publish(self, manifest: Manifest) -> Manifest:
+        """Make what a manifest names part of the archive, under the next free number; the manifest as it is then.
+
+        Raises ArchiveConflictError if a run of the same kind has published meanwhile: both may have read the same.
+        """
+        self.storage.settle(file.path for file in manifest.files)
+        while True:
+            try:
+                self.storage.create(manifest.path, manifest.encoded())
+            except FileExistsError as error:
+                other = decoded(self.storage.read(manifest.path), f"{self.where}/{manifest.path}")
+                if other.kind is manifest.kind:
+                    raise ArchiveConflictError(
+                        f"{self.where}/{manifest.path} was published by another {manifest.kind.value} meanwhile. "
+                        "Nothing of this run was published or deleted. Start it again.",
+                        path=f"{self.where}/{manifest.path}",
+                    ) from error
+                manifest = msgspec.structs.replace(manifest, number=manifest.number + 1)
+            else:
+                return manifest
+
+    # -- data ---------------------------------------------------------------------------------------------------
+
+    def read(self, files: Iterable[DataFile]) -> DataFrame:
+        """The rows of some files, with `HISTORY_SCHEMA`. Raises ArchiveDamagedError if one is missing."""
+        paths = [f"{self.where}/{file.path}" for file in files]
+        if not paths:
+            return self.spark.createDataFrame([], HISTORY_SCHEMA)
+        try:
+            return self.spark.read.schema(HISTORY_SCHEMA).parquet(*paths)
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            missing = (error.getMessageParameters() or {}).get("path", "")
+            raise ArchiveDamagedError(
+                f"{missing} is missing, though a manifest names it. Nothing was read or written. If a compaction has "
+                "replaced it meanwhile, start again; else bring it back from a copy.",
+                path=missing,
+            ) from error
+
+    def write(self, rows: DataFrame, run: str) -> tuple[Fingerprint, list[DataFile]]:
+        """Write rows as the files of a run, read them back, and return what was written and what was found.
+
+        `rows` are `dated` and parted. In each file they stand by queue and id.
+        """
+        written = Observation()
+        # Below the sort, or Spark sorts once more, by the date alone.
+        observed = rows.observe(written, *aggregates(row_hash()))
+        observed.sortWithinPartitions(EVENT_DATE, "queue_name", "record_id").write.partitionBy(
+            EVENT_DATE
+        ).option("compression", "zstd").parquet(f"{self.where}/data/{run}")
+        return Fingerprint.of(written.get), self.found(self.storage.sizes(f"data/{run}"))
+
+    def found(self, sizes: dict[str, int]) -> list[DataFile]:
+        """Files as they are read back, given by path and size; those without rows are left out."""
+        if not sizes:
+            return []
+        paths = [f"{self.where}/{path}" for path in sizes]
+        # A name is that of its task: there is one of it in each date's folder.
+        file_place = f.substring_index(f.col("_metadata.file_path"), "/", -2)
+        facts = [
+            f.min("record_id").alias("first_id"),
+            f.max("record_id").alias("last_id"),
+            *aggregates(f.col("hashed")),
+        ]
+        hashed = self.spark.read.schema(HISTORY_SCHEMA).parquet(*paths)
+        hashed = hashed.select(file_place.alias("place"), "record_id", row_hash().alias("hashed"))
+        rows = {row["place"]: row for row in hashed.groupBy("place").agg(*facts).collect()}
+        return [
+            DataFile(
+                path=path,
+                event_date=dirname(path).rpartition("=")[2],
+                size_bytes=size_bytes,
+                first_id=rows[place]["first_id"],
+                last_id=rows[place]["last_id"],
+                fingerprint=Fingerprint.of(rows[place]),
+            )
+            for path, size_bytes in sizes.items()
+            if (place := "/".join(path.split("/")[-2:])) in rows
+        ]
+
+    def sweep(self, manifests: Sequence[Manifest], *, now: datetime, kept: timedelta = KEPT) -> None:
+        """Remove files that no manifest names any more, or of runs that ended before they published one.
+
+        Only what was replaced, or begun, longer than `kept` ago: others may still read it, or write it.
+        """
+        live = {dirname(file.path) for file in live_files(manifests)}
+        replaced = {dirname(path): manifest.created for manifest in manifests for path in manifest.replaces}
+        for run in self.storage.names("data"):
+            folder, began = f"data/{run}", run_began(run)
+            days = {f"{folder}/{day}" for day in self.storage.names(folder) if day.startswith(EVENT_DATE)}
+            gone = {day for day in days & replaced.keys() if replaced[day] < now - kept}
+            if not days & (live | replaced.keys()):
+                if began is not None and began < now - kept:
+                    self.storage.remove(folder)
+            elif gone == days:
+                self.storage.remove(folder)
+            else:
+                for day in sorted(gone):
+                    self.storage.remove(day)
+
+
+def dated(rows: DataFrame) -> DataFrame:
+    """Rows of history with the day on which they ended."""
+    return rows.withColumn(EVENT_DATE, f.to_date("finished_date"))
+
+
+@contextmanager
+def writing_settings(spark: SparkSession) -> Iterator[None]:
+    """Give the session what the archive's files need, for as long as the block lasts."""
+    before = {key: spark.conf.get(key) for key in _SETTINGS}
+    for key, value in _SETTINGS.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, former in before.items():
+            if former is not None:
+                spark.conf.set(key, former)
+
+
+def read_archive(spark: SparkSession, target: str, table: str | None = None) -> DataFrame:
+    """The archived history of a table, with `HISTORY_SCHEMA`; no rows if nothing was archived so far.
+
+    `table` is a main table or its history; it may be left out if the directory holds one only. While an archive runs,
+    entries may be in both, in the archive and still in history: they have the same id and the same `finished_date`.
+    Raises ArchiveNotFoundError, ArchiveDamagedError, ArchiveTargetError.
+    """
+    archive = Archive(spark, target, _table_of(spark, target, table))
+    return archive.read(live_files(archive.open()))
+
+
+def _table_of(spark: SparkSession, target: str, table: str | None) -> str:
+    if table is not None:
+        return table.removesuffix("_history")
+    storage = storage_of(spark, target)
+    tables = [name for name in storage.names("") if "manifests" in storage.names(name)]
+    if len(tables) != 1:
+        there = f"archives of {', '.join(tables)}: say which" if tables else "no archive"
+        raise ArchiveNotFoundError(f"{storage.root} holds {there}. Nothing was read.", path=storage.root)
+    return tables[0]

@@ -1,0 +1,182 @@
+"""Archive, then truncate: history is copied, read back, published, and only then deleted.
+
+A run takes a closed range: all rows up to some id that ended before a date, which lies back so far that none can still
+appear. Killed at any point it is started again: what it has not published is no part of the archive, and what it has
+published and not deleted is deleted first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import msgspec
+from pyspark.sql import SparkSession
+from sqlalchemy import URL
+from sqlalchemy import Engine as SqlalchemyEngine
+
+from history_pipeline.archive import EVENT_DATE, Archive, dated, writing_settings
+from history_pipeline.deletion import History, delete_run, finish_run, locked_history
+from history_pipeline.errors import ArchiveDamagedError
+from history_pipeline.fingerprint import Fingerprint, joined
+from history_pipeline.manifest import Kind, Manifest, new_run
+from history_pipeline.progress import Progress, silent, watched
+from queue_core.clock import in_utc
+from queue_core.config import BusConfig
+from queue_core.engine import open_tables
+from queue_core.history import RECENT
+
+RUN_ROWS = 1_000_000
+"""Entries of one run: so many are deleted in one transaction, and copied again after a kill."""
+STATEMENT_SECONDS = 600.0
+"""Longest statement of the archive's own connections."""
+
+_STAGES = 2
+"""Of the Spark job that copies: it reads, and it writes."""
+
+
+@dataclass(frozen=True)
+class Archived:
+    """What one call has done. `finished`: rows deleted that an earlier call, which was killed, had archived."""
+
+    table: str
+    target: str
+    before: datetime
+    runs: list[str] = field(default_factory=list)
+    entries: int = 0
+    finished: int = 0
+    files: int = 0
+    size_bytes: int = 0
+
+
+def archive_history(
+    spark: SparkSession,
+    database: str | URL | SqlalchemyEngine,
+    target: str,
+    *,
+    table: str = "bus_events",
+    before: datetime | None = None,
+    run_rows: int = RUN_ROWS,
+    progress: Progress = silent,
+) -> Archived:
+    """Move what ended before a date from the history of the main table `table` to the archive in `target`.
+
+    `before` is aware; by default it is a minute ago. `target` is any directory that Spark can write to. Each run of
+    `run_rows` entries is copied, read back and published before anything of it is deleted.
+    Raises an ArchiveError, which says what was published or deleted, NaiveDateTimeError, what `open_tables` raises, and
+    what the database or Spark do: whatever happens, nothing is deleted that is not archived.
+    """
+    limit = None if before is None else in_utc(before, key="before")
+    config = BusConfig(
+        table=table, statement_timeout_seconds=STATEMENT_SECONDS, application_name="stickybus-archive"
+    )
+    opened = open_tables(database, config)
+    try:
+        archive = Archive(spark, target, table)
+        with locked_history(opened, table) as history, writing_settings(spark):
+            archiver = Archiver(history, archive, limit or history.now() - RECENT, run_rows, progress)
+            return archiver.work()
+    finally:
+        opened.close()
+
+
+@dataclass
+class Archiver:
+    """Archives one history, run by run. Each step is a method, in the order of their calls."""
+
+    history: History
+    archive: Archive
+    before: datetime
+    run_rows: int
+    progress: Progress
+    copied: int = 0
+    deleted: int = 0
+    total: int = 0
+
+    def work(self) -> Archived:
+        """Finish what an earlier call has left, and archive what there is."""
+        self.archive.storage.make("manifests")
+        published = self.archive.manifests()
+        finished = self.finish(published)
+        self.archive.sweep(published, now=self.history.now())
+        self.total = self.history.count(self.before)
+        runs = list[Manifest]()
+        while (chosen := self.choose(published + runs)) is not None:
+            runs.append(self.publish(self.copy(chosen)))
+            self.delete(runs[-1])
+        files = [file for manifest in runs for file in manifest.files]
+        return Archived(
+            table=self.history.table,
+            target=self.archive.where,
+            before=self.before,
+            runs=[manifest.run for manifest in runs],
+            entries=sum(manifest.fingerprint.rows for manifest in runs),
+            finished=finished,
+            files=len(files),
+            size_bytes=sum(file.size_bytes for file in files),
+        )
+
+    def finish(self, published: list[Manifest]) -> int:
+        """Delete what was published and not deleted; the number of rows."""
+        deleted = self.history.deleted_runs()
+        left = [one for one in published if one.kind is Kind.ARCHIVE and one.run not in deleted]
+        return sum(finish_run(self.history, self.archive, manifest) for manifest in left)
+
+    def choose(self, published: list[Manifest]) -> Manifest | None:
+        """The closed range of the next run, as a manifest without files; None if nothing is left to archive."""
+        found = self.history.closed_range(self.before, self.run_rows)
+        if found is None:
+            return None
+        first_id, last_id = found
+        run = new_run(now := self.history.now())
+        return Manifest(
+            number=len(published) + 1,
+            kind=Kind.ARCHIVE,
+            run=run,
+            archive=published[0].archive if published else run,
+            table=self.history.table,
+            created=now,
+            fingerprint=Fingerprint(),
+            files=[],
+            database=self.history.name,
+            first_id=first_id,
+            last_id=last_id,
+            before=self.before,
+        )
+
+    def copy(self, chosen: Manifest) -> Manifest:
+        """Write the files of a run, and read them back. Raises ArchiveDamagedError if they differ."""
+        # Files of a good size, however the days lie in the ranges of ids that are read.
+        rows = dated(self.history.rows(self.archive, chosen)).hint("rebalance", EVENT_DATE)
+        with watched(self.archive.spark, _STAGES, self._tell_copied):
+            written, files = self.archive.write(rows, chosen.run)
+        check_written(self.archive, chosen.run, written, joined([file.fingerprint for file in files]))
+        self.copied += written.rows
+        self.progress("copied", self.copied, max(self.copied, self.total))
+        return msgspec.structs.replace(chosen, fingerprint=written, files=files)
+
+    def publish(self, manifest: Manifest) -> Manifest:
+        """Make the run part of the archive."""
+        return self.archive.publish(manifest)
+
+    def delete(self, manifest: Manifest) -> None:
+        """Delete the run's rows from history."""
+        delete_run(self.history, self.archive, manifest, self._tell_deleted)
+        self.deleted += manifest.fingerprint.rows
+
+    def _tell_copied(self, share: float) -> None:
+        coming = min(self.run_rows, self.total - self.copied)
+        self.progress("copied", self.copied + int(share * max(0, coming)), self.total)
+
+    def _tell_deleted(self, rows: int) -> None:
+        self.progress("deleted", self.deleted + rows, max(self.deleted + rows, self.total))
+
+
+def check_written(archive: Archive, run: str, written: Fingerprint, found: Fingerprint) -> None:
+    """Raises ArchiveDamagedError unless what was read back is what was written."""
+    if found != written:
+        raise ArchiveDamagedError(
+            f"{archive.where}/data/{run}: {written.rows} rows were written, and {found.rows} read back, or others. "
+            "Nothing was published or deleted. Look at the file system, and start again.",
+            path=f"{archive.where}/data/{run}",
+        )

@@ -1,0 +1,134 @@
+"""Compaction: the many small files of a day become few.
+
+The new files are read back and must have the fingerprint of those that they replace, taken from the manifests; then one
+manifest adds the new ones and names the old ones as replaced. Killed before that, nothing has changed. The old files are
+removed a day later, by the next archive or compaction: whoever reads them gets to the end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from history_pipeline.archive import EVENT_DATE, Archive, dated, writing_settings
+from history_pipeline.archiving import check_written
+from history_pipeline.errors import ArchiveDamagedError
+from history_pipeline.fingerprint import joined
+from history_pipeline.manifest import DataFile, Kind, Manifest, live_files, new_run
+from history_pipeline.progress import Progress, silent, watched
+
+FILE_BYTES = 128 * 1024 * 1024
+"""What a file aims at."""
+
+_STAGES = 2
+"""Of the Spark job: it reads, and it writes."""
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What one compaction has done: so many days, rewritten from so many files to so many. `run`: None if no need."""
+
+    table: str
+    target: str
+    run: str | None = None
+    days: int = 0
+    entries: int = 0
+    files_before: int = 0
+    files_after: int = 0
+
+
+def compact_archive(
+    spark: SparkSession,
+    target: str,
+    *,
+    table: str = "bus_events",
+    file_bytes: int = FILE_BYTES,
+    progress: Progress = silent,
+) -> Compacted:
+    """Rewrite each day of an archive that has more files than it needs, if they had `file_bytes` each.
+
+    Archives, replays and readers may run meanwhile. Raises ArchiveNotFoundError, ArchiveDamagedError,
+    ArchiveConflictError; the archive is as it was then.
+    """
+    archive = Archive(spark, target, table)
+    published = archive.open()
+    archive.sweep(published, now=datetime.now(UTC))
+    days = scattered(live_files(published), file_bytes)
+    if not days:
+        return Compacted(table, archive.where)
+    with writing_settings(spark):
+        manifest = _rewritten(archive, published, days, progress)
+        archive.publish(manifest)
+    return Compacted(
+        table=table,
+        target=archive.where,
+        run=manifest.run,
+        days=len(days),
+        entries=manifest.fingerprint.rows,
+        files_before=len(manifest.replaces),
+        files_after=len(manifest.files),
+    )
+
+
+@dataclass(frozen=True)
+class Day:
+    """The files of one day, which need no more than `wanted`."""
+
+    files: list[DataFile]
+    wanted: int
+
+
+def scattered(files: Sequence[DataFile], file_bytes: int) -> dict[str, Day]:
+    """The days that have more files than they need, by date."""
+    by_day = defaultdict[str, list[DataFile]](list)
+    for file in files:
+        by_day[file.event_date].append(file)
+    days = {
+        day: Day(found, -(-sum(file.size_bytes for file in found) // file_bytes))
+        for day, found in sorted(by_day.items())
+    }
+    return {name: day for name, day in days.items() if len(day.files) > day.wanted}
+
+
+def _rewritten(
+    archive: Archive, published: Sequence[Manifest], days: dict[str, Day], progress: Progress
+) -> Manifest:
+    """The files of some days written anew, and the manifest that would replace them."""
+    old = [file for day in days.values() for file in day.files]
+    expected = joined([file.fingerprint for file in old])
+    run = new_run(now := datetime.now(UTC))
+    parts = f.create_map(*(f.lit(part) for name, day in days.items() for part in (name, day.wanted)))
+    rows = dated(archive.read(old))
+    # Each day in as many parts as it needs files.
+    part = f.pmod(f.hash("record_id"), parts[f.col(EVENT_DATE).cast("string")])
+    placed = rows.repartition(sum(day.wanted for day in days.values()), EVENT_DATE, part)
+    with watched(
+        archive.spark, _STAGES, lambda share: progress("copied", int(share * expected.rows), expected.rows)
+    ):
+        written, files = archive.write(placed, run)
+    check_written(archive, run, written, joined([file.fingerprint for file in files]))
+    if written != expected:
+        raise ArchiveDamagedError(
+            f"{archive.where}: the files of {', '.join(days)} hold {written.rows} rows, their manifests say "
+            f"{expected.rows}, or others. Nothing was replaced. Find the damaged file: stickybus history verify",
+            path=archive.where,
+        )
+    return Manifest(
+        number=len(published) + 1,
+        kind=Kind.COMPACTION,
+        run=run,
+        archive=published[0].archive,
+        table=archive.table,
+        created=now,
+        fingerprint=written,
+        files=files,
+        replaces=[file.path for file in old],
+        first_id=min(file.first_id for file in old),
+        last_id=max(file.last_id for file in old),
+        before=max(manifest.before for manifest in published),
+    )

@@ -1,0 +1,243 @@
+"""What is archived is deleted from history: exactly that, in one transaction, or nothing.
+
+The transaction runs on the connection that holds the lock of the history, so that a lock that was lost with its
+connection deletes nothing, and enters the run in `queue_archives`: a run that is not in there is still to be deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from sqlalchemy import Connection
+
+from history_pipeline.archive import Archive
+from history_pipeline.errors import ArchiveConflictError, ArchiveMismatchError
+from history_pipeline.fingerprint import row_hash
+from history_pipeline.manifest import Manifest, live_files
+from history_pipeline.sources import read_history
+from sql import archives
+from sql.database import Database
+from sql.statements import Statements
+from sql.tables import entry_tables
+
+DELETE_ROWS = 20_000
+"""Entries that one statement deletes, of the many of a transaction: a server's limits are on statements."""
+IDS = 2_000
+"""Of which each is named, where they are looked up one by one."""
+NAMED = 10
+"""Entries that an error names."""
+
+Told = Callable[[int], None]
+"""Called with the number of entries deleted so far."""
+
+
+@dataclass(frozen=True)
+class History:
+    """The history of one table, locked: `connection` holds the lock."""
+
+    database: Database
+    connection: Connection
+    table: str
+
+    @property
+    def statements(self) -> Statements:
+        """The statements on the table."""
+        return self.database.dialect.statements(entry_tables(self.table))
+
+    @property
+    def name(self) -> str:
+        """The database as manifests name it: without user and password, SQLite's by its whole path."""
+        url = self.database.url
+        if self.database.dialect.name == "sqlite" and url.database and not url.database.startswith("file:"):
+            return url.set(database=str(Path(url.database).resolve())).render_as_string()
+        return self.database.key
+
+    def now(self) -> datetime:
+        """The database's clock, in UTC."""
+        return self.database.fetch(self.database.dialect.database_now) or datetime.now(UTC)
+
+    def count(self, before: datetime) -> int:
+        """How many rows ended before a date."""
+        statements = self.statements
+        return self.database.fetch(
+            lambda connection: statements.count_history(connection, before=before, states=None)
+        )
+
+    def closed_range(self, before: datetime, limit: int) -> tuple[int, int] | None:
+        """First and last of the `limit` lowest ids of what ended before a date; None if nothing did."""
+        statements = self.statements
+        return self.database.fetch(
+            lambda connection: statements.closed_range(connection, before=before, limit=limit)
+        )
+
+    def deleted_runs(self) -> set[str]:
+        """The runs whose rows are deleted."""
+        return self.database.fetch(lambda connection: archives.deleted_runs(connection, self.table))
+
+    def rows(self, archive: Archive, manifest: Manifest) -> DataFrame:
+        """What is in the closed range of a run."""
+        url = self.database.url
+        rows = read_history(
+            archive.spark,
+            url,
+            entry_tables(self.table).history.name,
+            first_id=manifest.first_id,
+            last_id=manifest.last_id,
+        )
+        return rows.where(f.col("finished_date") < f.lit(manifest.before))
+
+
+@contextmanager
+def locked_history(database: Database, table: str) -> Iterator[History]:
+    """Lock a history against others that archive, replay or truncate it. Raises ArchiveConflictError if one does."""
+    name = entry_tables(table).history.name
+    with (
+        database.engine.connect() as connection,
+        database.dialect.named_lock(connection, name, wait=False) as had,
+    ):
+        connection.commit()
+        if not had:
+            raise ArchiveConflictError(
+                f"{name}: another archive, replay or truncation is under way. Nothing was done. Wait for its end."
+            )
+        yield History(database, connection, table)
+
+
+def delete_run(history: History, archive: Archive, manifest: Manifest, told: Told) -> None:
+    """Delete the rows of a run that was published just now: its whole closed range.
+
+    Raises ArchiveMismatchError if they are not as many as were archived; nothing is deleted then.
+    """
+    try:
+        with history.database.begin(history.connection) as connection:
+            _delete_range(history, connection, manifest, told)
+            _enter(history, connection, archive, manifest, manifest.fingerprint.rows)
+    except _OtherCountError as error:
+        found = compared(history, archive, manifest)
+        raise ArchiveMismatchError(
+            f"{history.table}: {error.rows} rows of history would be deleted, but run {manifest.run} archived "
+            f"{manifest.fingerprint.rows}. Not archived: {_named(found.late)}. Nothing was deleted; what was archived "
+            "stays. Start it again: it deletes those that are archived, one by one, and archives the others.",
+            run=manifest.run,
+            archived=manifest.fingerprint.rows,
+            found=error.rows,
+            path=archive.where,
+        ) from None
+
+
+def finish_run(history: History, archive: Archive, manifest: Manifest) -> int:
+    """Delete what a run, which was killed, has archived and not deleted; return the number of rows.
+
+    History may hold more by now, which stays, or less. Raises ArchiveConflictError if it is another history than the
+    one that was archived, and ArchiveMismatchError if rows vanish meanwhile; nothing is deleted then.
+    """
+    found = compared(history, archive, manifest)
+    moved = manifest.database != history.name and len(found.archived) < manifest.fingerprint.rows
+    if found.foreign or moved:
+        shown = f" Other content than in the archive has {_named(found.foreign)}." if found.foreign else ""
+        raise ArchiveConflictError(
+            f"{archive.where} is the archive of {manifest.database}: {history.name} has not deleted the run "
+            f"{manifest.run}, nor holds its {manifest.fingerprint.rows} rows.{shown} Nothing was archived or deleted. "
+            "Name another directory for this database.",
+            path=archive.where,
+        )
+    with history.database.begin(history.connection) as connection:
+        deleted = sum(
+            history.statements.delete_history(
+                connection, ids=found.archived[start : start + IDS], before=manifest.before, states=None
+            )
+            for start in range(0, len(found.archived), IDS)
+        )
+        if deleted != len(found.archived):
+            raise ArchiveMismatchError(
+                f"{history.table}: {len(found.archived)} rows of history are in run {manifest.run} of the archive, "
+                f"{deleted} would be deleted. Nothing was deleted. Start it again.",
+                run=manifest.run,
+                archived=len(found.archived),
+                found=deleted,
+                path=archive.where,
+            )
+        _enter(history, connection, archive, manifest, deleted)
+    return deleted
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Ids of the rows in the closed range of a run, ascending, by what the archive holds of them.
+
+    `archived`: the same row. `late`: nothing, they were committed after the run had read. `foreign`: another row of
+    the same id, though ids are never reused.
+    """
+
+    archived: list[int]
+    late: list[int]
+    foreign: list[int]
+
+
+def compared(history: History, archive: Archive, manifest: Manifest) -> Comparison:
+    """Look each row of the closed range of a run up in the archive."""
+    near = [
+        file
+        for file in live_files(archive.manifests())
+        if file.first_id <= manifest.last_id and file.last_id >= manifest.first_id
+    ]
+    stored = archive.read(near).select("record_id", row_hash().alias("stored"))
+    present = history.rows(archive, manifest).select("record_id", row_hash().alias("present"))
+    same = f.max(f.col("stored") == f.col("present"))
+    found = present.join(stored, "record_id", "left").groupBy("record_id", "present").agg(same.alias("same"))
+    table = found.select("record_id", "same").sort("record_id").toArrow()
+    ids, same_ones = table["record_id"].to_pylist(), table["same"].to_pylist()
+    kinds: dict[bool | None, list[int]] = {True: [], False: [], None: []}
+    for record_id, kind in zip(ids, same_ones, strict=True):
+        kinds[kind].append(record_id)
+    return Comparison(archived=kinds[True], late=kinds[None], foreign=kinds[False])
+
+
+def _delete_range(history: History, connection: Connection, manifest: Manifest, told: Told) -> None:
+    deleted, first_id = 0, manifest.first_id
+    while first_id <= manifest.last_id:
+        last_id = history.statements.range_page(
+            connection, first_id=first_id, last_id=manifest.last_id, before=manifest.before, limit=DELETE_ROWS
+        )
+        deleted += history.statements.delete_range(
+            connection, first_id=first_id, last_id=last_id, before=manifest.before
+        )
+        told(deleted)
+        first_id = last_id + 1
+    if deleted != manifest.fingerprint.rows:
+        raise _OtherCountError(deleted)
+
+
+def _enter(history: History, connection: Connection, archive: Archive, manifest: Manifest, rows: int) -> None:
+    archives.enter_deleted(
+        connection,
+        run=manifest.run,
+        table_name=history.table,
+        target=archive.where,
+        first_id=manifest.first_id,
+        last_id=manifest.last_id,
+        before=manifest.before,
+        entries=rows,
+        now=history.now(),
+    )
+
+
+def _named(ids: Sequence[int]) -> str:
+    """Some of the ids, and how many more."""
+    shown = ", ".join(str(one) for one in ids[:NAMED]) or "none"
+    more = f" and {len(ids) - NAMED} more" if len(ids) > NAMED else ""
+    return f"entries {shown}{more}" if ids else "no entry"
+
+
+class _OtherCountError(Exception):
+    """Rolls back a deletion of other than the archived number of rows."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(rows)
+        self.rows = rows

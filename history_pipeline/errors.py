@@ -1,0 +1,73 @@
+"""The errors of the pipeline, a branch of the tree in `queue_core.errors`.
+
+StickybusError
+└── PipelineError
+    ├── SparkUnavailableError       the extra or a Java runtime that fits is missing
+    ├── SourceOptionError           an option of the format `stickybus` is missing or can't work
+    ├── ArchiveError
+    │   ├── ArchiveTargetError      the directory is none that Spark can reach
+    │   ├── ArchiveNotFoundError    nothing was ever archived there
+    │   ├── ArchiveDamagedError     files are missing, or not what their manifest says
+    │   ├── ArchiveMismatchError    what would be deleted is not what was archived
+    │   └── ArchiveConflictError    another run is at work, or the archive is another database's
+    └── ReplayError                 archived entries can't be posted again
+        └── ReplayConditionError    the condition that chooses them can't work
+"""
+
+from queue_core.errors import StickybusError
+
+
+class PipelineError(StickybusError):
+    """Base of the pipeline's own errors."""
+
+
+class SparkUnavailableError(PipelineError):
+    """Spark can't be started: the `spark` extra or a Java runtime that fits is missing. Nothing was started."""
+
+
+class SourceOptionError(PipelineError):
+    """The option `key` of the format `stickybus` is missing or can't work; nothing was read or written."""
+
+    key: str | None = None
+
+
+class ArchiveError(PipelineError):
+    """Something is wrong with an archive. `path` is the file or folder that it is about."""
+
+    path: str | None = None
+
+
+class ArchiveTargetError(ArchiveError):
+    """The directory `target` is none that Spark can reach; nothing was read or written."""
+
+    target: str | None = None
+
+
+class ArchiveNotFoundError(ArchiveError):
+    """Nothing was ever archived there."""
+
+
+class ArchiveDamagedError(ArchiveError):
+    """A file of the archive is missing, or holds other rows than its manifest says."""
+
+
+class ArchiveMismatchError(ArchiveError):
+    """What would be deleted from history is not what was archived: nothing was deleted. `run` names the archive's run."""
+
+    run: str | None = None
+    archived: int | None = None
+    found: int | None = None
+
+
+class ArchiveConflictError(ArchiveError):
+    """Another run is at work on the archive or the history, or the archive belongs to another database."""
+
+
+class ReplayError(PipelineError):
+    """Archived entries can't be posted again; `posted` are."""
+
+    posted: int = 0
+
+
+class ReplayConditionError(ReplayError):
+    """The condition that chooses archived entries can't be read or computed; nothing was posted."""

@@ -1,0 +1,78 @@
+"""A range of ids of an entry table, read page by page in the order of ids.
+
+Each page is a statement and a transaction of its own, however slowly Spark takes the rows: no snapshot, lock or
+statement lasts longer than a page, and a page after a deadlock or a broken connection is simply read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import compute
+from sqlalchemy import ColumnElement, Select, Table, select
+
+from history_pipeline.batches import record_batch, selected
+from sql.database import Database
+
+PAGE_BYTES = 4 * 1024 * 1024
+"""What a page aims at, by the rows of the page before."""
+FIRST_ROWS, MOST_ROWS = 100, 5_000
+"""Of the first page, whose rows are of an unknown size, and of the largest: also the most that are in memory at once."""
+_GROWTH = 5
+_ID = "record_id"
+
+
+def pages(
+    database: Database,
+    table: Table,
+    schema: pa.Schema,
+    *,
+    first_id: int,
+    last_id: int,
+    where: Sequence[ColumnElement[bool]] = (),
+) -> Iterator[pa.RecordBatch]:
+    """The rows with ids from `first_id` to `last_id`, both included, that meet `where`, in batches of `schema`.
+
+    Columns of the schema that the table does not have are NULL.
+    """
+    names = [_ID, *(name for name in schema.names if name != _ID)]
+    ordered = pa.schema([pa.field(_ID, pa.int64()), *(schema.field(name) for name in names[1:])])
+    columns = [selected(database.dialect.name, table.c.get(name)).label(name) for name in names]
+    statement = select(*columns).where(*where).order_by(table.c.record_id)
+    next_id, limit = first_id, FIRST_ROWS
+    while next_id <= last_id:
+        chosen = statement.where(table.c.record_id.between(next_id, last_id)).limit(limit)
+        page = database.fetch(partial(_page, statement=chosen, schema=ordered))
+        full = page.num_rows == limit
+        if full:
+            page, next_id, limit = _cut(page, limit)
+        if page.num_rows:
+            yield page.select(schema.names)
+            limit = _fitting(page, limit)
+        if not full:
+            return
+
+
+def _page(connection: Any, *, statement: Select[Any], schema: pa.Schema) -> pa.RecordBatch:
+    return record_batch(connection, statement, schema)
+
+
+def _cut(page: pa.RecordBatch, limit: int) -> tuple[pa.RecordBatch, int, int]:
+    """A full page without its last id, of which there may be more rows; the id to go on with, and the next limit.
+
+    The key of history is (id, date), so that an id may be there twice, though only by somebody's hand.
+    """
+    ids = page.column(0)
+    last = ids[-1].as_py()
+    kept = compute.sum(compute.not_equal(ids, last)).as_py() or 0
+    # A page of one id alone is too small.
+    return page.slice(0, kept), last, limit if kept else limit * _GROWTH
+
+
+def _fitting(page: pa.RecordBatch, limit: int) -> int:
+    """Rows of the next page, so that it has about `PAGE_BYTES`."""
+    fitting: int = PAGE_BYTES * page.num_rows // max(1, page.nbytes)
+    return max(2, min(fitting, limit * _GROWTH, MOST_ROWS))

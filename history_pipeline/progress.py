@@ -1,0 +1,52 @@
+"""How far a job is, for whoever waits for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+Progress = Callable[[str, int, int], None]
+"""Called with (what is being done, entries done so far, entries in all), from any thread."""
+
+_LOOK_SECONDS = 0.25
+
+
+def silent(step: str, done: int, total: int) -> None:
+    """Progress that nobody wants to see."""
+
+
+@contextmanager
+def watched(spark: SparkSession, stages: int, tell: Callable[[float], None]) -> Iterator[None]:
+    """Tell, several times a second, the share of work done by the Spark jobs that start inside.
+
+    `stages` is how many stages they have in all: what is still to come can't be asked for.
+    """
+    context, group = spark.sparkContext, f"stickybus-{uuid4().hex}"
+    tracker, ended = context.statusTracker(), threading.Event()
+
+    def share() -> float:
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+        numbers = {stage for job in jobs if job is not None for stage in job.stageIds}
+        found = [tracker.getStageInfo(number) for number in numbers]
+        done = sum(stage.numCompletedTasks / max(1, stage.numTasks) for stage in found if stage is not None)
+        return min(1.0, done / stages)
+
+    def look() -> None:
+        furthest = 0.0
+        while not ended.wait(_LOOK_SECONDS):
+            furthest = max(furthest, share())
+            tell(furthest)
+
+    watcher = threading.Thread(target=look, name="stickybus-progress", daemon=True)
+    context.setJobGroup(group, "stickybus")
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None takes it away

@@ -1,0 +1,257 @@
+"""Replay: archived entries are posted again, each once.
+
+Every replayed entry is a chain of its own that names the archived one (`replay_of`). What was posted is entered in
+`queue_replays` by the same transaction, under the name of the archive: however often a replay is killed and started
+again, and whatever became of the entries that it posted, archived and deleted ones included, none is posted twice. An
+entry that was tried again by hand counts as well, as far as this archive, or this database, knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
+from sqlalchemy import URL, Connection
+from sqlalchemy import Engine as SqlalchemyEngine
+from sqlalchemy.exc import IntegrityError
+
+from history_pipeline.archive import Archive
+from history_pipeline.deletion import History, locked_history
+from history_pipeline.errors import ReplayConditionError, ReplayError
+from history_pipeline.manifest import Manifest, live_files
+from history_pipeline.progress import Progress, silent
+from history_pipeline.sources import read_history
+from queue_core.config import BusConfig
+from queue_core.engine import open_tables
+from queue_core.entry import ANY_NODE, State
+from sql import archives
+from sql.tables import ENTRY_COLUMNS, entry_tables
+
+BATCH_ROWS = 500
+BATCH_BYTES = 16_000_000
+"""A transaction posts so many entries, or about so many bytes of payload."""
+SHOWN = 10
+"""Entries that a plan shows."""
+
+_SHOWN_COLUMNS = (
+    *("record_id", "queue_name", "class_name", "processing_state"),
+    *("finished_date", "search_key1", "search_key2"),
+)
+_COPIED = (
+    *("queue_name", "class_name", "event_json", "event_bytes", "codec", "user_token", "future_user_token"),
+    *("search_key1", "search_key2", "creating_owner", "headers"),
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Entries of one queue and type: how many a replay would post, and how many were posted again before."""
+
+    queue_name: str
+    class_name: str
+    entries: int
+    replayed: int
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a replay has found and done. `first`: the first entries that it would post, without payloads.
+
+    `posted` is 0 after a dry run.
+    """
+
+    table: str
+    target: str
+    groups: list[Group] = field(default_factory=list)
+    first: list[dict[str, Any]] = field(default_factory=list)
+    posted: int = 0
+
+    @property
+    def entries(self) -> int:
+        """How many it would post, or should have posted."""
+        return sum(group.entries for group in self.groups)
+
+    @property
+    def replayed(self) -> int:
+        """How many it found that were posted again before."""
+        return sum(group.replayed for group in self.groups)
+
+
+def replay_archive(
+    spark: SparkSession,
+    database: str | URL | SqlalchemyEngine,
+    target: str,
+    *,
+    where: str,
+    table: str = "bus_events",
+    post: bool = False,
+    progress: Progress = silent,
+) -> Replayed:
+    """Post the archived entries that meet a condition again, for any node and due now; only look, unless `post`.
+
+    `where` is a condition in Spark's SQL on the columns of history, such as
+    `processing_state = 'FAILED' AND finished_date >= '2026-01-31'`. Payloads are copied as they are: their types need
+    not be known here. Entries that ended REAPED are left out, for a copy of theirs has gone on. Raises ReplayError,
+    ArchiveError, and what `open_tables` raises; what was posted by then stays, and is not posted again.
+    """
+    opened = open_tables(database, BusConfig(table=table, application_name="stickybus-replay"))
+    try:
+        archive = Archive(spark, target, table)
+        with locked_history(opened, table) as history:
+            return _Replay(history, archive, archive.open(), where, progress).work(post=post)
+    finally:
+        opened.close()
+
+
+@dataclass
+class _Replay:
+    history: History
+    archive: Archive
+    manifests: Sequence[Manifest]
+    where: str
+    progress: Progress
+
+    def work(self, *, post: bool) -> Replayed:
+        rows = self.archive.read(live_files(self.manifests))
+        wanted = chosen(rows, self.where).join(self._replayed(rows), "record_id", "left")
+        try:
+            plan = Replayed(
+                self.history.table, self.archive.where, groups=_groups(wanted), first=_first(wanted)
+            )
+        except PySparkException as error:
+            raise _refused(self.where, error) from error
+        if not post or not plan.entries:
+            return plan
+        return replace(plan, posted=self._post(_open(wanted), plan.entries))
+
+    def _replayed(self, rows: DataFrame) -> DataFrame:
+        """The ids of all archived entries that are known to have been posted again, marked as `replayed`."""
+        spark, database = self.archive.spark, self.history.database
+        entered = set[int]()
+        if self.manifests:
+            name = self.manifests[0].archive
+            entered = database.fetch(lambda connection: archives.replayed(connection, name))
+        known = [
+            spark.createDataFrame(pa.table({"record_id": pa.array(sorted(entered), pa.int64())})),
+            _parents(rows),
+        ]
+        # In another database an id of this archive means nothing.
+        deleted = self.history.deleted_runs()
+        if any(one.run in deleted or one.database == self.history.name for one in self.manifests):
+            tables = entry_tables(self.history.table)
+            for table in (tables.main.name, tables.history.name):
+                columns = ["record_id", "replay_of"]
+                known.append(_parents(read_history(spark, database.url, table, columns=columns)))
+        return reduce(DataFrame.union, known).distinct().withColumn("replayed", f.lit(True))
+
+    def _post(self, rows: DataFrame, total: int) -> int:
+        database, statements, now = self.history.database, self.history.statements, self.history.now()
+        archive, posted = self.manifests[0].archive, 0
+        for batch in _batches(rows.sort("record_id").toLocalIterator(prefetchPartitions=True)):
+
+            def work(connection: Connection, batch: dict[int, Row] = batch) -> int:
+                done = archives.replayed(connection, archive, list(batch))
+                new = [entry(row, now) for record_id, row in batch.items() if record_id not in done]
+                if new:
+                    ids = statements.insert(connection, new)
+                    parents = [row["replay_of"] for row in new]
+                    archives.enter_replayed(
+                        connection, archive, dict(zip(parents, ids, strict=True)), now=now
+                    )
+                return len(new)
+
+            try:
+                posted += database.write(work)
+            except IntegrityError as error:
+                raise ReplayError(
+                    f"{self.history.table}: the database refused an entry of {min(batch)} to {max(batch)} of "
+                    f"{self.archive.where}: {error.orig}. Of this batch nothing was posted; {posted} entries before it "
+                    "were, and are not posted again.",
+                    posted=posted,
+                    table=self.history.table,
+                ) from error
+            self.progress("posted", posted, total)
+        return posted
+
+
+def chosen(rows: DataFrame, where: str) -> DataFrame:
+    """The rows of history that meet a condition, and whose chain has not gone on. Raises ReplayConditionError."""
+    try:
+        found = rows.where(where)
+    except PySparkException as error:
+        raise _refused(where, error) from error
+    plan: Any = found._jdf.queryExecution().analyzed()  # noqa: SLF001 -- PySpark does not tell it
+    if not plan.deterministic():
+        raise ReplayConditionError(
+            f"the condition {where!r} may answer differently each time. Nothing was posted. Choose entries by their "
+            "columns."
+        )
+    return found.where(f.col("processing_state") != State.REAPED.value)
+
+
+def entry(row: Row, now: datetime) -> dict[str, Any]:
+    """The row of the main table that posts an archived one again, for any node and due `now`."""
+    data = row["event_bytes"]
+    return dict.fromkeys(ENTRY_COLUMNS[1:]) | {
+        **{name: row[name] for name in _COPIED},
+        "event_bytes": None if data is None else bytes(data),
+        "created_date": _EPOCH + timedelta(microseconds=row["created_micros"]),
+        "effective_date": now,
+        "lane": ANY_NODE,
+        "processing_state": State.AVAILABLE.value,
+        **dict.fromkeys(("error_count", "claim_count", "redispatch_count", "crash_count"), 0),
+        "replay_of": row["record_id"],
+    }
+
+
+def _parents(rows: DataFrame) -> DataFrame:
+    return rows.where(f.col("replay_of").isNotNull()).select(f.col("replay_of").alias("record_id"))
+
+
+def _open(wanted: DataFrame) -> DataFrame:
+    """What is to be posted. Dates as numbers: Python's would come in this machine's time zone."""
+    micros = f.unix_micros("created_date").alias("created_micros")
+    return wanted.where(f.col("replayed").isNull()).select("record_id", *_COPIED, micros)
+
+
+def _groups(wanted: DataFrame) -> list[Group]:
+    counts = wanted.groupBy("queue_name", "class_name").agg(
+        f.count_if(f.col("replayed").isNull()).alias("entries"), f.count("replayed").alias("replayed")
+    )
+    return [Group(**row.asDict()) for row in counts.sort("queue_name", "class_name").collect()]
+
+
+def _first(wanted: DataFrame) -> list[dict[str, Any]]:
+    shown = wanted.where(f.col("replayed").isNull()).sort("record_id").limit(SHOWN)
+    columns = [f.col(name) for name in _SHOWN_COLUMNS if name != "finished_date"]
+    rows = shown.select(*columns, f.unix_micros("finished_date").alias("finished_micros")).collect()
+    return [
+        {**facts, "finished_date": _EPOCH + timedelta(microseconds=facts.pop("finished_micros"))}
+        for facts in (row.asDict() for row in rows)
+    ]
+
+
+def _batches(rows: Iterator[Row]) -> Iterator[dict[int, Row]]:
+    """Rows by id, in batches of at most `BATCH_ROWS` and about `BATCH_BYTES`."""
+    batch, size = dict[int, Row](), 0
+    for row in rows:
+        batch[row["record_id"]] = row
+        size += len(row["event_json"] or "") + len(row["event_bytes"] or b"")
+        if len(batch) == BATCH_ROWS or size >= BATCH_BYTES:
+            yield batch
+            batch, size = {}, 0
+    if batch:
+        yield batch
+
+
+def _refused(where: str, error: PySparkException) -> ReplayConditionError:
+    reason = str(error).strip().partition("\n")[0].rstrip(";")
+    return ReplayConditionError(f"the condition {where!r} can't work: {reason}. Nothing was posted.")

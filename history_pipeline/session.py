@@ -1,0 +1,101 @@
+"""The Spark session of every job: one machine by default, or what `spark-submit` chose.
+
+Settings given to `spark-submit` win over the defaults here, and arguments win over both. Nothing of Spark is imported
+before what it needs is known to be there.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from history_pipeline.errors import SparkUnavailableError
+from history_pipeline.java import check_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+"""All cores of this machine, in one process and its Python workers."""
+
+_LOG_FILE = Path(__file__).parent / "conf" / "log4j2.properties"
+_JVM_OPTIONS = " ".join(
+    (
+        f"-Dlog4j2.configurationFile={_LOG_FILE.as_uri()}",
+        "-Duser.timezone=UTC",
+        # A third less to start.
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+    )
+)
+_DEFAULTS = {
+    "spark.driver.extraJavaOptions": _JVM_OPTIONS,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.compression.codec": "zstd",
+}
+
+
+def open_session(
+    app_name: str = "stickybus", *, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session of this process, with the format `stickybus` registered; a session that is open already is returned.
+
+    `master` is `local[*]` unless it is given here or to `spark-submit`. Python workers run this interpreter unless
+    `PYSPARK_PYTHON` names another. Raises SparkUnavailableError before anything was started.
+    """
+    check_extra()
+    from pyspark.sql import SparkSession
+
+    active: SparkSession | None = SparkSession.getActiveSession()
+    if active is not None:
+        register(active)
+        return active
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        check_java()
+    # Else workers take the python3 of PATH, which lacks this library's packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if not submitted and (master or LOCAL).startswith("local"):
+        # No other machine has to reach this one, whose own name may not even resolve.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in _settings(master, settings or {}, submitted=submitted).items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    register(session)
+    return session
+
+
+def register(session: SparkSession) -> None:
+    """Make the format `stickybus` known to a session that was opened elsewhere."""
+    from history_pipeline.sources import StickybusSource
+
+    session.dataSource.register(StickybusSource)
+
+
+def check_extra() -> None:
+    """Raises SparkUnavailableError if a package of the extra `spark` is missing."""
+    for package in ("pyspark", "pyarrow"):
+        if importlib.util.find_spec(package) is None:
+            raise SparkUnavailableError(
+                f"the package {package} is not installed. Nothing was started. Install the extra: "
+                "pip install 'stickybus[spark]'."
+            )
+
+
+def _settings(master: str | None, given: Mapping[str, str], *, submitted: bool) -> dict[str, str]:
+    """What to set, by rising precedence: the defaults, those of `spark-submit`, and those given."""
+    from pyspark import SparkConf, SparkContext
+
+    defaults = {"spark.master": LOCAL} | _DEFAULTS
+    if submitted:
+        SparkContext._ensure_initialized()  # noqa: SLF001 -- connects to the JVM, which holds what was submitted
+        conf = SparkConf()
+        defaults = {key: value for key, value in defaults.items() if not conf.contains(key)}
+    return defaults | ({} if master is None else {"spark.master": master}) | dict(given)

@@ -1,0 +1,58 @@
+"""Spark's data source `stickybus`: history as DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+from sqlalchemy import URL, make_url
+
+from history_pipeline.options import ReadOptions
+from history_pipeline.reader import HistoryReader
+from history_pipeline.schema import HISTORY_SCHEMA
+
+FORMAT = "stickybus"
+"""The name in `spark.read.format`."""
+
+
+class StickybusSource(DataSource):
+    """The format `stickybus`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name in `spark.read.format`."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """All columns of a history table; `.schema()` chooses fewer."""
+        return HISTORY_SCHEMA
+
+    def reader(self, schema: StructType) -> HistoryReader:
+        """Reads the columns of `schema`."""
+        return HistoryReader(schema, ReadOptions.read(self.options))
+
+
+def read_history(
+    spark: SparkSession,
+    url: str | URL,
+    table: str = "bus_events_history",
+    *,
+    first_id: int | None = None,
+    last_id: int | None = None,
+    columns: Sequence[str] | None = None,
+) -> DataFrame:
+    """The rows of an entry table with ids from `first_id` to `last_id`, both included; all by default.
+
+    `columns` are read and no others. `table` may be a main table as well, whose columns `finished_date`,
+    `started_date` and `last_error` are NULL.
+    """
+    options = {"url": make_url(url).render_as_string(hide_password=False), "table": table}
+    for key, value in (("first_id", first_id), ("last_id", last_id)):
+        if value is not None:
+            options[key] = str(value)
+    reader = spark.read.format(FORMAT).options(**options)
+    if columns is not None:
+        reader = reader.schema(StructType([HISTORY_SCHEMA[name] for name in columns]))
+    return reader.load()

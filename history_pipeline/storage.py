@@ -1,0 +1,229 @@
+"""The files of a directory that Spark writes to, wherever it is: listed, read, and created once.
+
+Spark writes the data itself. What is here serves manifests, which must appear whole or not at all, and only if nobody
+else has made one of that name.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from history_pipeline.errors import ArchiveTargetError
+
+_HIDDEN = ("_", ".")
+"""First characters of the names that Spark does not read: markers, checksums, what is still being written."""
+
+
+class Storage(Protocol):
+    """One directory. Paths are relative to it, with slashes; `root` is its name as Spark takes it."""
+
+    root: str
+
+    def names(self, folder: str) -> list[str]:
+        """Names of what lies in a folder, sorted; none if there is no such folder."""
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Bytes of all files below a folder by path, hidden ones left out."""
+
+    def make(self, folder: str) -> None:
+        """Make a folder, unless it is there."""
+
+    def read(self, path: str) -> bytes:
+        """The content of a file."""
+
+    def create(self, path: str, content: bytes) -> None:
+        """Make a file that appears whole or not at all. Raises FileExistsError if there is one already."""
+
+    def settle(self, paths: Iterable[str]) -> None:
+        """Make files last through a power cut, where the storage does not do so by itself."""
+
+    def remove(self, folder: str) -> None:
+        """Remove a folder with all that is in it."""
+
+
+def storage_of(spark: SparkSession, target: str) -> Storage:
+    """The storage of a path, as Hadoop understands it: without a scheme it is on the configured file system.
+
+    Raises ArchiveTargetError for a path that Spark can't write to.
+    """
+    if set(target) & set("*?[]{}"):
+        raise ArchiveTargetError(
+            f"{target}: Spark reads * ? [ ] {{ }} in a path as a pattern. Nothing was read or written. Name another "
+            "directory.",
+            target=target,
+        )
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 -- Hadoop's file systems have no other door
+    hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 -- as above
+    try:
+        given = jvm.org.apache.hadoop.fs.Path(target)
+        system = given.getFileSystem(hadoop)
+        path = system.makeQualified(given)
+    except Exception as error:
+        # py4j's errors hold a whole Java stack.
+        reason = str(getattr(error, "java_exception", error)).partition("\n")[0]
+        raise ArchiveTargetError(
+            f"{target} is no directory that Spark can reach: {reason}. Nothing was read or written. For object storage "
+            "give Spark the connector's jar and the credentials.",
+            target=target,
+        ) from error
+    if system.getScheme() == "file":
+        return LocalStorage(Path(path.toUri().getPath()))
+    return HadoopStorage(jvm, system, path)
+
+
+class LocalStorage:
+    """A directory of this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.root = str(root)
+
+    def names(self, folder: str) -> list[str]:
+        """See `Storage`."""
+        try:
+            return sorted(path.name for path in (self._root / folder).iterdir())
+        except FileNotFoundError:
+            return []
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """See `Storage`."""
+        return {
+            str(path.relative_to(self._root)): path.stat().st_size
+            for path in sorted((self._root / folder).rglob("*"))
+            if path.is_file() and not _hidden(str(path.relative_to(self._root / folder)))
+        }
+
+    def make(self, folder: str) -> None:
+        """See `Storage`."""
+        (self._root / folder).mkdir(parents=True, exist_ok=True)
+
+    def read(self, path: str) -> bytes:
+        """See `Storage`."""
+        return (self._root / path).read_bytes()
+
+    def create(self, path: str, content: bytes) -> None:
+        """See `Storage`."""
+        final = self._root / path
+        final.parent.mkdir(parents=True, exist_ok=True)
+        new = final.with_name(f".{final.name}.{uuid4().hex}")
+        try:
+            with new.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            # A rename would replace what is there.
+            os.link(new, final)
+        finally:
+            new.unlink(missing_ok=True)
+        _sync(final.parent)
+
+    def settle(self, paths: Iterable[str]) -> None:
+        """See `Storage`."""
+        files = {self._root / path for path in paths}
+        folders = {
+            folder for file in files for folder in (file.parents) if self._root in (folder, *folder.parents)
+        }
+        for path in (*sorted(files), *sorted(folders, reverse=True)):
+            _sync(path)
+
+    def remove(self, folder: str) -> None:
+        """See `Storage`."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._root / folder)
+
+
+class HadoopStorage:
+    """A directory of any other file system that Hadoop knows: HDFS, or object storage through a connector."""
+
+    def __init__(self, jvm: Any, system: Any, path: Any) -> None:
+        self._jvm = jvm
+        self._system = system
+        self._path = path
+        self.root = str(path.toString())
+
+    def names(self, folder: str) -> list[str]:
+        """See `Storage`."""
+        where = self._at(folder)
+        if not self._system.exists(where):
+            return []
+        return sorted(str(status.getPath().getName()) for status in self._system.listStatus(where))
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """See `Storage`."""
+        where, found = self._at(folder), dict[str, int]()
+        if not self._system.exists(where):
+            return found
+        start = len(where.toUri().getPath().rstrip("/")) + 1
+        files = self._system.listFiles(where, True)
+        while files.hasNext():
+            status = files.next()
+            path = str(status.getPath().toUri().getPath())[start:]
+            if not _hidden(path):
+                found[f"{folder}/{path}"] = int(status.getLen())
+        return found
+
+    def make(self, folder: str) -> None:
+        """See `Storage`."""
+        self._system.mkdirs(self._at(folder))
+
+    def read(self, path: str) -> bytes:
+        """See `Storage`."""
+        stream = self._system.open(self._at(path))
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def create(self, path: str, content: bytes) -> None:
+        """See `Storage`.
+
+        By the way in which Spark writes its own checkpoints: a rename that replaces nothing, or what
+        `spark.sql.streaming.checkpointFileManagerClass` names for the storage.
+        """
+        where = self._at(path)
+        self._system.mkdirs(where.getParent())
+        if self._system.exists(where):
+            raise FileExistsError(path)
+        managers = getattr(
+            self._jvm.org.apache.spark.sql.execution.streaming.checkpointing, "CheckpointFileManager$"
+        )
+        manager = getattr(managers, "MODULE$").create(where.getParent(), self._system.getConf())
+        stream = manager.createAtomic(where, False)
+        try:
+            stream.write(bytearray(content))
+            stream.close()
+        except Exception as error:
+            stream.cancel()
+            if "FileAlreadyExists" in str(getattr(error, "java_exception", error)):
+                raise FileExistsError(path) from error
+            raise
+
+    def settle(self, paths: Iterable[str]) -> None:
+        """See `Storage`: what these file systems have closed, they keep."""
+
+    def remove(self, folder: str) -> None:
+        """See `Storage`."""
+        self._system.delete(self._at(folder), True)
+
+    def _at(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._path, path) if path else self._path
+
+
+def _hidden(path: str) -> bool:
+    return any(part.startswith(_HIDDEN) for part in path.split("/"))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,60 @@
+"""What an examination of a database tells: findings, each with its cure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How much a finding matters, the worst first."""
+
+    DANGER = "danger"
+    """Data, or delivery, is at risk."""
+    SLOW = "slow"
+    """It costs speed now, or will as the tables grow."""
+    NOTE = "note"
+    """Nothing is wrong yet."""
+    UNCHECKED = "unchecked"
+    """A check could not be made, and why."""
+
+    @property
+    def rank(self) -> int:
+        """0 for the worst."""
+        return list(Severity).index(self)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that slows or endangers a database.
+
+    `check` names what was looked at, and the section of `PAGE` about it; `subject` is a table, session, node or
+    setting; `what` a sentence; `cure` the SQL, setting or command that helps.
+    """
+
+    check: str
+    severity: Severity
+    subject: str
+    what: str
+    cure: str
+
+    @property
+    def page(self) -> str:
+        """Where the documentation explains it."""
+        return f"{PAGE}#{self.check}"
+
+
+PAGE = "docs/how-to/doctor.md"
+
+
+def unchecked(check: str, subject: str, why: str, cure: str = "") -> Finding:
+    """A check that could not be made."""
+    return Finding(check, Severity.UNCHECKED, subject, why, cure)
+
+
+def lasting(seconds: float) -> str:
+    """A length of time in words, such as `3 h`."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,40 @@
+"""What was archived and deleted, and what was posted again from an archive."""
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+
+from sql.types import UtcDateTime, long_text, name
+
+revision = "0002"
+down_revision = "0001"
+
+OPTIONS: dict[str, Any] = {
+    f"{family}_{option}": value
+    for family in ("mysql", "mariadb")
+    for option, value in {"engine": "InnoDB", "charset": "utf8mb4", "row_format": "DYNAMIC"}.items()
+}
+
+
+def upgrade() -> None:
+    op.create_table(
+        "queue_archives",
+        sa.Column("run", sa.String(40), primary_key=True),
+        sa.Column("table_name", name(64), nullable=False),
+        sa.Column("target", long_text(), nullable=False),
+        sa.Column("first_id", sa.BigInteger, nullable=False),
+        sa.Column("last_id", sa.BigInteger, nullable=False),
+        sa.Column("before_date", UtcDateTime, nullable=False),
+        sa.Column("entries", sa.BigInteger, nullable=False),
+        sa.Column("deleted_date", UtcDateTime, nullable=False),
+        **OPTIONS,
+    )
+    op.create_table(
+        "queue_replays",
+        sa.Column("archive", sa.String(40), primary_key=True),
+        sa.Column("record_id", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("replay_id", sa.BigInteger, nullable=False),
+        sa.Column("replayed_date", UtcDateTime, nullable=False),
+        **OPTIONS,
+    )

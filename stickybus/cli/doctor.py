@@ -1,0 +1,87 @@
+"""`stickybus doctor`: what slows or endangers this database, and what helps."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from queue_core.errors import DatabaseUnreachableError
+from queue_core.health import examine, worst_first
+from sql.health import health_of
+from sql.health.finding import Finding, Severity
+from stickybus.cli.moments import duration
+from stickybus.cli.output import console, plural, write_json, write_table
+from stickybus.cli.target import Json, Url, connected, url_of
+
+STATEMENT_SECONDS = 5.0
+"""No question to the database takes longer; one that would is told as not made."""
+COLUMNS = {"severity": "SEVERITY", "check": "CHECK", "what": "WHAT"}
+
+
+def doctor(
+    *,
+    transaction_age: Annotated[
+        str, typer.Option(help="Report transactions of others that are open for longer, such as 10s or 5m.")
+    ] = "1m",
+    integrity: Annotated[
+        bool, typer.Option("--integrity", help="SQLite: read the whole file, too, and see that it is whole.")
+    ] = False,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Tell what slows or endangers this database, worst first, each with its cure. Changes no data, locks nothing.
+
+    DANGER: data or delivery is at risk; exit code 1. SLOW: it costs speed. NOTE: nothing is wrong yet. UNCHECKED:
+    the database did not answer, or this user may not look. Each check has a section in docs/how-to/doctor.md.
+
+    Examples:
+      stickybus doctor
+
+      stickybus doctor --url postgresql://user@host/name --transaction-age 5m
+
+      stickybus doctor --json | jq -r '.findings[].cure'
+    """
+    seconds = duration(transaction_age).total_seconds()
+    target = url_of(url)
+    # What is seen without a connection first: it may be why none opens.
+    found = _outside(target.get_backend_name(), url, integrity=integrity)
+    try:
+        with connected(url, statement_timeout_seconds=STATEMENT_SECONDS) as database:
+            found = worst_first(found + examine(database, transaction_seconds=seconds))
+    except DatabaseUnreachableError:
+        if found:
+            _tell(target.render_as_string(), worst_first(found), as_json=as_json)
+        raise
+    _tell(target.render_as_string(), found, as_json=as_json)
+    if any(finding.severity is Severity.DANGER for finding in found):
+        raise typer.Exit(1)
+
+
+def _outside(backend: str, url: str | None, *, integrity: bool) -> list[Finding]:
+    try:
+        health = health_of(backend)
+    except KeyError:
+        return []  # connecting tells which databases there are
+    return list(health.outside(url_of(url), integrity=integrity))
+
+
+def _tell(database: str, found: list[Finding], *, as_json: bool) -> None:
+    if as_json:
+        findings = [{**asdict(finding), "page": finding.page} for finding in found]
+        write_json({"database": database, "findings": findings})
+        return
+    rows = [{**asdict(finding), "severity": finding.severity.value.upper()} for finding in found]
+    write_table(
+        f"{database}: {plural(len(found), 'finding')}", COLUMNS, rows, empty=f"{database}: all is well."
+    )
+    cures = [finding for finding in found if finding.cure]
+    if cures:
+        console().print("\nCures, worst first")
+    for finding in cures:
+        # In one piece, to be copied.
+        line = f"  {finding.check} ({finding.subject}): {finding.cure}"
+        console().print(line, markup=False, soft_wrap=True)
+    if found:
+        console().print(f"\nMore on each: {found[0].page.partition('#')[0]}")

@@ -1,0 +1,49 @@
+"""One Spark session for all tests of the pipeline, and databases with a filled history.
+
+The tests form one group: `make test` runs them in one of its processes, since a session costs a Java process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from sqlalchemy import URL
+
+from history_pipeline.session import open_session
+from tests.pipeline.sample import sample_history, write_rows
+
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of this folder in one process of pytest-xdist."""
+    for item in items:
+        if _HERE in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session of two threads in which a task that fails is tried once more; plain `local[N]` never does that."""
+    session = open_session(
+        "tests",
+        master="local[2,2]",
+        settings={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.default.parallelism": "2",
+            "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        },
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def history_url(database_url: URL) -> URL:
+    """A database, of each kind in turn, whose `bus_events_history` holds `sample_history()`."""
+    write_rows(database_url, sample_history())
+    return database_url
