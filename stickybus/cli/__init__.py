@@ -14,11 +14,13 @@ from sqlalchemy.exc import DBAPIError
 
 from queue_core.errors import ConfigurationError, DatabaseUnreachableError, SchemaError, StickybusError
 from stickybus.cli import entries, history, logs, schema
+from stickybus.cli.archive import archive, compact, verify
 from stickybus.cli.demo import demo
 from stickybus.cli.doctor import doctor
 from stickybus.cli.nodes import nodes
 from stickybus.cli.output import errors
 from stickybus.cli.post import post, schedule
+from stickybus.cli.replay import replay
 from stickybus.cli.status import status
 from stickybus.cli.usage import UsageError
 from stickybus.cli.worker import worker
@@ -41,6 +43,8 @@ app.command()(worker)
 app.command()(status)
 app.command()(doctor)
 app.add_typer(entries.app, name="entries")
+for command in (archive, compact, verify, replay):
+    history.app.command()(command)
 app.add_typer(history.app, name="history")
 app.command()(nodes)
 

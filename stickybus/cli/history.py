@@ -27,7 +27,7 @@ from stickybus.cli.moments import moment
 from stickybus.cli.output import console, errors, plural, write_json
 from stickybus.cli.target import Json, TableName, Url, opened
 
-app = typer.Typer(no_args_is_help=True, help="List and truncate what has ended.")
+app = typer.Typer(no_args_is_help=True, help="List, archive, replay and truncate what has ended.")
 
 COLUMNS = {
     "record_id": "ID",

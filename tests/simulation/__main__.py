@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -41,6 +42,7 @@ def _show(console: Console, folder: Path, seed: int, bug: str, *, short: bool) -
 def main() -> int:
     """Simulate; the exit code says whether all invariants held."""
     console, bug = Console(), os.environ.get("PLANTED", "")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with in_memory() as folder:
         if "SEED" in os.environ:
             return 0 if _show(console, folder, int(os.environ["SEED"]), bug, short=False) else 1
@@ -63,13 +65,17 @@ def _run_many(console: Console, folder: Path, seeds: range, bug: str) -> list[in
     ):
         bar = progress.add_task("seeds", total=len(seeds))
         chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
-        for future in as_completed([pool.submit(run_all, folder, chunk, bug) for chunk in chunks]):
-            for seed, posted, ran, violations in future.result():
-                entries, runs = entries + posted, runs + ran
-                progress.advance(bar)
-                if violations:
-                    bad.append(seed)
-                    progress.console.print(f"[red]seed {seed}: {escape(violations[0])}[/]")
+        try:
+            for future in as_completed([pool.submit(run_all, folder, chunk, bug) for chunk in chunks]):
+                for seed, posted, ran, violations in future.result():
+                    entries, runs = entries + posted, runs + ran
+                    progress.advance(bar)
+                    if violations:
+                        bad.append(seed)
+                        progress.console.print(f"[red]seed {seed}: {escape(violations[0])}[/]")
+        except BaseException:  # Ctrl-C, or the signal that `main` turns into an exit
+            pool.shutdown(cancel_futures=True)
+            raise
     seconds = time.monotonic() - began
     console.print(
         f"{len(seeds)} seeds, {entries} entries, {runs} runs in {seconds:.0f} s "

@@ -382,7 +382,8 @@ class Simulation:
                 continue
             if before.epoch != now.epoch or now.state != node_rows.LIVE:
                 self.tell(f"  the lease {before.epoch} of {name} ends: {now.state}, lease {now.epoch}")
-                silent = time - max(before.since, self._came_back)
+                # Before the last outage, or since: a reaper that had seen enough may have waited for a lock meanwhile.
+                silent = max(time - max(before.since, self._came_back), self._went_away - before.since)
                 gone = self._is_gone(before.pid)
                 if now.state != node_rows.STOPPED and not gone and silent < self.settings.lease_seconds:
                     self._found.append(

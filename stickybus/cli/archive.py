@@ -1,0 +1,166 @@
+"""`stickybus history archive`, `compact` and `verify`: history as files, and what keeps them in good order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.filesize import decimal
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from stickybus.cli.entries import BAD_DATA, DEFAULT_TABLE
+from stickybus.cli.moments import moment
+from stickybus.cli.output import console, errors, plural, write_json
+from stickybus.cli.target import Json, TableName, Url, opened, url_of
+
+Folder = Annotated[str, typer.Option("--in", help="Directory of the archive.", show_default=False)]
+
+
+class Steps:
+    """A progress bar for each step that a job of the pipeline tells of."""
+
+    def __init__(self, shown: Progress) -> None:
+        self._shown = shown
+        self._tasks = {"": shown.add_task("starting Spark", total=None)}
+
+    def __call__(self, step: str, done: int, total: int) -> None:
+        """See `history_pipeline.progress.Progress`."""
+        if (first := self._tasks.pop("", None)) is not None:
+            self._shown.remove_task(first)
+        if step not in self._tasks:
+            self._tasks[step] = self._shown.add_task(step, total=total)
+        self._shown.update(self._tasks[step], completed=done, total=total)
+
+
+@contextmanager
+def steps(*, quiet: bool) -> Iterator[Steps]:
+    """Progress bars on standard error, if it is a terminal."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=errors(), disable=quiet or not sys.stderr.isatty()) as shown:
+        yield Steps(shown)
+
+
+def archive(
+    *,
+    to: Annotated[
+        str,
+        typer.Option("--to", help="Directory: a path, or a URL that Spark can write to.", show_default=False),
+    ],
+    before: Annotated[
+        str | None,
+        typer.Option(
+            help="Only what finished before: so long ago (2h, 30d), or ISO 8601. Default: a minute ago.",
+            show_default=False,
+        ),
+    ] = None,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Move history of a table to Parquet files, while its queues run: copied, read back, and only then deleted.
+
+    Killed at any point, start it again: it finishes what was begun. Needs Java and the extra `spark`.
+
+    Examples:
+      stickybus history archive --to /var/archive --before 30d
+
+      stickybus history archive --to s3a://bucket/archive --table notifications --before 90d --json
+    """
+    until = None if before is None else moment(before, now=datetime.now(UTC))
+    with opened(url, table):
+        pass  # a mistyped file or table is told before Spark starts
+    with steps(quiet=as_json) as told:
+        from history_pipeline.job import job_session
+
+        with job_session("stickybus archive") as spark:
+            from history_pipeline.archiving import archive_history
+
+            done = archive_history(spark, url_of(url), to, table=table, before=until, progress=told)
+    if as_json:
+        write_json(asdict(done))
+        return
+    if done.finished:
+        console().print(
+            f"{plural(done.finished, 'row')} deleted that an earlier run had archived", markup=False
+        )
+    files = f"{plural(done.files, 'file')} ({decimal(done.size_bytes)})"
+    console().print(
+        f"{plural(done.entries, 'row')} moved from {table}_history to {files} in {done.target}"
+        if done.entries
+        else f"nothing to archive: no row of {table}_history ended before {done.before.isoformat()}",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def compact(*, folder: Folder, table: TableName = DEFAULT_TABLE, as_json: Json = False) -> None:
+    """Make few files of the many of a day in an archive; archives and readers may go on meanwhile.
+
+    The old files are removed by the next archive or compaction that comes a day later or more.
+
+    Example:
+      stickybus history compact --in /var/archive
+    """
+    with steps(quiet=as_json) as told:
+        from history_pipeline.job import job_session
+
+        with job_session("stickybus compact") as spark:
+            from history_pipeline.compaction import compact_archive
+
+            done = compact_archive(spark, folder, table=table, progress=told)
+    if as_json:
+        write_json(asdict(done))
+    elif done.run is None:
+        console().print(f"nothing to do: {done.target} has no more files than it needs", markup=False)
+    else:
+        console().print(
+            f"{plural(done.files_before, 'file')} of {plural(done.days, 'day')} are {done.files_after} now, "
+            f"with {plural(done.entries, 'row')}",
+            markup=False,
+        )
+
+
+def verify(*, folder: Folder, table: TableName = DEFAULT_TABLE, as_json: Json = False) -> None:
+    """Read every file of an archive and compare it with its manifest. Exit code 1 if one is missing or differs.
+
+    Example:
+      stickybus history verify --in /var/archive
+    """
+    with steps(quiet=as_json):
+        from history_pipeline.job import job_session
+
+        with job_session("stickybus verify") as spark:
+            from history_pipeline.verification import verify_archive
+
+            done = verify_archive(spark, folder, table=table)
+    if as_json:
+        write_json(asdict(done))
+    else:
+        for path in done.damaged:
+            errors().print(f"damaged or missing: {done.target}/{path}", markup=False)
+        sound = "all as their manifests say" if not done.damaged else f"{len(done.damaged)} not sound"
+        console().print(
+            f"{plural(done.files, 'file')} with {plural(done.entries, 'row')} in {done.target}: {sound}",
+            markup=False,
+            soft_wrap=True,
+        )
+    if done.damaged:
+        raise typer.Exit(BAD_DATA)

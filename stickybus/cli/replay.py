@@ -1,0 +1,77 @@
+"""`stickybus history replay`: archived entries are posted again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from stickybus.cli.archive import steps
+from stickybus.cli.entries import DEFAULT_TABLE
+from stickybus.cli.output import console, plural, write_json, write_table
+from stickybus.cli.target import Json, TableName, Url, opened, url_of
+
+GROUPS = {"queue_name": "QUEUE", "class_name": "EVENT", "entries": "TO POST", "replayed": "POSTED BEFORE"}
+FIRST = {
+    "record_id": "ID",
+    "queue_name": "QUEUE",
+    "class_name": "EVENT",
+    "processing_state": "STATE",
+    "finished_date": "FINISHED (UTC)",
+    "search_key1": "KEY1",
+    "search_key2": "KEY2",
+}
+
+
+def replay(
+    *,
+    folder: Annotated[str, typer.Option("--from", help="Directory of the archive.", show_default=False)],
+    where: Annotated[
+        str,
+        typer.Option(
+            "--where", help="Condition on the columns of history, in Spark's SQL.", show_default=False
+        ),
+    ],
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Post them; else only show what would be posted.")
+    ] = False,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Post archived entries again, each once however often this runs; shows what it would post unless --yes.
+
+    Each becomes a new entry, due now, for any node, that names the old one in `replay_of`. Payloads are never shown.
+    Needs Java and the extra `spark`.
+
+    Examples:
+      stickybus history replay --from /var/archive --where "processing_state = 'FAILED' AND class_name = 'push'"
+
+      stickybus history replay --from /var/archive --where "record_id IN (4711, 4712)" --yes
+    """
+    with opened(url, table) as engine, steps(quiet=as_json) as told:
+        from history_pipeline.job import job_session
+
+        with job_session("stickybus replay") as spark:
+            from history_pipeline.replay import replay_archive
+
+            done = replay_archive(
+                spark, url_of(url), folder, where=where, table=table, post=yes, progress=told
+            )
+        if done.posted:
+            engine.lifecycle.wakeup.tell()
+    if as_json:
+        write_json({**asdict(done), "entries": done.entries, "replayed": done.replayed})
+        return
+    write_table(
+        f"Archived entries of {table} that match",
+        GROUPS,
+        [asdict(group) for group in done.groups],
+        empty="No archived entry matches.",
+    )
+    if yes:
+        console().print(f"{plural(done.posted, 'entry')} posted", markup=False)
+    elif done.entries:
+        write_table("The first of them", FIRST, done.first, empty="")
+        console().print("Nothing was posted: this was a dry run. To post them, add --yes", markup=False)

@@ -1,0 +1,93 @@
+"""A process that works on an archive and is killed by SIGKILL at a point that it is told: `killed.py POINT JOB URL DIR`.
+
+The points are set from here: the product knows none.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from history_pipeline import deletion, replay
+from history_pipeline.archive import Archive
+from history_pipeline.archiving import archive_history
+from history_pipeline.compaction import compact_archive
+from history_pipeline.replay import replay_archive
+from history_pipeline.session import open_session
+from sql import archives
+from sql.statements.history import History as Statements
+
+
+def die() -> None:
+    """End as a power cut would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_after(place: Any, name: str, calls: int = 1) -> None:
+    """Die when `place.name` has returned so many times."""
+    former: Callable[..., Any] = getattr(place, name)
+    done = 0
+
+    def changed(*arguments: Any, **options: Any) -> Any:
+        nonlocal done
+        answer = former(*arguments, **options)
+        done += 1
+        if done == calls:
+            die()
+        return answer
+
+    setattr(place, name, changed)
+
+
+def die_before(place: Any, name: str) -> None:
+    """Die when `place.name` is called."""
+    setattr(place, name, lambda *_arguments, **_options: die())
+
+
+def die_while_writing(target: str) -> None:
+    """Die when Spark has begun to write data."""
+
+    def watch() -> None:
+        while not list(Path(target).glob("bus_events/data/*/_temporary/0/*")):
+            time.sleep(0.001)
+        die()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+POINTS: dict[str, Callable[[str], None]] = {
+    "while files are written": die_while_writing,
+    "when files are written": lambda _target: die_before(Archive, "found"),
+    "before the manifest is published": lambda _target: die_before(os, "link"),
+    "when the manifest is published": lambda _target: die_after(os, "link"),
+    "while rows are deleted": lambda _target: die_after(Statements, "delete_range", calls=2),
+    "before the deletion is committed": lambda _target: die_after(archives, "enter_deleted"),
+    "when rows are deleted": lambda _target: die_after(deletion, "delete_run"),
+    "before a batch is committed": lambda _target: die_after(archives, "enter_replayed", calls=2),
+}
+
+
+def main(point: str, job: str, url: str, target: str) -> None:
+    """Do a job as far as its point."""
+    deletion.DELETE_ROWS = 10
+    replay.BATCH_ROWS = 10
+    spark = open_session("killed", master="local[2]")
+    POINTS[point](target)
+    match job:
+        case "archive":
+            archive_history(spark, url, target)
+        case "compact":
+            compact_archive(spark, target)
+        case _:
+            replay_archive(spark, url, target, where="true", post=True)
+    raise AssertionError(f"the process is still alive after {point!r}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,130 @@
+"""A real process is killed at each step of its work on an archive, and started again: nothing is lost, nothing is twice."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import Row, SparkSession
+from sqlalchemy import URL
+
+from history_pipeline.archive import Archive, read_archive
+from history_pipeline.archiving import archive_history
+from history_pipeline.compaction import compact_archive
+from history_pipeline.manifest import live_files
+from history_pipeline.replay import replay_archive
+from history_pipeline.sources import read_history
+from stickybus import PersistentBus
+from tests.contract.harness import on_sqlite
+from tests.pipeline.sample import sample_history
+
+SAMPLE = len(sample_history())
+REPLAYABLE = sum(row["processing_state"] != "REAPED" for row in sample_history()) - 1
+"""All but those whose chain has gone on, and the one that was tried again by hand."""
+
+
+def killed(point: str, job: str, url: URL, target: str) -> None:
+    """Run a job in a process of its own, which dies at the point."""
+    address = url.render_as_string(hide_password=False)
+    command = [sys.executable, "-m", "tests.pipeline.killed", point, job, address, target]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
+
+
+def in_archive(spark: SparkSession, target: str) -> list[Row]:
+    archive = Archive(spark, target, "bus_events")
+    return sorted(archive.read(live_files(archive.manifests())).collect())
+
+
+def check_archive(spark: SparkSession, url: URL, target: str, *, deleted: bool | None) -> None:
+    """Whatever was done so far, each row is in the archive once, in history once, or both; then it is started again."""
+    left, found = sorted(read_history(spark, url).collect()), in_archive(spark, target)
+    assert len(left) == (0 if deleted else SAMPLE)
+    assert len(found) in {0, SAMPLE}
+    expected = left or found
+
+    again = archive_history(spark, url, target)
+
+    assert in_archive(spark, target) == expected
+    assert len(expected) == SAMPLE
+    assert read_history(spark, url).count() == 0
+    if found:
+        assert (again.entries, again.finished) == (0, 0 if deleted else SAMPLE)
+    else:
+        assert (again.entries, again.finished) == (SAMPLE, 0)
+
+
+@pytest.mark.parametrize(
+    "point", ["when the manifest is published", "while rows are deleted", "when rows are deleted"]
+)
+def test_an_archive_that_was_killed_is_finished_by_the_next(
+    spark: SparkSession, history_url: URL, tmp_path: Path, point: str
+) -> None:
+    target = str(tmp_path / "archive")
+    killed(point, "archive", history_url, target)
+    check_archive(spark, history_url, target, deleted=point == "when rows are deleted")
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    "point",
+    [
+        "while files are written",
+        "when files are written",
+        "before the manifest is published",
+        "before the deletion is committed",
+    ],
+)
+def test_an_archive_that_was_killed_before_it_had_published_or_deleted_begins_anew(
+    spark: SparkSession, history_url: URL, tmp_path: Path, point: str
+) -> None:
+    target = str(tmp_path / "archive")
+    killed(point, "archive", history_url, target)
+    check_archive(spark, history_url, target, deleted=False)
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    "point",
+    [
+        "while files are written",
+        "when files are written",
+        "before the manifest is published",
+        "when the manifest is published",
+    ],
+)
+def test_a_compaction_that_was_killed_has_changed_no_row_and_is_done_by_the_next(
+    spark: SparkSession, history_url: URL, tmp_path: Path, point: str
+) -> None:
+    target = str(tmp_path / "archive")
+    archive_history(spark, history_url, target, run_rows=10)
+    before = in_archive(spark, target)
+
+    killed(point, "compact", history_url, target)
+
+    assert in_archive(spark, target) == before
+    done = compact_archive(spark, target)
+    assert (done.run is None) == (point == "when the manifest is published")
+    assert in_archive(spark, target) == before
+    assert len(live_files(Archive(spark, target, "bus_events").manifests())) == 2
+
+
+def test_a_replay_that_was_killed_posts_each_entry_once(
+    spark: SparkSession, history_url: URL, tmp_path: Path
+) -> None:
+    target = str(tmp_path / "archive")
+    archive_history(spark, history_url, target)
+    killed("before a batch is committed", "replay", history_url, target)
+    bus = PersistentBus(history_url)
+    assert len(bus.find()) == 10
+
+    done = replay_archive(spark, history_url, target, where="true", post=True)
+
+    assert (done.posted, done.entries) == (REPLAYABLE - 10, REPLAYABLE - 10)
+    parents = [entry.replay_of for entry in bus.find()]
+    assert len(parents) == len(set(parents)) == REPLAYABLE
+    bus.close()
+    assert read_archive(spark, target).count() == SAMPLE
