@@ -32,7 +32,8 @@ class Node:
         self._sent = Counter[str]()
         for sent in ("before_cursor_execute", "commit", "rollback"):
             # Arguments are SQLAlchemy's, of each event different ones.
-            listen(self._bus.engine.database.engine, sent, lambda *_, sent=sent: self._sent.update([sent]))
+            for engine in self._bus.engine.database.engines:
+                listen(engine, sent, lambda *_, sent=sent: self._sent.update([sent]))
 
     def _count(self, _event: Ticked) -> None:
         self._last = time.perf_counter()

@@ -64,7 +64,8 @@ class _Latencies:
         self._ids: dict[int, int] = {}
         self._posting = threading.local()
         self._metrics = run.bus.engine.lifecycle.finisher.metrics = _Timed()
-        listen(run.bus.engine.database.engine, "checkin", self._returned)
+        for engine in run.bus.engine.database.engines:
+            listen(engine, "checkin", self._returned)
 
     def _returned(self, *_connection: Any) -> None:
         number = getattr(self._posting, "number", None)

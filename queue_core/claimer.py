@@ -13,7 +13,7 @@ from datetime import datetime
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.claims import Claims, claims_of
-from queue_core.entry import ANY_NODE, SUSPECT, Entry
+from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry
 from queue_core.metrics import Metrics
 
 FROM_MEMORY = 2_000
@@ -21,6 +21,9 @@ FROM_MEMORY = 2_000
 LARGE_PAYLOAD = 8_192
 """Characters from which a payload is not kept in memory while its entry waits."""
 LOAD_BATCH = 1_000
+LOOK_SECONDS = 0.01
+"""Between looks for other work while there is a backlog that is being claimed."""
+SHORTEST_POLL_SECONDS = 0.01
 FAIR_SHARE = 2
 """Entries per handler thread that a node holds of those which any node may run; more if it runs more in no time."""
 
@@ -45,22 +48,21 @@ class Claimer:
         self._submit = submit
         self._wake_loop = wake
         self._next_due: datetime | None = None
-        self._claim_at = 0.0
-        self._look_ahead_at = 0.0
+        self._look_at = self._looked_at = 0.0
+        self._poll_seconds = self._config.poll_interval_seconds
+        # Where no hint comes from others, a look that found something of theirs is followed by others soon.
+        self._adapts = not self._store.database.dialect.hints
+        self.finds_parked = False
+        """Whether the last look has found parked entries that are due."""
         self._unemptied = set[str]()
-        """Lanes whose last claim was full, or that were not asked since something came."""
+        """Lanes in which something was due, and whose last claim was full."""
 
     # -- wake-ups -----------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Claim now."""
-        self._claim_at = 0.0
+        """Entries may have been committed that can be claimed, now or at a date not known here: look."""
+        self._look_at = self._looked_at + LOOK_SECONDS if self._unemptied else 0.0
         self._wake_loop()
-
-    def hint(self) -> None:
-        """Another process may have committed entries that can be claimed, now or at a date not known here."""
-        self._look_ahead_at = 0.0
-        self.wake()
 
     def expect(self, date: datetime) -> None:
         """An entry of this node's lane is committed and due at `date` (UTC)."""
@@ -117,12 +119,8 @@ class Claimer:
 
     def claim_due(self) -> None:
         """Claim once from each lane that may hold something due, as far as there is room."""
-        now = self._clock.monotonic()
-        due = self._next_due is not None and self._next_due <= self._clock.now()
-        if now >= self._claim_at or due:
-            self._claim_at = now + self._config.poll_interval_seconds
-            self._unemptied.update((self._claims.name, SUSPECT, ANY_NODE))
-            self._look_ahead(now)
+        if self._clock.monotonic() >= self._look_at or self._passed():
+            self._look()
         # Suspects last: one may kill this process, before anything else of what waits has run.
         for lane in (self._claims.name, ANY_NODE, SUSPECT):
             if lane in self._unemptied and (limit := self._limit(lane)) > 0 and not self._claim(lane, limit):
@@ -131,8 +129,7 @@ class Claimer:
     def pause(self) -> float:
         """Seconds until something is to be done, as far as is known now."""
         now = self._clock.monotonic()
-        pause = self._config.poll_interval_seconds
-        pause = min(pause, self._claim_at - now)
+        pause = min(self._config.poll_interval_seconds, self._look_at - now)
         if self._next_due is not None:
             pause = min(pause, (self._next_due - self._clock.now()).total_seconds())
         if (self._ledger.waiting and self._room() > 0) or any(
@@ -177,15 +174,28 @@ class Claimer:
             self._submit(entries, lease)
         return len(entries) == limit
 
-    def _look_ahead(self, now: float) -> None:
-        """Learn the next due date: once a poll interval, and when the one that was known has come."""
-        passed = self._next_due is not None and self._next_due <= self._clock.now()
-        if now < self._look_ahead_at and not passed:
-            return
-        self._look_ahead_at = now + self._config.poll_interval_seconds
-        if passed:
+    def _passed(self) -> bool:
+        return self._next_due is not None and self._next_due <= self._clock.now()
+
+    def _look(self) -> None:
+        """Learn where something is due, and the next date: a read, while a claim that finds nothing is a write."""
+        self._looked_at = self._clock.monotonic()
+        self._look_at = self._looked_at + self._poll_seconds
+        if self._passed():
             self._next_due = None
-        found = self._store.next_due((self._claims.name, ANY_NODE), self._clock.now())
+        try:
+            due, following = self._store.prospects(self._claims.name)
+        except BaseException:
+            self._look_at = self._looked_at  # what was to be learnt still is
+            raise
+        self.finds_parked = PARKED in due
+        self._unemptied |= due - {PARKED}
+        if self._adapts:
+            busy = ANY_NODE in due
+            self._poll_seconds = min(
+                SHORTEST_POLL_SECONDS if busy else 2 * self._poll_seconds, self._config.poll_interval_seconds
+            )
+            self._look_at = min(self._look_at, self._looked_at + self._poll_seconds)
         known = self._next_due
-        if found is not None and (known is None or found < known):
-            self._next_due = found
+        if following is not None and (known is None or following < known):
+            self._next_due = following

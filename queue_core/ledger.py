@@ -17,6 +17,8 @@ class Ledger:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
+        self.changes = 0
+        """Raised whenever an entry is to be held: after a while without, nothing new can stand in the table unknown."""
         self._claims: dict[int, int] = {}
         self._waiting: deque[int] = deque()
         self._origins: dict[str, set[int]] = {ANY_NODE: set(), SUSPECT: set()}
@@ -44,6 +46,7 @@ class Ledger:
 
     def add(self, claims: Iterable[tuple[int, int]], lane: str | None = None) -> None:
         """Hold entries, given as (record id, claim count); None: they were born claimed."""
+        self.changes += 1
         held = dict(claims)
         self._claims.update(held)
         if lane in self._origins:  # of the node's own lane nobody asks
@@ -59,9 +62,10 @@ class Ledger:
 
     def discard(self, record_ids: Iterable[int]) -> None:
         """Hold entries no longer."""
+        claims, origins = self._claims, [origin for origin in self._origins.values() if origin]
         for record_id in record_ids:
-            self._claims.pop(record_id, None)
-            for origin in self._origins.values():
+            claims.pop(record_id, None)
+            for origin in origins:
                 origin.discard(record_id)
 
     def give_up(self, claims: Iterable[tuple[int, int]]) -> None:

@@ -82,7 +82,7 @@ class Lifecycle:
         self._parked = ParkedLane(self.claims, router, brought=self.claimer.wake, failed=self.finisher.failed)
         self._watchdog = Watchdog(self.config, self.finisher.complete)
         self.dispatcher = self._new_dispatcher()
-        self.wakeup = Wakeup(store, self.claimer.hint, lambda: self.name)
+        self.wakeup = Wakeup(store, self.claimer.wake, lambda: self.name)
 
     def _new_dispatcher(self) -> Dispatcher:
         return Dispatcher(
@@ -118,7 +118,7 @@ class Lifecycle:
         self._loop.start()
         self.finisher.loop.start()
         self.wakeup.start()
-        self.claimer.hint()  # for what came since it last ran
+        self.claimer.wake()  # for what came since it last ran
 
     def join(self, make: Callable[..., nodes.Node] = nodes.Node) -> None:
         """Take part in the cluster without loops of its own (what `start` does first, and the test kit alone)."""
@@ -224,7 +224,7 @@ class Lifecycle:
     def reaped(self, queue_names: Sequence[str]) -> None:
         """See `node.Member`."""
         self.metrics.reaped(queue_names)
-        self.claimer.hint()
+        self.claimer.wake()
         self.wakeup.tell()
 
     def failed(self, entries: Sequence[Entry]) -> None:
@@ -254,7 +254,7 @@ class Lifecycle:
             raise
         if self._sweep.turn(now):
             self.claimer.wake()
-        self._parked.turn(now)
+        self._parked.turn(now, due=self.claimer.finds_parked)
         self._watchdog.turn(now, self.dispatcher)
         pause, look = self.claimer.pause(), self._announced.next_look()
         return pause if look is None else max(0.0, min(pause, look - self.clock.monotonic()))

@@ -228,20 +228,17 @@ class Metrics:
         for outcome in batch:
             entry = outcome.entry
             queue_name = entry.queue_name
-            match outcome:
-                case Lost():
-                    counts["claims_lost", queue_name] += 1
-                    continue
-                case _ if entry.record_id in lost:
-                    counts["claims_lost", queue_name] += 1
-                    continue
-                case Finished() | Recorded():
-                    processed = outcome.state is State.PROCESSED
-                    counts["entries_processed" if processed else "entries_failed", queue_name] += 1
-                case Retried():
-                    counts["entries_retried", queue_name] += 1
-                case _:
-                    continue
+            # By a chain of ifs: a match costs three times as much, and this is for each entry.
+            if entry.record_id in lost or isinstance(outcome, Lost):
+                counts["claims_lost", queue_name] += 1
+                continue
+            if isinstance(outcome, Finished | Recorded):
+                processed = outcome.state is State.PROCESSED
+                counts["entries_processed" if processed else "entries_failed", queue_name] += 1
+            elif isinstance(outcome, Retried):
+                counts["entries_retried", queue_name] += 1
+            else:
+                continue
             if outcome.started_date is None:
                 continue
             waited = (outcome.started_date - entry.effective_date).total_seconds()

@@ -40,6 +40,8 @@ MARGIN = 0.1
 """Share of the lease that a node gives up: it starts nothing when another may soon judge it dead."""
 
 SKEW_WARNING_SECONDS = 1.0
+CLOCK_BEATS = 20
+"""With one beat of so many the database's clock is read."""
 
 
 class Member(Protocol):
@@ -190,7 +192,8 @@ class Node:
             renewed = nodes.beat(
                 connection, self.name, epoch=self.epoch, beat=self._beat + 1, now=self.clock.now()
             )
-            return renewed, self.database.dialect.database_now(connection)
+            asks = self._beat % CLOCK_BEATS == 0
+            return renewed, self.database.dialect.database_now(connection) if asks else None
 
         renewed, database_now = self.database.write(work)
         if not renewed:

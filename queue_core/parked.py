@@ -42,9 +42,9 @@ class ParkedLane:
         """Handlers were added: begin anew."""
         self._after, self._at = None, 0.0
 
-    def turn(self, now: float) -> None:
-        """Look at one page if it is time to."""
-        if now < self._at:
+    def turn(self, now: float, *, due: bool) -> None:
+        """Look at one page if it is time to: entries are `due` there, or handlers were added."""
+        if now < self._at or not (due or self._at == 0.0):
             return
         store, config = self._claims.store, self._claims.config
         page = store.database.fetch(

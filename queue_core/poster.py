@@ -115,6 +115,7 @@ class Poster:
         borrowed = self._store.borrow(given)
         announces = borrowed.announces
         rows, claimed = self._rows(queue_name, postings, may_claim=announces)
+        lifecycle.ledger.changes += claimed
 
         def work(connection: Any) -> list[int]:
             ids = self._store.insert(connection, rows)

@@ -37,6 +37,8 @@ log = get_logger(__name__)
 
 FORGET_SECONDS = 86_400.0
 """How long the row of a dead node without entries is kept, for `status`."""
+LANE_TURNS = 6
+"""With one turn of so many, lanes are looked for that no node has, though no node is dead."""
 
 
 class _Kind(Enum):
@@ -62,6 +64,7 @@ class Reaper:
         self._node = node
         self._config = config
         self._seen: dict[str, _Seen] = {}
+        self._turns = -1
 
     def turn(self) -> float:
         """Look at all nodes once, fence the dead, and move what they left. Returns seconds until the next turn."""
@@ -73,6 +76,10 @@ class Reaper:
         dead = {name for name, row in rows.items() if row.state == nodes.DEAD}
         dead |= {row.name for row in rows.values() if row.state != nodes.DEAD and self._fence(row)}
         left = set[str]()
+        self._turns += 1
+        # A lane without a node is rare: its node has never been seen to die. A dead one is looked for at once.
+        if not dead and self._turns % LANE_TURNS:
+            return self._pause(rows, dead)
         for store in {id(member.store.statements): member.store for member in node.members}.values():
             lanes = node.database.fetch(store.statements.lanes)
             for lane in filter(is_node_lane, lanes):

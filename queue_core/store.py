@@ -20,7 +20,7 @@ from queue_core.clock import Clock
 from queue_core.codec import Codecs
 from queue_core.columns import Columns
 from queue_core.config import QueueConfig
-from queue_core.entry import PARKED, SUSPECT, Entry, Settled, State, claimed, from_row
+from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry, Settled, State, claimed, from_row
 from queue_core.errors import (
     DatabaseUnreachableError,
     ForkedError,
@@ -164,14 +164,14 @@ class Store:
         rows = self.database.fetch(lambda connection: self.statements.owned(connection, ids=ids, owner=owner))
         return [from_row(row) for row in rows]
 
-    def next_due(self, lanes: Sequence[str], now: datetime) -> datetime | None:
-        """The earliest date after `now` at which an entry of `lanes` becomes due."""
-
-        def work(connection: Connection) -> datetime | None:
-            dates = (self.statements.next_due(connection, lane=lane, now=now) for lane in lanes)
-            return min((date for date in dates if date is not None), default=None)
-
-        return self.database.fetch(work)
+    def prospects(self, owner: str) -> tuple[set[str], datetime | None]:
+        """The lanes that concern `owner` in which something is due, and the earliest later date of what it may claim."""
+        now, lanes = self.clock.now(), (owner, ANY_NODE, SUSPECT, PARKED)
+        found = self.database.fetch(
+            lambda connection: self.statements.prospects(connection, lanes=lanes, now=now)
+        )
+        later = [date for lane, (_, date) in found.items() if lane != PARKED and date is not None]
+        return {lane for lane, (due, _) in found.items() if due is not None}, min(later, default=None)
 
     def depths(self, queue_names: Iterable[str] = ()) -> dict[str, Depth]:
         """What waits in the table by queue name, `queue_names` included if nothing does; at most some `COUNT_LIMIT`."""
@@ -259,7 +259,7 @@ class Store:
                 outcome.entry.record_id,
                 outcome.entry.claim_count,
                 outcome.entry.created_date,
-                outcome.state.value,
+                outcome.state,
                 outcome.finished_date,
                 outcome.started_date,
                 outcome.error_count,

@@ -12,7 +12,10 @@ from queue_core.log import get_logger
 log = get_logger(__name__)
 
 SHARE = 50
-"""A sweep is followed by a pause of this many times its own duration, of a poll interval at least, of a lease at most."""
+"""A sweep is followed by a pause of this many times its own duration, of a poll interval at least, of a lease at most.
+
+Of a lease if nothing was posted or claimed since the sweep before.
+"""
 
 
 class Sweep:
@@ -22,6 +25,7 @@ class Sweep:
         self._claims = claims
         self._announced = announced
         self._at = 0.0
+        self._changes = 0
 
     def soon(self) -> None:
         """Sweep in the next turn."""
@@ -42,5 +46,8 @@ class Sweep:
             log.info("entries_swept", node=claims.name, table=config.table, entries=released)
         ended = claims.clock.monotonic()
         longest = max(config.lease_seconds, config.poll_interval_seconds)
-        self._at = ended + min(max(config.poll_interval_seconds, SHARE * (ended - began)), longest)
+        changes, self._changes = self._changes, claims.ledger.changes
+        idle = changes == self._changes and not announced
+        pause = longest if idle else max(config.poll_interval_seconds, SHARE * (ended - began))
+        self._at = ended + min(pause, longest)
         return released

@@ -96,7 +96,9 @@ class Wakeup:
             return left
         self._wanted, self._notified_at = False, now
         database = self._store.database
-        database.write(lambda connection: database.dialect.notify(connection, self._channel, ANY_NODE))
+        database.write_single(
+            lambda connection: database.dialect.notify(connection, self._channel, ANY_NODE, alone=True)
+        )
         return 0.0
 
     def _surviving(self, watch: Callable[[], None]) -> None:

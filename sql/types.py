@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +13,8 @@ from sqlalchemy.sql.expression import FunctionElement
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 MYSQL_FAMILY = ("mysql", "mariadb")
+TEXT_LENGTH = len("2026-01-01 00:00:00.000000")
+"""Of a date as SQLite holds it."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -27,15 +30,36 @@ class UtcDateTime(TypeDecorator[datetime]):
             return dialect.type_descriptor(mysql.DATETIME(fsp=6))
         return dialect.type_descriptor(DateTime())
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None or dialect.name == "postgresql":
-            return value
-        return value.astimezone(UTC).replace(tzinfo=None)
-
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
+    # Three dates a row: as functions of their own they cost a third of what SQLAlchemy's chain of processors does.
+    def bind_processor(self, dialect: Dialect) -> Callable[[datetime | None], Any] | None:
+        if dialect.name == "postgresql":
             return None
-        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+        return _written if dialect.name == "sqlite" else _naive
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], datetime | None]:
+        readers: dict[str, Callable[[Any], datetime | None]] = {"postgresql": _in_utc, "sqlite": _read}
+        return readers.get(dialect.name, _aware)
+
+
+def _naive(value: datetime | None) -> datetime | None:
+    return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
+
+
+def _aware(value: datetime | None) -> datetime | None:
+    return None if value is None else value.replace(tzinfo=UTC)
+
+
+def _in_utc(value: datetime | None) -> datetime | None:
+    # On a session of ours it is in UTC already.
+    return value if value is None or value.tzinfo is UTC else value.astimezone(UTC)
+
+
+def _written(value: datetime | None) -> str | None:
+    return None if value is None else value.astimezone(UTC).isoformat(" ", "microseconds")[:TEXT_LENGTH]
+
+
+def _read(value: str | None) -> datetime | None:
+    return None if value is None else datetime.fromisoformat(value + "+00:00")
 
 
 class utc_now(FunctionElement[datetime]):  # noqa: N801 -- an SQL function, written as SQLAlchemy writes them

@@ -36,6 +36,9 @@ class Dialect:
     def closed(self) -> None:
         """The engine that was prepared is disposed of."""
 
+    hints = True
+    """Whether a process learns of what others have committed."""
+
     def writing(self) -> AbstractContextManager[None]:
         """Held around a write transaction of ours: nothing, where the server queues writers itself."""
         return nullcontext()
@@ -66,8 +69,8 @@ class Dialect:
         del connection, name, wait
         yield True
 
-    def notify(self, connection: Connection, channel: str, payload: str) -> None:
-        """Tell listeners in the connection's transaction, where the database can."""
+    def notify(self, connection: Connection, channel: str, payload: str, *, alone: bool = False) -> None:
+        """Tell listeners in the connection's transaction, where the database can. `alone`: it does nothing else."""
 
 
 def check_open(socket: int) -> None:

@@ -65,6 +65,14 @@ class MySQLStatements(Statements):
             update(main).where(main.c.record_id.in_(bindparam("ids", expanding=True))).values(**self._taken())
         )
 
+    def _remove(self, connection: Connection, ids: Sequence[int]) -> int:
+        # A list of parameters would be compiled anew each time.
+        table = connection.dialect.identifier_preparer.quote(self.main.name)
+        marks = ", ".join([self.mark] * len(ids))
+        return connection.exec_driver_sql(
+            f"DELETE FROM {table} WHERE record_id IN ({marks})", tuple(ids)
+        ).rowcount
+
     def claim(
         self, connection: Connection, *, lane: str, owner: str, now: datetime, until: datetime, limit: int
     ) -> list[Row[Any]]:
@@ -157,6 +165,7 @@ class MySQL(Dialect):
     name = "mysql"
     statements = MySQLStatements
     commits_statements = True
+    hints = False
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         del application_name
@@ -187,7 +196,7 @@ class MySQL(Dialect):
 
         event.listen(engine, "connect", configure)
         # Its socket has no public name either.
-        event.listen(engine, "checkout", lambda driver, *_: check_open(driver._sock.fileno()))
+        event.listen(engine, "checkout", lambda driver, *_: check_open(driver._sock.fileno()))  # noqa: SLF001
 
     def _time_outs(self, limits: Limits) -> dict[str, str]:
         """The server's settings for a session."""

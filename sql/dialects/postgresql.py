@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import chain
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -57,7 +58,9 @@ class PostgreSQLStatements(Statements):
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         driver: Any = connection.connection.driver_connection
-        if type(driver).__module__.partition(".")[0] != "psycopg" or type(driver).__name__.startswith("Async"):
+        if type(driver).__module__.partition(".")[0] != "psycopg" or type(driver).__name__.startswith(
+            "Async"
+        ):
             # Texts for psycopg, and its COPY, are nothing for a user's connection by another driver.
             return list(connection.execute(self._insert, list(rows)).scalars())
         if "record_id" in rows[0]:
@@ -76,8 +79,9 @@ class PostgreSQLStatements(Statements):
     ) -> list[int]:
         """In one statement: it may be a transaction of its own. psycopg takes the values as they are."""
         names = list(rows[0])
-        if len(rows) == 1:
-            connection.exec_driver_sql(self._insert_text(connection, names), tuple(rows[0].values()))
+        if len(rows) < COPY_FROM:
+            values = tuple(chain.from_iterable(row.values() for row in rows))
+            connection.exec_driver_sql(self._insert_text(connection, names, len(rows)), values)
         else:
             copying = f"COPY {_quoted(connection, self.main.name)} ({', '.join(names)}) FROM STDIN"
             with driver_errors(connection, copying), driver.cursor() as cursor, cursor.copy(copying) as copy:
@@ -201,8 +205,10 @@ class PostgreSQL(Dialect):
             if had:
                 connection.execute(select(func.pg_advisory_unlock(_LOCK_SPACE, key)))
 
-    def notify(self, connection: Connection, channel: str, payload: str) -> None:
-        connection.execute(select(func.pg_notify(channel, payload)))
+    def notify(self, connection: Connection, channel: str, payload: str, *, alone: bool = False) -> None:
+        # A hint need not survive a crash: others' commits should not wait for the log to be flushed once more.
+        lazily = [func.set_config("synchronous_commit", "off", True)] if alone else []
+        connection.execute(select(*lazily, func.pg_notify(channel, payload)))
 
 
 def _quoted(connection: Connection, name: str) -> str:

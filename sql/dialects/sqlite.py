@@ -25,7 +25,7 @@ from sqlalchemy.exc import DBAPIError
 from sql.dialects.base import Dialect
 from sql.limits import Limits, milliseconds
 from sql.statements import Statements
-from sql.statements.outcomes import FINISH_COLUMNS
+from sql.statements.outcomes import FINISH_COLUMNS, encoded
 
 READING = "stickybus_reading"
 LAZY = "stickybus_lazy"
@@ -70,6 +70,14 @@ class SQLiteStatements(Statements):
         # SQLAlchemy reads ':batch' as the parameter; the names are this module's own.
         source = text(f"SELECT {fields} FROM json_each(:batch)")
         return source.columns(**FINISH_COLUMNS).subquery("batch")
+
+    def _remove(self, connection: Connection, ids: Sequence[int]) -> int:
+        # A list of parameters would be compiled anew each time.
+        table = connection.dialect.identifier_preparer.quote(self.main.name)
+        listed = "SELECT value FROM json_each(?)"
+        return connection.exec_driver_sql(
+            f"DELETE FROM {table} WHERE record_id IN ({listed})", (encoded(list(ids)),)
+        ).rowcount
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """The first INSERT takes the write lock, so that the ids after its own are ours to hand out."""

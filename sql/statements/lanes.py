@@ -7,28 +7,42 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, insert, literal, select, update
 
 from sql.statements.base import AVAILABLE, PairStatements, fresh, raised_column
+from sql.types import UtcDateTime
+
+LOOKED_AT = 4
+"""Lanes that a node looks at: its own, any node's, the suspects' and the parked one."""
 
 
 class Lanes(PairStatements):
     """Entries by the lane that they stand in."""
 
     @cached_property
-    def _next_due(self) -> Any:
-        main = self.main
-        return (
-            select(main.c.effective_date)
-            .where(main.c.lane == bindparam("lane"), main.c.effective_date > bindparam("now"))
-            .order_by(main.c.effective_date)
-            .limit(1)
-        )
+    def _prospects(self) -> Any:
+        main, now = self.main, bindparam("now", type_=UtcDateTime())
+        columns = list[ColumnElement[Any]]()
+        for place in range(LOOKED_AT):
+            of_lane = select(main.c.effective_date).where(main.c.lane == bindparam(f"lane_{place}")).limit(1)
+            due = of_lane.where(main.c.processing_state == AVAILABLE, main.c.effective_date <= now)
+            later = of_lane.where(main.c.effective_date > now)
+            columns += [
+                dates.order_by(main.c.effective_date, main.c.record_id).scalar_subquery()
+                for dates in (due, later)
+            ]
+        return select(*columns)
 
-    def next_due(self, connection: Connection, *, lane: str, now: datetime) -> datetime | None:
-        """The earliest effective date in `lane` after `now`."""
-        found: datetime | None = connection.execute(self._next_due, {"lane": lane, "now": now}).scalar()
-        return found
+    def prospects(
+        self, connection: Connection, *, lanes: Sequence[str], now: datetime
+    ) -> dict[str, tuple[datetime | None, datetime | None]]:
+        """By lane (`LOOKED_AT` of them), the earliest dates of what is due at `now` and of what comes later.
+
+        One statement, which locks nothing.
+        """
+        bound = {f"lane_{place}": lane for place, lane in enumerate(lanes)}
+        found = connection.execute(self._prospects, {**bound, "now": now}).one()
+        return {lane: (found[2 * place], found[2 * place + 1]) for place, lane in enumerate(lanes)}
 
     def lanes(self, connection: Connection) -> list[str]:
         """The distinct lanes, one index seek each, however many entries they hold."""

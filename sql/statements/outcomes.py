@@ -27,7 +27,7 @@ from sqlalchemy.types import TypeEngine
 
 from sql.statements.base import PairStatements
 from sql.tables import ENTRY_COLUMNS
-from sql.types import UtcDateTime
+from sql.types import TEXT_LENGTH, UtcDateTime
 
 FENCE_COLUMNS: dict[str, TypeEngine[Any]] = {
     "record_id": BigInteger(),
@@ -46,7 +46,6 @@ FINISH_COLUMNS = FENCE_COLUMNS | OUTCOME_COLUMNS
 """One outcome: the fence (with the owner, which is bound once a batch) and what history gets to know."""
 
 _DATES = [place for place, kind in enumerate(FINISH_COLUMNS.values()) if isinstance(kind, UtcDateTime)]
-_DATE_LENGTH = len("2026-01-01 00:00:00.000000")
 
 
 class Outcomes(PairStatements):
@@ -63,7 +62,7 @@ class Outcomes(PairStatements):
             for place in _DATES:
                 if (value := row[place]) is not None:
                     # As the columns hold it; with a time zone it would say so at the end.
-                    row[place] = value.isoformat(" ", "microseconds")[:_DATE_LENGTH]
+                    row[place] = value.isoformat(" ", "microseconds")[:TEXT_LENGTH]
         return encoded(rows)
 
     def _looked_up(self, statement: Select[Any]) -> Select[Any]:
@@ -118,12 +117,16 @@ class Outcomes(PairStatements):
         return ids
 
     def _remove_copied(self, connection: Connection, ids: Sequence[int], copied: int) -> None:
-        removed = connection.execute(self._delete, {"ids": list(ids)}).rowcount if ids else 0
+        removed = self._remove(connection, ids) if ids else 0
         if removed != copied:
             message = (
                 f"{copied} entries of {self.main.name} copied to history, {removed} removed: rolled back"
             )
             raise RuntimeError(message)
+
+    def _remove(self, connection: Connection, ids: Sequence[int]) -> int:
+        """Delete entries; return how many there were."""
+        return connection.execute(self._delete, {"ids": list(ids)}).rowcount
 
     def to_history(self, connection: Connection, *, ids: Sequence[int], values: Mapping[str, Any]) -> int:
         """Move entries that this transaction has locked to history with `values` changed; return how many."""
