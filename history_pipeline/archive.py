@@ -209,12 +209,21 @@ def read_archive(spark: SparkSession, target: str, table: str | None = None) -> 
     return archive.read(live_files(archive.open()))
 
 
+def archived_tables(spark: SparkSession, target: str) -> list[str]:
+    """The main tables whose history is archived in a directory, by name. Raises ArchiveNotFoundError if there are none."""
+    storage = storage_of(spark, target)
+    tables = sorted(name for name in storage.names("") if "manifests" in storage.names(name))
+    if not tables:
+        raise ArchiveNotFoundError(f"{storage.root} holds no archive. Nothing was read.", path=storage.root)
+    return tables
+
+
 def _table_of(spark: SparkSession, target: str, table: str | None) -> str:
     if table is not None:
         return table.removesuffix("_history")
-    storage = storage_of(spark, target)
-    tables = [name for name in storage.names("") if "manifests" in storage.names(name)]
-    if len(tables) != 1:
-        there = f"archives of {', '.join(tables)}: say which" if tables else "no archive"
-        raise ArchiveNotFoundError(f"{storage.root} holds {there}. Nothing was read.", path=storage.root)
+    tables = archived_tables(spark, target)
+    if len(tables) > 1:
+        raise ArchiveNotFoundError(
+            f"{target} holds archives of {', '.join(tables)}: say which. Nothing was read.", path=target
+        )
     return tables[0]

@@ -52,7 +52,7 @@ def _postgresql(connection: Connection, statement: Select[Any], schema: pa.Schem
     ):
         text = b"".join(copy)
     if not text:
-        return schema.empty_table().combine_chunks().to_batches()[0]
+        return pa.RecordBatch.from_pylist([], schema=schema)
     stored = {field.name: pa.string() if field.type == pa.binary() else field.type for field in schema}
     table = csv.read_csv(
         pa.py_buffer(text),

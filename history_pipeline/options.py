@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from history_pipeline.errors import SourceOptionError
 
@@ -28,6 +29,43 @@ class ReadOptions:
             first_id=whole(options, "first_id"),
             last_id=whole(options, "last_id"),
             ids_per_partition=whole(options, "ids_per_partition", smallest=1) or cls.ids_per_partition,
+        )
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """Where a stream starts, how far it stays behind, and how much of it is one batch."""
+
+    url: str = field(repr=False)
+    table: str = "bus_events_history"
+    after: datetime | None = None
+    """Rows that ended by then are left out; all by default."""
+    lag_seconds: float = 60.0
+    """How far to stay behind the present: longer than any statement may take twice, and than clocks may differ."""
+    settle_seconds: float = 15.0
+    """How long a batch waits for open transactions, before it is left to the next trigger."""
+    max_rows_per_batch: int = 1_000_000
+    rows_per_partition: int = 50_000
+    """Of one task."""
+
+    @classmethod
+    def read(cls, options: Mapping[str, str]) -> StreamOptions:
+        """Raises SourceOptionError if `url` is missing, or for a number or date that is none."""
+        most, width = "max_rows_per_batch", "rows_per_partition"
+        table = options.get("table", cls.table)
+        if not table.endswith("_history"):
+            raise SourceOptionError(
+                f"the option table={table!r} is no history table, and only those can be streamed. Nothing was read.",
+                key="table",
+            )
+        return cls(
+            url=required(options, "url"),
+            table=table,
+            after=_date(options, "after"),
+            lag_seconds=_seconds(options, "lag_seconds", cls.lag_seconds),
+            settle_seconds=_seconds(options, "settle_seconds", cls.settle_seconds),
+            max_rows_per_batch=whole(options, most, smallest=1) or cls.max_rows_per_batch,
+            rows_per_partition=whole(options, width, smallest=1) or cls.rows_per_partition,
         )
 
 
@@ -57,3 +95,34 @@ def whole(options: Mapping[str, str], key: str, *, smallest: int | None = None) 
             key=key,
         )
     return value
+
+
+def _seconds(options: Mapping[str, str], key: str, default: float) -> float:
+    text = options.get(key)
+    try:
+        seconds = default if text is None else float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise SourceOptionError(
+            f"the option {key}={text!r} of the format stickybus is no number of seconds. Nothing was read or written.",
+            key=key,
+        )
+    return seconds
+
+
+def _date(options: Mapping[str, str], key: str) -> datetime | None:
+    text = options.get(key)
+    if text is None:
+        return None
+    try:
+        date = datetime.fromisoformat(text)
+    except ValueError:
+        date = None
+    if date is None or date.tzinfo is None:
+        raise SourceOptionError(
+            f"the option {key}={text!r} of the format stickybus is no date with a time zone, such as "
+            "2026-03-01T00:00:00+00:00. Nothing was read or written.",
+            key=key,
+        )
+    return date.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""A range of ids of an entry table, read page by page in the order of ids.
+"""Rows of an entry table by their ids, read page by page.
 
 Each page is a statement and a transaction of its own, however slowly Spark takes the rows: no snapshot, lock or
 statement lasts longer than a page, and a page after a deadlock or a broken connection is simply read again.
@@ -38,10 +38,8 @@ def pages(
 
     Columns of the schema that the table does not have are NULL.
     """
-    names = [_ID, *(name for name in schema.names if name != _ID)]
-    ordered = pa.schema([pa.field(_ID, pa.int64()), *(schema.field(name) for name in names[1:])])
-    columns = [selected(database.dialect.name, table.c.get(name)).label(name) for name in names]
-    statement = select(*columns).where(*where).order_by(table.c.record_id)
+    statement, ordered = _selecting(database, table, schema, where)
+    statement = statement.order_by(table.c.record_id)
     next_id, limit = first_id, FIRST_ROWS
     while next_id <= last_id:
         chosen = statement.where(table.c.record_id.between(next_id, last_id)).limit(limit)
@@ -54,6 +52,36 @@ def pages(
             limit = _fitting(page, limit)
         if not full:
             return
+
+
+def rows_of_ids(
+    database: Database,
+    table: Table,
+    schema: pa.Schema,
+    ids: Sequence[int],
+    *,
+    where: Sequence[ColumnElement[bool]] = (),
+) -> Iterator[pa.RecordBatch]:
+    """As `pages`, the rows of the given ids that are there."""
+    statement, ordered = _selecting(database, table, schema, where)
+    place, limit = 0, FIRST_ROWS
+    while place < len(ids):
+        chosen = statement.where(table.c.record_id.in_(ids[place : place + limit]))
+        page = database.fetch(partial(_page, statement=chosen, schema=ordered))
+        place += limit
+        if page.num_rows:
+            yield page.select(schema.names)
+            limit = _fitting(page, limit)
+
+
+def _selecting(
+    database: Database, table: Table, schema: pa.Schema, where: Sequence[ColumnElement[bool]]
+) -> tuple[Select[Any], pa.Schema]:
+    """A statement for the columns of `schema` with the id first, and the schema of its rows."""
+    names = [_ID, *(name for name in schema.names if name != _ID)]
+    ordered = pa.schema([pa.field(_ID, pa.int64()), *(schema.field(name) for name in names[1:])])
+    columns = [selected(database.dialect.name, table.c.get(name)).label(name) for name in names]
+    return select(*columns).where(*where), ordered
 
 
 def _page(connection: Any, *, statement: Select[Any], schema: pa.Schema) -> pa.RecordBatch:

@@ -8,6 +8,7 @@ entry that was tried again by hand counts as well, as far as this archive, or th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from functools import reduce
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no annotations
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
@@ -121,13 +123,11 @@ class _Replay:
 
     def work(self, *, post: bool) -> Replayed:
         rows = self.archive.read(live_files(self.manifests))
-        wanted = chosen(rows, self.where).join(self._replayed(rows), "record_id", "left")
-        try:
-            plan = Replayed(
-                self.history.table, self.archive.where, groups=_groups(wanted), first=_first(wanted)
-            )
-        except PySparkException as error:
-            raise _refused(self.where, error) from error
+        matching = chosen(rows, self.where)
+        if not _counted(matching, self.where):
+            return Replayed(self.history.table, self.archive.where)
+        wanted = matching.join(self._replayed(rows), "record_id", "left")
+        plan = Replayed(self.history.table, self.archive.where, groups=_groups(wanted), first=_first(wanted))
         if not post or not plan.entries:
             return plan
         return replace(plan, posted=self._post(_open(wanted), plan.entries))
@@ -135,10 +135,8 @@ class _Replay:
     def _replayed(self, rows: DataFrame) -> DataFrame:
         """The ids of all archived entries that are known to have been posted again, marked as `replayed`."""
         spark, database = self.archive.spark, self.history.database
-        entered = set[int]()
-        if self.manifests:
-            name = self.manifests[0].archive
-            entered = database.fetch(lambda connection: archives.replayed(connection, name))
+        archive = self.manifests[0].archive
+        entered = database.fetch(lambda connection: archives.replayed(connection, archive))
         known = [
             spark.createDataFrame(pa.table({"record_id": pa.array(sorted(entered), pa.int64())})),
             _parents(rows),
@@ -187,7 +185,10 @@ def chosen(rows: DataFrame, where: str) -> DataFrame:
     try:
         found = rows.where(where)
     except PySparkException as error:
-        raise _refused(where, error) from error
+        reason = str(error).strip().partition("\n")[0].rstrip(";")
+        raise ReplayConditionError(
+            f"the condition {where!r} can't work: {reason}. Nothing was posted."
+        ) from error
     plan: Any = found._jdf.queryExecution().analyzed()  # noqa: SLF001 -- PySpark does not tell it
     if not plan.deterministic():
         raise ReplayConditionError(
@@ -252,6 +253,13 @@ def _batches(rows: Iterator[Row]) -> Iterator[dict[int, Row]]:
         yield batch
 
 
-def _refused(where: str, error: PySparkException) -> ReplayConditionError:
-    reason = str(error).strip().partition("\n")[0].rstrip(";")
-    return ReplayConditionError(f"the condition {where!r} can't work: {reason}. Nothing was posted.")
+def _counted(wanted: DataFrame, where: str) -> int:
+    """How many rows meet the condition. Raises ReplayConditionError, which quotes no row, if it can't be computed."""
+    try:
+        return wanted.count()
+    except (PySparkException, Py4JError) as error:
+        named = re.search(r"\[([A-Z][A-Z_.]+)\]", str(error))
+        raise ReplayConditionError(
+            f"the condition {where!r} can't be computed of some entry: {named[1] if named else type(error).__name__}. "
+            "Nothing was posted. Functions such as try_cast give NULL instead."
+        ) from error

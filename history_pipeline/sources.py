@@ -9,9 +9,10 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 from sqlalchemy import URL, make_url
 
-from history_pipeline.options import ReadOptions
+from history_pipeline.options import ReadOptions, StreamOptions
 from history_pipeline.reader import HistoryReader
 from history_pipeline.schema import HISTORY_SCHEMA
+from history_pipeline.stream import HistoryStreamReader
 
 FORMAT = "stickybus"
 """The name in `spark.read.format`."""
@@ -32,6 +33,10 @@ class StickybusSource(DataSource):
     def reader(self, schema: StructType) -> HistoryReader:
         """Reads the columns of `schema`."""
         return HistoryReader(schema, ReadOptions.read(self.options))
+
+    def streamReader(self, schema: StructType) -> HistoryStreamReader:  # noqa: N802 -- Spark's name
+        """Reads the columns of `schema` in the order in which entries ended."""
+        return HistoryStreamReader(schema, StreamOptions.read(self.options))
 
 
 def read_history(

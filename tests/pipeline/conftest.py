@@ -19,10 +19,12 @@ _HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of this folder in one process of pytest-xdist."""
+    """Keep the tests of this folder in one process of pytest-xdist, and give them time."""
     for item in items:
         if _HERE in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("spark"))
+            # Spark takes ten seconds to start, and a minute where the machine is busy.
+            item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="session")

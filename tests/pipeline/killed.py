@@ -16,7 +16,7 @@ from typing import Any
 
 from history_pipeline import deletion, replay
 from history_pipeline.archive import Archive
-from history_pipeline.archiving import archive_history
+from history_pipeline.archiving import Archiver, archive_history
 from history_pipeline.compaction import compact_archive
 from history_pipeline.replay import replay_archive
 from history_pipeline.session import open_session
@@ -68,7 +68,7 @@ POINTS: dict[str, Callable[[str], None]] = {
     "when the manifest is published": lambda _target: die_after(os, "link"),
     "while rows are deleted": lambda _target: die_after(Statements, "delete_range", calls=2),
     "before the deletion is committed": lambda _target: die_after(archives, "enter_deleted"),
-    "when rows are deleted": lambda _target: die_after(deletion, "delete_run"),
+    "when rows are deleted": lambda _target: die_after(Archiver, "delete"),
     "before a batch is committed": lambda _target: die_after(archives, "enter_replayed", calls=2),
 }
 

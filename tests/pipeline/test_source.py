@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Row, SparkSession
+import itertools
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
 from sqlalchemy import URL, create_engine, select
 
+from history_pipeline import pages
+from history_pipeline.errors import SourceOptionError
+from history_pipeline.options import ReadOptions
+from history_pipeline.reader import MOST_PARTITIONS, HistoryReader, ranges
 from history_pipeline.schema import HISTORY_SCHEMA
 from history_pipeline.sources import read_history
 from sql.tables import entry_tables
-from tests.pipeline.sample import sample_history
+from tests.pipeline.sample import START, ended, sample_history, write_rows
+
+ALL = [row["record_id"] for row in sample_history()]
+MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
 
 
 def fingerprint(rows: DataFrame) -> Row:
@@ -38,3 +61,151 @@ def test_the_source_reads_the_rows_that_plain_sql_reads(spark: SparkSession, his
     assert sorted(found.collect()) == sorted(expected.collect())
     assert fingerprint(found) == fingerprint(expected)
     assert found.count() == len(sample_history())
+
+
+def test_columns_and_ids_are_chosen_in_any_order(spark: SparkSession, history_url: URL) -> None:
+    wanted = ["finished_date", "event_json", "record_id"]
+    found = read_history(spark, history_url, first_id=12, last_id=15, columns=wanted)
+    assert found.columns == wanted
+    expected = [
+        tuple(row[name] for name in wanted) for row in sample_history() if 12 <= row["record_id"] <= 15
+    ]
+    assert [(_utc(row[0]), *row[1:]) for row in found.sort("record_id").collect()] == expected
+
+
+def test_a_table_is_read_in_ranges_of_ids(spark: SparkSession, history_url: URL) -> None:
+    found = _source(spark, history_url, ids_per_partition="7").load()
+    assert found.rdd.getNumPartitions() == 6
+    assert fingerprint(found) == fingerprint(read_history(spark, history_url))
+
+
+def test_an_empty_history_has_the_schema_and_no_rows(spark: SparkSession, database_url: URL) -> None:
+    found = read_history(spark, database_url)
+    assert found.schema == HISTORY_SCHEMA
+    assert found.collect() == []
+
+
+def test_what_a_main_table_does_not_have_is_null(spark: SparkSession, database_url: URL) -> None:
+    row = {
+        key: value for key, value in ended(7, "AVAILABLE").items() if key in entry_tables("bus_events").main.c
+    }
+    write_rows(database_url, [row], table="bus_events")
+    (found,) = read_history(spark, database_url, "bus_events").collect()
+    assert (found.record_id, found.queue_name, found.finished_date, found.last_error) == (
+        7,
+        "bus",
+        None,
+        None,
+    )
+
+
+FILTERS: list[tuple[list[Filter], list[int]]] = [
+    ([EqualTo(("processing_state",), "FAILED"), GreaterThan(("record_id",), 17)], [18, 19, 27, 40]),
+    (
+        [In(("processing_state",), ("REAPED", "REMOVED")), IsNotNull(("processing_owner",))],
+        [21, 22, 23, 25, 26],
+    ),
+    ([EqualTo(("class_name",), "Ümlaut")], [18]),
+    ([EqualTo(("user_token",), "")], [33]),
+    ([IsNull(("user_token",)), GreaterThanOrEqual(("record_id",), 32), LessThan(("search_key1",), 9)], []),
+    ([GreaterThan(("finished_date",), START), LessThanOrEqual(("finished_date",), MIDNIGHT)], [1, 2, 3]),
+    ([EqualTo(("event_bytes",), b"")], ALL),
+    (
+        [
+            Not(EqualTo(("record_id",), 1)),
+            GreaterThan(("user_token",), "a"),
+            EqualTo(("codec", "part"), "json"),
+        ],
+        ALL,
+    ),
+]
+"""Filters, and the ids of the rows that a source reads with them: all, for those that it leaves to Spark."""
+
+
+def test_the_database_applies_the_filters_that_mean_the_same_there(history_url: URL) -> None:
+    for filters, expected in FILTERS:
+        reader = HistoryReader(HISTORY_SCHEMA, ReadOptions(history_url.render_as_string(hide_password=False)))
+        # Spark applies them all the same.
+        assert list(reader.pushFilters(filters)) == filters
+        assert _ids(reader) == expected
+
+
+def test_filters_on_ids_narrow_what_is_read(history_url: URL) -> None:
+    reader = HistoryReader(HISTORY_SCHEMA, ReadOptions(history_url.render_as_string(hide_password=False)))
+    reader.pushFilters([GreaterThan(("record_id",), 11), LessThan(("record_id",), 20)])
+    assert [(part.first, part.last) for part in reader.partitions()] == [(14, 19)]
+
+
+@pytest.mark.parametrize("switch", ["false", "true"])
+def test_filters_work_whether_spark_pushes_them_down_or_not(
+    spark: SparkSession, history_url: URL, switch: str
+) -> None:
+    key = "spark.sql.python.filterPushdown.enabled"
+    default = str(spark.conf.get(key))
+    spark.conf.set(key, switch)
+    try:
+        rows = read_history(spark, history_url, columns=["record_id", "processing_state"])
+        chosen = rows.where("processing_state = 'FAILED' and record_id > 17")
+        assert sorted(row.record_id for row in chosen.collect()) == [18, 19, 27, 40]
+        plan = chosen._jdf.queryExecution().executedPlan().toString()
+    finally:
+        spark.conf.set(key, default)
+    assert ("PushedFilters" in plan) == (switch == "true"), plan
+
+
+def test_pages_are_small_enough_for_rows_of_any_size(
+    history_url: URL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "FIRST_ROWS", 2)
+    monkeypatch.setattr(pages, "PAGE_BYTES", 2_000)
+    reader = HistoryReader(HISTORY_SCHEMA, ReadOptions(history_url.render_as_string(hide_password=False)))
+    sizes = [page.num_rows for part in reader.partitions() for page in reader.read(part)]
+    assert max(sizes) < 15
+    assert _ids(reader) == [row["record_id"] for row in sample_history()]
+
+
+def test_an_id_that_stands_twice_in_history_is_read_twice(
+    database_url: URL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "FIRST_ROWS", 2)
+    twice = [
+        ended(number, finished_date=START + timedelta(seconds=day))
+        for number in (1, 2, 3)
+        for day in range(3)
+    ]
+    write_rows(database_url, twice)
+    reader = HistoryReader(HISTORY_SCHEMA, ReadOptions(database_url.render_as_string(hide_password=False)))
+    assert _ids(reader) == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("first_id", "one"), ("ids_per_partition", "0"), ("last_id", "1.5"), ("url", "")]
+)
+def test_an_option_that_can_not_work_is_refused(key: str, value: str) -> None:
+    with pytest.raises(SourceOptionError, match=key):
+        ReadOptions.read({"url": "sqlite:///x.db"} | {key: value})
+
+
+def test_the_password_is_not_shown() -> None:
+    assert "secret" not in repr(ReadOptions("postgresql://user:secret@host/name"))
+
+
+def test_ids_that_lie_far_apart_make_no_more_partitions_than_the_limit() -> None:
+    found = ranges(1, 2**62, width=100)
+    assert len(found) <= MOST_PARTITIONS
+    assert (found[0].first, found[-1].last) == (1, 2**62)
+    assert all(one.last + 1 == following.first for one, following in itertools.pairwise(found))
+
+
+def _source(spark: SparkSession, url: URL, **options: str) -> DataFrameReader:
+    return spark.read.format("stickybus").options(url=url.render_as_string(hide_password=False), **options)
+
+
+def _ids(reader: HistoryReader) -> list[int]:
+    pages_read = (page for part in reader.partitions() for page in reader.read(part))
+    return sorted(record_id for page in pages_read for record_id in page.column("record_id").to_pylist())
+
+
+def _utc(local: datetime) -> datetime:
+    """Spark gives dates in this machine's own zone, without saying so."""
+    return local.astimezone(UTC)

@@ -1,0 +1,1 @@
+"""The pipeline as jobs for `spark-submit`."""

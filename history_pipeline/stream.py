@@ -1,0 +1,227 @@
+"""Streaming reads: history in the order in which entries ended, each row once, late commits included.
+
+A row's `finished_date` is bound before its transaction commits, so that rows become visible in another order than
+their dates. What is handed over is therefore only what no transaction can add to any more:
+
+1. rows that ended `lag_seconds` ago or earlier by the database's clock, since a row is inserted at most that much
+   later than its date (a statement's time twice; clocks differ by less),
+2. once every transaction that had inserted into history by then has ended (see `settling`). While one stays open, the
+   stream waits; it hands over nothing in its stead.
+3. The exception to 1 are outcomes that a node keeps while the database is out of reach. Their entries are seen in the
+   main table as running: the position names them, and their rows are handed over when they come, whatever their date.
+
+A batch of rows is thus the same whenever it is read again, unless history is truncated meanwhile.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+from sqlalchemy import ColumnElement, Table, and_, event, func, select
+
+from history_pipeline.batches import record_batch
+from history_pipeline.options import StreamOptions
+from history_pipeline.pages import rows_of_ids
+from history_pipeline.position import Position
+from history_pipeline.reader import entry_table
+from history_pipeline.schema import arrow_schema
+from history_pipeline.settling import settled
+from queue_core.log import get_logger
+from sql.database import Database
+from sql.statements.base import IN_PROCESSING
+
+T = TypeVar("T")
+
+IDS_PER_LOOK = 5_000
+"""Ids that one statement names."""
+_IDS = pa.schema([("record_id", pa.int64())])
+_log = get_logger(__name__)
+
+
+@dataclass
+class EndedEntries(InputPartition):
+    """Ids whose rows, as far as they ended after `after` and by `until`, one task reads."""
+
+    ids: array[int]
+    after: datetime
+    until: datetime
+
+
+class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the columns of `schema`. One object plans all batches of a query; tasks read in processes of their own."""
+
+    def __init__(self, schema: StructType, options: StreamOptions) -> None:
+        self.schema = schema
+        self.options = options
+        self._only_until: datetime | None = None
+
+    # Spark's names, from here on.
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Before the first row, or after the option `after`."""
+        return Position.start(self.options.after).offset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """About so many rows a batch: those that ended in the same microsecond are not parted."""
+        return ReadMaxRows(self.options.max_rows_per_batch)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Set the end of this query: what is settled now."""
+        self._only_until = self._planning(lambda plan: plan.frontier(Position.start(self.options.after)))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """The position after the next batch; `start` if there is nothing to hand over."""
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return self._planning(lambda plan: plan.next(Position.read(start), self._only_until, most)).offset()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[EndedEntries]:
+        """The rows from one position to the next, in parts."""
+        if start == end:
+            return []
+        return self._planning(lambda plan: plan.parts(Position.read(start), Position.read(end)))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a part."""
+        assert isinstance(partition, EndedEntries)  # noqa: S101 -- one of `partitions`
+        database = Database(self.options.url)
+        try:
+            table = entry_table(self.options.table)
+            yield from rows_of_ids(
+                database,
+                table,
+                arrow_schema(self.schema),
+                partition.ids,
+                where=[_ended(table, partition.after, partition.until)],
+            )
+        finally:
+            database.close()
+
+    def _planning(self, work: Callable[[StreamPlan], T]) -> T:
+        database = _reading_widely(Database(self.options.url))
+        try:
+            return work(StreamPlan(database, self.options))
+        finally:
+            database.close()
+
+
+class StreamPlan:
+    """What the next batch of a stream holds."""
+
+    def __init__(self, database: Database, options: StreamOptions) -> None:
+        self._database = database
+        self._options = options
+        self._history = entry_table(options.table)
+        self._main = entry_table(options.table.removesuffix("_history"))
+
+    def frontier(self, start: Position) -> datetime:
+        """Up to where no row can be added any more; where `start` is, as long as a writer's transaction stays open."""
+        now = self._database.fetch(self._database.dialect.database_now) or datetime.now(UTC)
+        candidate = now - timedelta(seconds=self._options.lag_seconds)
+        if candidate <= start.finished:
+            return start.finished
+        wait = self._options.settle_seconds
+        if settled(self._database, self._history, start.finished, candidate, seconds=wait):
+            return candidate
+        _log.warning("stream_held_back", table=self._history.name, waited_seconds=wait)
+        return start.finished
+
+    def next(self, start: Position, only_until: datetime | None, most: int | None) -> Position:
+        """The position after the next batch. Running entries are looked up before the rows: they become rows."""
+        frontier = self.frontier(start) if only_until is None else max(only_until, start.finished)
+        running = self._running(frontier)
+        late = sorted(self._ended_of(start.open, until=start.finished))
+        until = self._limited(start.finished, frontier, most)
+        ended = self._count(start.finished, until)
+        if not late and not ended:
+            return start
+        return Position(until, open=tuple(sorted(running - set(late))), late=tuple(late))
+
+    def parts(self, start: Position, end: Position) -> list[EndedEntries]:
+        """Rows of the dates between two positions but for those still open at the second, and the late ones."""
+        statement = select(self._history.c.record_id).where(
+            _ended(self._history, start.finished, end.finished)
+        )
+        page = self._database.fetch(lambda connection: record_batch(connection, statement, _IDS))
+        still_open, late = set(end.open), set(end.late)
+        ids = sorted(set(page.column(0).to_pylist()) - still_open)
+        beginning = Position.start().finished
+        return [
+            *self._split(ids, start.finished, end.finished),
+            *self._split(sorted(late), beginning, start.finished),
+        ]
+
+    def _split(self, ids: Sequence[int], after: datetime, until: datetime) -> list[EndedEntries]:
+        width = self._options.rows_per_partition
+        return [
+            EndedEntries(array("q", ids[place : place + width]), after, until)
+            for place in range(0, len(ids), width)
+        ]
+
+    def _running(self, frontier: datetime) -> set[int]:
+        """Entries whose rows may come with a date up to `frontier`: they run, and were due by then."""
+        main = self._main
+        statement = select(main.c.record_id).where(
+            main.c.processing_state == IN_PROCESSING, main.c.effective_date <= frontier
+        )
+        return set(self._rows(statement))
+
+    def _ended_of(self, ids: Sequence[int], until: datetime) -> set[int]:
+        history, found = self._history, set[int]()
+        for place in range(0, len(ids), IDS_PER_LOOK):
+            chosen = history.c.record_id.in_(ids[place : place + IDS_PER_LOOK])
+            statement = select(history.c.record_id).where(chosen, history.c.finished_date <= until)
+            found |= set(self._rows(statement))
+        return found
+
+    def _rows(self, statement: Any) -> list[int]:
+        return self._database.fetch(lambda connection: list(connection.execute(statement).scalars()))
+
+    def _limited(self, after: datetime, until: datetime, most: int | None) -> datetime:
+        """A date up to which there are at most `most` rows, and at least half as many if there are more."""
+        if most is None or self._count(after, until) <= most:
+            return until
+        low, high = self._first(after, until) - timedelta(microseconds=1), until
+        while high - low > timedelta(microseconds=1):
+            middle = low + (high - low) / 2
+            rows = self._count(after, middle)
+            if most // 2 <= rows <= most:
+                return middle
+            low, high = (low, middle) if rows > most else (middle, high)
+        return high
+
+    def _first(self, after: datetime, until: datetime) -> datetime:
+        statement = select(func.min(self._history.c.finished_date)).where(_ended(self._history, after, until))
+        found: datetime = self._database.fetch(lambda connection: connection.execute(statement).scalar_one())
+        return found
+
+    def _count(self, after: datetime, until: datetime) -> int:
+        statement = select(func.count()).select_from(self._history).where(_ended(self._history, after, until))
+        return self._database.fetch(lambda connection: int(connection.execute(statement).scalar_one()))
+
+
+def _ended(table: Table, after: datetime, until: datetime) -> ColumnElement[bool]:
+    return and_(table.c.finished_date > after, table.c.finished_date <= until)
+
+
+def _reading_widely(database: Database) -> Database:
+    """Let PostgreSQL use the index on dates: our connections forbid the plan that it needs, which claims never need."""
+    if database.dialect.name == "postgresql":
+
+        def configure(connection: Any, _record: object) -> None:
+            connection.execute("SELECT set_config('enable_bitmapscan', 'on', false)")
+            connection.commit()
+
+        event.listen(database.engine, "connect", configure)
+    return database

@@ -1,0 +1,173 @@
+"""`stickybus history archive`, `compact`, `verify` and `replay`, as a shell would run them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from sqlalchemy import URL
+
+from history_pipeline.archive import Archive, read_archive
+from history_pipeline.manifest import live_files
+from history_pipeline.sources import read_history
+from stickybus import PersistentBus
+from stickybus.cli import main
+from tests.contract.harness import on_sqlite
+from tests.pipeline.sample import ended, sample_history, write_rows
+
+SAMPLE = len(sample_history())
+
+Run = Callable[..., str]
+"""Runs `stickybus history …` on the test's database in this process's session, and returns standard output."""
+
+
+@pytest.fixture
+def run(
+    spark: SparkSession,
+    history_url: URL,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Run]:
+    monkeypatch.setenv("STICKYBUS_URL", history_url.render_as_string(hide_password=False))
+    root = logging.getLogger()
+    level = root.level
+
+    def run(*arguments: str, expect: int = 0, errors: bool = False) -> str:
+        code = main(["history", *arguments])
+        out, err = capsys.readouterr()
+        assert code == expect, out + err
+        assert errors or not err, err
+        return err if errors else out
+
+    yield run
+    root.setLevel(level)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    return str(tmp_path / "archive")
+
+
+def test_archive_moves_history_and_says_how_much_and_where(
+    run: Run, spark: SparkSession, history_url: URL, target: str
+) -> None:
+    assert run("archive", "--to", target).startswith("38 rows moved from bus_events_history to 2 files (")
+    assert read_history(spark, history_url).count() == 0
+    assert read_archive(spark, target).count() == SAMPLE
+
+    assert run("archive", "--to", target).startswith(
+        "nothing to archive: no row of bus_events_history ended before 20"
+    )
+    done: dict[str, Any] = json.loads(run("archive", "--to", target, "--json"))
+    assert (done["table"], done["entries"], done["runs"], done["finished"]) == ("bus_events", 0, [], 0)
+
+
+@on_sqlite
+def test_archive_leaves_what_is_younger(run: Run, spark: SparkSession, history_url: URL, target: str) -> None:
+    out = run("archive", "--to", target, "--before", "2026-03-02T00:00:00Z", "--json")
+
+    assert json.loads(out)["entries"] == 3
+    assert read_history(spark, history_url).count() == SAMPLE - 3
+
+
+@on_sqlite
+def test_compact_and_verify_say_what_they_found(
+    run: Run, spark: SparkSession, history_url: URL, target: str
+) -> None:
+    run("archive", "--to", target)
+    assert run("compact", "--in", target).startswith("nothing to do")
+    write_rows(history_url, [ended(41)])
+    run("archive", "--to", target)
+
+    assert run("compact", "--in", target) == "2 files of 1 day are 1 now, with 36 rows\n"
+    assert run("verify", "--in", target).startswith("2 files with 39 rows in ")
+    first, *_others = live_files(Archive(spark, target, "bus_events").manifests())
+    (Path(target) / "bus_events" / first.path).unlink()
+    assert first.path in run("verify", "--in", target, expect=1, errors=True)
+    assert json.loads(run("verify", "--in", target, "--json", expect=1))["damaged"] == [first.path]
+
+
+@on_sqlite
+def test_replay_is_a_dry_run_unless_told_otherwise_and_shows_no_payload(
+    run: Run, history_url: URL, target: str
+) -> None:
+    run("archive", "--to", target)
+    failed = ("replay", "--from", target, "--where", "processing_state = 'FAILED'")
+
+    shown = run(*failed)
+
+    assert "Nothing was posted: this was a dry run. To post them, add --yes" in shown
+    assert "number" not in shown
+    bus = PersistentBus(history_url)
+    assert bus.find() == []
+    assert "4 entries posted" in run(*failed, "--yes")
+    assert [entry.replay_of for entry in bus.find()] == [18, 19, 27, 40]
+    done = json.loads(run(*failed, "--yes", "--json"))
+    assert (done["posted"], done["entries"], done["replayed"]) == (0, 0, 5)
+    bus.close()
+    assert "No archived entry matches." in run("replay", "--from", target, "--where", "false")
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (["replay", "--from", "DIR", "--where", "nope = 1"], 1, "`nope` cannot be resolved"),
+        (["replay", "--from", "elsewhere", "--where", "true"], 1, "there is no archive of bus_events in"),
+        (["archive", "--to", "DIR", "--before", "soon"], 2, "'soon' is no date"),
+        (["archive", "--to", "DIR", "--table", "orders"], 3, "has no queue table 'orders'"),
+        (["archive", "--to", "s3a://bucket/archive"], 1, "give Spark the connector's jar"),
+        (["archive"], 2, "--to"),
+        (["replay", "--from", "DIR"], 2, "--where"),
+        (["verify", "--in", "elsewhere"], 1, "there is no archive of bus_events in"),
+    ],
+)
+def test_what_can_not_be_done_is_one_line_with_its_exit_code(
+    run: Run, target: str, arguments: list[str], code: int, reason: str
+) -> None:
+    run("archive", "--to", target)
+
+    line = run(*(target if one == "DIR" else one for one in arguments), expect=code, errors=True)
+
+    assert reason in line
+    assert line.startswith("stickybus: ")
+    assert line.count("\n") == 1
+
+
+@on_sqlite
+def test_without_the_extra_the_commands_say_what_to_install(
+    run: Run, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+
+    line = run("archive", "--to", target, expect=1, errors=True)
+
+    assert "pip install 'stickybus[spark]'" in line
+
+
+@on_sqlite
+def test_the_command_runs_by_itself_and_is_quiet(history_url: URL, target: str) -> None:
+    """In a process and with a session of its own."""
+    command = [
+        str(Path(sys.executable).with_name("stickybus")),
+        "history",
+        "archive",
+        "--to",
+        target,
+        "--json",
+    ]
+    environment = os.environ | {"STICKYBUS_URL": str(history_url)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["entries"] == SAMPLE
+    # One that Spark's start script makes Java tell.
+    assert [line for line in done.stderr.splitlines() if "incubator modules" not in line] == []
