@@ -169,7 +169,7 @@ def read(statements: Statements, bus: PersistentBus, connection: Connection) -> 
     """What the loops ask besides: rows seen after a commit, the next date, the sweep, the parked and dead lanes."""
     now = bus.engine.store.clock.now()
     statements.owned(connection, ids=range(1, BATCH), owner="a")
-    statements.prospects(connection, lanes=("a", "b", "c"), now=now)
+    statements.next_due(connection, lane="a", now=now)
     statements.in_processing(connection, lane="b")
     statements.page(connection, lane="!parked", after=(now, 1), limit=BATCH)
     statements.locked_page(connection, lane="a", state="AVAILABLE", due_by=now, limit=10)
