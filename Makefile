@@ -7,7 +7,7 @@ ARGS :=
 # Tests side by side: most of them wait for a lease, a poll or a process.
 WORKERS := 3
 
-.PHONY: help demo test lint types bench simulate chaos soak servers lock
+.PHONY: help demo test lint types bench simulate chaos soak report servers java lock
 .DEFAULT_GOAL := help
 
 help: ## Show the targets
@@ -40,8 +40,14 @@ chaos: .venv/.full servers ## Kill, freeze, cut and fill under load, and judge (
 soak: .venv/.full servers ## Run for 30 minutes (MINUTES=n) with one kill a minute; all must stay flat
 	@$(BIN)/python -m tests.chaos soak $(addprefix --minutes ,$(MINUTES)) $(addprefix --output ,$(OUTPUT))
 
+report: .venv/.full java ## Post, handle, archive, report on and replay once, on SQLite, into the folder report (FOLDER=)
+	@$(BIN)/python examples/audit.py $(or $(FOLDER),report)
+
 servers:
 	@scripts/setup.sh servers
+
+java:
+	@scripts/setup.sh java
 
 lock: ## Resolve the locked versions anew (needs uv)
 	uv pip compile pyproject.toml --all-extras --group build --universal --python-version 3.11 \

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from posixpath import dirname
+from typing import Any
 
 import msgspec
 from pyspark.errors import AnalysisException
@@ -207,6 +208,19 @@ def read_archive(spark: SparkSession, target: str, table: str | None = None) -> 
     """
     archive = Archive(spark, target, _table_of(spark, target, table))
     return archive.read(live_files(archive.open()))
+
+
+def archived_entry(
+    spark: SparkSession, target: str, record_id: int, table: str = "bus_events"
+) -> dict[str, Any] | None:
+    """All columns of an archived entry; None if it is not there. Dates are aware and in UTC. Raises as `read_archive`.
+
+    Only files whose ids lie around it are read.
+    """
+    archive = Archive(spark, target, table)
+    near = [file for file in live_files(archive.open()) if file.first_id <= record_id <= file.last_id]
+    found = archive.read(near).where(f.col("record_id") == record_id).limit(1).toArrow().to_pylist()
+    return found[0] if found else None
 
 
 def archived_tables(spark: SparkSession, target: str) -> list[str]:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
@@ -102,11 +103,13 @@ def _rewritten(
     old = [file for day in days.values() for file in day.files]
     expected = joined([file.fingerprint for file in old])
     run = new_run(now := datetime.now(UTC))
-    parts = f.create_map(*(f.lit(part) for name, day in days.items() for part in (name, day.wanted)))
-    rows = dated(archive.read(old))
-    # Each day in as many parts as it needs files.
-    part = f.pmod(f.hash("record_id"), parts[f.col(EVENT_DATE).cast("string")])
-    placed = rows.repartition(sum(day.wanted for day in days.values()), EVENT_DATE, part)
+    # Each day goes to as many tasks as it needs files.
+    tasks = sum(day.wanted for day in days.values())
+    firsts = accumulate((day.wanted for day in days.values()), initial=0)
+    name = f.date_format(EVENT_DATE, "yyyy-MM-dd")
+    first = f.create_map(*(f.lit(one) for pair in zip(days, firsts, strict=False) for one in pair))[name]
+    wanted = f.create_map(*(f.lit(one) for key, day in days.items() for one in (key, day.wanted)))[name]
+    placed = dated(archive.read(old)).repartitionById(tasks, first + f.pmod(f.hash("record_id"), wanted))
     with watched(
         archive.spark, _STAGES, lambda share: progress("copied", int(share * expected.rows), expected.rows)
     ):

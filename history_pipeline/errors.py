@@ -4,6 +4,8 @@ StickybusError
 └── PipelineError
     ├── SparkUnavailableError       the extra or a Java runtime that fits is missing
     ├── SourceOptionError           an option of the format `stickybus` is missing or can't work
+    ├── WriteError                  rows can't be posted as events
+    │   └── RunConflictError        the run has posted other rows before
     ├── ArchiveError
     │   ├── ArchiveTargetError      the directory is none that Spark can reach
     │   ├── ArchiveNotFoundError    nothing was ever archived there
@@ -29,6 +31,16 @@ class SourceOptionError(PipelineError):
     """The option `key` of the format `stickybus` is missing or can't work; nothing was read or written."""
 
     key: str | None = None
+
+
+class WriteError(PipelineError):
+    """Rows of a DataFrame can't be posted as events; none was."""
+
+
+class RunConflictError(WriteError):
+    """The run `run` has posted other rows before; none was posted now."""
+
+    run: str | None = None
 
 
 class ArchiveError(PipelineError):

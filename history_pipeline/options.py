@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from history_pipeline.errors import SourceOptionError
+from queue_core.config import name_fault
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,45 @@ class StreamOptions:
             settle_seconds=_seconds(options, "settle_seconds", cls.settle_seconds),
             max_rows_per_batch=whole(options, most, smallest=1) or cls.max_rows_per_batch,
             rows_per_partition=whole(options, width, smallest=1) or cls.rows_per_partition,
+        )
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """Where to post, and under which name."""
+
+    url: str = field(repr=False)
+    run: str
+    """Names the run of the job: what one run has posted is not posted again under its name."""
+    table: str = "bus_events"
+    queue: str = "bus"
+    """Of rows that have no column `queue_name`."""
+    event: str | None = None
+    """Event type of rows that have no column `class_name`."""
+    max_payload_bytes: int = 1_048_576
+
+    @classmethod
+    def read(cls, options: Mapping[str, str]) -> WriteOptions:
+        """Raises SourceOptionError for an option that is missing or can't work."""
+        table = options.get("table", cls.table)
+        if table.endswith("_history"):
+            raise SourceOptionError(
+                f"the option table={table!r} is a history table, and nothing is posted there. Nothing was written.",
+                key="table",
+            )
+        run = required(options, "run")
+        fault = name_fault(run)
+        if fault is not None:
+            raise SourceOptionError(
+                f"the option run={run[:80]!r} can't work: {fault}. Nothing was written.", key="run"
+            )
+        return cls(
+            url=required(options, "url"),
+            run=run,
+            table=table,
+            queue=options.get("queue", cls.queue),
+            event=options.get("event"),
+            max_payload_bytes=whole(options, "max_payload_bytes", smallest=1) or cls.max_payload_bytes,
         )
 
 

@@ -9,10 +9,12 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 from sqlalchemy import URL, make_url
 
-from history_pipeline.options import ReadOptions, StreamOptions
+from history_pipeline.errors import SourceOptionError
+from history_pipeline.options import ReadOptions, StreamOptions, WriteOptions
 from history_pipeline.reader import HistoryReader
 from history_pipeline.schema import HISTORY_SCHEMA
 from history_pipeline.stream import HistoryStreamReader
+from history_pipeline.writer import EventWriter
 
 FORMAT = "stickybus"
 """The name in `spark.read.format`."""
@@ -37,6 +39,15 @@ class StickybusSource(DataSource):
     def streamReader(self, schema: StructType) -> HistoryStreamReader:  # noqa: N802 -- Spark's name
         """Reads the columns of `schema` in the order in which entries ended."""
         return HistoryStreamReader(schema, StreamOptions.read(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> EventWriter:  # noqa: FBT001 -- Spark's signature
+        """Posts rows as events, once per run. Raises SourceOptionError for any mode but append."""
+        if overwrite:
+            raise SourceOptionError(
+                "events are posted, and overwrite nothing. Nothing was written; use mode('append').",
+                key="mode",
+            )
+        return EventWriter(schema, WriteOptions.read(self.options))
 
 
 def read_history(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no annotations
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -53,7 +54,7 @@ def _differing(archive: Archive, files: list[DataFile], sizes: dict[str, int]) -
     """Those that can't be read, or are not what they were; halved until each of them is known."""
     try:
         found = {file.path: file for file in archive.found({file.path: sizes[file.path] for file in files})}
-    except PySparkException:
+    except (PySparkException, Py4JError):
         if len(files) == 1:
             return [files[0].path]
         half = len(files) // 2

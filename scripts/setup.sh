@@ -2,6 +2,7 @@
 # Set up what the Makefile's targets need:
 #   setup.sh environment LOCK   .venv with the locked packages and this checkout
 #   setup.sh servers            PostgreSQL and MariaDB programs, and a Java runtime for Spark
+#   setup.sh java               a Java runtime for Spark
 # What the system lacks is installed by apt where that is ours to do (root on Debian), without
 # starting a service; elsewhere one line says what to install.
 set -eu
@@ -76,5 +77,6 @@ cd "$(dirname "$0")/.."
 case "${1:-}" in
     environment) environment "$2" ;;
     servers) postgresql; mariadb; java_runtime ;;
-    *) fail "usage: setup.sh environment LOCK | servers" ;;
+    java) java_runtime ;;
+    *) fail "usage: setup.sh environment LOCK | servers | java" ;;
 esac

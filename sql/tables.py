@@ -205,7 +205,51 @@ queue_replays = Table(
 )
 """Archived entries that were posted again, entered by the transaction that posted them."""
 
-SHARED_TABLES = (queue_nodes, queue_schedules, queue_archives, queue_replays)
+queue_staged = Table(
+    "queue_staged",
+    _shared,
+    Column("run", name(NAME_LENGTH), primary_key=True),
+    Column("job", String(32), primary_key=True),
+    Column("part", Integer, primary_key=True, autoincrement=False),
+    Column("attempt", String(32), primary_key=True),
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("staged_date", UtcDateTime, nullable=False),
+    Column("queue_name", name(QUEUE_NAME_LENGTH), nullable=False),
+    Column("class_name", name(CLASS_NAME_LENGTH), nullable=False),
+    Column("event_json", long_text()),
+    Column("event_bytes", long_bytes()),
+    Column("codec", String(32), nullable=False),
+    Column("user_token", String(36)),
+    Column("future_user_token", String(36)),
+    Column("search_key1", BigInteger),
+    Column("search_key2", BigInteger),
+    Column("effective_date", UtcDateTime),
+    Column("headers", long_text()),
+    Column("replay_of", BigInteger),
+    **_OPTIONS,
+)
+"""Rows that attempts of a job's tasks have written, to be posted when all tasks have ended; empty between jobs."""
+
+queue_posted_runs = Table(
+    "queue_posted_runs",
+    _shared,
+    Column("run", name(NAME_LENGTH), primary_key=True),
+    Column("part", Integer, primary_key=True, autoincrement=False),
+    Column("table_name", name(NAME_LENGTH), nullable=False),
+    Column("entries", BigInteger, nullable=False),
+    Column("posted_date", UtcDateTime, nullable=False),
+    **_OPTIONS,
+)
+"""What runs of jobs have posted, by partition, entered by the transaction that posted it."""
+
+SHARED_TABLES = (
+    queue_nodes,
+    queue_schedules,
+    queue_archives,
+    queue_replays,
+    queue_staged,
+    queue_posted_runs,
+)
 
 
 def metadata_for(*main_names: str) -> MetaData:

@@ -132,23 +132,30 @@ def list_entries(
 def show(
     record_id: Annotated[int, typer.Argument(metavar="ID", help="Record id.", show_default=False)],
     *,
+    archive: Annotated[
+        str | None,
+        typer.Option(help="Directory of the archive, if it is not in the database.", show_default=False),
+    ] = None,
     payload: Payload = False,
     table: TableName = DEFAULT_TABLE,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Show all columns of an entry, live or in history.
+    """Show all columns of an entry: live, in history, or in the archive.
 
     Examples:
-      stickybus entries show 4711
-
       stickybus entries show 4711 --payload --json
+
+      stickybus entries show 4711 --archive /var/archive
     """
     with opened(url, table) as engine:
         wanted = Filter(record_ids=[record_id])
         found = Entries(engine.store, None).find(wanted) or History(engine.store, None).find(wanted)
+    if not found and archive is not None:
+        found = _archived(archive, table, record_id)
     if not found:
-        raise EntryNotFoundError(f"{table}: there is no entry {record_id}, neither live nor in history.")
+        there = "neither live nor in history" + (f", nor in {archive}" if archive is not None else "")
+        raise EntryNotFoundError(f"{table}: there is no entry {record_id}, {there}.")
     facts = facts_of(found[0], payload=payload)
     if as_json:
         write_json(facts)
@@ -161,6 +168,16 @@ def show(
         {"key": key, "value": str(value)} for key, value in facts.items() if value not in {None, "", "{}"}
     ]
     write_table(f"Entry {record_id} of {table}", {"key": "COLUMN", "value": "VALUE"}, rows, empty="")
+
+
+def _archived(archive: str, table: str, record_id: int) -> list[Entry]:
+    from history_pipeline.job import job_session
+
+    with job_session("stickybus entries") as spark:
+        from history_pipeline.archive import archived_entry
+
+        row = archived_entry(spark, archive, record_id, table)
+    return [Entry(**{**row, "processing_state": State(row["processing_state"])})] if row else []
 
 
 @app.command()

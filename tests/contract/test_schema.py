@@ -29,7 +29,14 @@ from tests.contract.harness import Recorder, ended, eventually, on_servers, on_s
 
 TABLES = {
     *("bus_events", "bus_events_history", "notifications", "notifications_history"),
-    *("queue_archives", "queue_nodes", "queue_replays", "queue_schedules"),
+    *(
+        "queue_archives",
+        "queue_nodes",
+        "queue_posted_runs",
+        "queue_replays",
+        "queue_schedules",
+        "queue_staged",
+    ),
 }
 
 
@@ -209,7 +216,7 @@ def test_a_schema_of_the_first_version_is_upgraded_with_its_entries(
     make_bus: MakeBus, engine: Engine
 ) -> None:
     with engine.begin() as connection:
-        for table in ("queue_archives", "queue_replays"):
+        for table in ("queue_archives", "queue_replays", "queue_staged", "queue_posted_runs"):
             connection.execute(text(f"DROP TABLE {table}"))
         connection.execute(text("INSERT INTO bus_events (class_name) VALUES ('Ping')"))
     set_revision(engine, "0001")

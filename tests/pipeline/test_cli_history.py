@@ -116,6 +116,27 @@ def test_replay_is_a_dry_run_unless_told_otherwise_and_shows_no_payload(
     assert "No archived entry matches." in run("replay", "--from", target, "--where", "false")
 
 
+def test_an_entry_is_shown_wherever_it_is(
+    run: Run, history_url: URL, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bus = PersistentBus(history_url)
+    [before] = [entry for entry in bus.history() if entry.record_id == 39]
+    bus.close()
+    run("archive", "--to", target)
+
+    def show(record_id: int, *options: str) -> tuple[int, str, str]:
+        code = main(["entries", "show", str(record_id), "--json", *options])
+        return code, *capsys.readouterr()
+
+    assert show(39)[0] == 1
+    code, out, _err = show(39, "--archive", target)
+    assert code == 0
+    assert json.loads(out)["finished_date"] == str(before.finished_date).replace(" ", "T")
+    assert json.loads(out)["headers"] == before.captured
+    code, _out, err = show(13, "--archive", target)
+    assert (code, "there is no entry 13, neither live nor in history, nor in" in err) == (1, True)
+
+
 @on_sqlite
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),

@@ -20,7 +20,9 @@ from history_pipeline.errors import (
     ReplayError,
 )
 from history_pipeline.replay import replay_archive
-from queue_core.entry import Entry
+from queue_core.entries import Entries
+from queue_core.entry import Entry, Posting
+from queue_core.filter import Filter
 from sql import archives
 from sql.database import Database
 from stickybus import BusConfig, PersistentBus, State
@@ -42,12 +44,19 @@ def target(spark: SparkSession, history_url: URL, tmp_path: Path) -> str:
     """The archive of the whole sample."""
     target = str(tmp_path / "archive")
     archive_history(spark, history_url, target)
+    # The sample was written by hand: the next ids are to be others.
+    bus = PersistentBus(history_url)
+    bus.post_many([Posting(event={}, event_name="Ping")] * 60)
+    Entries(bus.engine.store, None).remove(wanted=Filter(class_name="Ping"))
+    bus.truncate_history()
+    bus.close()
     return target
 
 
 def live(url: URL) -> list[Entry]:
+    """All live entries, of whatever queue."""
     bus = PersistentBus(url)
-    found = bus.find()
+    found = Entries(bus.engine.store, None).find(Filter())
     bus.close()
     return found
 
@@ -71,16 +80,16 @@ def test_replayed_entries_hold_what_the_archived_ones_held_and_name_them(
 
 
 def test_a_replayed_entry_is_delivered(spark: SparkSession, history_url: URL, target: str) -> None:
-    replay_archive(spark, history_url, target, where="record_id = 17", post=True)
+    replay_archive(spark, history_url, target, where="record_id = 14", post=True)
     recorder = Recorder()
     bus = PersistentBus(history_url, BusConfig())
     bus.register("Order", recorder)
 
     drain(bus)
 
-    assert recorder.events == [{"number": 17}]
+    assert recorder.events == [{"number": 14}]
     [past] = bus.history()
-    assert (past.replay_of, past.processing_state) == (17, State.PROCESSED)
+    assert (past.replay_of, past.processing_state) == (14, State.PROCESSED)
     bus.close()
 
 
@@ -176,12 +185,12 @@ def test_an_archive_is_replayed_into_another_database_once_as_well(
 ) -> None:
     other = new_database("other")
     # There, it is an id of something else.
-    write_rows(other, [ended(100, replay_of=17)])
+    write_rows(other, [ended(100, replay_of=16)])
 
     for posted in (1, 0):
-        assert replay_archive(spark, other, target, where="record_id = 17", post=True).posted == posted
+        assert replay_archive(spark, other, target, where="record_id = 16", post=True).posted == posted
 
-    assert [entry.replay_of for entry in live(other)] == [17]
+    assert [entry.replay_of for entry in live(other)] == [16]
     assert live(history_url) == []
 
 
@@ -193,7 +202,7 @@ def test_an_archive_is_replayed_into_another_database_once_as_well(
         ("record_id >", "Syntax error"),
         ("record_id = 1; DROP TABLE x", "Syntax error"),
         ("queue_name", "not a boolean"),
-        ("count(*) > 1", "aggregate functions"),
+        ("count(*) > 1", "invalid expressions"),
         ("rand() < 0.5", "differently each time"),
         ("reflect('java.lang.System', 'exit', 1) IS NULL", "differently each time"),
     ],
