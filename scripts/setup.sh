@@ -1,7 +1,7 @@
 #!/bin/sh
 # Set up what the Makefile's targets need:
 #   setup.sh environment LOCK   .venv with the locked packages and this checkout
-#   setup.sh servers            PostgreSQL and MariaDB programs, and a Java runtime for Spark
+#   setup.sh servers            PostgreSQL and MariaDB programs, a Java runtime for Spark, a browser for its report
 #   setup.sh java               a Java runtime for Spark
 # What the system lacks is installed by apt where that is ours to do (root on Debian), without
 # starting a service; elsewhere one line says what to install.
@@ -73,10 +73,21 @@ java_runtime() {
     fi
 }
 
+browser() {
+    for program in chromium chromium-browser google-chrome; do
+        ! has "$program" || return 0
+    done
+    if can_apt; then
+        apt_install chromium
+    else
+        echo "No Chromium: the report's test needs one (Debian: chromium)." >&2
+    fi
+}
+
 cd "$(dirname "$0")/.."
 case "${1:-}" in
     environment) environment "$2" ;;
-    servers) postgresql; mariadb; java_runtime ;;
+    servers) postgresql; mariadb; java_runtime; browser ;;
     java) java_runtime ;;
     *) fail "usage: setup.sh environment LOCK | servers | java" ;;
 esac

@@ -62,6 +62,27 @@ def test_schema_create_finds_its_migrations_in_the_wheel(run: Run, tmp_path: Pat
     assert {"bus_events", "bus_events_history", "notifications", "notifications_history"} <= tables
 
 
+def test_a_spark_session_of_the_base_packages_says_what_to_install(run: Run) -> None:
+    found = run(
+        "python",
+        "-c",
+        "from pathlib import Path\n"
+        "from history_pipeline import session\n"
+        "print((Path(session.__file__).parent / 'conf' / 'log4j2.properties').exists())\n"
+        "try:\n"
+        "    session.open_session()\n"
+        "except session.SparkUnavailableError as error:\n"
+        "    print(error)",
+    )
+    assert found.splitlines() == [
+        "True",
+        (
+            "the package pyspark is not installed. Nothing was started. "
+            "Install the extra: pip install 'stickybus[spark]'."
+        ),
+    ]
+
+
 def test_the_demo_tells_its_options(run: Run) -> None:
     assert "Usage" in run("stickybus", "demo", "--help")
 
