@@ -33,6 +33,7 @@ def examine(
     `clock` is this host's. Transactions of others count when they are open for longer than `transaction_seconds`.
     """
     health = health_of(database.dialect.name)
+    database.fetch(health.settle)
     tables = database.fetch(schema.main_tables)
     report = database.fetch(lambda connection: schema.check(connection, tables or schema.DEFAULT_TABLES))
     now, found = _clock_skew(database, clock or SystemClock())
@@ -41,7 +42,7 @@ def examine(
     named: list[tuple[str, Check]] = [(check.__name__, check) for check in health.checks]
     if report.fit is Fit.CURRENT:
         named += [
-            ("missing_index", missing_index),
+            ("missing_index", partial(missing_index, health=health)),
             ("bad_plan", partial(bad_plan, health=health)),
             ("connections", partial(connections, health=health)),
             *((check.__name__, check) for check in (*ENTRY_CHECKS, *NODE_CHECKS)),

@@ -7,12 +7,12 @@ anyway. What it may not see it says.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import URL, Connection
+from sqlalchemy import URL, Connection, inspect
 
 from sql.health.finding import Finding
 from sql.statements import Statements
@@ -71,6 +71,14 @@ class ConnectionLimit:
     cure: str
 
 
+@dataclass
+class Keys:
+    """The primary key of a table, and its other indices by name: columns in order."""
+
+    primary: list[str] = field(default_factory=list)
+    indices: dict[str, list[str]] = field(default_factory=dict)
+
+
 class Health:
     """The questions to one kind of database."""
 
@@ -86,6 +94,23 @@ class Health:
         """
         del url, integrity
         yield from ()
+
+    def settle(self, connection: Connection) -> None:
+        """Set a session up for these questions."""
+
+    def keys(self, connection: Connection, tables: Sequence[str]) -> dict[str, Keys]:
+        """The keys of each table."""
+        inspector = inspect(connection)
+        return {
+            table: Keys(
+                inspector.get_pk_constraint(table)["constrained_columns"],
+                {
+                    str(index["name"]): [*map(str, index["column_names"])]
+                    for index in inspector.get_indexes(table)
+                },
+            )
+            for table in tables
+        }
 
     def faults(self, plan: Sequence[Mapping[str, Any]], table: str) -> Iterator[Fault]:
         """The faults of a plan, given by its rows, on one table."""

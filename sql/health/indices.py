@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sqlalchemy import Connection, Index, Table, inspect
+from sqlalchemy import Connection, Index, Table
 from sqlalchemy.schema import CreateIndex
 
-from sql.health.base import Scope
+from sql.health.base import Health, Scope
 from sql.health.finding import Finding, Severity
 from sql.tables import metadata_for
 
 
-def missing_index(connection: Connection, scope: Scope) -> Iterator[Finding]:
+def missing_index(connection: Connection, scope: Scope, *, health: Health) -> Iterator[Finding]:
     """Indices and primary keys of the table definitions that the database lacks."""
-    inspector = inspect(connection)
+    keys = health.keys(connection, scope.names)
     for table in metadata_for(*scope.tables).sorted_tables:
         key = [column.name for column in table.primary_key]
-        if inspector.get_pk_constraint(table.name)["constrained_columns"] != key:
+        if keys[table.name].primary != key:
             yield Finding(
                 "missing-index",
                 Severity.DANGER,
@@ -26,7 +26,7 @@ def missing_index(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "an entry from being recorded twice.",
                 f"ALTER TABLE {table.name} ADD PRIMARY KEY ({', '.join(key)})",
             )
-        there = {index["name"]: index["column_names"] for index in inspector.get_indexes(table.name)}
+        there = keys[table.name].indices
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
             if there.get(str(index.name)) != [column.name for column in index.columns]:
                 yield _missing(connection, table, index, taken=str(index.name) in there)

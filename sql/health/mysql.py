@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, text
 
-from sql.health.base import ConnectionLimit, Fault, Health, Scope, Step
+from sql.health.base import ConnectionLimit, Fault, Health, Keys, Scope, Step
 from sql.health.finding import Finding, Severity, lasting
 from sql.health.settings import Rule, broken
 
@@ -100,6 +100,23 @@ def storage(connection: Connection, scope: Scope) -> Iterator[Finding]:
         )
 
 
+def invalid_index(connection: Connection, scope: Scope) -> Iterator[Finding]:
+    """Indices that are kept up, and hidden from every statement: IGNORED on MariaDB, INVISIBLE on MySQL."""
+    hidden = {
+        (row["TABLE_NAME"], row["INDEX_NAME"]): "NOT IGNORED" if row.get("IGNORED") == "YES" else "VISIBLE"
+        for row in _index_columns(connection, scope.names)
+        if row.get("IGNORED") == "YES" or row.get("IS_VISIBLE") == "NO"
+    }
+    for (table, index), seen in hidden.items():
+        yield Finding(
+            "invalid-index",
+            Severity.SLOW,
+            table,
+            f"the index {index} is hidden: no statement uses it.",
+            f"ALTER TABLE {table} ALTER INDEX {index} {seen}",
+        )
+
+
 def long_transaction(connection: Connection, scope: Scope) -> Iterator[Finding]:
     """Transactions that stay open, or wait for a lock: what they have locked waits, and the purge too."""
     rows = connection.execute(
@@ -140,6 +157,15 @@ def history_list(connection: Connection, scope: Scope) -> Iterator[Finding]:
         )
 
 
+def _index_columns(connection: Connection, tables: Sequence[str]) -> list[Mapping[str, Any]]:
+    """A row for each column of each index, in order; MariaDB and MySQL have columns of their own in it."""
+    statement = text(
+        "SELECT * FROM information_schema.statistics WHERE table_schema = database() AND table_name IN :names "
+        "ORDER BY table_name, index_name, seq_in_index"
+    ).bindparams(bindparam("names", list(tables), expanding=True))
+    return [dict(row) for row in connection.execute(statement).mappings()]
+
+
 def _variables(connection: Connection, names: Sequence[str]) -> dict[str, str]:
     statement = text("SHOW GLOBAL VARIABLES WHERE variable_name IN :names")
     rows = connection.execute(statement.bindparams(bindparam("names", list(names), expanding=True)))
@@ -149,7 +175,18 @@ def _variables(connection: Connection, names: Sequence[str]) -> dict[str, str]:
 class MySQLHealth(Health):
     """MySQL and MariaDB; see the module."""
 
-    checks = (settings, storage, long_transaction, history_list)
+    checks = (settings, storage, invalid_index, long_transaction, history_list)
+
+    def keys(self, connection: Connection, tables: Sequence[str]) -> dict[str, Keys]:
+        """See `Health`."""
+        found = {table: Keys() for table in tables}
+        for row in _index_columns(connection, tables):
+            keys = found[row["TABLE_NAME"]]
+            if row["INDEX_NAME"] == "PRIMARY":
+                keys.primary.append(row["COLUMN_NAME"])
+            else:
+                keys.indices.setdefault(row["INDEX_NAME"], []).append(row["COLUMN_NAME"])
+        return found
 
     def faults(self, plan: Sequence[Mapping[str, Any]], table: str) -> Iterator[Fault]:
         """See `Health`."""

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, text
 
 from sql import schema
-from sql.health.base import ConnectionLimit, Fault, Health, Scope, Step
+from sql.health.base import ConnectionLimit, Fault, Health, Keys, Scope, Step
 from sql.health.finding import Finding, Severity, lasting, unchecked
 from sql.health.settings import Rule, broken
 
@@ -75,6 +75,13 @@ _RULES = (
 )
 
 
+_KEYS = """
+SELECT c.relname AS name, n.relname AS index_name, i.indisprimary,
+       ARRAY(SELECT a.attname::text FROM unnest(i.indkey) WITH ORDINALITY AS k(number, place)
+               JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number ORDER BY k.place) AS columns
+  FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_class n ON n.oid = i.indexrelid
+ WHERE c.oid IN (SELECT oid FROM ours)
+"""
 _LIMITS = """
 SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS server,
        (SELECT sum(numbackends)::int FROM pg_stat_database) AS server_used,
@@ -115,7 +122,7 @@ def storage(connection: Connection, scope: Scope) -> Iterator[Finding]:
 def invalid_index(connection: Connection, scope: Scope) -> Iterator[Finding]:
     """Indices that a build left behind unfinished: each write keeps them up, no read uses them."""
     statement = _of_tables(
-        "SELECT i.indexrelid::regclass::text AS index, c.relname AS name FROM pg_index i JOIN pg_class c "
+        "SELECT i.indexrelid::regclass::text AS index_name, c.relname AS name FROM pg_index i JOIN pg_class c "
         "ON c.oid = i.indrelid WHERE NOT i.indisvalid AND c.oid IN (SELECT oid FROM ours)"
     )
     for row in connection.execute(statement, {"tables": scope.names}):
@@ -123,8 +130,8 @@ def invalid_index(connection: Connection, scope: Scope) -> Iterator[Finding]:
             "invalid-index",
             Severity.SLOW,
             row.name,
-            f"the index {row.index} is invalid: its build failed, so that no statement uses it.",
-            f"REINDEX INDEX CONCURRENTLY {row.index}",
+            f"the index {row.index_name} is invalid: its build failed, so that no statement uses it.",
+            f"REINDEX INDEX CONCURRENTLY {row.index_name}",
         )
 
 
@@ -298,6 +305,21 @@ class PostgreSQLHealth(Health):
         prepared_transaction,
         slot,
     )
+
+    def settle(self, connection: Connection) -> None:
+        """See `Health`."""
+        # Our sessions avoid scans by their costs; questions to the catalogues can't, and would be compiled for that.
+        connection.execute(text("SELECT set_config('jit', 'off', false)"))
+
+    def keys(self, connection: Connection, tables: Sequence[str]) -> dict[str, Keys]:
+        """See `Health`."""
+        found = {table: Keys() for table in tables}
+        for row in connection.execute(_of_tables(_KEYS), {"tables": list(tables)}):
+            if row.indisprimary:
+                found[row.name].primary = row.columns
+            else:
+                found[row.name].indices[row.index_name] = row.columns
+        return found
 
     def faults(self, plan: Sequence[Mapping[str, Any]], table: str) -> Iterator[Fault]:
         """See `Health`."""
