@@ -13,6 +13,7 @@ Progress = Callable[[str, int, int], None]
 """Called with (what is being done, entries done so far, entries in all), from any thread."""
 
 _LOOK_SECONDS = 0.25
+_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
 
 def silent(step: str, done: int, total: int) -> None:
@@ -41,6 +42,7 @@ def watched(spark: SparkSession, stages: int, tell: Callable[[float], None]) -> 
             furthest = max(furthest, share())
             tell(furthest)
 
+    former = {key: context.getLocalProperty(key) for key in _GROUP}
     watcher = threading.Thread(target=look, name="stickybus-progress", daemon=True)
     context.setJobGroup(group, "stickybus")
     watcher.start()
@@ -49,4 +51,5 @@ def watched(spark: SparkSession, stages: int, tell: Callable[[float], None]) -> 
     finally:
         ended.set()
         watcher.join()
-        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None takes it away
+        for key, value in former.items():
+            context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None takes it away

@@ -16,6 +16,8 @@ from pyspark.sql import SparkSession
 from sqlalchemy import URL
 
 from history_pipeline.archive import Archive, read_archive
+from history_pipeline.jobs import archive as archive_job
+from history_pipeline.jobs import replay as replay_job
 from history_pipeline.manifest import live_files
 from history_pipeline.sources import read_history
 from stickybus import PersistentBus
@@ -161,6 +163,19 @@ def test_what_can_not_be_done_is_one_line_with_its_exit_code(
     assert reason in line
     assert line.startswith("stickybus: ")
     assert line.count("\n") == 1
+
+
+@on_sqlite
+def test_the_jobs_for_spark_submit_do_what_the_commands_do(
+    run: Run, history_url: URL, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = str(history_url)
+    archive_job.main(["--url", url, "--to", target, "--before", "2026-03-02T00:00:00+00:00"])
+    assert json.loads(capsys.readouterr().out)["entries"] == 3
+
+    replay_job.main(["--url", url, "--from", target, "--where", "record_id < 3"])
+
+    assert json.loads(capsys.readouterr().out)["posted"] == 2
 
 
 @on_sqlite
