@@ -21,6 +21,8 @@ FROM_MEMORY = 2_000
 LARGE_PAYLOAD = 8_192
 """Characters from which a payload is not kept in memory while its entry waits."""
 LOAD_BATCH = 1_000
+BATCHES = 4
+"""Full claims that the pool holds: with two, claims waited for the commits of outcomes (a fifth to a third slower)."""
 LOOK_SECONDS = 0.05
 """Between looks for other work while there is a backlog that is being claimed."""
 SHORTEST_POLL_SECONDS = 0.01
@@ -142,9 +144,9 @@ class Claimer:
 
     @property
     def _capacity(self) -> int:
-        """How many entries the pool holds: its threads are kept busy while the next batch is claimed."""
-        threads = self._config.handler_threads
-        return min(threads + 2 * self._config.max_entries_claimed, max(threads, self._config.queue_capacity))
+        """How many entries the pool holds: its threads are kept busy while claims and outcomes are under way."""
+        threads, most = self._config.handler_threads, self._config.max_entries_claimed
+        return min(threads + BATCHES * most, max(threads, self._config.queue_capacity))
 
     def _room(self) -> int:
         """How many entries the pool takes now."""
