@@ -11,6 +11,7 @@ from benchmarks.latency import latency, latency_elsewhere, punctuality, truncate
 from benchmarks.measurement import Measurement
 from benchmarks.nodes import idle, memory, nodes
 from benchmarks.peers import peers
+from benchmarks.pipeline import analysing, archiving, reading
 from benchmarks.rates import claim_batch, drain, post, post_many, through
 from benchmarks.workload import Sizes
 
@@ -31,4 +32,7 @@ SCENARIOS: dict[str, Scenario] = {
     "memory": memory,
     "growth": growth,
     "peers": peers,
+    "spark-read": reading,
+    "spark-archive": archiving,
+    "spark-statistics": analysing,
 }

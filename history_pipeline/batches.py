@@ -32,9 +32,6 @@ def record_batch(connection: Connection, statement: Select[Any], schema: pa.Sche
 
 
 def _sqlite(connection: Connection, statement: Select[Any], schema: pa.Schema) -> pa.RecordBatch:
-    driver: Any = connection.connection.driver_connection
-    # A row by hand may hold a text that is no UTF-8.
-    driver.text_factory = _text
     return _from_rows(_fetched(connection, statement), schema, pa.string())
 
 
@@ -110,7 +107,3 @@ def _dates(values: Sequence[Any], wanted: pa.DataType, stored: pa.DataType) -> p
 def _unhexed(column: pa.ChunkedArray) -> pa.Array:
     values = [None if value is None else bytes.fromhex(value[2:]) for value in column.to_pylist()]
     return pa.array(values, pa.binary())
-
-
-def _text(stored: bytes) -> str:
-    return stored.decode(errors="replace")

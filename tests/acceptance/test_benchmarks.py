@@ -49,7 +49,8 @@ def test_each_scenario_runs_and_reports_what_it_measured(database: str, tmp_path
     assert {measurement["database"] for measurement in measured} == {database}
     # Other libraries are an extra, and MariaDB has none.
     names = {measurement["scenario"] for measurement in measured}
-    assert names | {"peers"} == set(SCENARIOS)
+    # Statistics need no database.
+    assert names | {"peers", "spark-statistics"} == set(SCENARIOS)
     assert all(measurement["unit"] for measurement in measured)
     rates = [measurement for measurement in measured if measurement["unit"] == "entries/s"]
     assert all(measurement["value"] > 0 and measurement["ratio_to_floor"] > 0 for measurement in rates)

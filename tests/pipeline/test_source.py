@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
     Not,
 )
-from sqlalchemy import URL, create_engine, select
+from sqlalchemy import URL, Engine, create_engine, select, text
 
 from history_pipeline import pages
 from history_pipeline.errors import SourceOptionError
@@ -29,6 +29,7 @@ from history_pipeline.reader import MOST_PARTITIONS, HistoryReader, ranges
 from history_pipeline.schema import HISTORY_SCHEMA
 from history_pipeline.sources import read_history
 from sql.tables import entry_tables
+from tests.contract.harness import on_sqlite
 from tests.pipeline.sample import START, ended, sample_history, write_rows
 
 ALL = [row["record_id"] for row in sample_history()]
@@ -209,3 +210,15 @@ def _ids(reader: HistoryReader) -> list[int]:
 def _utc(local: datetime) -> datetime:
     """Spark gives dates in this machine's own zone, without saying so."""
     return local.astimezone(UTC)
+
+
+@on_sqlite
+def test_a_text_that_is_no_utf_8_is_read_with_replacements(history_url: URL, engine: Engine) -> None:
+    with engine.begin() as connection:
+        broken = text("UPDATE bus_events_history SET event_json = CAST(x'ff41' AS TEXT) WHERE record_id = 7")
+        connection.execute(broken)
+    reader = HistoryReader(
+        HISTORY_SCHEMA, ReadOptions(history_url.render_as_string(hide_password=False), first_id=7)
+    )
+    first = next(page for part in reader.partitions() for page in reader.read(part)).slice(0, 1).to_pylist()
+    assert [(row["record_id"], row["event_json"]) for row in first] == [(7, "\ufffdA")]

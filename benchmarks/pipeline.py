@@ -1,0 +1,211 @@
+"""History on Spark: how fast it is read, archived and analysed, in a local session of two threads.
+
+Reading is compared with the bare driver that fills Arrow batches of the same columns, on one connection; the target is
+0.8 of it. Archiving and statistics have no bare counterpart. Their targets, at full size: 1M rows archived in 60 s, 10M
+rows analysed within 4 GB.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from sqlalchemy import URL, Connection, func, insert, literal, select
+from sqlalchemy.types import BigInteger
+
+from benchmarks.databases import Target
+from benchmarks.measurement import Measurement
+from benchmarks.workload import Sizes, VerificationError
+from history_pipeline.batches import selected
+from history_pipeline.options import ReadOptions
+from history_pipeline.reader import HistoryReader
+from history_pipeline.schema import HISTORY_SCHEMA, arrow_schema
+from sql.database import Database
+from sql.tables import entry_tables
+
+MASTER = "local[2]"
+ROW_BYTES = 500
+"""Of payload in one row."""
+FETCHED = 5_000
+"""Rows that the bare driver takes at once."""
+_BASE = 1_000
+_HISTORY = entry_tables("bus_events").history
+_ENDED = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def reading(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """One partition by the source and by the bare driver, in alternating rounds; then the whole through Spark."""
+    rows = sizes.entries(200_000)
+    with target.fresh() as url:
+        fill(url, rows)
+        options = ReadOptions(url.render_as_string(hide_password=False), ids_per_partition=rows)
+        reader = HistoryReader(HISTORY_SCHEMA, options)
+        (partition,) = reader.partitions()
+
+        def by_source() -> int:
+            return sum(batch.num_rows for batch in reader.read(partition))
+
+        def by_driver() -> int:
+            return sum(batch.num_rows for batch in bare_batches(url))
+
+        timed = [(_seconds(by_source, rows), _seconds(by_driver, rows)) for _ in range(sizes.rounds)]
+        settings: dict[str, Any] = {"rows": rows, "payload_bytes": ROW_BYTES}
+        source = statistics.median(one for one, _ in timed)
+        ratio = statistics.median(bare / one for one, bare in timed)
+        yield Measurement(
+            "spark-read", target.name, "partition", rows / source, "rows/s", dict(settings), ratio
+        )
+        ((seconds, _),) = _in_session("read", options.url, str(rows), str(sizes.rounds))
+        settings["master"] = MASTER
+        yield Measurement("spark-read", target.name, "whole", rows / seconds, "rows/s", settings)
+
+
+def archiving(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """Copy, verify and delete a whole history."""
+    rows = sizes.entries(1_000_000)
+    with target.fresh() as url, tempfile.TemporaryDirectory() as folder:
+        fill(url, rows)
+        ((seconds, _),) = _in_session("archive", url.render_as_string(hide_password=False), folder, str(rows))
+        left = _count(url)
+        if left:
+            raise VerificationError(f"{left} rows are left of {rows}")
+        settings = {"rows": rows, "payload_bytes": ROW_BYTES, "master": MASTER, "seconds": seconds}
+        yield Measurement("spark-archive", target.name, "rate", rows / seconds, "rows/s", settings)
+
+
+def analysing(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """Statistics over Parquet files of two sizes, and what they took in time and memory; no database has a part in it."""
+    if target.name != "sqlite":
+        return
+    full = {sizes.entries(rows): f"{rows // 1_000_000}M rows" for rows in (1_000_000, 10_000_000)}
+    found = list[tuple[int, float]]()
+    with tempfile.TemporaryDirectory() as folder:
+        lines = _in_session("statistics", folder, *map(str, full))
+    for (rows, label), (seconds, used) in zip(full.items(), lines, strict=True):
+        settings = {"rows": rows, "master": MASTER}
+        yield Measurement("spark-statistics", target.name, label, seconds, "s", settings)
+        yield Measurement(
+            "spark-statistics", target.name, f"memory, {label}", used / 1024**2, "MiB", settings
+        )
+        found.append((rows, seconds))
+    (few, short), (many, long) = found
+    growth = (long / many) / (short / few)
+    yield Measurement(
+        "spark-statistics", target.name, "time for a row, many to few", growth, "x", {"rows": many}
+    )
+
+
+def fill(url: URL, rows: int) -> None:
+    """Write so many rows of history with ids from 1, in steps that double them."""
+    database = Database(url, statement_timeout_seconds=3600)
+    try:
+        database.write(lambda connection: connection.execute(insert(_HISTORY), _first(min(rows, _BASE))))
+        there = min(rows, _BASE)
+        while there < rows:
+            more = min(there, rows - there)
+            _double(database, there, more)
+            there += more
+    finally:
+        database.close()
+
+
+def _first(rows: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "record_id": number,
+            "queue_name": f"queue-{number % 5}",
+            "class_name": f"Event{number % 7}",
+            "event_json": '{"text":"' + f"{number:06d} " * ((ROW_BYTES - 12) // 7) + '"}',
+            "search_key1": number,
+            "search_key2": number % 10,
+            "created_date": _ENDED + timedelta(seconds=number),
+            "effective_date": _ENDED + timedelta(seconds=number),
+            "creating_owner": f"node-{number % 3}",
+            "processing_owner": f"node-{number % 3}",
+            "processing_state": "FAILED" if number % 50 == 0 else "PROCESSED",
+            "error_count": 4 if number % 50 == 0 else 0,
+            "claim_count": 1,
+            "started_date": _ENDED + timedelta(seconds=number, milliseconds=3),
+            "finished_date": _ENDED + timedelta(seconds=number, milliseconds=3 + number % 400),
+        }
+        for number in range(1, rows + 1)
+    ]
+
+
+def _double(database: Database, there: int, more: int) -> None:
+    values = {column.name: column for column in _HISTORY.c} | {
+        "record_id": _HISTORY.c.record_id + literal(there, BigInteger)
+    }
+    copies = insert(_HISTORY).from_select(
+        list(values), select(*values.values()).where(_HISTORY.c.record_id <= more)
+    )
+    database.write(lambda connection: connection.execute(copies))
+
+
+def bare_batches(url: URL) -> Iterator[pa.RecordBatch]:
+    """All rows by the driver's own cursor on one connection, in Arrow batches; dates as the driver's fastest form."""
+    database = Database(url, statement_timeout_seconds=3600)
+    schema = arrow_schema(HISTORY_SCHEMA)
+    try:
+        with database.read() as connection:
+            columns = [selected(database.dialect.name, column) for column in _HISTORY.c]
+            text = str(select(*columns).compile(connection, compile_kwargs={"literal_binds": True}))
+            driver: Any = connection.connection.driver_connection
+            cursor = driver.cursor()
+            cursor.execute(text)
+            while rows := cursor.fetchmany(FETCHED):
+                yield _batch(rows, schema)
+            cursor.close()
+    finally:
+        database.close()
+
+
+def _batch(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    arrays = []
+    for field, values in zip(schema, zip(*rows, strict=True), strict=True):
+        text = pa.types.is_timestamp(field.type) and isinstance(next((v for v in values if v), None), str)
+        arrays.append(pa.array(values, pa.string() if text else field.type))
+        if text:
+            arrays[-1] = arrays[-1].cast(pa.timestamp("us")).cast(field.type)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _seconds(work: Callable[[], int], rows: int) -> float:
+    start = time.perf_counter()
+    found = work()
+    seconds = time.perf_counter() - start
+    if found != rows:
+        raise VerificationError(f"{found} of {rows} rows were read")
+    return seconds
+
+
+def _count(url: URL) -> int:
+    database = Database(url)
+
+    def work(connection: Connection) -> int:
+        return int(connection.execute(select(func.count()).select_from(_HISTORY)).scalar_one())
+
+    try:
+        return database.fetch(work)
+    finally:
+        database.close()
+
+
+def _in_session(work: str, *arguments: str) -> list[tuple[float, float]]:
+    """Run what `benchmarks.spark_process` does, in a process of its own; seconds and the peak of bytes of each piece."""
+    command = [sys.executable, "-m", "benchmarks.spark_process", work, *arguments]
+    ended = subprocess.run(
+        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False
+    )
+    if ended.returncode != 0:
+        raise VerificationError(ended.stderr.strip()[-2000:])
+    lines = [line.split() for line in ended.stdout.splitlines()]
+    return [(float(seconds), float(used)) for seconds, used in lines]
