@@ -21,7 +21,9 @@ FROM_MEMORY = 2_000
 LARGE_PAYLOAD = 8_192
 """Characters from which a payload is not kept in memory while its entry waits."""
 LOAD_BATCH = 1_000
-LOOK_SECONDS = 0.01
+BATCHES = 4
+"""Full claims that the pool holds: with two, claims waited for the commits of outcomes (a fifth to a third slower)."""
+LOOK_SECONDS = 0.05
 """Between looks for other work while there is a backlog that is being claimed."""
 SHORTEST_POLL_SECONDS = 0.01
 FAIR_SHARE = 2
@@ -125,6 +127,8 @@ class Claimer:
         for lane in (self._claims.name, ANY_NODE, SUSPECT):
             if lane in self._unemptied and (limit := self._limit(lane)) > 0 and not self._claim(lane, limit):
                 self._unemptied.discard(lane)
+        if self._unemptied:
+            self._look_at = max(self._look_at, self._looked_at + LOOK_SECONDS)
 
     def pause(self) -> float:
         """Seconds until something is to be done, as far as is known now."""
@@ -140,9 +144,9 @@ class Claimer:
 
     @property
     def _capacity(self) -> int:
-        """How many entries the pool holds: its threads are kept busy while the next batch is claimed."""
-        threads = self._config.handler_threads
-        return min(threads + 2 * self._config.max_entries_claimed, max(threads, self._config.queue_capacity))
+        """How many entries the pool holds: its threads are kept busy while claims and outcomes are under way."""
+        threads, most = self._config.handler_threads, self._config.max_entries_claimed
+        return min(threads + BATCHES * most, max(threads, self._config.queue_capacity))
 
     def _room(self) -> int:
         """How many entries the pool takes now."""

@@ -281,10 +281,11 @@ class Dispatcher:
         run.event = self._codecs.decode(entry)
         _ = entry.captured
         subscribers = self._router.subscribers(entry.queue_name, entry.class_name)
-        # Exactly-once handlers last: the last of them records the outcome in its own transaction.
-        pending = (subscriber for subscriber in subscribers if _runs_now(run, subscriber))
-        run.pending = sorted(pending, key=lambda subscriber: subscriber.exactly_once)
+        run.pending = [subscriber for subscriber in subscribers if _runs_now(run, subscriber)]
         run.alone = len(subscribers) == 1
+        if not run.alone:
+            # Exactly-once handlers last: the last of them records the outcome in its own transaction.
+            run.pending.sort(key=lambda subscriber: subscriber.exactly_once)
 
     def _call(self, run: Run, subscriber: Subscriber) -> None:
         ident = threading.get_ident()
@@ -339,6 +340,8 @@ class Dispatcher:
 
     def _outcome(self, run: Run) -> Outcome:
         entry = run.entry
+        if not run.errors and all(standing is True for standing in run.settled.values()):
+            return self._finished(run, State.PROCESSED, entry.error_count, None)
         error_count = min(entry.error_count + bool(run.errors), LARGEST_COUNT)
         for subscriber, error in run.errors.items():
             run.settled[subscriber.name] = self._standing(run, subscriber, error)

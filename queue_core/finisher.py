@@ -22,7 +22,7 @@ from queue_core.errors import HistoryConflictError
 from queue_core.log import get_logger
 from queue_core.loop import Loop
 from queue_core.metrics import Metrics
-from queue_core.outcome import Finished, Outcome, Parked, Recorded, Released, Retried
+from queue_core.outcome import ENDED, Finished, Outcome, Parked, Recorded, Released, Retried
 
 log = get_logger(__name__)
 _machine = SystemClock()
@@ -171,7 +171,7 @@ class Finisher:
 
 
 def _has_failed(outcome: Outcome) -> TypeGuard[Finished | Recorded]:
-    return isinstance(outcome, Finished | Recorded) and outcome.state is State.FAILED
+    return isinstance(outcome, ENDED) and outcome.state is State.FAILED
 
 
 def _error_length(outcome: Outcome) -> int:

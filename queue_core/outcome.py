@@ -64,6 +64,8 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Outcome = Finished | Retried | Recorded | Lost | Released | Parked
+ENDED = Finished, Recorded
+"""Outcomes of entries that have ended."""
 
 
 def given_up(settled: Settled) -> str | None:

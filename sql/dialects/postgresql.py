@@ -125,7 +125,7 @@ class PostgreSQLStatements(Statements):
 
     def finish(self, connection: Connection, *, owner: str, outcomes: Sequence[Sequence[Any]]) -> set[int]:
         batch = {"batch": self._encode(outcomes), "owner": owner}
-        return set(connection.execute(self._finish, batch).scalars())
+        return {row[0] for row in connection.execute(self._finish, batch).all()}
 
     def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
         connection.execute(text("SET LOCAL lock_timeout = '50ms'"))
