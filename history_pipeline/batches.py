@@ -6,12 +6,14 @@ microseconds on MySQL and MariaDB, texts elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import csv
 from sqlalchemy import Column, ColumnElement, Connection, Select, func, literal, literal_column, null
+from sqlalchemy.exc import DBAPIError
 
 from sql.types import UtcDateTime
 
@@ -44,6 +46,7 @@ def _postgresql(connection: Connection, statement: Select[Any], schema: pa.Schem
     compiled = statement.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
     driver: Any = connection.connection.driver_connection
     with (
+        _wrapped(connection),
         driver.cursor() as cursor,
         cursor.copy(f"COPY ({compiled}) TO STDOUT (FORMAT csv)", compiled.params) as copy,
     ):
@@ -82,9 +85,30 @@ _READERS: dict[str, Callable[[Connection, Select[Any], pa.Schema], pa.RecordBatc
 def _fetched(connection: Connection, statement: Select[Any]) -> Sequence[Sequence[Any]]:
     """The driver's own rows."""
     result = connection.execute(statement)
-    rows: Sequence[Sequence[Any]] = result.cursor.fetchall()
+    with _wrapped(connection):
+        rows: Sequence[Sequence[Any]] = result.cursor.fetchall()
     result.close()
     return rows
+
+
+@contextmanager
+def _wrapped(connection: Connection) -> Iterator[None]:
+    """Let errors of the bare driver be SQLAlchemy's, by which it is decided what may be tried again."""
+    dialect, driver = connection.dialect, connection.connection.driver_connection
+    try:
+        yield
+    except dialect.loaded_dbapi.Error as error:
+        broken = dialect.is_disconnect(error, driver, None)
+        if broken:
+            connection.invalidate(error)
+        raise DBAPIError.instance(
+            "(by the driver)",
+            {},
+            error,
+            dialect.loaded_dbapi.Error,
+            connection_invalidated=broken,
+            dialect=dialect,
+        ) from error
 
 
 def _from_rows(rows: Sequence[Sequence[Any]], schema: pa.Schema, dates: pa.DataType) -> pa.RecordBatch:

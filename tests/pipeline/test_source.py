@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
     Not,
 )
-from sqlalchemy import URL, Engine, create_engine, select, text
+from sqlalchemy import URL, Connection, Engine, create_engine, select, text
 
 from history_pipeline import pages
 from history_pipeline.errors import SourceOptionError
@@ -29,7 +29,7 @@ from history_pipeline.reader import MOST_PARTITIONS, HistoryReader, ranges
 from history_pipeline.schema import HISTORY_SCHEMA
 from history_pipeline.sources import read_history
 from sql.tables import entry_tables
-from tests.contract.harness import on_sqlite
+from tests.contract.harness import on_servers, on_sqlite
 from tests.pipeline.sample import START, ended, sample_history, write_rows
 
 ALL = [row["record_id"] for row in sample_history()]
@@ -222,3 +222,32 @@ def test_a_text_that_is_no_utf_8_is_read_with_replacements(history_url: URL, eng
     )
     first = next(page for part in reader.partitions() for page in reader.read(part)).slice(0, 1).to_pylist()
     assert [(row["record_id"], row["event_json"]) for row in first] == [(7, "\ufffdA")]
+
+
+@on_servers
+def test_a_page_is_read_again_when_its_connection_broke(
+    history_url: URL, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "FIRST_ROWS", 10)
+    reader = HistoryReader(HISTORY_SCHEMA, ReadOptions(history_url.render_as_string(hide_password=False)))
+    (part,) = reader.partitions()
+    reading = reader.read(part)
+    first = next(reading)
+    with engine.begin() as connection:
+        _kill_others(connection)
+    rest = [record_id for page in reading for record_id in page.column("record_id").to_pylist()]
+    assert [*first.column("record_id").to_pylist(), *rest] == ALL
+
+
+def _kill_others(connection: Connection) -> None:
+    """End all other sessions of the database."""
+    if connection.dialect.name == "postgresql":
+        mine = "datname = current_database() AND pid <> pg_backend_pid()"
+        ended = connection.execute(
+            text(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {mine}")
+        )
+        assert ended.scalars().all() == [True]
+        return
+    others = "SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()"
+    (session,) = connection.execute(text(others)).scalars()
+    connection.execute(text(f"KILL {int(session)}"))
