@@ -60,13 +60,15 @@ def _run(*command: str | Path, folder: Path, timeout_seconds: float = 60) -> str
     return shown
 
 
+# Some start Spark, which takes a while where the machine is busy.
+@pytest.mark.timeout(280)
 @pytest.mark.parametrize("document", _DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_code_of_a_document_runs(document: Path, tmp_path: Path) -> None:
     # Documents name their configuration file so.
     (tmp_path / "service.toml").write_text("\n".join(_blocks(document, "toml")), encoding="utf-8")
     program = tmp_path / "document.py"
     program.write_text("\n\n".join(_blocks(document, "python")), encoding="utf-8")
-    _run(sys.executable, program, folder=tmp_path)
+    _run(sys.executable, program, folder=tmp_path, timeout_seconds=240)
 
 
 def test_the_readmes_example_prints_what_the_readme_says(tmp_path: Path) -> None:
