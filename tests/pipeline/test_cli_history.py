@@ -111,7 +111,7 @@ def test_replay_is_a_dry_run_unless_told_otherwise_and_shows_no_payload(
     bus = PersistentBus(history_url)
     assert bus.find() == []
     assert "4 entries posted" in run(*failed, "--yes")
-    assert [entry.replay_of for entry in bus.find()] == [18, 19, 27, 40]
+    assert [entry.replay_of for entry in bus.find()] == [19, 27, 40]  # of its own queue
     done = json.loads(run(*failed, "--yes", "--json"))
     assert (done["posted"], done["entries"], done["replayed"]) == (0, 0, 5)
     bus.close()
@@ -190,6 +190,7 @@ def test_without_the_extra_the_commands_say_what_to_install(
 
 
 @on_sqlite
+@pytest.mark.timeout(240)
 def test_the_command_runs_by_itself_and_is_quiet(history_url: URL, target: str) -> None:
     """In a process and with a session of its own."""
     command = [
@@ -201,7 +202,7 @@ def test_the_command_runs_by_itself_and_is_quiet(history_url: URL, target: str) 
         "--json",
     ]
     environment = os.environ | {"STICKYBUS_URL": str(history_url)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=220, check=False)
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["entries"] == SAMPLE
