@@ -298,11 +298,15 @@ class Process:
     # -- what the application does --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Take part in the cluster."""
+        """Take part in the cluster, or exit."""
         make = partial(SimulatedNode, self)
-        for lifecycle in self.lifecycles.values():
-            lifecycle.join(make)
-            lifecycle.dispatcher._accepting = True
+        try:
+            for lifecycle in self.lifecycles.values():
+                lifecycle.join(make)
+                lifecycle.dispatcher._accepting = True
+        except (SQLAlchemyError, StickybusError):
+            self.alive = False
+            raise
         if self.queue is not None:
             self.queue.start()
 
