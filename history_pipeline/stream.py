@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
-from sqlalchemy import ColumnElement, Table, and_, event, func, select
+from sqlalchemy import ColumnElement, Table, and_, event, func, literal, select
 
 from history_pipeline.batches import record_batch
 from history_pipeline.options import StreamOptions
@@ -46,6 +46,8 @@ T = TypeVar("T")
 
 IDS_PER_LOOK = 5_000
 """Ids that one statement names."""
+PLANNING_SECONDS = 600.0
+"""What a statement may take that looks at many rows, as those of a first batch do."""
 _IDS = pa.schema([("record_id", pa.int64())])
 _log = get_logger(__name__)
 
@@ -109,7 +111,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             database.close()
 
     def _planning(self, work: Callable[[StreamPlan], T]) -> T:
-        database = _reading_widely(Database(self.options.url))
+        database = _reading_widely(Database(self.options.url, statement_timeout_seconds=PLANNING_SECONDS))
         try:
             return work(StreamPlan(database, self.options))
         finally:
@@ -143,8 +145,7 @@ class StreamPlan:
         running = self._running(frontier)
         late = sorted(self._ended_of(start.open, until=start.finished))
         until = self._limited(start.finished, frontier, most)
-        ended = self._count(start.finished, until)
-        if not late and not ended:
+        if not late and not self._count(start.finished, until, most=0):
             return start
         return Position(until, open=tuple(sorted(running - set(late))), late=tuple(late))
 
@@ -190,12 +191,12 @@ class StreamPlan:
 
     def _limited(self, after: datetime, until: datetime, most: int | None) -> datetime:
         """A date up to which there are at most `most` rows, and at least half as many if there are more."""
-        if most is None or self._count(after, until) <= most:
+        if most is None or self._count(after, until, most) <= most:
             return until
         low, high = self._first(after, until) - timedelta(microseconds=1), until
         while high - low > timedelta(microseconds=1):
             middle = low + (high - low) / 2
-            rows = self._count(after, middle)
+            rows = self._count(after, middle, most)
             if most // 2 <= rows <= most:
                 return middle
             low, high = (low, middle) if rows > most else (middle, high)
@@ -206,8 +207,10 @@ class StreamPlan:
         found: datetime = self._database.fetch(lambda connection: connection.execute(statement).scalar_one())
         return found
 
-    def _count(self, after: datetime, until: datetime) -> int:
-        statement = select(func.count()).select_from(self._history).where(_ended(self._history, after, until))
+    def _count(self, after: datetime, until: datetime, most: int) -> int:
+        """How many rows ended in a range of dates; `most` + 1 if there are more, however many."""
+        rows = select(literal(1)).where(_ended(self._history, after, until)).limit(most + 1).subquery()
+        statement = select(func.count()).select_from(rows)
         return self._database.fetch(lambda connection: int(connection.execute(statement).scalar_one()))
 
 
