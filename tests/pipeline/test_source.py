@@ -20,13 +20,14 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
     Not,
 )
+from pyspark.sql.types import StructType
 from sqlalchemy import URL, Connection, Engine, create_engine, select, text
 
 from history_pipeline import pages
 from history_pipeline.errors import SourceOptionError
 from history_pipeline.options import ReadOptions
 from history_pipeline.reader import MOST_PARTITIONS, HistoryReader, ranges
-from history_pipeline.schema import HISTORY_SCHEMA
+from history_pipeline.schema import HISTORY_SCHEMA, arrow_schema
 from history_pipeline.sources import read_history
 from sql.tables import entry_tables
 from tests.contract.harness import on_servers, on_sqlite
@@ -64,6 +65,7 @@ def test_the_source_reads_the_rows_that_plain_sql_reads(spark: SparkSession, his
     assert found.count() == len(sample_history())
 
 
+@on_sqlite
 def test_columns_and_ids_are_chosen_in_any_order(spark: SparkSession, history_url: URL) -> None:
     wanted = ["finished_date", "event_json", "record_id"]
     found = read_history(spark, history_url, first_id=12, last_id=15, columns=wanted)
@@ -74,30 +76,41 @@ def test_columns_and_ids_are_chosen_in_any_order(spark: SparkSession, history_ur
     assert [(_utc(row[0]), *row[1:]) for row in found.sort("record_id").collect()] == expected
 
 
+@on_sqlite
 def test_a_table_is_read_in_ranges_of_ids(spark: SparkSession, history_url: URL) -> None:
     found = _source(spark, history_url, ids_per_partition="7").load()
     assert found.rdd.getNumPartitions() == 6
     assert fingerprint(found) == fingerprint(read_history(spark, history_url))
 
 
+@on_sqlite
 def test_an_empty_history_has_the_schema_and_no_rows(spark: SparkSession, database_url: URL) -> None:
     found = read_history(spark, database_url)
     assert found.schema == HISTORY_SCHEMA
     assert found.collect() == []
 
 
-def test_what_a_main_table_does_not_have_is_null(spark: SparkSession, database_url: URL) -> None:
+def test_only_the_columns_asked_for_are_read_from_any_database(history_url: URL) -> None:
+    wanted = StructType([HISTORY_SCHEMA[name] for name in ("last_error", "finished_date", "search_key2")])
+    reader = _reader(history_url, wanted, first_id="17", last_id="18")
+    (page,) = (page for part in reader.partitions() for page in reader.read(part))
+    assert page.schema == arrow_schema(wanted)
+    expected = [row for row in sample_history() if row["record_id"] in {17, 18}]
+    assert page.to_pylist() == [{name: row[name] for name in wanted.names} for row in expected]
+
+
+def test_an_empty_history_has_no_page(database_url: URL) -> None:
+    assert _ids(_reader(database_url)) == []
+
+
+def test_what_a_main_table_does_not_have_is_null(database_url: URL) -> None:
     row = {
         key: value for key, value in ended(7, "AVAILABLE").items() if key in entry_tables("bus_events").main.c
     }
     write_rows(database_url, [row], table="bus_events")
-    (found,) = read_history(spark, database_url, "bus_events").collect()
-    assert (found.record_id, found.queue_name, found.finished_date, found.last_error) == (
-        7,
-        "bus",
-        None,
-        None,
-    )
+    reader = _reader(database_url, table="bus_events")
+    (found,) = (row for part in reader.partitions() for page in reader.read(part) for row in page.to_pylist())
+    assert found == {name: row.get(name) for name in HISTORY_SCHEMA.names}
 
 
 FILTERS: list[tuple[list[Filter], list[int]]] = [
@@ -125,18 +138,19 @@ FILTERS: list[tuple[list[Filter], list[int]]] = [
 
 def test_the_database_applies_the_filters_that_mean_the_same_there(history_url: URL) -> None:
     for filters, expected in FILTERS:
-        reader = HistoryReader(HISTORY_SCHEMA, ReadOptions(history_url.render_as_string(hide_password=False)))
+        reader = _reader(history_url)
         # Spark applies them all the same.
         assert list(reader.pushFilters(filters)) == filters
         assert _ids(reader) == expected
 
 
 def test_filters_on_ids_narrow_what_is_read(history_url: URL) -> None:
-    reader = HistoryReader(HISTORY_SCHEMA, ReadOptions(history_url.render_as_string(hide_password=False)))
+    reader = _reader(history_url)
     reader.pushFilters([GreaterThan(("record_id",), 11), LessThan(("record_id",), 20)])
     assert [(part.first, part.last) for part in reader.partitions()] == [(14, 19)]
 
 
+@on_sqlite
 @pytest.mark.parametrize("switch", ["false", "true"])
 def test_filters_work_whether_spark_pushes_them_down_or_not(
     spark: SparkSession, history_url: URL, switch: str
@@ -159,7 +173,7 @@ def test_pages_are_small_enough_for_rows_of_any_size(
 ) -> None:
     monkeypatch.setattr(pages, "FIRST_ROWS", 2)
     monkeypatch.setattr(pages, "PAGE_BYTES", 2_000)
-    reader = HistoryReader(HISTORY_SCHEMA, ReadOptions(history_url.render_as_string(hide_password=False)))
+    reader = _reader(history_url)
     sizes = [page.num_rows for part in reader.partitions() for page in reader.read(part)]
     assert max(sizes) < 15
     assert _ids(reader) == [row["record_id"] for row in sample_history()]
@@ -175,7 +189,7 @@ def test_an_id_that_stands_twice_in_history_is_read_twice(
         for day in range(3)
     ]
     write_rows(database_url, twice)
-    reader = HistoryReader(HISTORY_SCHEMA, ReadOptions(database_url.render_as_string(hide_password=False)))
+    reader = _reader(database_url)
     assert _ids(reader) == [1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
@@ -202,6 +216,12 @@ def _source(spark: SparkSession, url: URL, **options: str) -> DataFrameReader:
     return spark.read.format("stickybus").options(url=url.render_as_string(hide_password=False), **options)
 
 
+def _reader(url: URL, schema: StructType = HISTORY_SCHEMA, **options: str) -> HistoryReader:
+    """A reader as Spark makes it."""
+    given = {"url": url.render_as_string(hide_password=False), **options}
+    return HistoryReader(schema, ReadOptions.read(given))
+
+
 def _ids(reader: HistoryReader) -> list[int]:
     pages_read = (page for part in reader.partitions() for page in reader.read(part))
     return sorted(record_id for page in pages_read for record_id in page.column("record_id").to_pylist())
@@ -217,9 +237,7 @@ def test_a_text_that_is_no_utf_8_is_read_with_replacements(history_url: URL, eng
     with engine.begin() as connection:
         broken = text("UPDATE bus_events_history SET event_json = CAST(x'ff41' AS TEXT) WHERE record_id = 7")
         connection.execute(broken)
-    reader = HistoryReader(
-        HISTORY_SCHEMA, ReadOptions(history_url.render_as_string(hide_password=False), first_id=7)
-    )
+    reader = _reader(history_url, first_id="7")
     first = next(page for part in reader.partitions() for page in reader.read(part)).slice(0, 1).to_pylist()
     assert [(row["record_id"], row["event_json"]) for row in first] == [(7, "\ufffdA")]
 
@@ -229,7 +247,7 @@ def test_a_page_is_read_again_when_its_connection_broke(
     history_url: URL, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pages, "FIRST_ROWS", 10)
-    reader = HistoryReader(HISTORY_SCHEMA, ReadOptions(history_url.render_as_string(hide_password=False)))
+    reader = _reader(history_url)
     (part,) = reader.partitions()
     reading = reader.read(part)
     first = next(reading)
