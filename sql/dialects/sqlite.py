@@ -122,7 +122,6 @@ class SQLite(Dialect):
         self._writer = _writers.setdefault(path, self._writer)
         event.listen(engine, "connect", _configure)
         event.listen(engine, "begin", self._begin)
-        event.listen(engine, "before_cursor_execute", self._lock_at_first_write)
 
     def _begin(self, connection: Connection) -> None:
         options = connection.get_execution_options()
@@ -142,9 +141,8 @@ class SQLite(Dialect):
         _context: object,
         _many: bool,  # noqa: FBT001 -- SQLAlchemy's signature
     ) -> None:
-        options, driver = connection.get_execution_options(), _driver(connection)
         reads = statement.lstrip()[:6].upper() in {"SELECT", "PRAGMA", "EXPLAI"}
-        if LAZY in options and not reads and not driver.in_transaction:
+        if not reads and not _driver(connection).in_transaction:
             self._take_write_lock(connection)
 
     def _take_write_lock(self, connection: Connection) -> None:
@@ -178,6 +176,7 @@ class SQLite(Dialect):
     def lending(self, connection: Connection) -> Iterator[None]:
         key = self._path, threading.get_ident()
         _lent[key] = connection
+        event.listen(connection, "before_cursor_execute", self._lock_at_first_write)
         try:
             yield
         finally:
