@@ -66,7 +66,13 @@ def ended(record_id: int, state: str = "PROCESSED", **changes: Any) -> dict[str,
 
 def _failed(record_id: int, **changes: Any) -> dict[str, Any]:
     error = 'ValueError: "größer" als, 10 €\nTraceback:\r\n  File "x.py"\\N, \\. 🚚'
-    return ended(record_id, "FAILED", **{"error_count": 4, "last_error": error} | changes)
+    ended_so = {
+        "error_count": 4,
+        "claim_count": 4,
+        "last_error": error,
+        "subscribers_done": '{"orders":false}',
+    }
+    return ended(record_id, "FAILED", **ended_so | changes)
 
 
 def _reaped(record_id: int, **changes: Any) -> dict[str, Any]:
@@ -96,11 +102,18 @@ def sample_history() -> list[dict[str, Any]]:
     return [
         *(ended(number) for number in range(1, 12)),
         # Retried, and in the end processed.
-        *(ended(number, error_count=number - 13, claim_count=1) for number in (14, 15, 16)),
+        *(ended(number, error_count=number - 13, claim_count=number - 12) for number in (14, 15, 16)),
         _failed(17),
         _failed(18, class_name="Ümlaut", queue_name="billing:réminders", search_key1=-1, search_key2=2**62),
         _failed(19, started_date=None, error_count=0, last_error="unknown for too long"),
-        ended(20, "REMOVED", started_date=None, processing_owner=None, processing_available_date=None),
+        ended(
+            20,
+            "REMOVED",
+            claim_count=0,
+            started_date=None,
+            processing_owner=None,
+            processing_available_date=None,
+        ),
         ended(21, "REMOVED", started_date=None, search_key1=7, search_key2=8),
         ended(22, "REMOVED", started_date=None, error_count=1),
         # One redispatch; three of one chain, the last of which failed; and one that had not started.
