@@ -320,6 +320,7 @@ class Dispatcher:
             started_date=run.started_date,
             settled={**run.settled, subscriber.name: True},
             last=len(run.pending) == 1 and not run.errors and not _waiting(run),
+            may_call=lambda: self._may_call(run),
         )
         run.settled[subscriber.name] = True
         if outcome is not None:

@@ -40,9 +40,11 @@ class ExactlyOnce:
         started_date: datetime,
         settled: Settled,
         last: bool,
+        may_call: Callable[[], bool],
     ) -> Recorded | Lost | None:
         """Run `subscriber` and record that it has settled; `last`: that the entry has ended, too.
 
+        After a deadlock or its like it runs again if it `may_call` still; else another node may run the entry by now.
         None: other subscribers are left. Raises what the handler or the database raised; nothing was written then.
         """
         reason = given_up(settled)
@@ -65,7 +67,12 @@ class ExactlyOnce:
             wait=tenacity.wait_random_exponential(multiplier=0.01, max=1.0),
             reraise=True,
         )
-        if not trying(self._attempt, event, subscriber, finished, last=last):
+
+        def attempt() -> bool:
+            again = trying.statistics["attempt_number"] > 1
+            return not (again and not may_call()) and self._attempt(event, subscriber, finished, last=last)
+
+        if not trying(attempt):
             return Lost(entry=entry)
         if not last:
             return None

@@ -174,6 +174,8 @@ class PostgreSQL(Dialect):
             # included.
             "enable_hashjoin": "off",
             "enable_mergejoin": "off",
+            # What it turns off is priced so high that every statement with a scan of a small table would be compiled.
+            "jit": "off",
         }
         statement = "SELECT " + ", ".join(
             f"set_config('{name}', '{value}', false)" for name, value in settings.items()

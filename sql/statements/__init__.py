@@ -15,6 +15,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import ColumnElement, Connection, Dialect, FromClause, Row, select, update
+from sqlalchemy.sql import visitors
 
 from sql.statements.base import AVAILABLE
 from sql.statements.claims import Claims
@@ -92,10 +93,12 @@ class Statements(Claims, Outcomes, Lanes, History):
         """Entries of the main or the history table that match, in the order of their ids."""
         table = self.past if past else self.main
         names = [*ENTRY_COLUMNS, *(("finished_date", "started_date", "last_error") if past else ())]
-        order = table.c.record_id.desc() if newest_first else table.c.record_id
-        statement = (
-            select(*(table.c[name] for name in names)).where(*where(table)).order_by(order).limit(limit)
-        )
+        conditions = where(table)
+        named = {part for condition in conditions for part in visitors.iterate(condition)}
+        # Not the bare column if keys are sought: PostgreSQL, told to avoid sorts, would walk all ids in their order.
+        by_id = table.c.record_id + 0 if table.c.search_key2 in named else table.c.record_id
+        order = by_id.desc() if newest_first else by_id
+        statement = select(*(table.c[name] for name in names)).where(*conditions).order_by(order).limit(limit)
         return list(connection.execute(statement))
 
     def lock_available(self, connection: Connection, *, ids: Sequence[int]) -> list[int]:

@@ -47,7 +47,9 @@ class Lanes(PairStatements):
     def lanes(self, connection: Connection) -> list[str]:
         """The distinct lanes, one index seek each, however many entries they hold."""
         main, found = self.main, list[str]()
-        lane = connection.execute(select(func.min(main.c.lane))).scalar()
+        # Not min(): a statement without parameters keeps the plan that was made while the table was empty.
+        lowest = select(main.c.lane).order_by(main.c.lane).limit(1)
+        lane = connection.execute(lowest).scalar()
         # On SQLite a lane by hand may be no UTF-8; as it is read, it is not the one that it is sought by.
         while lane is not None and lane not in found[-1:]:
             found.append(lane)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 from sqlalchemy import Connection, Engine, func, select, text, update
+from sqlalchemy.exc import DBAPIError
 
 from bus.persistent import PersistentBus
 from queue_core.entry import State
 from queue_core.errors import ConfigurationError
 from queue_core.handler import EntryContext
 from queue_core.retry import ImmediateRetries
+from tests.contract.cluster import Cluster, cluster
 from tests.contract.conftest import MakeBus, Orders
 from tests.contract.harness import Order, Recorder, ended, eventually, lost_answers, on_sqlite, states
+
+__all__ = ["cluster"]
 
 
 def _connection(context: EntryContext) -> Connection:
@@ -251,6 +257,33 @@ def test_serial_handlers_with_effects_run_one_at_a_time(bus: PersistentBus, orde
     bus.post_many(Order(number) for number in range(20))
     assert {entry.error_count for entry in ended(bus, 20)} == {0}
     assert orders.numbers() == list(range(21))
+
+
+def test_a_handler_that_met_a_deadlock_runs_again_only_as_long_as_its_lease_holds(
+    cluster: Cluster,
+) -> None:
+    """Else it could run beside the node that has taken the entry over."""
+    calls, peer = list[int](), cluster.join("a")
+
+    def meet_a_deadlock(_order: Order, context: EntryContext) -> None:
+        calls.append(context.attempt)
+        if len(calls) == 2:
+            cluster.clock.advance(seconds=60)
+        raise DBAPIError.instance("SELECT 1", {}, _deadlock(_connection(context)), Exception)
+
+    peer.bus.register(Order, meet_a_deadlock, exactly_once=True)
+    peer.bus.post(Order(1))
+    peer.run()
+    assert calls == [1, 1]
+
+
+def _deadlock(connection: Connection) -> Exception:
+    errors: Any = connection.dialect.loaded_dbapi
+    if connection.dialect.name == "postgresql":
+        return cast("Exception", errors.errors.DeadlockDetected("deadlock detected"))
+    if connection.dialect.name == "sqlite":
+        return cast("Exception", errors.OperationalError("database is locked"))
+    return cast("Exception", errors.OperationalError(1213, "Deadlock found"))
 
 
 def test_effects_of_many_concurrent_handlers_are_there_once_each(bus: PersistentBus, orders: Orders) -> None:

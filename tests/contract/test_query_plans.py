@@ -168,7 +168,7 @@ class Tables:
 
     def look(self) -> None:
         """The lanes, what waits in each, and when the next entry is due."""
-        for lane in (OWN, ANY_NODE, SUSPECT):
+        for lane in self.statements.lanes(self.connection):
             self.statements.standing(self.connection, lane=lane, until=self.now, limit=BATCH)
         lanes = (OWN, ANY_NODE, DEAD, PARKED)
         self.statements.prospects(self.connection, lanes=lanes, now=self.now)
@@ -186,6 +186,11 @@ class Tables:
             self.statements.change_available(
                 self.connection, record_id=record_id, queue_name="bus", values={"effective_date": self.now}
             )
+
+    def search(self, *, past: bool) -> None:
+        first = 5
+        self._search({"search_key2": first}, past=past)
+        self._search({"search_key1": 1, "search_key2": first}, past=past)
 
     def show(self) -> None:
         for past, ids in ((False, self.ids), (True, self.past_ids)):
@@ -227,7 +232,7 @@ class Operation:
 _IN_ORDER = frozenset({Step.WALK})
 """The rows are wanted in the order of their ids, and the page's end stops the walk."""
 _FEW = frozenset({Step.SORT})
-"""At most a batch is sorted."""
+"""What has the keys is sorted by its ids."""
 
 OPERATIONS = (
     *(
@@ -240,12 +245,14 @@ OPERATIONS = (
     Operation("reap", Tables.reap),
     Operation("sweep", Tables.sweep),
     Operation("page of the parked", Tables.park),
-    # What waits is grouped by its queue's name.
-    Operation("look at the lanes", Tables.look, _FEW),
+    # The lowest lane is the first entry of the index; what waits is grouped by its queue's name.
+    Operation("look at the lanes", Tables.look, _IN_ORDER | _FEW),
     Operation("read what was announced", Tables.announced),
     Operation("remove", Tables.remove),
     Operation("change", Tables.change),
     Operation("show by id", Tables.show),
+    Operation("search by keys", partial(Tables.search, past=False), _FEW),
+    Operation("search history by keys", partial(Tables.search, past=True), _FEW),
     Operation("newest history", Tables.newest, _IN_ORDER),
     Operation("page of history", Tables.history_page, _IN_ORDER),
     Operation("delete a page of history", Tables.delete_history),

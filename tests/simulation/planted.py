@@ -124,6 +124,17 @@ def exactly_once_unfenced() -> list[Planting]:
     return [(ExactlyOnce, "_record", recorded)]
 
 
+@_bug
+def exactly_once_runs_again() -> list[Planting]:
+    """An exactly-once handler that met a lock time-out runs again, though its lease may have ended meanwhile."""
+    call: Any = ExactlyOnce.call
+
+    def calls(self: ExactlyOnce, *arguments: Any, **options: Any) -> Any:
+        return call(self, *arguments, **{**options, "may_call": lambda: True})
+
+    return [(ExactlyOnce, "call", calls)]
+
+
 # -- leases ------------------------------------------------------------------------------------------------------
 
 

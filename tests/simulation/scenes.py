@@ -117,6 +117,21 @@ SCENES: dict[str, Scene] = {
         ],
         Settings(max_run_seconds=4.0, exactly_once=True),
     ),
+    "exactly_once_runs_again": Scene(
+        [
+            Start("a1"),
+            Start("d1"),
+            _post("d1", 1),
+            _handle("d1", stops=1),
+            Pass(32.0, ("a1",)),
+            _claim("a1"),
+            _handle("a1", stops=1),
+            _post("d1", 2, ending=Ending.COMMIT, stops=2),
+            _handle("d1", stops=8),
+            Pass(18.0, ("a1", "d1")),
+        ],
+        Settings(exactly_once=True),
+    ),
     "epoch_not_raised": Scene(
         [
             Start("a1"),
