@@ -115,17 +115,17 @@ def test_nothing_is_posted_twice_not_even_when_the_replayed_entry_was_archived_o
         done = replay_archive(spark, history_url, target, where=where, post=True)
         return done.posted, done.entries, done.replayed
 
-    assert again("record_id IN (1, 2)") == (2, 2, 0)
-    assert again() == (1, 1, 2)
-    assert again() == (0, 0, 3)
     bus = PersistentBus(history_url)
     bus.register("Order", Recorder())
+    assert again("record_id IN (1, 2)") == (2, 2, 0)
+    assert again("record_id IN (1, 2)") == (0, 0, 2)
     drain(bus)
-    assert again() == (0, 0, 3)
     archive_history(spark, history_url, target, before=bus.engine.store.clock.now())
-    assert again() == (0, 0, 3)
-    bus.truncate_history()
+    assert again() == (1, 1, 2)
+    drain(bus)
+    assert bus.truncate_history() == 1
     bus.close()
+    # Nothing is left of the last one but the ledger.
     assert again() == (0, 0, 3)
 
 
