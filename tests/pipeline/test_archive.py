@@ -384,14 +384,17 @@ def test_of_two_runs_that_read_the_same_only_one_is_published(
 
 @on_servers
 def test_nothing_is_deleted_once_the_lock_is_lost_with_its_connection(
-    spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    history_url: URL,
+    database_name: str,
+    target: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kill = {
         "postgresql": "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory'",
         "mariadb": f"KILL CONNECTION (SELECT IS_USED_LOCK('{history_url.database}:{TABLE}'))",
     }
-    name = Database(history_url).dialect.name
-    after("publish", lambda: execute(history_url, kill[name]), monkeypatch)
+    after("publish", lambda: execute(history_url, kill[database_name]), monkeypatch)
     with pytest.raises(Exception, match=r"(?i)connection|gone away|terminating"):
         archive_history(spark, history_url, target)
 
