@@ -70,7 +70,7 @@ def main(folder: Path) -> None:
         # The commands below find this session.
         handle(url, cards_expire=True, post=ORDERS)
         command(f"history archive --to {archive} --before 0s --url {url}")
-        command(f"report --to {folder}/report.html --archive {archive} --url {url}")
+        command(f"report --to {folder}/report.html --from-archive {archive} --url {url}")
         failed = f"history replay --from {archive} --where \"processing_state = 'FAILED'\" --url {url}"
         command(failed)
         command(f"{failed} --yes")
