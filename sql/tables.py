@@ -77,6 +77,16 @@ ENTRY_COLUMNS = ("record_id", *(column.name for column in _entry_columns()))
 """The columns that the main and the history table share, in order."""
 
 
+_MAIN_STORAGE = {
+    "fillfactor": 70,
+    "autovacuum_vacuum_scale_factor": 0.01,
+    "autovacuum_vacuum_threshold": 1000,
+    "autovacuum_analyze_scale_factor": 0.05,
+    "autovacuum_vacuum_cost_delay": 0,
+}
+"""Of PostgreSQL, for a table whose every row is changed once and soon removed: as the migration sets it."""
+
+
 @dataclass(frozen=True)
 class EntryTables:
     """One main table and its history."""
@@ -99,6 +109,7 @@ def entry_tables(main_name: str, metadata: MetaData | None = None) -> EntryTable
         Column("record_id", record_id(), primary_key=True, autoincrement=True),
         *_entry_columns(),
         sqlite_autoincrement=True,  # else SQLite reuses the ids of deleted rows
+        postgresql_with=_MAIN_STORAGE,
         **_OPTIONS,
     )
     main.append_constraint(
@@ -124,6 +135,7 @@ def entry_tables(main_name: str, metadata: MetaData | None = None) -> EntryTable
         *_entry_columns(),
         Column("started_date", UtcDateTime),
         Column("last_error", long_text()),
+        postgresql_with={"autovacuum_vacuum_insert_scale_factor": 0.1},
         **_OPTIONS,
     )
     Index(f"{history_name}_keys", history.c.search_key2, history.c.search_key1)

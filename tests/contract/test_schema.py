@@ -151,6 +151,15 @@ def test_tables_of_further_names_are_added_at_any_time(engine: Engine) -> None:
     with engine.connect() as connection:
         assert differences(connection, "audit_events", *schema.DEFAULT_TABLES) == []
         assert schema.main_tables(connection) == ("audit_events", "bus_events", "notifications")
+        if connection.dialect.name == "postgresql":
+            options = text("SELECT array_to_string(reloptions, ' ') FROM pg_class WHERE relname = :name")
+            for suffix in ("", "_history"):
+                added, migrated = (
+                    connection.execute(options, {"name": f"{name}{suffix}"}).scalar_one()
+                    for name in ("audit_events", "bus_events")
+                )
+                assert added
+                assert sorted(added.split()) == sorted(migrated.split())
 
 
 def test_many_that_create_at_once_take_turns(empty: Engine) -> None:
