@@ -216,7 +216,7 @@ SCENES: dict[str, Scene] = {
         [Start("a1"), _post("a1", 1, ending=Ending.COMMIT, fault=Fault.COMMIT_FAILED), _handle("a1")]
     ),
     "capacity_not_given_back": Scene([Start("a1"), *(_post("a1", key) for key in range(1, 20))]),
-    "ledger_without_bound": Scene([Start("a1"), _post("a1", *range(1, 21))]),
+    "ledger_without_bound": Scene([Start("a1"), _post("a1", *range(1, 31))]),
     "waiting_forgotten": Scene([Start("a1"), _post("a1", *range(1, 16))], Settings(queue_capacity=30)),
     "sweep_against_the_ledger": Scene(
         [

@@ -440,13 +440,10 @@ class Simulation:
                 max_failure_retries=self.settings.max_failure_retries,
                 subscribers=self.settings.subscribers,
                 max_redispatches=self.settings.max_redispatches,
-                # Posts are born claimed as long as the ledger has room; claims fill the pool.
+                # Claims fill the pool beside; of callers' transactions several may be under way at once.
                 in_flight=self.settings.queue_capacity
-                + min(
-                    self.settings.handler_threads
-                    + queue_core.claimer.BATCHES * self.settings.max_entries_claimed,
-                    max(self.settings.handler_threads, self.settings.queue_capacity),
-                ),
+                + self.settings.handler_threads
+                + queue_core.claimer.BATCHES * self.settings.max_entries_claimed,
             ),
         )
 
