@@ -98,6 +98,23 @@ def test_compact_and_verify_say_what_they_found(
 
 
 @on_sqlite
+def test_what_spark_can_not_do_is_one_line(
+    run: Run, spark: SparkSession, history_url: URL, target: str
+) -> None:
+    run("archive", "--to", target)
+    write_rows(history_url, [ended(41)])
+    run("archive", "--to", target)
+    *_others, last = live_files(Archive(spark, target, "bus_events").manifests())
+    (Path(target) / "bus_events" / last.path).write_bytes(b"no Parquet")
+
+    line = run("compact", "--in", target, expect=1, errors=True)
+
+    assert line.startswith("stickybus: Spark: ")
+    assert Path(last.path).name in line
+    assert line.count("\n") == 1
+
+
+@on_sqlite
 def test_replay_is_a_dry_run_unless_told_otherwise_and_shows_no_payload(
     run: Run, history_url: URL, target: str
 ) -> None:
