@@ -203,9 +203,9 @@ def test_an_option_that_can_not_work_is_refused(key: str, value: str) -> None:
 
 
 def test_spark_reads_on_where_it_stopped(spark: SparkSession, history_url: URL, tmp_path: Path) -> None:
-    query = SparkQuery(spark, history_url, tmp_path)
+    query = SparkQuery(spark, history_url, tmp_path, lag_seconds=0)
     assert query.available_now() == SAMPLE
-    write_rows(history_url, [ended(12, finished_date=_ago(90)), ended(50, finished_date=_ago(0))])
+    write_rows(history_url, [ended(12, finished_date=_ago(0)), ended(50, finished_date=_ago(-3600))])
     assert query.available_now() == [12]
     assert query.available_now() == []
 

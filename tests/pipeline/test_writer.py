@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType, TimestampNTZType
 from sqlalchemy import URL, Table, delete, func, select
 
@@ -229,35 +228,33 @@ def test_a_message_says_what_was_staged(database: Database) -> None:
     assert message == Staged(0, message.attempt, 1_500)
 
 
-def _failing_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _failing_once(rows: Iterable[Row]) -> Iterable[Row]:
     """Hand most of the rows on, and then fail in the first attempt of a task."""
     context = TaskContext.get()
     assert context is not None
-    for place, batch in enumerate(batches):
-        if place == 2 and context.attemptNumber() == 0:
+    for place, row in enumerate(rows):
+        if place == 2_500 and context.attemptNumber() == 0:
             raise RuntimeError("the first attempt fails")
-        yield batch
-
-
-def _numbered(spark: SparkSession, rows: int) -> DataFrame:
-    events = spark.range(1, rows + 1, numPartitions=2)
-    return events.select(f.format_string('{"number":%s}', "id").alias("event_json"))
+        yield row
 
 
 def test_spark_posts_each_row_once_though_tasks_fail_and_the_job_runs_twice(
     spark: SparkSession, database: Database
 ) -> None:
-    rows = 6_000
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
+    payloads = [f'{{"number":{number}}}' for number in range(6_000)]
+    rows = spark.sparkContext.parallelize([Row(event_json=payload) for payload in payloads], 2)
+    events = spark.createDataFrame(rows.mapPartitions(_failing_once), "event_json string")
+    url = database.url.render_as_string(hide_password=False)
+    # So that an attempt has staged some of its rows when it fails.
+    batch_size = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    default = str(spark.conf.get(batch_size))
+    spark.conf.set(batch_size, "1000")
     try:
-        events = _numbered(spark, rows)
-        events = events.mapInArrow(_failing_once, events.schema)
-        url = database.url.render_as_string(hide_password=False)
         for _ in range(2):
             job = events.write.format("stickybus").options(url=url, run="nightly", event="Order")
             job.mode("append").save()
     finally:
-        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    assert sorted(posted(database)) == sorted(f'{{"number":{number}}}' for number in range(1, rows + 1))
+        spark.conf.set(batch_size, default)
+    assert sorted(posted(database)) == sorted(payloads)
     assert rows_in(database, queue_posted_runs) == 2
     assert rows_in(database, queue_staged) == 0
