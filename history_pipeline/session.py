@@ -38,6 +38,8 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
+    # History has 28 columns; Spark warns from 25 on.
+    "spark.sql.debug.maxToStringFields": "100",
 }
 
 
