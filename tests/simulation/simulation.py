@@ -161,7 +161,8 @@ class Simulation:
             case Go():
                 self._go(process.task(step.task), step)
             case Leave():
-                self._go(process.begin("leave", process.leave), step)
+                if "start" not in process.tasks:  # `stop` does nothing while another thread starts
+                    self._go(process.begin("leave", process.leave), step)
             case Change():
                 self._go(process.begin(step.what, functools.partial(process.change, step)), step)
             case Post():
