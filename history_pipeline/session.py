@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LOCAL = "local[*]"
 """All cores of this machine, in one process and its Python workers."""
 
+_REGISTERED = "spark.stickybus.registered"
 _LOG_FILE = Path(__file__).parent / "conf" / "log4j2.properties"
 _JVM_OPTIONS = " ".join(
     (
@@ -78,7 +79,10 @@ def register(session: SparkSession) -> None:
     """Make the format `stickybus` known to a session that was opened elsewhere."""
     from history_pipeline.sources import StickybusSource
 
-    session.dataSource.register(StickybusSource)
+    # Spark warns of a second time.
+    if session.conf.get(_REGISTERED, None) is None:
+        session.dataSource.register(StickybusSource)
+        session.conf.set(_REGISTERED, "true")
 
 
 def check_extra() -> None:
