@@ -21,6 +21,7 @@ from stickybus.cli.nodes import nodes
 from stickybus.cli.output import errors
 from stickybus.cli.post import post, schedule
 from stickybus.cli.replay import replay
+from stickybus.cli.report import report
 from stickybus.cli.status import status
 from stickybus.cli.usage import UsageError
 from stickybus.cli.worker import worker
@@ -46,6 +47,7 @@ app.add_typer(entries.app, name="entries")
 for command in (archive, compact, verify, replay):
     history.app.command()(command)
 app.add_typer(history.app, name="history")
+app.command()(report)
 app.command()(nodes)
 
 

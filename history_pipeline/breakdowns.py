@@ -1,0 +1,88 @@
+"""What the statistics don't tell: how entries failed, were retried, late or redispatched, and which of them stand out.
+
+Every function takes the rows of `transforms.entries`.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import pairwise
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 -- as all of Spark's documents name it
+
+STANDING_OUT = 20
+"""Rows of a list of the slowest, or of those that failed most."""
+LATENESS_SECONDS = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)
+"""Where one class of lateness ends and the next begins."""
+
+_ENTRY = ("table_name", "record_id", "queue_name", "class_name", "node", "outcome")
+_MICROS = 1_000_000.0
+
+
+def failures(entries: DataFrame) -> DataFrame:
+    """Entries FAILED by `table_name`, `queue_name`, `class_name` and `error_type` (null if none was written).
+
+    Column `entries` (bigint); most first.
+    """
+    failed = entries.where("outcome = 'FAILED'")
+    keys = ["table_name", "queue_name", "class_name", "error_type"]
+    return failed.groupBy(*keys).agg(F.count("*").alias("entries")).orderBy(F.desc("entries"), *keys)
+
+
+def retries(entries: DataFrame) -> DataFrame:
+    """Entries PROCESSED or FAILED by table_name, `failed_runs` and outcome: column `entries` (bigint), in that order."""
+    ran = entries.where("outcome IN ('PROCESSED', 'FAILED')").withColumnRenamed("error_count", "failed_runs")
+    keys = ["table_name", "failed_runs", "outcome"]
+    return ran.groupBy(*keys).agg(F.count("*").alias("entries")).orderBy(*keys)
+
+
+def lateness(entries: DataFrame) -> DataFrame:
+    """How late entries of a later date started: `entries` (bigint) by table_name and class of lateness, in order.
+
+    A class holds what was late by `from_seconds` (null: less than any) or more, but less than `to_seconds` (null: any).
+    """
+    bounds = [None, *LATENESS_SECONDS, None]
+    classes = [
+        F.struct(
+            F.lit(lower).cast("double").alias("from_seconds"), F.lit(upper).cast("double").alias("to_seconds")
+        )
+        for lower, upper in pairwise(bounds)
+    ]
+    late = F.col("lateness_micros")
+    place = reduce(
+        lambda passed, bound: passed + (late >= int(bound * _MICROS)).cast("int"), LATENESS_SECONDS, F.lit(0)
+    )
+    chosen = F.get(F.array(*classes), place)
+    scheduled = entries.where(late.isNotNull()).select("table_name", chosen.alias("class"))
+    counted = scheduled.groupBy("table_name", "class").agg(F.count("*").alias("entries"))
+    return counted.select("table_name", "class.*", "entries").orderBy(
+        "table_name", F.asc_nulls_first("from_seconds")
+    )
+
+
+def redispatches(entries: DataFrame) -> DataFrame:
+    """What each dead node left: `node`, `reaped` (bigint: entries taken from it) and when `first` and `last`; most first."""
+    reaped = entries.where("outcome = 'REAPED'").groupBy("node")
+    dates = (F.min("finished_date").alias("first"), F.max("finished_date").alias("last"))
+    return reaped.agg(F.count("*").alias("reaped"), *dates).orderBy(F.desc("reaped"), "node")
+
+
+def slowest(entries: DataFrame, limit: int = STANDING_OUT) -> DataFrame:
+    """The entries whose last run took longest: which they are, `finished_date`, and `seconds` (double)."""
+    took = entries.where("handler_micros IS NOT NULL").withColumn(
+        "seconds", F.col("handler_micros") / _MICROS
+    )
+    ordered = took.orderBy(F.desc("handler_micros"), "table_name", "record_id")
+    return ordered.select(*_ENTRY, "finished_date", "seconds").limit(limit)
+
+
+def most_failing(entries: DataFrame, limit: int = STANDING_OUT) -> DataFrame:
+    """The entries with most failed runs, then most redispatches: which they are, both counts, and `error_type`.
+
+    Those without either are left out, and so is what REAPED leaves behind: its copy has the same counts.
+    """
+    ended = entries.where("outcome != 'REAPED' AND (error_count > 0 OR redispatch_count > 0)")
+    ordered = ended.orderBy(F.desc("error_count"), F.desc("redispatch_count"), "table_name", "record_id")
+    counts = (F.col("error_count").alias("failed_runs"), F.col("redispatch_count").alias("redispatches"))
+    return ordered.select(*_ENTRY, "finished_date", *counts, "error_type").limit(limit)

@@ -1,0 +1,83 @@
+"""What an audit comes to, in a few sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from history_pipeline.audit import Audit, TableAudit
+from history_pipeline.completeness import Fault
+
+SENTENCES = {
+    Fault.NO_END: ("chain has no end", "chains have no end"),
+    Fault.ENDED_TWICE: ("entry ended twice", "entries ended twice"),
+    Fault.ENDED_AND_LIVE: ("entry has ended and is live as well", "entries have ended and are live as well"),
+    Fault.DIFFERS: (
+        "entry differs between history and archive",
+        "entries differ between history and archive",
+    ),
+}
+
+
+class Standing(StrEnum):
+    """Whether everything is there."""
+
+    EMPTY = "empty"
+    COMPLETE = "complete"
+    FAULTY = "faulty"
+    UNKNOWN = "unknown"
+    """No fault was found, but without live entries not every fault can be."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`headline` is one sentence; `details` explain it, one a table or matter."""
+
+    standing: Standing
+    headline: str
+    details: tuple[str, ...]
+
+
+def verdict(audit: Audit) -> Verdict:
+    """The verdict on an audit."""
+    details = tuple(_details(audit))
+    found = [
+        f"{count:,} {SENTENCES[Fault(fault)][count > 1]}" for fault, count in audit.faults.items() if count
+    ]
+    if found:
+        return Verdict(Standing.FAULTY, f"Not complete: {'; '.join(found)}.", details)
+    if all(table.lowest_id is None for table in audit.audited):
+        return Verdict(Standing.EMPTY, "Nothing has been posted yet.", details)
+    if Fault.NO_END not in audit.faults:
+        return Verdict(
+            Standing.UNKNOWN,
+            "No entry ended twice. Whether all have ended, an archive alone can't tell.",
+            details,
+        )
+    return Verdict(Standing.COMPLETE, "Complete: every entry has ended once, or is live.", details)
+
+
+def _details(audit: Audit) -> Iterator[str]:
+    for table in audit.audited:
+        if table.lowest_id is not None:
+            yield _of_ids(table, audit.database)
+    if Fault.NO_END not in audit.faults:
+        yield "The database was not read: chains that end in live history, and what is live, are not known."
+    if audit.faults.get(Fault.NO_END):
+        yield (
+            "A chain without an end was redispatched, and its copy is nowhere. `history truncate --state` leaves such "
+            "chains if it deletes ends but not the REAPED rows before them."
+        )
+
+
+def _of_ids(table: TableAudit, database: str | None) -> str:
+    ids = f"{table.table_name}: ids {table.lowest_id} to {table.highest_id}"
+    if not table.missing_ids:
+        return f"{ids}, none is missing."
+    missing = f"{ids}, {table.missing_ids:,} of them in {table.gaps:,} {'gap' if table.gaps == 1 else 'gaps'} are nowhere."
+    if table.live is None:
+        return f"{missing} They may be live, or in history."
+    if database == "sqlite":
+        return f"{missing} SQLite leaves no gaps: rows were truncated, or deleted by hand."
+    return f"{missing} That alone is no loss: transactions that roll back, and ids taken in blocks, leave gaps, as truncation does."

@@ -1,0 +1,115 @@
+"""`stickybus report`: what happened, as a page for people and as figures for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from queue_core.errors import SchemaMissingError
+from sql import schema
+from stickybus.cli.archive import steps
+from stickybus.cli.entries import BAD_DATA
+from stickybus.cli.output import console, write_json
+from stickybus.cli.target import Json, Url, connected, url_of
+from stickybus.cli.usage import UsageError
+
+
+def report(
+    *,
+    to: Annotated[Path | None, typer.Option("--to", help="Write the page here.", show_default=False)] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory for the figures as figures.json and Parquet files; made if missing.",
+            show_default=False,
+        ),
+    ] = None,
+    from_archive: Annotated[
+        str | None,
+        typer.Option(
+            "--from-archive",
+            help="Directory of an archive: read with the database, or alone without a URL.",
+            show_default=False,
+        ),
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table", help="Only this main table; may be repeated. Default: all.", show_default=False
+        ),
+    ] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Report on history: is everything complete, what failed, how long it took. Reads no payloads.
+
+    Exit code 1 if an entry is lost or ended twice. Needs Java and the extra `spark`.
+
+    Examples:
+      stickybus report --to report.html
+
+      stickybus report --to report.html --figures figures --from-archive /var/archive
+
+      stickybus report --from-archive /var/archive --url '' --json
+    """
+    _check(to, figures, from_archive, table, url, as_json=as_json)
+    with steps(quiet=as_json) as told:
+        from history_pipeline.job import job_session
+
+        with job_session("stickybus report") as spark:
+            from history_pipeline.audit import audit
+
+            found = audit(
+                spark, url=url_of(url) if url else None, archive=from_archive, tables=table, progress=told
+            )
+    from history_pipeline.report import as_json as document
+    from history_pipeline.report import write_figures, write_page
+    from history_pipeline.verdict import Standing, verdict
+
+    if to is not None:
+        write_page(found, to)
+    if figures is not None:
+        write_figures(found, figures)
+    judged = verdict(found)
+    if as_json:
+        write_json(document(found))
+    else:
+        for line in (judged.headline, *judged.details):
+            console().print(line, markup=False, soft_wrap=True)
+        for written in filter(None, (to, figures)):
+            console().print(f"written: {written}", markup=False, soft_wrap=True)
+    if judged.standing is Standing.FAULTY:
+        raise typer.Exit(BAD_DATA)
+
+
+def _check(
+    to: Path | None,
+    figures: Path | None,
+    from_archive: str | None,
+    tables: Sequence[str] | None,
+    url: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Tell of what can't work before Spark starts."""
+    if to is None and figures is None and not as_json:
+        raise UsageError("nowhere to write: give --to FILE, --figures DIR or --json")
+    if to is not None and (to.is_dir() or not to.parent.is_dir()):
+        raise UsageError(
+            f"--to {to}: {'it is a directory' if to.is_dir() else f'there is no directory {to.parent}'}"
+        )
+    if figures is not None and figures.exists() and not figures.is_dir():
+        raise UsageError(f"--figures {figures}: it is no directory")
+    if not url and from_archive is not None:
+        return
+    with connected(url) as database:
+        known = database.fetch(schema.main_tables)
+        unknown = [table for table in tables or () if table not in known]
+        if not known or (unknown and from_archive is None):
+            missing = f"the table {unknown[0]!r}" if unknown else "queue tables"
+            raise SchemaMissingError(
+                f"{database.url.render_as_string()} lacks {missing}. Run: stickybus schema create"
+            )

@@ -1,0 +1,141 @@
+"""The page in a real browser: it is drawn, in light and dark, runs nothing and asks nobody for anything."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+from numpy.typing import NDArray
+
+from history_pipeline.report import write_page
+from tests.pipeline.audits import audit_of, random_audit
+from tests.pipeline.test_report import HOSTILE, Page, hostile
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    # It still asks its maker for updates; no test needs an answer.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)
+BROWSERS_OWN = "not an origin"
+"""Whom the network log names for what no page has asked for."""
+
+Browse = Callable[..., str]
+
+
+@pytest.fixture
+def browse(tmp_path: Path) -> Browse:
+    """Opens a page with some more flags and returns what the browser printed."""
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    assert program is not None, "install Chromium (scripts/setup.sh servers)"
+
+    def open_page(url: str, *flags: str) -> str:
+        profile = f"--user-data-dir={tmp_path / 'profile'}"
+        command = [program, *FLAGS, profile, *flags, url]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=100).stdout
+
+    return open_page
+
+
+def pixels(browse: Browse, page: Path, *, dark: bool = False) -> NDArray[np.uint8]:
+    """A screenshot: rows of columns of red, green and blue."""
+    picture, scheme = page.with_suffix(".png"), f"--blink-settings=preferredColorScheme={int(not dark)}"
+    browse(page.as_uri(), scheme, "--window-size=1200,2000", f"--screenshot={picture}")
+    seen: NDArray[np.uint8] = (imread(picture)[:, :, :3] * 255).round().astype(np.uint8)
+    return seen
+
+
+def where(seen: NDArray[np.uint8], colour: str) -> NDArray[np.bool_]:
+    """Which pixels are of a colour of the style sheet, such as `#2a7fa8`."""
+    wanted = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)])
+    found: NDArray[np.bool_] = (np.abs(seen.astype(int) - wanted) <= 2).all(axis=2)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dark", "colours"),
+    [(False, ("#f6f7f9", "#2a7fa8", "#c8442f")), (True, ("#14181e", "#4ba3cf", "#ee7460"))],
+    ids=["light", "dark"],
+)
+def test_the_plots_are_drawn_in_the_colours_of_the_reader(
+    browse: Browse, tmp_path: Path, *, dark: bool, colours: tuple[str, str, str]
+) -> None:
+    page = tmp_path / "report.html"
+    write_page(random_audit(8, 2_000), page)
+    seen = pixels(browse, page, dark=dark)
+    behind, *of_plots = colours
+    assert where(seen, behind).mean() > 0.05
+    for colour in of_plots:
+        drawn = where(seen, colour)
+        assert drawn.sum() > 2_000
+        # Across the page and down it: not a stripe of one plot that has no size.
+        assert np.ptp(np.nonzero(drawn.any(axis=0))[0]) > 700
+        assert np.ptp(np.nonzero(drawn.any(axis=1))[0]) > 700
+
+
+def test_an_empty_history_is_shown_as_a_page_with_text(browse: Browse, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    write_page(audit_of([]), page)
+    assert "Nothing has been posted yet." in Page(browse(page.as_uri(), "--dump-dom")).text
+    dark_text = where(pixels(browse, page), "#1c2430")
+    assert 200 < dark_text.sum() < 100_000
+
+
+def test_no_name_runs_or_becomes_an_element(browse: Browse, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    write_page(hostile(), page)
+    seen = Page(browse(page.as_uri(), "--dump-dom"))
+    assert seen.tags.count("title") == 1
+    assert "Stickybus report, 2026-03-02 09:30:00 UTC" in seen.text
+    assert not {"script", "img", "iframe"} & set(seen.tags)
+    for name in HOSTILE:
+        assert " ".join(name.split()) in seen.text
+
+
+def test_the_page_asks_nobody_for_anything(browse: Browse, tmp_path: Path) -> None:
+    write_page(random_audit(9, 300), tmp_path / "report.html")
+    # Without an icon of its own a page is asked for one, by some starts of the browser.
+    icon = '<link rel="icon" href="data:,">'
+    (tmp_path / "other.html").write_text(
+        f'{icon}<img src="asked.png"><img src="http://nobody.invalid/asked.png">'
+    )
+    with served(tmp_path) as origin:
+
+        def asked_by(page: str) -> set[str]:
+            log = tmp_path / f"{page}.json"
+            assert "<html" in browse(f"{origin}/{page}", "--dump-dom", f"--log-net-log={log}")
+            facts = [event.get("params", {}) for event in json.loads(log.read_text())["events"]]
+            return {one["url"] for one in facts if one.get("initiator", BROWSERS_OWN) != BROWSERS_OWN}
+
+        assert asked_by("other.html") == {f"{origin}/asked.png", "http://nobody.invalid/asked.png"}
+        assert asked_by("report.html") == set()
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The folder on a free port of this machine; its origin."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments: object) -> None:
+        """Requests are told by the browser."""
