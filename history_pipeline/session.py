@@ -87,7 +87,7 @@ def register(session: SparkSession) -> None:
 
 def check_extra() -> None:
     """Raises SparkUnavailableError if a package of the extra `spark` is missing."""
-    for package in ("pyspark", "pyarrow"):
+    for package in ("pyspark", "pyarrow", "jinja2", "matplotlib"):
         if importlib.util.find_spec(package) is None:
             raise SparkUnavailableError(
                 f"the package {package} is not installed. Nothing was started. Install the extra: "
