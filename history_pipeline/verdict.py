@@ -9,6 +9,8 @@ from enum import StrEnum
 from history_pipeline.audit import Audit, TableAudit
 from history_pipeline.completeness import Fault
 
+GAPLESS = "sqlite"
+"""The database that leaves no gap of ids when a transaction rolls back."""
 SENTENCES = {
     Fault.NO_END: ("chain has no end", "chains have no end"),
     Fault.ENDED_TWICE: ("entry ended twice", "entries ended twice"),
@@ -27,7 +29,7 @@ class Standing(StrEnum):
     COMPLETE = "complete"
     FAULTY = "faulty"
     UNKNOWN = "unknown"
-    """No fault was found, but without live entries not every fault can be."""
+    """No fault was found, but entries were deleted, or not every fault can be told without the database."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,13 @@ def verdict(audit: Audit) -> Verdict:
             "No entry ended twice. Whether all have ended, an archive alone can't tell.",
             details,
         )
-    return Verdict(Standing.COMPLETE, "Complete: every entry has ended once, or is live.", details)
+    deleted = sum(table.missing_ids for table in audit.audited) if audit.database == GAPLESS else 0
+    if deleted:
+        others = "1 other was" if deleted == 1 else f"{deleted:,} others were"
+        return Verdict(
+            Standing.UNKNOWN, f"Every entry found has ended once, or is live; {others} deleted.", details
+        )
+    return Verdict(Standing.COMPLETE, "Complete: every entry found has ended once, or is live.", details)
 
 
 def _details(audit: Audit) -> Iterator[str]:
@@ -78,6 +86,6 @@ def _of_ids(table: TableAudit, database: str | None) -> str:
     missing = f"{ids}, {table.missing_ids:,} of them in {table.gaps:,} {'gap' if table.gaps == 1 else 'gaps'} are nowhere."
     if table.live is None:
         return f"{missing} They may be live, or in history."
-    if database == "sqlite":
+    if database == GAPLESS:
         return f"{missing} SQLite leaves no gaps: rows were truncated, or deleted by hand."
     return f"{missing} That alone is no loss: transactions that roll back, and ids taken in blocks, leave gaps, as truncation does."

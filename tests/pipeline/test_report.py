@@ -69,7 +69,7 @@ def hostile() -> Audit:
 
 def test_the_headline_comes_first_and_says_whether_all_is_there() -> None:
     page = Page(render(audit_of([ended(1), ended(2, "FAILED")])))
-    assert page.text.index("Complete: every entry has ended once, or is live.") < page.text.index(
+    assert page.text.index("Complete: every entry found has ended once, or is live.") < page.text.index(
         "1 failed: 50 % of"
     )
     assert "bus_events: ids 1 to 2, none is missing." in page.text
@@ -212,11 +212,17 @@ def test_a_share_is_never_all_or_nothing_if_it_is_not(part: int, whole: int, tex
 
 
 def test_gaps_are_judged_by_what_the_database_does() -> None:
-    def details(database: str, **changes: Any) -> str:
+    def judged(database: str, **changes: Any) -> tuple[Standing, str]:
         audit = audit_of(random_history(1, 3), database=database)
         table = type(audit.audited[0])(**{**vars(audit.audited[0]), "missing_ids": 5, "gaps": 2, **changes})
-        return " ".join(verdict(Audit(**{**vars(audit), "audited": (table,)})).details)
+        found = verdict(Audit(**{**vars(audit), "audited": (table,)}))
+        return found.standing, " ".join([found.headline, *found.details])
 
-    assert "SQLite leaves no gaps" in details("sqlite")
-    assert "alone is no loss" in details("postgresql")
-    assert "may be live" in details("postgresql", live=None)
+    standing, told = judged("sqlite")
+    assert standing is Standing.UNKNOWN
+    assert "5 others were deleted" in told
+    assert "SQLite leaves no gaps" in told
+    standing, told = judged("postgresql")
+    assert standing is Standing.COMPLETE
+    assert "alone is no loss" in told
+    assert "may be live" in judged("postgresql", live=None)[1]
