@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -101,6 +102,13 @@ def test_no_name_runs_or_becomes_an_element(browse: Browse, tmp_path: Path) -> N
     assert not {"script", "img", "iframe"} & set(seen.tags)
     for name in HOSTILE:
         assert " ".join(name.split()) in seen.text
+
+
+def test_a_print_has_the_plots_side_by_side_on_few_sheets(browse: Browse, tmp_path: Path) -> None:
+    page, printed = tmp_path / "report.html", tmp_path / "report.pdf"
+    write_page(random_audit(8, 2_000), page)
+    browse(page.as_uri(), "--no-pdf-header-footer", f"--print-to-pdf={printed}")
+    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", printed.read_bytes())) <= 5
 
 
 def test_the_page_asks_nobody_for_anything(browse: Browse, tmp_path: Path) -> None:
