@@ -65,13 +65,6 @@ _RULES = (
         "autovacuum doesn't see that a table needs it",
         f"ALTER SYSTEM SET track_counts = on{_RELOAD}",
     ),
-    Rule(
-        "default_transaction_isolation",
-        lambda value: value == "serializable",
-        Severity.SLOW,
-        "transactions of your own that post also fail where they cross a claim, and must be run again",
-        f"ALTER SYSTEM SET default_transaction_isolation = 'read committed'{_RELOAD}",
-    ),
 )
 
 

@@ -445,7 +445,6 @@ def test_live_nodes_that_need_more_connections_than_there_are_are_found(
     [
         ("synchronous_commit", "off", "danger"),
         ("default_transaction_read_only", "on", "danger"),
-        ("default_transaction_isolation", "serializable", "slow"),
     ],
 )
 def test_a_setting_of_the_database_that_costs_data_or_time_is_found(

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import URL
 
 from bus.persistent import PersistentBus
+from queue_core.claimer import BATCHES
 from queue_core.clock import ManualClock
 from queue_core.config import BusConfig
 from queue_core.entry import PARKED, Posting, State
@@ -277,7 +278,7 @@ def test_large_events_past_the_pools_room_wait_by_id_and_run_once(make_bus: Make
         Posting(event={"place": place, "text": "x" * 10_000}, event_name="large") for place in range(40)
     )
     recorder.wait(1)
-    assert bus.engine.lifecycle.ledger.waiting >= 37
+    assert bus.engine.lifecycle.ledger.waiting >= 40 - 1 - BATCHES
     recorder.release()
     assert [entry.record_id for entry in ended(bus, 40)] == ids
     assert [event["place"] for event in recorder.events] == list(range(40))
@@ -377,12 +378,13 @@ def test_buses_in_one_table_do_not_see_or_count_each_others_events(make_bus: Mak
 
 def test_ready_events_are_counted_by_owner(make_bus: MakeBus) -> None:
     bus = make_bus(mode="STICKY_POLLING", node_name="counted", handler_threads=1, max_entries_claimed=1)
+    held = 1 + BATCHES
     recorder = Recorder(hold=True)
     bus.register(Order, recorder)
     bus.start()
     bus.post_many(Order(number) for number in range(10))
-    eventually(lambda: len(bus.find(states=[State.IN_PROCESSING])) == 3, "the pool is full")
-    assert bus.ready_count() == bus.ready_count(owner="counted") == 7
+    eventually(lambda: len(bus.find(states=[State.IN_PROCESSING])) == held, "the pool is full")
+    assert bus.ready_count() == bus.ready_count(owner="counted") == 10 - held
     assert bus.ready_count(owner="other") == 0
     recorder.release()
     ended(bus, 10)
