@@ -111,10 +111,11 @@ class EventWriter(DataSourceArrowWriter):
         now = database.dialect.database_now(connection) or datetime.now(UTC)
         before = staging.entered(connection, run)
         if before is None:
-            self._check_staged(connection, winners)
             if winners:
+                # First, for it waits for a job that posts the same run at this moment and will take its staged rows.
                 entries = {message.part: message.rows for message in winners}
                 staging.enter(connection, run=run, table_name=table, entries=entries, now=now)
+            self._check_staged(connection, winners)
             posted = staging.post_staged(
                 connection,
                 entry_table(table),

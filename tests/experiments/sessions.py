@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, text
@@ -22,8 +26,9 @@ on_servers = pytest.mark.parametrize(
 )
 
 # information_schema.innodb_trx is a cache that InnoDB renews only when nobody has read it for 0.1 s:
-# a reader that polls faster sees the same old rows for ever.
+# who polls faster, or beside another test's process, sees the same old rows for ever.
 _INNODB_TRX_PACE_SECONDS = 0.15
+_INNODB_TRX_TURN = Path(tempfile.gettempdir()) / "stickybus-tests-innodb-trx.lock"
 
 
 def poll_until(condition: Callable[[], bool], what: str) -> None:
@@ -35,6 +40,15 @@ def poll_until(condition: Callable[[], bool], what: str) -> None:
         pace.wait(_INNODB_TRX_PACE_SECONDS)
 
 
+@contextmanager
+def _turn_at_innodb_trx() -> Iterator[None]:
+    """Nobody else has read innodb_trx for as long as it takes to be renewed, and nobody does within."""
+    with _INNODB_TRX_TURN.open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        threading.Event().wait(_INNODB_TRX_PACE_SECONDS)
+        yield
+
+
 def session_id(connection: Connection) -> int:
     """The server's own number of this session."""
     function = {"postgresql": "pg_backend_pid()", "mysql": "connection_id()", "mariadb": "connection_id()"}
@@ -43,16 +57,17 @@ def session_id(connection: Connection) -> int:
 
 def wait_until_blocked(observer: Connection, session: int) -> None:
     """Return once the server shows that `session` waits for a lock; `observer` is another session."""
-    if observer.dialect.name == "postgresql":
-        waiting = "SELECT count(*) FROM pg_locks WHERE pid = :session AND NOT granted"
-    else:
+
+    def blocked() -> bool:
+        if observer.dialect.name == "postgresql":
+            waiting = "SELECT count(*) FROM pg_locks WHERE pid = :session AND NOT granted"
+            return bool(observer.scalar(text(waiting), {"session": session}))
         waiting = (
             "SELECT count(*) FROM information_schema.innodb_trx "
             "WHERE trx_mysql_thread_id = :session AND trx_state = 'LOCK WAIT'"
         )
-
-    def blocked() -> bool:
-        return bool(observer.scalar(text(waiting), {"session": session}))
+        with _turn_at_innodb_trx():
+            return bool(observer.scalar(text(waiting), {"session": session}))
 
     poll_until(blocked, f"session {session} waits for a lock")
 
@@ -62,13 +77,14 @@ def rows_locked(observer: Connection, session: int) -> int:
     counts: list[int] = []
 
     def statement_is_over() -> bool:
-        counts[:] = observer.scalars(
-            text(
-                "SELECT trx_rows_locked FROM information_schema.innodb_trx "
-                "WHERE trx_mysql_thread_id = :session AND trx_query IS NULL"
-            ),
-            {"session": session},
-        )
+        with _turn_at_innodb_trx():
+            counts[:] = observer.scalars(
+                text(
+                    "SELECT trx_rows_locked FROM information_schema.innodb_trx "
+                    "WHERE trx_mysql_thread_id = :session AND trx_query IS NULL"
+                ),
+                {"session": session},
+            )
         return bool(counts)
 
     poll_until(statement_is_over, f"session {session} has an idle transaction")
