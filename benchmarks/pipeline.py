@@ -7,13 +7,17 @@ rows analysed within 4 GB.
 
 from __future__ import annotations
 
+import atexit
+import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +67,7 @@ def reading(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         yield Measurement(
             "spark-read", target.name, "partition", rows / source, "rows/s", dict(settings), ratio
         )
-        ((seconds, _),) = _in_session("read", options.url, str(rows), str(sizes.rounds))
+        ((seconds, _),) = _shared().run("read", options.url, str(rows), str(sizes.rounds))
         settings["master"] = MASTER
         yield Measurement("spark-read", target.name, "whole", rows / seconds, "rows/s", settings)
 
@@ -73,7 +77,9 @@ def archiving(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     rows = sizes.entries(1_000_000)
     with target.fresh() as url, tempfile.TemporaryDirectory() as folder:
         fill(url, rows)
-        ((seconds, _),) = _in_session("archive", url.render_as_string(hide_password=False), folder, str(rows))
+        ((seconds, _),) = _shared().run(
+            "archive", url.render_as_string(hide_password=False), folder, str(rows)
+        )
         left = _count(url)
         if left:
             raise VerificationError(f"{left} rows are left of {rows}")
@@ -87,8 +93,9 @@ def analysing(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         return
     full = {sizes.entries(rows): f"{rows // 1_000_000}M rows" for rows in (1_000_000, 10_000_000)}
     found = list[tuple[int, float]]()
-    with tempfile.TemporaryDirectory() as folder:
-        lines = _in_session("statistics", folder, *map(str, full))
+    # Its own, for what others have left in memory is not to be counted.
+    with tempfile.TemporaryDirectory() as folder, closing(SparkProcess()) as process:
+        lines = process.run("statistics", folder, *map(str, full))
     for (rows, label), (seconds, used) in zip(full.items(), lines, strict=True):
         settings = {"rows": rows, "master": MASTER}
         yield Measurement("spark-statistics", target.name, label, seconds, "s", settings)
@@ -199,13 +206,45 @@ def _count(url: URL) -> int:
         database.close()
 
 
-def _in_session(work: str, *arguments: str) -> list[tuple[float, float]]:
-    """Run what `benchmarks.spark_process` does, in a process of its own; seconds and the peak of bytes of each piece."""
-    command = [sys.executable, "-m", "benchmarks.spark_process", work, *arguments]
-    ended = subprocess.run(
-        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False
-    )
-    if ended.returncode != 0:
-        raise VerificationError(ended.stderr.strip()[-2000:])
-    lines = [line.split() for line in ended.stdout.splitlines()]
-    return [(float(seconds), float(used)) for seconds, used in lines]
+class SparkProcess:
+    """Does what `benchmarks.spark_process` can, in a process of its own."""
+
+    def __init__(self) -> None:
+        # Not by a pipe, which nobody empties.
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed with the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.spark_process"],
+            cwd=Path(__file__).parents[1],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+
+    def run(self, work: str, *arguments: str) -> list[tuple[float, float]]:
+        """Seconds and the peak of bytes of each piece. Raises VerificationError if the process fails."""
+        assert self._process.stdin is not None  # noqa: S101 -- opened above
+        assert self._process.stdout is not None  # noqa: S101 -- opened above
+        self._process.stdin.write(json.dumps([work, *arguments]) + "\n")
+        self._process.stdin.flush()
+        pieces = list[tuple[float, float]]()
+        for line in self._process.stdout:
+            if not line.strip():
+                return pieces
+            seconds, used = map(float, line.split())
+            pieces.append((seconds, used))
+        self._errors.seek(0)
+        raise VerificationError(self._errors.read().strip()[-2000:])
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+        self._errors.close()
+
+
+@cache
+def _shared() -> SparkProcess:
+    """One for all databases: its start takes longer than a small piece of work."""
+    started = SparkProcess()
+    atexit.register(started.close)
+    return started

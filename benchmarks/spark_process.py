@@ -1,12 +1,11 @@
-"""A process that does one piece of work in a Spark session, and prints the seconds and the peak of its bytes of memory.
+"""A process with one Spark session that does pieces of work, and prints the seconds and the peak of its bytes of memory.
 
-python -m benchmarks.spark_process read URL ROWS ROUNDS
-python -m benchmarks.spark_process archive URL FOLDER ROWS
-python -m benchmarks.spark_process statistics FOLDER ROWS
+Each line that it reads is a JSON array of a name in `WORK` and its arguments; it answers a line a piece, and an empty one.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import sys
@@ -74,8 +73,6 @@ def read(spark: SparkSession, url: str, rows: str, rounds: str) -> Iterator[floa
 
 def archive(spark: SparkSession, url: str, folder: str, rows: str) -> Iterator[float]:
     """Archive a whole history: copied, verified, deleted."""
-    # The first job of a session takes seconds, whatever it does.
-    spark.range(10).count()
     start = time.perf_counter()
     archived = archive_history(spark, url, folder)
     seconds = time.perf_counter() - start
@@ -144,12 +141,18 @@ WORK: dict[str, Callable[..., Iterator[float]]] = {"read": read, "archive": arch
 
 
 def main() -> None:
-    """Do the work that the first argument names."""
+    """Work until there is nothing more to read."""
     session = open_session("benchmark", master=MASTER)
+    # The first job of a session takes seconds, whatever it does.
+    session.range(10).count()
     peak = Peak()
     try:
-        for seconds in WORK[sys.argv[1]](session, *sys.argv[2:]):
-            print(seconds, peak.bytes, flush=True)
+        for line in sys.stdin:
+            work, *arguments = json.loads(line)
+            peak.bytes = 0
+            for seconds in WORK[work](session, *arguments):
+                print(seconds, peak.bytes)
+            print(flush=True)
     finally:
         session.stop()
 

@@ -34,7 +34,8 @@ def percentiles(
     bucketed = values.where(F.col(value).isNotNull()).select(
         *keys, _bucket(value).alias("bucket"), F.col(value).alias("value")
     )
-    ranks = _ranks(bucketed, keys, sets)
+    # Small, and used twice. Computed here, for Spark would plan all that leads to it anew with each step.
+    ranks = _ranks(bucketed, keys, sets).localCheckpoint()
     # Small: eight buckets of each group at most. Without the hint all rows would be sorted for the join.
     sought = F.broadcast(ranks.select(*_BUCKET).distinct())
     kinds = {key: bucketed.schema[key].dataType for key in keys}

@@ -42,6 +42,11 @@ _DEFAULTS = {
     # History has 28 columns; Spark warns from 25 on.
     "spark.sql.debug.maxToStringFields": "100",
 }
+_LOCAL_DEFAULTS = {
+    "spark.master": LOCAL,
+    # Spark's 200 are for clusters: each costs time even if it holds nothing.
+    "spark.sql.shuffle.partitions": "32",
+}
 
 
 def open_session(
@@ -60,15 +65,19 @@ def open_session(
         register(active)
         return active
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    local = not submitted and (master or LOCAL).startswith("local")
     if not submitted:
         check_java()
     # Else workers take the python3 of PATH, which lacks this library's packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if not submitted and (master or LOCAL).startswith("local"):
+    if local:
         # No other machine has to reach this one, whose own name may not even resolve.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(app_name)
-    for key, value in _settings(master, settings or {}, submitted=submitted).items():
+    defaults = _DEFAULTS | (_LOCAL_DEFAULTS if local else {})
+    defaults = _not_submitted(defaults) if submitted else defaults
+    given = ({} if master is None else {"spark.master": master}) | dict(settings or {})
+    for key, value in (defaults | given).items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
     register(session)
@@ -95,13 +104,10 @@ def check_extra() -> None:
             )
 
 
-def _settings(master: str | None, given: Mapping[str, str], *, submitted: bool) -> dict[str, str]:
-    """What to set, by rising precedence: the defaults, those of `spark-submit`, and those given."""
+def _not_submitted(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of `settings` that were not given to `spark-submit`."""
     from pyspark import SparkConf, SparkContext
 
-    defaults = {"spark.master": LOCAL} | _DEFAULTS
-    if submitted:
-        SparkContext._ensure_initialized()  # noqa: SLF001 -- connects to the JVM, which holds what was submitted
-        conf = SparkConf()
-        defaults = {key: value for key, value in defaults.items() if not conf.contains(key)}
-    return defaults | ({} if master is None else {"spark.master": master}) | dict(given)
+    SparkContext._ensure_initialized()  # noqa: SLF001 -- connects to the JVM, which holds what was submitted
+    conf = SparkConf()
+    return {key: value for key, value in settings.items() if not conf.contains(key)}

@@ -19,12 +19,26 @@ import pytest
 from sqlalchemy import URL, Connection, Engine, create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from sql import schema
 from tests.servers import URL_VARIABLES, DatabaseServer, database_servers
 
 _EACH_SERVER: Final = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in URL_VARIABLES]
 _EACH_DATABASE: Final = [pytest.param("sqlite", marks=pytest.mark.sqlite), *_EACH_SERVER]
+
+
+class _SparkTogether(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives all tests of the pipeline to one process, first, and each other one to whoever is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith("tests/pipeline/") else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """How `pytest -n` spreads the tests. Groups by a mark (`--dist loadgroup`) don't form with pytest 9.2."""
+    return _SparkTogether(config, log)
 
 
 class NewDatabase(Protocol):

@@ -1,6 +1,6 @@
 """One Spark session for all tests of the pipeline, and databases with a filled history.
 
-The tests form one group: `make test` runs them in one of its processes, since a session costs a Java process.
+`make test` runs all of them in one of its processes, since a session costs a Java process (`tests/conftest.py`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ _HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of this folder in one process of pytest-xdist, and give them time."""
+    """Give the tests of this folder time."""
     for item in items:
         if _HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
             # Spark takes ten seconds to start, and a minute where the machine is busy.
             item.add_marker(pytest.mark.timeout(300))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import Row, SparkSession
@@ -24,21 +26,28 @@ from stickybus import PersistentBus
 from tests.contract.harness import on_sqlite
 from tests.pipeline.sample import sample_history
 
-pytestmark = pytest.mark.timeout(240)
-"""A Spark of its own for each."""
-
+CUTS_SPARK = "while files are written"
+"""Where Java must die with the process."""
 SAMPLE = len(sample_history())
 REPLAYABLE = sum(row["processing_state"] != "REAPED" for row in sample_history()) - 1
 """All but those whose chain has gone on, and the one that was tried again by hand."""
 
 
-def killed(point: str, job: str, url: URL, target: str) -> None:
+def killed(spark: SparkSession, point: str, job: str, url: URL, target: str) -> None:
     """Run a job in a process of its own, which dies at the point."""
+    gateway: Any = spark.sparkContext._gateway
+    shared = {
+        "PYSPARK_GATEWAY_PORT": str(gateway.gateway_parameters.port),
+        "PYSPARK_GATEWAY_SECRET": gateway.gateway_parameters.auth_token,
+    }
+    environment = os.environ if point == CUTS_SPARK else os.environ | shared
     address = url.render_as_string(hide_password=False)
     command = [sys.executable, "-m", "tests.pipeline.killed", point, job, address, target]
     # Not by a pipe: Java, which ends a little later, holds its other end.
     with tempfile.TemporaryFile("w+") as errors:
-        done = subprocess.run(command, stdout=errors, stderr=errors, timeout=200, check=False)
+        done = subprocess.run(
+            command, env=environment, stdout=errors, stderr=errors, timeout=200, check=False
+        )
         errors.seek(0)
         assert done.returncode == -signal.SIGKILL, errors.read()[-3000:]
 
@@ -73,7 +82,7 @@ def test_an_archive_that_was_killed_is_finished_by_the_next(
     spark: SparkSession, history_url: URL, tmp_path: Path, point: str
 ) -> None:
     target = str(tmp_path / "archive")
-    killed(point, "archive", history_url, target)
+    killed(spark, point, "archive", history_url, target)
     check_archive(spark, history_url, target, deleted=point == "when rows are deleted")
 
 
@@ -81,7 +90,7 @@ def test_an_archive_that_was_killed_is_finished_by_the_next(
 @pytest.mark.parametrize(
     "point",
     [
-        "while files are written",
+        CUTS_SPARK,
         "when files are written",
         "before the manifest is published",
         "before the deletion is committed",
@@ -91,7 +100,7 @@ def test_an_archive_that_was_killed_before_it_had_published_or_deleted_begins_an
     spark: SparkSession, history_url: URL, tmp_path: Path, point: str
 ) -> None:
     target = str(tmp_path / "archive")
-    killed(point, "archive", history_url, target)
+    killed(spark, point, "archive", history_url, target)
     check_archive(spark, history_url, target, deleted=False)
 
 
@@ -99,7 +108,7 @@ def test_an_archive_that_was_killed_before_it_had_published_or_deleted_begins_an
 @pytest.mark.parametrize(
     "point",
     [
-        "while files are written",
+        CUTS_SPARK,
         "when files are written",
         "before the manifest is published",
         "when the manifest is published",
@@ -112,7 +121,7 @@ def test_a_compaction_that_was_killed_has_changed_no_row_and_is_done_by_the_next
     archive_history(spark, history_url, target, run_rows=10)
     before = in_archive(spark, target)
 
-    killed(point, "compact", history_url, target)
+    killed(spark, point, "compact", history_url, target)
 
     assert in_archive(spark, target) == before
     done = compact_archive(spark, target)
@@ -134,7 +143,7 @@ def test_a_replay_that_was_killed_posts_each_entry_once(
 ) -> None:
     target = str(tmp_path / "archive")
     archive_history(spark, history_url, target)
-    killed("before a batch is committed", "replay", history_url, target)
+    killed(spark, "before a batch is committed", "replay", history_url, target)
     assert len(parents(history_url)) == 10
 
     done = replay_archive(spark, history_url, target, where="true", post=True)
