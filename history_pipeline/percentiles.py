@@ -9,7 +9,6 @@ must.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 -- as all of Spark's documents name it
@@ -40,14 +39,15 @@ def percentiles(
     sought = F.broadcast(ranks.select(*_BUCKET).distinct())
     kinds = {key: bucketed.schema[key].dataType for key in keys}
 
-    def found_in(place: int, chosen: Sequence[str]) -> DataFrame:
-        columns = (F.col(key) if key in chosen else F.lit(None).cast(kinds[key]) for key in keys)
-        group = F.struct(
-            F.lit(place).alias("set"), *(column.alias(key) for column, key in zip(columns, keys, strict=True))
+    groups = [
+        F.struct(
+            F.lit(place).alias("set"),
+            *((F.col(key) if key in chosen else F.lit(None).cast(kinds[key])).alias(key) for key in keys),
         )
-        return bucketed.select(group.alias("group"), "bucket", "value").join(sought, _BUCKET, "left_semi")
-
-    rows = reduce(DataFrame.unionByName, (found_in(place, chosen) for place, chosen in enumerate(sets)))
+        for place, chosen in enumerate(sets)
+    ]
+    spread = bucketed.select(F.explode(F.array(*groups)).alias("group"), "bucket", "value")
+    rows = spread.join(sought, _BUCKET, "left_semi")
     ordered = _placed(rows.groupBy(*_BUCKET, "value").agg(F.count("*").alias("rows")), _BUCKET, "value")
     found = ranks.join(ordered, _BUCKET).where("place >= first AND place < next")
     return (

@@ -29,11 +29,16 @@ _EACH_SERVER: Final = [pytest.param(name, marks=getattr(pytest.mark, name)) for 
 _EACH_DATABASE: Final = [pytest.param("sqlite", marks=pytest.mark.sqlite), *_EACH_SERVER]
 
 
+_WITHOUT_SESSION = ("test_example", "test_session", "test_spark_submit")
+"""Tests of the pipeline that start processes of their own, or none."""
+
+
 class _SparkTogether(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives all tests of the pipeline to one process, first, and each other one to whoever is free."""
+    """Gives the tests that share a Spark session to one process, first, and each other one to whoever is free."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith("tests/pipeline/") else nodeid
+        folder, _, name = nodeid.rpartition("/")
+        return "spark" if folder == "tests/pipeline" and not name.startswith(_WITHOUT_SESSION) else nodeid
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
