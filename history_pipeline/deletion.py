@@ -203,7 +203,7 @@ def _delete_range(history: History, connection: Connection, manifest: Manifest, 
     deleted, first_id = 0, manifest.first_id
     while first_id <= manifest.last_id:
         last_id = history.statements.range_page(
-            connection, first_id=first_id, last_id=manifest.last_id, before=manifest.before, limit=DELETE_ROWS
+            connection, first_id=first_id, last_id=manifest.last_id, limit=DELETE_ROWS
         )
         deleted += history.statements.delete_range(
             connection, first_id=first_id, last_id=last_id, before=manifest.before
