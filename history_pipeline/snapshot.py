@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- as all of Spark's documents name it
 from sqlalchemy import Connection, func, select
 
-from history_pipeline.archive import archived_tables, read_archive
+from history_pipeline.archive import Archive, archived_tables, read_archive
+from history_pipeline.manifest import live_files
 from history_pipeline.schema import HISTORY_SCHEMA
 from history_pipeline.sources import read_history
 from history_pipeline.transforms import READ_COLUMNS, differing, entries, once
@@ -104,6 +105,9 @@ class Snapshot:
         assert self._database is not None  # noqa: S101 -- it has told of the table
         url = self._database.url
         last_id = self._database.fetch(lambda connection: _last_id(connection, table))
+        if table in self._archived_tables and self._archive is not None:
+            manifests = Archive(self._spark, self._archive, table).manifests()
+            last_id = max(last_id, *(file.last_id for file in live_files(manifests)), 0)
         live, live_count = self._kept(
             _live(read_history(self._spark, url, table, columns=_LIVE_COLUMNS), table)
         )

@@ -92,6 +92,16 @@ def test_a_history_that_moves_to_an_archive_keeps_its_figures(
 
 
 @on_sqlite
+def test_ids_are_known_too_when_all_of_them_are_archived(
+    spark: SparkSession, history_url: URL, target: str
+) -> None:
+    archive_history(spark, history_url, target)
+    found = audit(spark, url=history_url, archive=target, tables=[MAIN])
+    assert found.audited == (TableAudit(MAIN, 0, 0, SAMPLE, 1, 40, 2, 1),)
+    assert verdict(found).standing is Standing.UNKNOWN
+
+
+@on_sqlite
 def test_an_archive_alone_has_figures_and_can_not_tell_what_has_no_end(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:

@@ -13,24 +13,32 @@ from sqlalchemy import URL
 
 from tests.pipeline.sample import sample_history
 
+FAILED = sum(row["processing_state"] == "FAILED" for row in sample_history()) - 1
+"""All but the one that was tried again by hand."""
 SPARK_SUBMIT = Path(sys.executable).parent / "spark-submit"
 _JOB = '''
-"""Counts a history by state."""
+"""Counts a history by state, archives it, and posts the archived entries again."""
 
 import json
 import sys
 
+from history_pipeline.archiving import archive_history
+from history_pipeline.replay import replay_archive
 from history_pipeline.session import open_session
 from history_pipeline.sources import read_history
 
 
+url, folder = sys.argv[1], sys.argv[3]
 spark = open_session("counting")
-history = read_history(spark, sys.argv[1], first_id=1).repartition(4, "record_id")
+history = read_history(spark, url, first_id=1).repartition(4, "record_id")
 states = {row.processing_state: row["count"] for row in history.groupBy("processing_state").count().collect()}
 executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
 found = {"states": states, "executors": executors, "master": spark.sparkContext.master}
 found["memory"] = spark.conf.get("spark.executor.memory")
 found["progress"] = spark.conf.get("spark.ui.showConsoleProgress")
+found["archived"] = archive_history(spark, url, folder).entries
+found["left"] = read_history(spark, url).count()
+found["posted"] = replay_archive(spark, url, folder, where="processing_state = 'FAILED'", post=True).posted
 spark.stop()
 with open(sys.argv[2], "w") as file:
     json.dump(found, file)
@@ -39,7 +47,7 @@ with open(sys.argv[2], "w") as file:
 
 @pytest.mark.sqlite
 @pytest.mark.parametrize("database_name", ["sqlite"])
-def test_a_submitted_job_reads_history_in_separate_executor_processes(
+def test_a_submitted_job_reads_archives_and_replays_in_separate_executor_processes(
     history_url: URL, tmp_path: Path
 ) -> None:
     job, answer = tmp_path / "job.py", tmp_path / "answer.json"
@@ -54,7 +62,7 @@ def test_a_submitted_job_reads_history_in_separate_executor_processes(
     options = [item for key, value in settings.items() for item in ("--conf", f"{key}={value}")]
     url = history_url.render_as_string(hide_password=False)
     ended = subprocess.run(
-        [SPARK_SUBMIT, "--master", master, *options, job, url, answer],
+        [SPARK_SUBMIT, "--master", master, *options, job, url, answer, tmp_path / "archive"],
         cwd=tmp_path,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
@@ -71,4 +79,7 @@ def test_a_submitted_job_reads_history_in_separate_executor_processes(
         "master": master,
         "memory": "512m",
         "progress": "true",
+        "archived": len(states),
+        "left": 0,
+        "posted": FAILED,
     }
