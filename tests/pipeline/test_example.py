@@ -27,6 +27,7 @@ def test_the_example_posts_handles_archives_reports_and_replays(spark: SparkSess
     assert "Nothing was posted: this was a dry run" in shown
     assert "\n10 entries posted\n" in shown
     assert "10 rows moved from bus_events_history to 1 file" in shown
+    assert "Complete: every entry found has ended once" in shown
     assert "2 files with 510 rows" in shown
     assert "<html" in (folder / "report.html").read_text("utf-8")
     rows = read_archive(spark, str(folder / "archive"))
