@@ -139,7 +139,7 @@ def _ask_all(members: Sequence[BusProcess], question: str) -> None:
 
 def idle(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     """What a node with nothing to do sends and burns; the SQLite file is watched by a pragma that isn't counted."""
-    seconds = sizes.seconds(60, 10)
+    seconds = sizes.seconds(60, 5)
     with target.fresh() as url, bus_process(url, BusConfig().mode) as node:
         node.ask("start")
         time.sleep(SETTLE_SECONDS)
