@@ -91,7 +91,9 @@ def analysing(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     """Statistics over Parquet files of two sizes, and what they took in time and memory; no database has a part in it."""
     if target.name != "sqlite":
         return
-    full = {sizes.standing(rows): f"{rows // 1_000_000}M rows" for rows in (1_000_000, 10_000_000)}
+    full = {
+        sizes.standing(rows, rows // 50_000): f"{rows // 1_000_000}M rows" for rows in (1_000_000, 10_000_000)
+    }
     found = list[tuple[int, float]]()
     # Its own, for what others have left in memory is not to be counted.
     with tempfile.TemporaryDirectory() as folder, closing(SparkProcess()) as process:
