@@ -293,7 +293,7 @@ def log_state(engine: Engine) -> Callable[[], tuple[int, int]]:
 
     def state() -> tuple[int, int]:
         try:
-            found = os.stat(path)  # noqa: PTH116 -- two hundred times a second; a Path costs as much again
+            found = os.stat(path)  # noqa: PTH116 -- hundreds of times a second; a Path costs as much again
         except FileNotFoundError:
             return 0, 0
         return found.st_size, found.st_mtime_ns
