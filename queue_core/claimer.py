@@ -49,7 +49,8 @@ class Claimer:
         self.metrics = metrics
         self._submit = submit
         self._wake_loop = wake
-        self._next_due: datetime | None = None
+        self._next_due = dict[str, datetime]()
+        """By lane, when the next of its entries is due, as far as is known."""
         self._look_at = self._looked_at = 0.0
         self._poll_seconds = self._config.poll_interval_seconds
         # Where no hint comes from others, a look that found something of theirs is followed by others soon.
@@ -58,20 +59,26 @@ class Claimer:
         """Whether the last look has found parked entries that are due."""
         self._unemptied = set[str]()
         """Lanes in which something was due, and whose last claim was full."""
+        self._hinted = set[str]()
+        """Lanes of which others say that they hold something new."""
 
     # -- wake-ups -----------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
         """Entries may have been committed that can be claimed, now or at a date not known here: look."""
-        self._look_at = self._looked_at + LOOK_SECONDS if self._unemptied else 0.0
+        self._look_at = min(self._look_at, self._looked_at + LOOK_SECONDS if self._unemptied else 0.0)
+        self._wake_loop()
+
+    def hint(self, lane: str) -> None:
+        """Another process has committed entries in `lane`, due now more often than not: claim there without a look."""
+        self._hinted.add(lane)
         self._wake_loop()
 
     def expect(self, date: datetime) -> None:
         """An entry of this node's lane is committed and due at `date` (UTC)."""
         if date <= self._clock.now():
             self.wake()
-        elif self._next_due is None or date < self._next_due:
-            self._next_due = date
+        elif self._comes_first(self._claims.waiting_lane, date):
             self._wake_loop()
 
     def freed(self) -> None:
@@ -121,12 +128,17 @@ class Claimer:
 
     def claim_due(self) -> None:
         """Claim once from each lane that may hold something due, as far as there is room."""
-        if self._clock.monotonic() >= self._look_at or self._passed():
+        if self._clock.monotonic() >= self._look_at:
             self._look()
+        told = self._told_of()
         # Suspects last: one may kill this process, before anything else of what waits has run.
         for lane in (self._claims.name, ANY_NODE, SUSPECT):
-            if lane in self._unemptied and (limit := self._limit(lane)) > 0 and not self._claim(lane, limit):
-                self._unemptied.discard(lane)
+            if lane in self._unemptied and (limit := self._limit(lane)) > 0:
+                found = self._claim(lane, limit)
+                if found < limit:
+                    self._unemptied.discard(lane)
+                if not found and lane in told:
+                    self._look_at = 0.0
         if self._unemptied:
             self._look_at = max(self._look_at, self._looked_at + LOOK_SECONDS)
 
@@ -134,8 +146,8 @@ class Claimer:
         """Seconds until something is to be done, as far as is known now."""
         now = self._clock.monotonic()
         pause = min(self._config.poll_interval_seconds, self._look_at - now)
-        if self._next_due is not None:
-            pause = min(pause, (self._next_due - self._clock.now()).total_seconds())
+        if self._next_due:
+            pause = min(pause, (min(list(self._next_due.values())) - self._clock.now()).total_seconds())
         if (self._ledger.waiting and self._room() > 0) or any(
             self._limit(lane) > 0 for lane in self._unemptied
         ):
@@ -167,8 +179,8 @@ class Claimer:
         # Each claim is a commit: few large ones. Where half of a share is active, no thread idles meanwhile.
         return min(most, room) if room >= min(most, capacity // 2) else 0
 
-    def _claim(self, lane: str, limit: int) -> bool:
-        """Claim up to `limit` entries; True if the lane may hold more that is due."""
+    def _claim(self, lane: str, limit: int) -> int:
+        """Claim up to `limit` entries; how many there were."""
         lease = self._claims.lease
         with self.metrics.statement("claim"):
             entries = self._store.claim(lane, self._claims.name, limit)
@@ -176,19 +188,43 @@ class Claimer:
             self.metrics.claimed(entries)
             self._ledger.add(claims_of(entries), lane)
             self._submit(entries, lease)
-        return len(entries) == limit
+        return len(entries)
 
-    def _passed(self) -> bool:
-        return self._next_due is not None and self._next_due <= self._clock.now()
+    def _comes_first(self, lane: str, date: datetime) -> bool:
+        """Keep `date` if it is the earliest known of the lane; whether it is."""
+        first = lane not in self._next_due or date < self._next_due[lane]
+        if first:
+            self._next_due[lane] = date
+        return first
+
+    def _told_of(self) -> set[str]:
+        """The lanes of which others have told; these, and those whose next date has come, are claimed from without a look."""
+        told = set[str]()
+        while self._hinted:
+            told.add(self._hinted.pop())
+        if told:
+            # Soon, for some of what others told of may be due later.
+            self._look_at = min(self._look_at, self._looked_at + LOOK_SECONDS)
+        if passed := self._passed():
+            self._look_at = 0.0  # what comes next there is not known
+        self._unemptied |= told | passed
+        return told
+
+    def _passed(self) -> set[str]:
+        """The lanes whose next date has come; it is no longer known then."""
+        now = self._clock.now()
+        passed = {lane for lane, date in list(self._next_due.items()) if date <= now}
+        for lane in passed:
+            del self._next_due[lane]
+        return passed
 
     def _look(self) -> None:
         """Learn where something is due, and the next date: a read, while a claim that finds nothing is a write."""
         self._looked_at = self._clock.monotonic()
         self._look_at = self._looked_at + self._poll_seconds
-        if self._passed():
-            self._next_due = None
+        self._passed()
         try:
-            due, following = self._store.prospects(self._claims.name)
+            due, later = self._store.prospects(self._claims.name)
         except BaseException:
             self._look_at = self._looked_at  # what was to be learnt still is
             raise
@@ -200,6 +236,5 @@ class Claimer:
                 SHORTEST_POLL_SECONDS if busy else 2 * self._poll_seconds, self._config.poll_interval_seconds
             )
             self._look_at = min(self._look_at, self._looked_at + self._poll_seconds)
-        known = self._next_due
-        if following is not None and (known is None or following < known):
-            self._next_due = following
+        for lane, date in later.items():
+            self._comes_first(lane, date)

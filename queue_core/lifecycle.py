@@ -82,7 +82,7 @@ class Lifecycle:
         self._parked = ParkedLane(self.claims, router, brought=self.claimer.wake, failed=self.finisher.failed)
         self._watchdog = Watchdog(self.config, self.finisher.complete)
         self.dispatcher = self._new_dispatcher()
-        self.wakeup = Wakeup(store, self.claimer.wake, lambda: self.name)
+        self.wakeup = Wakeup(store, wake=self.claimer.wake, hint=self.claimer.hint, owner=lambda: self.name)
 
     def _new_dispatcher(self) -> Dispatcher:
         return Dispatcher(

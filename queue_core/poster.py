@@ -49,7 +49,7 @@ class Poster:
             lifecycle.claimer.hand_over(entries, lease)
             return ids
         if rows[0]["lane"] == ANY_NODE:
-            lifecycle.wakeup.tell()
+            lifecycle.wakeup.tell(len(ids))
         if lifecycle.running:
             lifecycle.claimer.expect(min(row["effective_date"] for row in rows))
         return ids

@@ -164,14 +164,14 @@ class Store:
         rows = self.database.fetch(lambda connection: self.statements.owned(connection, ids=ids, owner=owner))
         return [from_row(row) for row in rows]
 
-    def prospects(self, owner: str) -> tuple[set[str], datetime | None]:
-        """The lanes that concern `owner` in which something is due, and the earliest later date of what it may claim."""
+    def prospects(self, owner: str) -> tuple[set[str], dict[str, datetime]]:
+        """The lanes that concern `owner` in which something is due, and the earliest later date of each it may claim from."""
         now, lanes = self.clock.now(), (owner, ANY_NODE, SUSPECT, PARKED)
         found = self.database.fetch(
             lambda connection: self.statements.prospects(connection, lanes=lanes, now=now)
         )
-        later = [date for lane, (_, date) in found.items() if lane != PARKED and date is not None]
-        return {lane for lane, (due, _) in found.items() if due is not None}, min(later, default=None)
+        later = {lane: date for lane, (_, date) in found.items() if lane != PARKED and date is not None}
+        return {lane for lane, (due, _) in found.items() if due is not None}, later
 
     def depths(self, queue_names: Iterable[str] = ()) -> dict[str, Depth]:
         """What waits in the table by queue name, `queue_names` included if nothing does; at most some `COUNT_LIMIT`."""

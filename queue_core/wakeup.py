@@ -23,8 +23,10 @@ from sql.dialects import postgresql, sqlite
 
 log = get_logger(__name__)
 
-NOTIFY_WINDOW_SECONDS = 0.002
-"""At most one NOTIFY in this time: each holds a lock of the whole server while it commits."""
+NOTIFY_WINDOW_SECONDS, BUSY_NOTIFY_WINDOW_SECONDS = 0.002, 0.01
+"""At most one NOTIFY in this time: each holds a lock of the whole server while it commits, and costs what a post does."""
+BUSY_ENTRIES, BUSY_ENTRIES_PER_SECOND = 4, 1_000
+"""From so many since the last NOTIFY, and in a second, the longer window holds: who claims finds batches anyway."""
 LISTEN_SECONDS = 0.25
 """Longest wait for a notification: a stop waits for its end."""
 BUSY_WATCH_SECONDS, IDLE_WATCH_SECONDS = 0.002, 0.007
@@ -36,18 +38,31 @@ OWN_COMMIT_WAKE_SECONDS = 0.05
 
 
 class Wakeup:
-    """Calls `wake` when another process may have committed entries that the node `owner` can claim."""
+    """Tells of what other processes have committed that the node `owner` can claim.
 
-    def __init__(self, store: Store, wake: Callable[[], None], owner: Callable[[], str]) -> None:
+    Calls `hint` with the lane if it is known, else `wake`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        wake: Callable[[], None],
+        hint: Callable[[str], None],
+        owner: Callable[[], str],
+    ) -> None:
         self._store = store
         self._owner = owner
         self._wake = wake
+        self._hint = hint
         self._channel = f"stickybus_{store.config.table}"
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._notifier = Loop(f"{store.config.table}-notify", self._notify_turn, store.clock)
         self._notifying = False
-        self._wanted = False
+        self._told = 0
+        self._resting = False
+        """A window has not ended: no need to wake the notifier."""
         self._notified_at = float("-inf")
         self._lock = threading.Lock()
 
@@ -80,29 +95,32 @@ class Wakeup:
         """Tell others of entries in `lane` when the connection's transaction commits (PostgreSQL; else nothing)."""
         self._store.database.dialect.notify(connection, self._channel, lane)
 
-    def tell(self) -> None:
+    def tell(self, entries: int = 1) -> None:
         """Tell others, soon, that entries for any node have been committed: one hint for all that come together."""
         if self._store.database.dialect.name != "postgresql":
             return
-        with self._lock:
-            if not self._notifying:
-                self._notifying = True
-                self._notifier.start()
-        self._wanted = True
-        self._notifier.wake()
+        self._told += entries
+        if not self._notifying:
+            with self._lock:
+                if not self._notifying:
+                    self._notifying = True
+                    self._notifier.start()
+        if not self._resting:
+            self._notifier.wake()
 
     def _notify_turn(self) -> float:
-        if not self._wanted:
+        self._resting = False  # first: who tells from here on wakes this thread
+        if not self._told:
             return 60.0
+        told, self._told, self._resting = self._told, 0, True
         now = self._store.clock.monotonic()
-        if (left := self._notified_at + NOTIFY_WINDOW_SECONDS - now) > 0:
-            return left
-        self._wanted, self._notified_at = False, now
+        passed, self._notified_at = now - self._notified_at, now
         database = self._store.database
         database.write_single(
             lambda connection: database.dialect.notify(connection, self._channel, ANY_NODE, alone=True)
         )
-        return 0.0
+        busy = told >= BUSY_ENTRIES and told > BUSY_ENTRIES_PER_SECOND * passed
+        return BUSY_NOTIFY_WINDOW_SECONDS if busy else NOTIFY_WINDOW_SECONDS
 
     def _surviving(self, watch: Callable[[], None]) -> None:
         """Run `watch` until it is stopped; the poll goes on while it can't."""
@@ -121,7 +139,7 @@ class Wakeup:
             while not self._stopping.is_set():
                 for lane in hints(LISTEN_SECONDS):
                     if lane in {ANY_NODE, self._owner()}:
-                        self._wake()
+                        self._hint(lane)
 
     def _watch_file(self) -> None:
         database, clock = self._store.database, self._store.clock

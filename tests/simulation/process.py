@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from notifications.queue import NotificationQueue
 from queue_core.clock import Clock, Signal
 from queue_core.config import QueueConfig
+from queue_core.entry import ANY_NODE
 from queue_core.errors import StickybusError
 from queue_core.handler import EntryContext
 from queue_core.lifecycle import Lifecycle
@@ -94,10 +95,6 @@ class ProcessClock:
         return raised
 
 
-def _nothing() -> None:
-    """Tell nobody."""
-
-
 class SimulatedNode(Node):
     """A node without loops, of a simulated process."""
 
@@ -168,9 +165,9 @@ class Process:
             )
             self.lifecycles["service"] = self.service.engine.lifecycle
 
-        for lifecycle in self.lifecycles.values():
-            # Hints need a thread of their own, and only hint.
-            lifecycle.wakeup.tell = _nothing  # type: ignore[method-assign]
+        for face, lifecycle in self.lifecycles.items():
+            # A real one has a thread for it.
+            lifecycle.wakeup.tell = partial(self._tell, face)  # type: ignore[method-assign]
 
     @property
     def node_name(self) -> str:
@@ -183,6 +180,11 @@ class Process:
         return next(
             (lifecycle.node for lifecycle in self.lifecycles.values() if lifecycle.node is not None), None
         )
+
+    def _tell(self, face: str, _entries: int = 1) -> None:
+        for process in self.simulation.processes.values():
+            if process.alive and face in process.lifecycles:
+                process.lifecycles[face].claimer.hint(ANY_NODE)
 
     def resumed(self) -> None:
         """One of its threads goes on: what a process has for itself is its own again."""

@@ -1,0 +1,96 @@
+"""When a node looks what is due, and when it claims without a look."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from queue_core.entry import ANY_NODE
+from stickybus import Mode, Posting
+from tests.contract.cluster import Cluster, Peer, cluster
+from tests.contract.harness import Order, statements_of
+
+__all__ = ["cluster"]
+
+
+def node_and_poster(cluster: Cluster) -> tuple[Peer, Peer]:
+    """A node that has looked and found nothing, and a bus of another process."""
+    node = cluster.join("a", mode=Mode.POLLING)
+    node.lifecycle.claim_turn()
+    return node, cluster.peer("b", mode=Mode.POLLING)
+
+
+def turn(node: Peer) -> tuple[list[int], int]:
+    """One turn of the claim loop: the orders held after it, and how often it looked."""
+    with statements_of(node.store.database) as statements:
+        node.lifecycle.claim_turn()
+    return node.numbers_held(), len(statements.starting_with("SELECT (SELECT"))
+
+
+def test_what_others_tell_of_is_claimed_without_a_look(cluster: Cluster) -> None:
+    node, poster = node_and_poster(cluster)
+    poster.bus.post(Order(1))
+    assert turn(node) == ([], 0)
+
+    node.lifecycle.claimer.hint(ANY_NODE)
+
+    assert turn(node) == ([1], 0)
+
+
+def test_a_hint_without_anything_to_claim_is_followed_by_a_look(cluster: Cluster) -> None:
+    node, poster = node_and_poster(cluster)
+    poster.bus.post_many([Posting(event=Order(1), at=cluster.clock.now() + timedelta(seconds=1))])
+    node.lifecycle.claimer.hint(ANY_NODE)
+
+    assert turn(node) == ([], 0)
+    assert node.lifecycle.claimer.pause() == 0.0
+    assert turn(node) == ([], 1)
+
+    assert node.lifecycle.claimer.pause() == 1.0
+
+
+def test_a_hint_of_some_that_are_due_and_some_that_are_not_is_followed_by_a_look(cluster: Cluster) -> None:
+    node, poster = node_and_poster(cluster)
+    poster.bus.post_many(
+        [Posting(event=Order(1)), Posting(event=Order(2), at=cluster.clock.now() + timedelta(seconds=1))]
+    )
+    node.lifecycle.claimer.hint(ANY_NODE)
+    assert turn(node) == ([1], 0)
+
+    cluster.clock.advance(seconds=node.lifecycle.claimer.pause())
+    assert turn(node) == ([1], 1)
+    cluster.clock.advance(seconds=node.lifecycle.claimer.pause())
+
+    assert turn(node) == ([1, 2], 0)
+
+
+def test_what_is_known_to_come_is_claimed_at_its_date_and_a_look_tells_the_next(cluster: Cluster) -> None:
+    node, _ = node_and_poster(cluster)
+    first, second = (cluster.clock.now() + timedelta(seconds=seconds) for seconds in (1, 2))
+    node.bus.post_many([Posting(event=Order(1), at=first), Posting(event=Order(2), at=second)])
+    assert node.lifecycle.claimer.pause() == 1.0
+
+    cluster.clock.advance(seconds=1.0)
+    assert turn(node) == ([1], 0)
+    assert turn(node) == ([1], 1)
+    assert node.lifecycle.claimer.pause() == 1.0
+    cluster.clock.advance(seconds=1.0)
+
+    assert turn(node) == ([1, 2], 0)
+
+
+def test_a_wake_up_while_something_is_to_be_claimed_does_not_put_off_a_look(cluster: Cluster) -> None:
+    node, _ = node_and_poster(cluster)
+    claimer = node.lifecycle.claimer
+    claim = node.store.claim
+
+    def woken(lane: str, owner: str, limit: int) -> object:
+        claimer.wake()
+        return claim(lane, owner, limit)
+
+    vars(node.store)["claim"] = woken
+    claimer.expect(cluster.clock.now() + timedelta(seconds=0.01))  # of one that was removed meanwhile
+    cluster.clock.advance(seconds=0.01)
+    assert turn(node) == ([], 0)
+
+    assert claimer.pause() == 0.0
+    assert turn(node) == ([], 1)
