@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
-from sqlalchemy import URL
-from sqlalchemy.event import listen
+from sqlalchemy import URL, Connection
 
 from benchmarks.databases import Target
 from benchmarks.measurement import Measurement, percentile
@@ -30,6 +29,8 @@ from queue_core.config import BusConfig, Mode
 from queue_core.entry import Posting
 from queue_core.metrics import Metrics
 from queue_core.outcome import Outcome
+
+T = TypeVar("T")
 
 RATES = (100, 500)
 TRUNCATE_PAUSE_SECONDS = 0.1
@@ -54,7 +55,7 @@ class _Timed(Metrics):
 class _Latencies:
     """When entries of a run committed, started and ended, while it posts at a steady rate.
 
-    A commit has returned when the posting thread gives its connection back to the pool.
+    A commit has returned when the database's `write` or `write_single` has.
     """
 
     def __init__(self, run: Run) -> None:
@@ -64,13 +65,20 @@ class _Latencies:
         self._ids: dict[int, int] = {}
         self._posting = threading.local()
         self._metrics = run.bus.engine.lifecycle.finisher.metrics = _Timed()
-        for engine in run.bus.engine.database.engines:
-            listen(engine, "checkin", self._returned)
+        database = run.bus.engine.database
+        vars(database).update(
+            write=self._timed(database.write), write_single=self._timed(database.write_single)
+        )
 
-    def _returned(self, *_connection: Any) -> None:
-        number = getattr(self._posting, "number", None)
-        if number is not None:
-            self.committed_at[number] = time.perf_counter()
+    def _timed(self, write: Callable[[Callable[[Connection], T]], T]) -> Callable[..., T]:
+        def write_timed(work: Callable[[Connection], T]) -> T:
+            result = write(work)
+            number = getattr(self._posting, "number", None)
+            if number is not None:
+                self.committed_at[number] = time.perf_counter()
+            return result
+
+        return write_timed
 
     def handle(self, event: Ticked) -> None:
         """The handler."""

@@ -38,6 +38,8 @@ class Columns:
         self._clock = clock
         self._types = types
         self._codecs = codecs
+        self._checked = set[str]()
+        """Names of types that were found storable."""
 
     def rows(
         self, queue_name: str, postings: Sequence[Posting], *, creator: str, lane: str, claimed: bool
@@ -48,7 +50,7 @@ class Columns:
         """
         now = self._clock.now()
         common = self.common(queue_name, now, creator=creator, lane=lane, claimed=claimed)
-        return [{**common, **self._own_columns(queue_name, posting, now)} for posting in postings]
+        return [common | self._own_columns(queue_name, posting, now) for posting in postings]
 
     def common(
         self, queue_name: str, now: datetime, *, creator: str, lane: str, claimed: bool = False
@@ -69,23 +71,26 @@ class Columns:
         }
 
     def _own_columns(self, queue_name: str, posting: Posting, now: datetime) -> dict[str, Any]:
-        return {
-            **self.payload(posting),
-            "user_token": _token(posting.user_token, "user_token", queue_name),
-            "future_user_token": _token(posting.future_user_token, "future_user_token", queue_name),
-            "search_key1": search_key(posting.search_key1, "search_key1", queue_name),
-            "search_key2": search_key(posting.search_key2, "search_key2", queue_name),
-            "effective_date": now if posting.at is None else in_utc(posting.at, key="at"),
-            "headers": _headers(posting.headers, queue_name),
-        }
+        own = self.payload(posting)
+        # Called for each entry: what is not given costs no call.
+        for key in ("user_token", "future_user_token"):
+            value = getattr(posting, key)
+            own[key] = None if value is None else _token(value, key, queue_name)
+        for key in ("search_key1", "search_key2"):
+            value = getattr(posting, key)
+            own[key] = None if value is None else search_key(value, key, queue_name)
+        own["effective_date"] = now if posting.at is None else in_utc(posting.at, key="at")
+        own["headers"] = None if posting.headers is None else _headers(posting.headers, queue_name)
+        return own
 
     def payload(self, posting: Posting) -> dict[str, Any]:
         """Name and payload of an event. Raises InvalidPostError or PayloadError."""
         if posting.event_name is not None:
             name(posting.event_name, "event_name", limit=CLASS_NAME_LENGTH)
         class_name = self._types.name_of(posting.event, posting.event_name)
-        if posting.event_name is None:
+        if posting.event_name is None and class_name not in self._checked:
             name(class_name, "event_name", limit=CLASS_NAME_LENGTH)
+            self._checked.add(class_name)
         encoded = self._codecs.encode(posting.event, class_name, self._config.max_payload_bytes)
         return {
             "class_name": class_name,

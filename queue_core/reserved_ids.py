@@ -32,7 +32,7 @@ class ReservedIds:
         with self._lock:
             if len(self._ids) < count:
                 # A process that posts once should not leave a gap of a thousand.
-                self._block = min(LARGEST_BLOCK, 2 * self._block)
+                self._block = min(LARGEST_BLOCK, 2 * max(self._block, count))
                 wanted = max(count, self._block)
                 self._ids.extend(
                     self._database.fetch(lambda connection: self._statements.reserve(connection, wanted))

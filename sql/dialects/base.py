@@ -39,6 +39,9 @@ class Dialect:
     hints = True
     """Whether a process learns of what others have committed."""
 
+    def check_open(self, driver: Any) -> None:
+        """For a driver's connection about to be used: DisconnectionError if the server has closed it."""
+
     def writing(self) -> AbstractContextManager[None]:
         """Held around a write transaction of ours: nothing, where the server queues writers itself."""
         return nullcontext()
@@ -73,8 +76,8 @@ class Dialect:
         """Tell listeners in the connection's transaction, where the database can. `alone`: it does nothing else."""
 
 
-def check_open(socket: int) -> None:
-    """For a pool's connection about to be used: DisconnectionError, for which the pool takes another, if it was closed.
+def check_socket(socket: int) -> None:
+    """Raises DisconnectionError, for which a pool takes another connection, if the server has closed this one.
 
     A server that has restarted has closed all of them. On an idle connection nothing else can be read. Found out by a
     statement that commits by itself, it could not be run again: whether it took effect would be unknown.

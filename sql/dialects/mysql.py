@@ -33,7 +33,7 @@ from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import String, Text, TypeEngine
 
-from sql.dialects.base import Dialect, check_open
+from sql.dialects.base import Dialect, check_socket
 from sql.limits import Limits, milliseconds, whole
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS
@@ -129,9 +129,9 @@ class MySQLStatements(Statements):
         self, connection: Connection, rows: Sequence[Mapping[str, Any]], ending: str = ""
     ) -> CursorResult[Any]:
         """One multi-row INSERT."""
-        statement = self._insert_text(connection, list(rows[0]), len(rows)) + ending
-        values = tuple(chain.from_iterable(self._insert_values(connection, rows)))
-        return connection.exec_driver_sql(statement, values)
+        names, values = self._insert_values(connection, rows)
+        statement = self._insert_text(connection, names, len(rows)) + ending
+        return connection.exec_driver_sql(statement, tuple(chain.from_iterable(values)))
 
     def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
         name = connection.dialect.identifier_preparer.quote(self.past.name)
@@ -195,8 +195,7 @@ class MySQL(Dialect):
                 cursor.execute(isolation)
 
         event.listen(engine, "connect", configure)
-        # Its socket has no public name either.
-        event.listen(engine, "checkout", lambda driver, *_: check_open(driver._sock.fileno()))  # noqa: SLF001
+        event.listen(engine, "checkout", lambda driver, *_: self.check_open(driver))
 
     def _time_outs(self, limits: Limits) -> dict[str, str]:
         """The server's settings for a session."""
@@ -204,6 +203,9 @@ class MySQL(Dialect):
         # Of MySQL's statements it limits only those that read.
         reading = str(milliseconds(limits.statement))
         return {"innodb_lock_wait_timeout": lock, "lock_wait_timeout": lock, "max_execution_time": reading}
+
+    def check_open(self, driver: Any) -> None:
+        check_socket(driver._sock.fileno())  # noqa: SLF001 -- its socket has no public name
 
     def is_transient(self, error: DBAPIError) -> bool:
         arguments: tuple[Any, ...] = getattr(error.orig, "args", ())

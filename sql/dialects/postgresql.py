@@ -15,19 +15,23 @@ from sqlalchemy import (
     Connection,
     Engine,
     FromClause,
+    bindparam,
     case,
+    cast,
     delete,
     event,
     func,
     insert,
     select,
     text,
+    true,
 )
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
 
-from sql.dialects.base import Dialect, check_open, driver_errors
+from sql.dialects.base import Dialect, check_socket, driver_errors
 from sql.limits import Limits, milliseconds
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, encoded
@@ -41,6 +45,10 @@ TRANSIENT = frozenset({"40001", "40P01", "55P03"})
 
 COPY_FROM = 20
 """Entries of one post from which COPY beats a multi-row INSERT."""
+
+_NOTIFY = select(func.pg_notify(bindparam("channel"), bindparam("payload")))
+# A hint need not survive a crash: others' commits should not wait for the log to be flushed once more.
+_NOTIFY_ALONE = _NOTIFY.add_columns(func.set_config("synchronous_commit", "off", True))
 
 _LOCK_SPACE = 0x5B15
 """First key of our advisory locks, apart from those of the user's program."""
@@ -66,8 +74,9 @@ class PostgreSQLStatements(Statements):
         if "record_id" in rows[0]:
             return self._insert_known(connection, driver, rows)
         if len(rows) == 1:
-            statement = self._insert_text(connection, list(rows[0])) + " RETURNING record_id"
-            return [connection.exec_driver_sql(statement, tuple(rows[0].values())).scalar_one()]
+            names, [values] = self._insert_values(connection, rows)
+            statement = self._insert_text(connection, names) + " RETURNING record_id"
+            return [connection.exec_driver_sql(statement, values).scalar_one()]
         if len(rows) < COPY_FROM:
             return list(connection.execute(self._insert, list(rows)).scalars())
         ids = self.reserve(connection, len(rows))
@@ -77,22 +86,31 @@ class PostgreSQLStatements(Statements):
     def _insert_known(
         self, connection: Connection, driver: Any, rows: Sequence[Mapping[str, Any]]
     ) -> list[int]:
-        """In one statement: it may be a transaction of its own. psycopg takes the values as they are."""
-        names = list(rows[0])
+        """In one statement: it may be a transaction of its own."""
+        names, values = self._insert_values(connection, rows)
         if len(rows) < COPY_FROM:
-            values = tuple(chain.from_iterable(row.values() for row in rows))
-            connection.exec_driver_sql(self._insert_text(connection, names, len(rows)), values)
+            statement = self._insert_text(connection, names, len(rows))
+            connection.exec_driver_sql(statement, tuple(chain.from_iterable(values)))
         else:
             copying = f"COPY {_quoted(connection, self.main.name)} ({', '.join(names)}) FROM STDIN"
             with driver_errors(connection, copying), driver.cursor() as cursor, cursor.copy(copying) as copy:
-                for row in rows:
-                    copy.write_row(tuple(row.values()))
+                for row in values:
+                    copy.write_row(row)
         return [row["record_id"] for row in rows]
 
+    @cached_property
+    def _reserve(self) -> Any:
+        named = cast(func.pg_get_serial_sequence(bindparam("table"), "record_id"), REGCLASS).label("sequence")
+        # Materialized: else the name would be looked up again for each number, at five times the price.
+        source = select(named).cte("source").prefix_with("MATERIALIZED")
+        numbers = func.generate_series(1, bindparam("count")).table_valued("number")
+        return select(func.array_agg(func.nextval(source.c.sequence))).select_from(
+            source.join(numbers, true())
+        )
+
     def reserve(self, connection: Connection, count: int) -> list[int]:
-        sequence = func.pg_get_serial_sequence(_quoted(connection, self.main.name), "record_id")
-        numbers = select(func.nextval(sequence)).select_from(func.generate_series(1, count))
-        return sorted(connection.execute(numbers).scalars())
+        table = _quoted(connection, self.main.name)
+        return sorted(connection.execute(self._reserve, {"table": table, "count": count}).scalar_one())
 
     def _owner(self, batch: FromClause) -> ColumnElement[str]:
         # Bound to the batch's row. As a plain value it looks more selective than it is: the planner then walks all
@@ -187,7 +205,10 @@ class PostgreSQL(Dialect):
             connection.commit()
 
         event.listen(engine, "connect", configure)
-        event.listen(engine, "checkout", lambda driver, *_: check_open(driver.pgconn.socket))
+        event.listen(engine, "checkout", lambda driver, *_: self.check_open(driver))
+
+    def check_open(self, driver: Any) -> None:
+        check_socket(driver.pgconn.socket)
 
     def is_transient(self, error: DBAPIError) -> bool:
         return getattr(error.orig, "sqlstate", None) in TRANSIENT
@@ -208,9 +229,7 @@ class PostgreSQL(Dialect):
                 connection.execute(select(func.pg_advisory_unlock(_LOCK_SPACE, key)))
 
     def notify(self, connection: Connection, channel: str, payload: str, *, alone: bool = False) -> None:
-        # A hint need not survive a crash: others' commits should not wait for the log to be flushed once more.
-        lazily = [func.set_config("synchronous_commit", "off", True)] if alone else []
-        connection.execute(select(*lazily, func.pg_notify(channel, payload)))
+        connection.execute(_NOTIFY_ALONE if alone else _NOTIFY, {"channel": channel, "payload": payload})
 
 
 def _quoted(connection: Connection, name: str) -> str:

@@ -30,6 +30,8 @@ from sql.statements.outcomes import FINISH_COLUMNS, encoded
 READING = "stickybus_reading"
 LAZY = "stickybus_lazy"
 """Execution options of a connection: its transaction only reads; it takes the write lock at its first write."""
+WAITS = "stickybus_waits"
+"""In a connection's `info`: the seconds that SQLite itself waits for locks on it."""
 
 SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.0001, 0.002
 """Between tries for the write lock while another process has it."""
@@ -81,8 +83,9 @@ class SQLiteStatements(Statements):
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """The first INSERT takes the write lock, so that the ids after its own are ours to hand out."""
-        names, values = list(rows[0]), self._insert_values(connection, rows)
-        first = int(connection.exec_driver_sql(self._insert_text(connection, names), values[0]).lastrowid)
+        names, values = self._insert_values(connection, rows)
+        statement = self._insert_text(connection, names)
+        first = int(connection.exec_driver_sql(statement, tuple(values[0])).lastrowid)
         rest = [(first + place, *row) for place, row in enumerate(values[1:], start=1)]
         if rest:
             connection.exec_driver_sql(self._insert_text(connection, ["record_id", *names]), rest)
@@ -127,10 +130,19 @@ class SQLite(Dialect):
         options = connection.get_execution_options()
         if self._lenient:
             _driver(connection).text_factory = _REPLACING
+        if READING in options or LAZY in options:
+            self._let_wait(connection, self._limits.statement)
         if READING in options:
             connection.exec_driver_sql("BEGIN")
         elif LAZY not in options:
             self._take_write_lock(connection)
+
+    def _let_wait(self, connection: Connection, seconds: float) -> None:
+        """How long SQLite itself waits for others' locks. Inside a write transaction there are none to wait for."""
+        info = connection.info
+        if info.get(WAITS) != seconds:
+            _driver(connection).execute(f"PRAGMA busy_timeout = {seconds and milliseconds(seconds)}")
+            info[WAITS] = seconds
 
     def _lock_at_first_write(
         self,
@@ -153,20 +165,17 @@ class SQLite(Dialect):
         driver, pause = _driver(connection), SHORTEST_PAUSE_SECONDS
         deadline = time.monotonic() + self._limits.lock
         failure = sqlite3.OperationalError("database is locked")
-        driver.execute("PRAGMA busy_timeout = 0")
-        try:
-            while time.monotonic() < deadline:
-                try:
-                    driver.execute("BEGIN IMMEDIATE")
-                    return
-                except sqlite3.OperationalError as error:
-                    failure = error
-                    if not _is_busy(error):
-                        break
-                time.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-        finally:
-            driver.execute(f"PRAGMA busy_timeout = {milliseconds(self._limits.statement)}")
+        self._let_wait(connection, 0.0)
+        while time.monotonic() < deadline:
+            try:
+                driver.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                failure = error
+                if not _is_busy(error):
+                    break
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         raise _not_begun(failure)
 
     def closed(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -43,27 +44,47 @@ class Statements(Claims, Outcomes, Lanes, History):
 
     def _insert_text(self, connection: Connection, names: Sequence[str], rows: int = 1) -> str:
         """A multi-row INSERT for the driver: SQLAlchemy would compile its parameters anew for each number of rows."""
-        table = connection.dialect.identifier_preparer.quote(self.main.name)
-        marks = ", ".join(["(" + ", ".join([self.mark] * len(names)) + ")"] * rows)
-        return f"INSERT INTO {table} ({', '.join(names)}) VALUES {marks}"  # noqa: S608 -- the table's own names
+        known = (*names, rows)
+        text = self._insert_texts.get(known)
+        if text is None:
+            table = connection.dialect.identifier_preparer.quote(self.main.name)
+            marks = ", ".join(["(" + ", ".join([self.mark] * len(names)) + ")"] * rows)
+            text = f"INSERT INTO {table} ({', '.join(names)}) VALUES {marks}"  # noqa: S608 -- the table's own names
+            if rows == 1:  # else one for each size of a batch would be kept
+                self._insert_texts[known] = text
+        return text
+
+    @cached_property
+    def _insert_texts(self) -> dict[tuple[object, ...], str]:
+        return {}
 
     def _insert_values(
         self, connection: Connection, rows: Sequence[Mapping[str, Any]]
-    ) -> list[tuple[Any, ...]]:
-        """The values of each row as the driver takes them."""
+    ) -> tuple[list[str], list[Sequence[Any]]]:
+        """The columns that any of the rows fills, and the values of each row as the driver takes them.
+
+        A third of an entry's columns is empty most of the time, and costs as much as the others.
+        """
+        if len(rows) == 1:
+            names = [name for name, value in rows[0].items() if value is not None]
+        else:
+            names = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+        values: list[Sequence[Any]] = list(map(itemgetter(*names), rows))
         processors = self._processors(connection.dialect)
-        found = list[tuple[Any, ...]]()
-        # The rows of one post have few dates between them, and all of them one creation.
-        known: dict[Any, Any] = {}
-        for row in rows:
-            encoded = dict(row)
-            for name, process in processors.items():
-                if (value := encoded.get(name)) is not None:
-                    if (name, value) not in known:
-                        known[name, value] = process(value)
-                    encoded[name] = known[name, value]
-            found.append(tuple(encoded.values()))
-        return found
+        processed = [(place, processors[name]) for place, name in enumerate(names) if name in processors]
+        if processed:
+            # The rows of one post have few dates between them, and all of them one creation.
+            known: dict[tuple[int, Any], Any] = {}
+            for number, row in enumerate(values):
+                encoded = list(row)
+                for place, process in processed:
+                    value = encoded[place]
+                    if value is not None:
+                        if (place, value) not in known:
+                            known[place, value] = process(value)
+                        encoded[place] = known[place, value]
+                values[number] = encoded
+        return names, values
 
     def _processors(self, dialect: Dialect) -> Mapping[str, Callable[[Any], Any]]:
         """What turns a column's value into the driver's, where that is not the same."""

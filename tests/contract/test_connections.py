@@ -1,0 +1,59 @@
+"""Our own connections: replaced when the server has closed them, and none left behind."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.pool import NullPool
+
+from sql.database import KEPT
+from tests.contract.conftest import MakeBus
+from tests.contract.harness import Order, eventually, on_servers
+
+SESSIONS = {
+    "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    "mariadb": "SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()",
+}
+KILL = {"postgresql": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}
+
+
+def sessions(engine: Engine, database_name: str) -> list[int]:
+    with create_engine(engine.url, poolclass=NullPool).connect() as connection:
+        return list(connection.execute(text(SESSIONS[database_name])).scalars())
+
+
+@on_servers
+def test_posts_do_not_notice_that_the_server_has_closed_idle_connections(
+    engine: Engine, make_bus: MakeBus, database_name: str
+) -> None:
+    bus = make_bus()
+    bus.post(Order(1))
+    idle = sessions(engine, database_name)
+    assert idle
+
+    with create_engine(engine.url, poolclass=NullPool).connect() as connection:
+        for session in idle:
+            connection.exec_driver_sql(KILL[database_name].format(session))
+    eventually(lambda: not set(idle) & set(sessions(engine, database_name)), "the sessions end")
+
+    bus.post(Order(2))
+    bus.post_many([Order(3), Order(4)])
+    assert len(bus.find()) == 4
+
+
+@on_servers
+@pytest.mark.parametrize("threads", [1, KEPT + 2])
+def test_a_closed_bus_leaves_no_session_behind(
+    engine: Engine, make_bus: MakeBus, database_name: str, threads: int
+) -> None:
+    bus = make_bus()
+    bus.start()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(bus.post, [Order(number) for number in range(10 * threads)]))
+    assert sessions(engine, database_name)
+
+    bus.close()
+
+    eventually(lambda: not sessions(engine, database_name), "the sessions end")
