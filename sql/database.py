@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import tenacity
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError, DisconnectionError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from sql.dialects import DRIVERS, dialect_of
 from sql.dialects.base import Dialect
@@ -25,8 +25,8 @@ T = TypeVar("T")
 TRANSIENT_TRIES = 8
 """Runs of one transaction of ours that keeps meeting deadlocks or lock time-outs."""
 
-KEPT = 4
-"""Connections of a pool that are kept out of it between transactions of ours."""
+KEPT, FREE = 4, 2
+"""Connections of a pool that are kept out of it between transactions of ours at most, and left in it at least."""
 
 _ASKED = frozenset({"mysql", "mariadb"})
 """Backends of which either name may stand for either server."""
@@ -95,6 +95,11 @@ class Database:
         if self.dialect.commits_statements:
             self.singles = open_engine(isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True)
         self._kept = {engine: deque[Connection]() for engine in self.engines}
+        self._most_kept = KEPT
+        if given is not None:
+            # Of a pool that the application has sized; none that it doesn't keep itself.
+            size = given.pool.size() if isinstance(given.pool, QueuePool) else 0
+            self._most_kept = max(0, min(KEPT, size - FREE))
 
     @property
     def engines(self) -> list[Engine]:
@@ -129,12 +134,7 @@ class Database:
                 raise
 
     @contextmanager
-    def single(self) -> Iterator[Connection]:
-        """A write transaction of one statement: one round trip, where the database can commit it by itself."""
-        if not self.dialect.commits_statements:
-            with self.begin() as connection:
-                yield connection
-            return
+    def _single(self) -> Iterator[Connection]:
         with self._connection(self.singles) as connection:
             try:
                 yield connection
@@ -156,7 +156,7 @@ class Database:
                 self._close_kept()
             raise
         kept = self._kept[engine]
-        if len(kept) < KEPT:
+        if len(kept) < self._most_kept:
             kept.append(connection)
         else:
             connection.close()
@@ -204,8 +204,8 @@ class Database:
         return self._retrying(self.begin, work)
 
     def write_single(self, work: Callable[[Connection], T]) -> T:
-        """As `write`, for work that is one statement."""
-        return self._retrying(self.single, work)
+        """As `write`, for work that is one statement: one round trip, where the database can commit it by itself."""
+        return self._retrying(self._single if self.dialect.commits_statements else self.begin, work)
 
     def fetch(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which only reads, again after a transient error."""

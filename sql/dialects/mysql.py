@@ -98,6 +98,8 @@ class MySQLStatements(Statements):
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """Multi-row INSERTs, each well below the server's packet limit."""
+        if len(rows) == 1:
+            return self._insert_chunk(connection, rows)
         ids = list[int]()
         limit = self._largest_insert(connection)
         chunk, size = list[Mapping[str, Any]](), 0

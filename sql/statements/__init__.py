@@ -71,18 +71,22 @@ class Statements(Claims, Outcomes, Lanes, History):
             names = [name for name in rows[0] if any(row[name] is not None for row in rows)]
         values: list[Sequence[Any]] = list(map(itemgetter(*names), rows))
         processors = self._processors(connection.dialect)
-        processed = [(place, processors[name]) for place, name in enumerate(names) if name in processors]
+        # The rows of one post have few dates between them, and all of them one creation.
+        known: dict[Any, dict[Any, Any]] = {}
+        processed = [
+            (place, processors[name], known.setdefault(processors[name], {}))
+            for place, name in enumerate(names)
+            if name in processors
+        ]
         if processed:
-            # The rows of one post have few dates between them, and all of them one creation.
-            known: dict[tuple[int, Any], Any] = {}
             for number, row in enumerate(values):
                 encoded = list(row)
-                for place, process in processed:
+                for place, process, results in processed:
                     value = encoded[place]
                     if value is not None:
-                        if (place, value) not in known:
-                            known[place, value] = process(value)
-                        encoded[place] = known[place, value]
+                        if value not in results:
+                            results[value] = process(value)
+                        encoded[place] = results[value]
                 values[number] = encoded
         return names, values
 

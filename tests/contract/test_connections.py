@@ -5,10 +5,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
-from sqlalchemy.pool import NullPool
+from sqlalchemy import URL, Engine, create_engine, text
+from sqlalchemy.pool import NullPool, QueuePool
 
 from sql.database import KEPT
+from stickybus import PersistentBus
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, eventually, on_servers
 
@@ -57,3 +58,20 @@ def test_a_closed_bus_leaves_no_session_behind(
     bus.close()
 
     eventually(lambda: not sessions(engine, database_name), "the sessions end")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_bus_on_an_engine_with_few_connections_posts_and_reads(database_url: URL, size: int) -> None:
+    engine = create_engine(
+        database_url, poolclass=QueuePool, pool_size=size, max_overflow=0, pool_timeout=2.0
+    )
+    bus = PersistentBus(engine)
+    try:
+        for number in range(5):
+            with ThreadPoolExecutor(size) as pool:
+                list(pool.map(bus.post, [Order(number)] * size))
+            bus.post_many([Order(number)] * 2)
+            assert len(bus.find()) == (number + 1) * (size + 2)
+    finally:
+        bus.close()
+        engine.dispose()
