@@ -249,6 +249,9 @@ def test_a_sticky_event_starts_without_a_claim_and_without_a_read(
     if database_name == "sqlite":
         # A file's change may be another process's: this node looks into its lanes, where it finds nothing.
         others = [text for text in others if not re.match(r"(SELECT|WITH due).*\blane = ", text, re.DOTALL)]
+    if database_name == "postgresql" and others:
+        # The listener, once it listens, makes the node look for what came before.
+        assert others.pop(0).startswith("SELECT (SELECT")
     assert others == []
     assert {entry.claim_count for entry in bus.history()} == {1}
 
