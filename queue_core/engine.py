@@ -65,7 +65,7 @@ class QueueEngine:
         """Stop if it runs, and close our connections. In a child process of a fork only its memory is let go."""
         if not self.store.forked:
             self.lifecycle.stop()
-            self.lifecycle.wakeup.stop()
+            self.lifecycle.hints.stop()
             self.metrics.close()
         self.database.close()
 

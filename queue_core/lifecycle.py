@@ -24,6 +24,7 @@ from queue_core.errors import LifecycleError
 from queue_core.exactly_once import ExactlyOnce
 from queue_core.finisher import Finisher
 from queue_core.handler import Router
+from queue_core.hints import Hints
 from queue_core.ledger import Ledger
 from queue_core.log import get_logger
 from queue_core.loop import Loop
@@ -82,6 +83,7 @@ class Lifecycle:
         self._parked = ParkedLane(self.claims, router, brought=self.claimer.wake, failed=self.finisher.failed)
         self._watchdog = Watchdog(self.config, self.finisher.complete)
         self.dispatcher = self._new_dispatcher()
+        self.hints = Hints(store)
         self.wakeup = Wakeup(store, wake=self.claimer.wake, hint=self.claimer.hint, owner=lambda: self.name)
 
     def _new_dispatcher(self) -> Dispatcher:
@@ -164,6 +166,7 @@ class Lifecycle:
             ended = False
         finally:
             self.phase = Phase.STOPPED
+            self.hints.stop()
         return ended
 
     def leave(self) -> None:
@@ -225,7 +228,7 @@ class Lifecycle:
         """See `node.Member`."""
         self.metrics.reaped(queue_names)
         self.claimer.wake()
-        self.wakeup.tell()
+        self.hints.tell()
 
     def failed(self, entries: Sequence[Entry]) -> None:
         """See `node.Member`."""
@@ -281,12 +284,12 @@ class Lifecycle:
     def rescheduled(self, date: datetime, given: Any) -> None:
         """The date of an entry was changed, in the caller's transaction if one is given: all nodes may be concerned."""
         if given is None:
-            self.wakeup.tell()
+            self.hints.tell()
             self.claimer.expect(date)
             return
         borrowed = self.store.borrow(given)
         self.store.inside_borrowed(
-            borrowed, self.config.table, lambda inner: self.wakeup.tell_inside(inner, ANY_NODE)
+            borrowed, self.config.table, lambda inner: self.hints.tell_inside(inner, ANY_NODE)
         )
 
         def ended() -> None:

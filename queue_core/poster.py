@@ -49,7 +49,7 @@ class Poster:
             lifecycle.claimer.hand_over(entries, lease)
             return ids
         if rows[0]["lane"] == ANY_NODE:
-            lifecycle.wakeup.tell(len(ids))
+            lifecycle.hints.tell(len(ids))
         if lifecycle.running:
             lifecycle.claimer.expect(min(row["effective_date"] for row in rows))
         return ids
@@ -120,7 +120,7 @@ class Poster:
         def work(connection: Any) -> list[int]:
             ids = self._store.insert(connection, rows)
             if borrowed.raw or rows[0]["lane"] == ANY_NODE:
-                lifecycle.wakeup.tell_inside(connection, rows[0]["lane"])
+                lifecycle.hints.tell_inside(connection, rows[0]["lane"])
             return ids
 
         ids = self._store.inside_borrowed(borrowed, queue_name, work)

@@ -9,24 +9,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import Connection
-from sqlalchemy.exc import SQLAlchemyError
-
 from queue_core.entry import ANY_NODE
+from queue_core.hints import channel
 from queue_core.log import get_logger
-from queue_core.loop import Loop
 from queue_core.store import Store
 from sql.dialects import postgresql, sqlite
 
 log = get_logger(__name__)
 
-NOTIFY_WINDOW_SECONDS, BUSY_NOTIFY_WINDOW_SECONDS = 0.002, 0.01
-"""At most one NOTIFY in this time: each holds a lock of the whole server while it commits, and costs what a post does."""
-BUSY_ENTRIES, BUSY_ENTRIES_PER_SECOND = 4, 1_000
-"""From so many since the last NOTIFY, and in a second, the longer window holds: who claims finds batches anyway."""
 LISTEN_SECONDS = 0.25
 """Longest wait for a notification: a stop waits for its end."""
 BUSY_WATCH_SECONDS, IDLE_WATCH_SECONDS = 0.002, 0.007
@@ -55,16 +47,9 @@ class Wakeup:
         self._owner = owner
         self._wake = wake
         self._hint = hint
-        self._channel = f"stickybus_{store.config.table}"
+        self._channel = channel(store.config.table)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._notifier = Loop(f"{store.config.table}-notify", self._notify_turn, store.clock)
-        self._notifying = False
-        self._told = 0
-        self._resting = False
-        """A window has not ended: no need to wake the notifier."""
-        self._notified_at = float("-inf")
-        self._lock = threading.Lock()
 
     def start(self) -> None:
         """Start to listen."""
@@ -78,49 +63,11 @@ class Wakeup:
             self._thread.start()
 
     def stop(self) -> None:
-        """End all threads; a hint not yet given is given first."""
+        """End the thread."""
         self._stopping.set()
-        with self._lock:
-            if self._notifying:
-                self._notifier.stop()
-                self._notifying = False
-                self._notified_at = float("-inf")
-                with suppress(SQLAlchemyError):  # it was only a hint
-                    self._notify_turn()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-
-    def tell_inside(self, connection: Connection, lane: str) -> None:
-        """Tell others of entries in `lane` when the connection's transaction commits (PostgreSQL; else nothing)."""
-        self._store.database.dialect.notify(connection, self._channel, lane)
-
-    def tell(self, entries: int = 1) -> None:
-        """Tell others, soon, that entries for any node have been committed: one hint for all that come together."""
-        if self._store.database.dialect.name != "postgresql":
-            return
-        self._told += entries
-        if not self._notifying:
-            with self._lock:
-                if not self._notifying:
-                    self._notifying = True
-                    self._notifier.start()
-        if not self._resting:
-            self._notifier.wake()
-
-    def _notify_turn(self) -> float:
-        self._resting = False  # first: who tells from here on wakes this thread
-        if not self._told:
-            return 60.0
-        told, self._told, self._resting = self._told, 0, True
-        now = self._store.clock.monotonic()
-        passed, self._notified_at = now - self._notified_at, now
-        database = self._store.database
-        database.write_single(
-            lambda connection: database.dialect.notify(connection, self._channel, ANY_NODE, alone=True)
-        )
-        busy = told >= BUSY_ENTRIES and told > BUSY_ENTRIES_PER_SECOND * passed
-        return BUSY_NOTIFY_WINDOW_SECONDS if busy else NOTIFY_WINDOW_SECONDS
 
     def _surviving(self, watch: Callable[[], None]) -> None:
         """Run `watch` until it is stopped; the poll goes on while it can't."""

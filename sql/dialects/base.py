@@ -38,6 +38,8 @@ class Dialect:
 
     hints = True
     """Whether a process learns of what others have committed."""
+    notifies = False
+    """Whether it is told of that by them."""
 
     def check_open(self, driver: Any) -> None:
         """For a driver's connection about to be used: DisconnectionError if the server has closed it."""
@@ -72,8 +74,30 @@ class Dialect:
         del connection, name, wait
         yield True
 
-    def notify(self, connection: Connection, channel: str, payload: str, *, alone: bool = False) -> None:
-        """Tell listeners in the connection's transaction, where the database can. `alone`: it does nothing else."""
+    def notify(self, connection: Connection, channel: str, payload: str) -> None:
+        """Tell listeners when the connection's transaction commits, where the database can."""
+
+    def notifier(self, engine: Engine, channel: str, payload: str) -> Notifier | None:
+        """A session that tells listeners of what was committed elsewhere; None where the database can't."""
+        del engine, channel, payload
+        return None
+
+
+class Notifier:
+    """A session that waits for no answer: who posts has no time for one. Not to be used by two threads at once."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can notify still."""
+        raise NotImplementedError
+
+    def notify(self) -> bool:
+        """Notify; False while the answer to the one before is outstanding, or if the server was lost."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the session."""
+        raise NotImplementedError
 
 
 def check_socket(socket: int) -> None:

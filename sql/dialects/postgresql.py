@@ -31,7 +31,7 @@ from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
 
-from sql.dialects.base import Dialect, check_socket, driver_errors
+from sql.dialects.base import Dialect, Notifier, check_socket, driver_errors
 from sql.limits import Limits, milliseconds
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, encoded
@@ -47,8 +47,6 @@ COPY_FROM = 20
 """Entries of one post from which COPY beats a multi-row INSERT."""
 
 _NOTIFY = select(func.pg_notify(bindparam("channel"), bindparam("payload")))
-# A hint need not survive a crash: others' commits should not wait for the log to be flushed once more.
-_NOTIFY_ALONE = _NOTIFY.add_columns(func.set_config("synchronous_commit", "off", True))
 
 _LOCK_SPACE = 0x5B15
 """First key of our advisory locks, apart from those of the user's program."""
@@ -159,6 +157,7 @@ class PostgreSQL(Dialect):
     name = "postgresql"
     statements = PostgreSQLStatements
     commits_statements = True
+    notifies = True
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         self._limits = Limits(statement_timeout_seconds)
@@ -228,8 +227,11 @@ class PostgreSQL(Dialect):
             if had:
                 connection.execute(select(func.pg_advisory_unlock(_LOCK_SPACE, key)))
 
-    def notify(self, connection: Connection, channel: str, payload: str, *, alone: bool = False) -> None:
-        connection.execute(_NOTIFY_ALONE if alone else _NOTIFY, {"channel": channel, "payload": payload})
+    def notify(self, connection: Connection, channel: str, payload: str) -> None:
+        connection.execute(_NOTIFY, {"channel": channel, "payload": payload})
+
+    def notifier(self, engine: Engine, channel: str, payload: str) -> Notifier:
+        return PostgreSQLNotifier(engine, channel, payload, self._limits.answer)
 
 
 def _quoted(connection: Connection, name: str) -> str:
@@ -270,14 +272,60 @@ def _guard(driver: Any, seconds: float) -> None:
     driver.wait = lambda work, *arguments, **options: waits(limited(work), *arguments, **options)
 
 
+class PostgreSQLNotifier(Notifier):
+    """Notifies on a channel. It sends through libpq itself, for psycopg would wait for each answer."""
+
+    def __init__(self, engine: Engine, channel: str, payload: str, answer_seconds: float) -> None:
+        self._driver = _detached(engine)
+        # A hint need not survive a crash: others' commits should not wait for the log to be flushed once more.
+        self._driver.execute("SET synchronous_commit = off")
+        self._command = f"NOTIFY {engine.dialect.identifier_preparer.quote(channel)}, '{payload}'".encode()
+        self._answer_seconds = answer_seconds
+        self._sent_at = time.monotonic()
+
+    @property
+    def is_open(self) -> bool:
+        return not self._driver.closed
+
+    def notify(self) -> bool:
+        from psycopg import Error
+
+        session, now = self._driver.pgconn, time.monotonic()
+        try:
+            session.consume_input()
+            if session.is_busy():
+                if now - self._sent_at > self._answer_seconds:
+                    self.close()
+                return False
+            while session.get_result() is not None:
+                pass  # of the one before: refused or not, it was a hint
+            session.consume_input()  # raises if the server has closed it since
+            session.send_query(self._command)
+            session.flush()
+        except Error:
+            self.close()
+            return False
+        self._sent_at = now
+        return True
+
+    def close(self) -> None:
+        self._driver.close()
+
+
+def _detached(engine: Engine) -> Any:
+    """A driver's connection that no pool has any more, and on which each statement commits."""
+    pooled = engine.raw_connection()
+    driver: Any = pooled.driver_connection  # a detached one no longer tells
+    pooled.detach()  # what it does to its session is not for others
+    driver.autocommit = True
+    return driver
+
+
 @contextmanager
 def listening(engine: Engine, channel: str) -> Iterator[Callable[[float], list[str]]]:
     """A function that waits up to a number of seconds for notifications on `channel` and returns their payloads."""
-    pooled = engine.raw_connection()
-    driver: Any = pooled.driver_connection  # a detached one no longer tells
-    pooled.detach()  # its session keeps listening: not for others
+    driver = _detached(engine)
     try:
-        driver.autocommit = True
         driver.execute(f"LISTEN {engine.dialect.identifier_preparer.quote(channel)}")
         yield lambda seconds: [notice.payload for notice in driver.notifies(timeout=seconds, stop_after=1)]
     finally:

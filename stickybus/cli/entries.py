@@ -214,7 +214,7 @@ def retry(
             lambda done: f"entry {done['record_id']} is tried again as {done['new_id']}",
             as_json,
         )
-        engine.lifecycle.wakeup.tell()
+        engine.lifecycle.hints.tell()
 
 
 @app.command()

@@ -60,7 +60,7 @@ def replay(
                 spark, url_of(url), folder, where=where, table=table, post=yes, progress=told
             )
         if done.posted:
-            engine.lifecycle.wakeup.tell()
+            engine.lifecycle.hints.tell()
     if as_json:
         write_json({**asdict(done), "entries": done.entries, "replayed": done.replayed})
         return

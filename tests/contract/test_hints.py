@@ -2,73 +2,135 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import cast
+
 import pytest
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.pool import NullPool
 
 from queue_core.clock import ManualClock
-from queue_core.wakeup import BUSY_NOTIFY_WINDOW_SECONDS, NOTIFY_WINDOW_SECONDS
+from queue_core.hints import BUSY_WINDOW_SECONDS, IDLE_SECONDS, WINDOW_SECONDS, Hints, channel
+from sql.dialects.postgresql import PostgreSQLNotifier, listening
 from stickybus import PersistentBus
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, eventually, on_postgresql, statements_of
+from tests.contract.harness import BOUND_SECONDS, Order, eventually, on_postgresql
 
-IDLE_SECONDS = 60.0
+_OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 
 
-def order_of(texts: list[str]) -> list[str]:
-    """The posts and hints among statements, in order."""
-    return [
-        "hint" if "pg_notify" in text else "post"
-        for text in texts
-        if "pg_notify" in text or text.startswith("INSERT")
-    ]
+@contextmanager
+def heard(engine: Engine) -> Iterator[Callable[[], bool]]:
+    """A function that waits for a hint; False if none came."""
+    with listening(engine, channel("bus_events")) as hints:
+        yield lambda: bool(hints(BOUND_SECONDS))
+
+
+def answered(hints: Hints) -> bool:
+    """Whether the server has answered the last hint."""
+    session = cast("PostgreSQLNotifier", hints._notifier)._driver.pgconn
+    session.consume_input()
+    return not session.is_busy()
+
+
+@pytest.fixture
+def told(make_bus: MakeBus) -> tuple[Hints, ManualClock]:
+    """Hints whose thread is the test."""
+    clock = ManualClock()
+    hints = make_bus(clock=clock).engine.lifecycle.hints
+    hints._running = True
+    return hints, clock
 
 
 @on_postgresql
-def test_a_hint_follows_the_last_of_many_posts(make_bus: MakeBus) -> None:
+def test_the_last_of_many_posts_is_told_of_after_its_commit(engine: Engine, make_bus: MakeBus) -> None:
     bus = make_bus()
-    with statements_of(bus.engine.database) as statements:
+    with heard(engine) as hint:
         for number in range(200):
             bus.post(Order(number))
-        eventually(lambda: order_of(statements.texts)[-1] == "hint", "the last hint")
+        deadline, seen = time.monotonic() + BOUND_SECONDS, 0
+        while seen < 200 and time.monotonic() < deadline:
+            assert hint()
+            seen = bus.ready_count()
+    assert seen == 200
 
-    sent = order_of(statements.texts)
-    assert sent.count("post") == 200
-    assert sent.count("hint") <= 200
+
+@on_postgresql
+def test_the_first_hint_opens_the_session_and_the_next_goes_out_at_once(
+    engine: Engine, told: tuple[Hints, ManualClock]
+) -> None:
+    hints, clock = told
+    with heard(engine) as hint:
+        hints.tell()
+        assert hints._told == 1
+        assert hints.turn() == IDLE_SECONDS
+        assert hint()
+
+        eventually(lambda: answered(hints), "the answer")
+        clock.advance(seconds=1.0)
+        hints.tell()
+        assert hints._told == 0
+        assert hint()
 
 
 @on_postgresql
 @pytest.mark.parametrize(
     ("entries", "seconds", "window"),
     [
-        pytest.param(1, 1.0, NOTIFY_WINDOW_SECONDS, id="one"),
-        pytest.param(3, 0.001, NOTIFY_WINDOW_SECONDS, id="some at once"),
-        pytest.param(90, 0.1, NOTIFY_WINDOW_SECONDS, id="900 a second"),
-        pytest.param(110, 0.1, BUSY_NOTIFY_WINDOW_SECONDS, id="1100 a second"),
+        pytest.param(1, 1.0, WINDOW_SECONDS, id="one"),
+        pytest.param(3, 2 * WINDOW_SECONDS, WINDOW_SECONDS, id="some at once"),
+        pytest.param(90, 0.1, WINDOW_SECONDS, id="900 a second"),
+        pytest.param(110, 0.1, BUSY_WINDOW_SECONDS, id="1100 a second"),
     ],
 )
 def test_the_next_hint_comes_the_later_the_more_is_posted(
-    make_bus: MakeBus, entries: int, seconds: float, window: float
+    told: tuple[Hints, ManualClock], entries: int, seconds: float, window: float
 ) -> None:
-    clock = ManualClock()
-    wakeup = make_bus(clock=clock).engine.lifecycle.wakeup
-    wakeup._notifying = True  # its thread is this one
-    wakeup.tell()
-    assert wakeup._notify_turn() == NOTIFY_WINDOW_SECONDS
-    assert wakeup._notify_turn() == IDLE_SECONDS
-
+    hints, clock = told
+    hints.tell()
+    hints.turn()
+    eventually(lambda: answered(hints), "the answer")
     clock.advance(seconds=seconds)
-    wakeup.tell(entries)
+    hints.tell(entries)
+    assert hints._told == 0
 
-    assert wakeup._notify_turn() == window
+    hints.tell()
+
+    assert hints._told == 1
+    assert hints.turn() == pytest.approx(window)
+    eventually(lambda: answered(hints), "the answer")
+    clock.advance(seconds=2 * window)
+    assert hints.turn() == IDLE_SECONDS
+    assert hints._told == 0
 
 
 @on_postgresql
-def test_a_bus_that_stops_gives_the_hint_that_is_outstanding(make_bus: MakeBus) -> None:
+def test_a_bus_that_is_closed_gives_the_hint_that_is_outstanding(engine: Engine, make_bus: MakeBus) -> None:
     bus: PersistentBus = make_bus(clock=ManualClock())
-    wakeup = bus.engine.lifecycle.wakeup
-    wakeup._notifying = True
-    wakeup.tell()
+    hints = bus.engine.lifecycle.hints
+    hints._running = True
+    with heard(engine) as hint:
+        hints.tell()
+        bus.close()
+        assert hint()
 
-    with statements_of(bus.engine.database) as statements:
-        wakeup.stop()
 
-    assert order_of(statements.texts) == ["hint"]
+@on_postgresql
+def test_hints_go_on_after_the_server_has_closed_the_session(
+    engine: Engine, told: tuple[Hints, ManualClock]
+) -> None:
+    hints, clock = told
+    hints.tell()
+    hints.turn()
+    eventually(lambda: answered(hints), "the answer")
+    with create_engine(engine.url, poolclass=NullPool).connect() as connection:
+        connection.execute(text(f"SELECT pg_terminate_backend(pid, 5000) {_OTHERS}"))
+    clock.advance(seconds=1.0)
+
+    with heard(engine) as hint:
+        hints.tell()
+        assert hints._told == 1
+        assert hints.turn() == IDLE_SECONDS
+        assert hint()

@@ -167,7 +167,7 @@ class Process:
 
         for face, lifecycle in self.lifecycles.items():
             # A real one has a thread for it.
-            lifecycle.wakeup.tell = partial(self._tell, face)  # type: ignore[method-assign]
+            lifecycle.hints.tell = partial(self._tell, face)  # type: ignore[method-assign]
 
     @property
     def node_name(self) -> str:

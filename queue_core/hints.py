@@ -1,0 +1,117 @@
+"""What this process tells others of: entries that any node may claim, by NOTIFY on PostgreSQL.
+
+Only hints: the poll finds whatever a lost one was about. The poster's thread sends one as soon as its commit has
+returned, and waits for nothing; what comes too soon after the last hint is told of together, by a thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from sqlalchemy import Connection
+
+from queue_core.entry import ANY_NODE
+from queue_core.loop import Loop
+from queue_core.store import Store
+from sql.dialects.base import Notifier
+
+WINDOW_SECONDS, BUSY_WINDOW_SECONDS = 0.002, 0.01
+"""At most one NOTIFY in this time: each holds a lock of the whole server while it commits."""
+BUSY_ENTRIES, BUSY_ENTRIES_PER_SECOND = 4, 1_000
+"""From so many since the last NOTIFY, and in a second, the longer window holds: who claims finds batches anyway."""
+IDLE_SECONDS = 60.0
+
+
+def channel(table: str) -> str:
+    """The channel of all who use a main table."""
+    return f"stickybus_{table}"
+
+
+class Hints:
+    """See the module."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._channel = channel(store.config.table)
+        self._loop = Loop(f"{store.config.table}-notify", self.turn, store.clock)
+        self._running = False
+        self._resting = False
+        """The thread waits for the end of a window, and then tells of all: no need to wake it."""
+        self._lock = threading.Lock()
+        self._notifier: Notifier | None = None
+        self._sending = threading.Lock()
+        self._told = 0
+        self._told_at = self._next_at = float("-inf")
+
+    def tell_inside(self, connection: Connection, lane: str) -> None:
+        """Tell others of entries in `lane` when the connection's transaction commits (PostgreSQL; else nothing)."""
+        self._store.database.dialect.notify(connection, self._channel, lane)
+
+    def tell(self, entries: int = 1) -> None:
+        """Tell others that so many entries for any node have been committed (PostgreSQL; else nothing)."""
+        if not self._store.database.dialect.notifies:
+            return
+        self._told += entries
+        if not self._running:
+            self._start()
+        if not self._resting and not self._send():
+            self._loop.wake()
+
+    def _start(self) -> None:
+        with self._lock:
+            if not self._running:
+                self._running = True
+                self._loop.start()
+
+    def turn(self) -> float:
+        """Tell of what could not be told of at once. One turn; returns seconds until the next."""
+        self._resting = False  # first: who tells from here on sends by himself, or wakes this thread
+        if not self._told:
+            return IDLE_SECONDS
+        pause = self._next_at - self._clock.monotonic()
+        if pause <= 0:
+            if self._notifier is None or not self._notifier.is_open:
+                database = self._store.database
+                self._notifier = database.dialect.notifier(database.engine, self._channel, ANY_NODE)
+            if self._send():
+                return IDLE_SECONDS
+            pause = WINDOW_SECONDS
+        self._resting = True
+        return pause
+
+    def _send(self) -> bool:
+        """Send a hint of all that was told; False if it is too early, or can't be sent now."""
+        if not self._sending.acquire(blocking=False):
+            return False
+        try:
+            now = self._clock.monotonic()
+            if self._notifier is None or now < self._next_at:
+                return False
+            # Taken first: what is committed while this is sent needs a hint of its own.
+            told, self._told = self._told, 0
+            if not self._notifier.notify():
+                self._told += told
+                return False
+            busy = told >= BUSY_ENTRIES and told > BUSY_ENTRIES_PER_SECOND * (now - self._told_at)
+            self._told_at = now
+            self._next_at = now + (BUSY_WINDOW_SECONDS if busy else WINDOW_SECONDS)
+            return True
+        finally:
+            self._sending.release()
+
+    def stop(self) -> None:
+        """End thread and session; what was not told of yet is told of first."""
+        with self._lock:
+            if not self._running:
+                return
+            self._loop.stop()
+            self._running = False
+            self._next_at = float("-inf")
+            with suppress(Exception):  # it was only a hint
+                self.turn()
+            with self._sending:
+                notifier, self._notifier = self._notifier, None
+                if notifier is not None:
+                    notifier.close()
