@@ -9,7 +9,7 @@ import select
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, DisconnectionError
@@ -83,21 +83,21 @@ class Dialect:
         return None
 
 
-class Notifier:
+class Notifier(Protocol):
     """A session that waits for no answer: who posts has no time for one. Not to be used by two threads at once."""
 
     @property
     def is_open(self) -> bool:
         """Whether it can notify still."""
-        raise NotImplementedError
+        ...
 
     def notify(self) -> bool:
         """Notify; False while the answer to the one before is outstanding, or if the server was lost."""
-        raise NotImplementedError
+        ...
 
     def close(self) -> None:
         """End the session."""
-        raise NotImplementedError
+        ...
 
 
 def check_socket(socket: int) -> None:

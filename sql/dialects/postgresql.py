@@ -272,7 +272,7 @@ def _guard(driver: Any, seconds: float) -> None:
     driver.wait = lambda work, *arguments, **options: waits(limited(work), *arguments, **options)
 
 
-class PostgreSQLNotifier(Notifier):
+class PostgreSQLNotifier:
     """Notifies on a channel. It sends through libpq itself, for psycopg would wait for each answer."""
 
     def __init__(self, engine: Engine, channel: str, payload: str, answer_seconds: float) -> None:
