@@ -6,6 +6,7 @@ born claimed; and from callers' transactions that have committed. All of them go
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -64,8 +65,13 @@ class Claimer:
 
     # -- wake-ups -----------------------------------------------------------------------------------------------
 
-    def wake(self) -> None:
-        """Entries may have been committed that can be claimed, now or at a date not known here: look."""
+    def wake(self, since: float = math.inf) -> None:
+        """Entries may have been committed that can be claimed, now or at a date not known here: look.
+
+        Unless a look has begun after `since` (monotonic), when they were committed already.
+        """
+        if self._looked_at > since:
+            return
         self._look_at = min(self._look_at, self._looked_at + LOOK_SECONDS if self._unemptied else 0.0)
         self._wake_loop()
 

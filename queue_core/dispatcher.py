@@ -13,8 +13,10 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from queue_core.clock import Clock
 from queue_core.codec import Codecs
@@ -31,40 +33,26 @@ from sql.statements.base import LARGEST_COUNT
 log = get_logger(__name__)
 
 
-class Run:
+_NOT_STARTED = datetime.max.replace(tzinfo=UTC)
+
+
+class Run(msgspec.Struct, eq=False):
     """One entry on its way through its subscribers."""
 
-    __slots__ = (
-        "alone",
-        "begun",
-        "cut",
-        "ended",
-        "entry",
-        "errors",
-        "event",
-        "lease",
-        "pending",
-        "pool",
-        "settled",
-        "started",
-        "started_date",
-    )
-
-    def __init__(self, entry: Entry, pool: Dispatcher, lease: int) -> None:
-        self.entry = entry
-        self.pool = pool
-        self.lease = lease
-        self.started = False
-        self.begun = False
-        self.cut = False
-        """Its entry was taken from it, for a handler that is past its time."""
-        self.ended = False
-        self.started_date: datetime
-        self.event: Any = None
-        self.pending: list[Subscriber] = []
-        self.settled: Settled = {}
-        self.alone = True
-        self.errors: dict[Subscriber, BaseException] = {}
+    entry: Entry
+    pool: Dispatcher
+    lease: int
+    started: bool = False
+    started_date: datetime = _NOT_STARTED
+    begun: bool = False
+    cut: bool = False
+    """Its entry was taken from it, for a handler that is past its time."""
+    ended: bool = False
+    event: Any = None
+    pending: list[Subscriber] = msgspec.field(default_factory=list)
+    settled: Settled = msgspec.field(default_factory=dict)
+    alone: bool = True
+    errors: dict[Subscriber, BaseException] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -150,8 +138,9 @@ class Dispatcher:
 
     def submit(self, entries: Iterable[Entry], lease: int = 0) -> None:
         """Hand entries over to the pool, in order. `lease` is the one under which they were claimed."""
+        put = self._runs.put
         for entry in entries:
-            self._runs.put(Run(entry, self, lease))
+            put(Run(entry, self, lease))
 
     def call(self, task: Callable[[], None]) -> None:
         """Run a hook on the pool."""
@@ -260,7 +249,7 @@ class Dispatcher:
         """Decide whether a run starts, decode its event, and find who handles it."""
         entry = run.entry
         run.started_date = self._clock.now()
-        if not self._may_call(run):
+        if not self._accepting:
             self._complete(Released(entry=entry))
             return False
         try:
@@ -277,11 +266,15 @@ class Dispatcher:
     def _read(self, run: Run) -> None:
         """Make of a row what handlers get. Raises PayloadError, and ConfigurationError for a name of two types."""
         entry = run.entry
-        run.settled = entry.settled
         run.event = self._codecs.decode(entry)
-        _ = entry.captured
+        if entry.headers:
+            _ = entry.captured
         subscribers = self._router.subscribers(entry.queue_name, entry.class_name)
-        run.pending = [subscriber for subscriber in subscribers if _runs_now(run, subscriber)]
+        if entry.subscribers_done:
+            run.settled = entry.settled
+            run.pending = [subscriber for subscriber in subscribers if _runs_now(run, subscriber)]
+        else:
+            run.pending = list(subscribers)
         run.alone = len(subscribers) == 1
         if not run.alone:
             # Exactly-once handlers last: the last of them records the outcome in its own transaction.
@@ -385,10 +378,10 @@ class Dispatcher:
         return False if date is None else Waiting(failures, date)
 
     def _finished(self, run: Run, state: State, error_count: int, last_error: str | None) -> Finished:
-        # A subscriber may have gone while it waited for its retry.
-        settled: Settled = {
-            name: standing for name, standing in run.settled.items() if isinstance(standing, bool)
-        }
+        settled: Settled = {}
+        if last_error or len(run.settled) > 1:
+            # A subscriber may have gone while it waited for its retry.
+            settled = {name: standing for name, standing in run.settled.items() if isinstance(standing, bool)}
         return Finished(
             entry=run.entry,
             state=state,

@@ -15,6 +15,7 @@ import msgspec
 from sqlalchemy import Row
 
 from queue_core.errors import PayloadNotDecodableError
+from sql.statements.base import IN_PROCESSING, raised
 
 T = TypeVar("T")
 
@@ -185,16 +186,14 @@ def from_row(row: Row[Any]) -> Entry:
     return Entry(*values)
 
 
-def claimed(row: Row[Any], *, owner: str, until: datetime, claim_count: int) -> Entry:
-    """The entry of a row that `owner` has just claimed, whatever the row says of that."""
+def claimed(row: Row[Any], owner: str, until: datetime) -> Entry:
+    """The entry of a row that `owner` has just claimed."""
     values = list(row)
-    values[_STATE], values[_LANE], values[_OWNER], values[_UNTIL], values[_CLAIM_COUNT] = (
-        State.IN_PROCESSING,
-        owner,
-        owner,
-        until,
-        claim_count,
-    )
+    if values[_STATE] != IN_PROCESSING:  # PostgreSQL answers with the row as it is now, the others as it was
+        values[_CLAIM_COUNT] = raised(values[_CLAIM_COUNT])
+    values[_STATE] = State.IN_PROCESSING
+    values[_LANE] = values[_OWNER] = owner
+    values[_UNTIL] = until
     return Entry(*values)
 
 

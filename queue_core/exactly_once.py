@@ -115,7 +115,10 @@ class ExactlyOnce:
         """Write the outcome; False if the entry was taken over."""
         entry = finished.entry
         if last:
-            return entry.record_id in self._store.finish(connection, self._owner(), [finished])
+            batch = self._store.batch([finished])
+            return entry.record_id in self._store.statements.finish(
+                connection, owner=self._owner(), batch=batch
+            )
         return self._store.statements.change_claimed(
             connection,
             owner=self._owner(),

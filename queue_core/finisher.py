@@ -7,7 +7,7 @@ out to have been recorded already counts as written.
 
 from __future__ import annotations
 
-import queue
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
@@ -60,7 +60,7 @@ class Finisher:
         self._retried = retried
         self._freed = freed
         self._call = call
-        self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._outcomes = deque[Outcome]()
         self._unwritten: list[Outcome] = []
         self._gathered = Signal()
         self._next_turn = 0.0
@@ -69,8 +69,8 @@ class Finisher:
 
     def complete(self, outcome: Outcome) -> None:
         """Write `outcome`, soon."""
-        self._outcomes.put(outcome)
-        if self._outcomes.qsize() >= GATHERED:
+        self._outcomes.append(outcome)
+        if len(self._outcomes) >= GATHERED:
             self._gathered.set()
         self.loop.wake()
 
@@ -84,7 +84,7 @@ class Finisher:
 
     def _turn_in_time(self) -> float:
         """Take a turn, but let outcomes gather for a while after one that wrote few: each is a commit."""
-        if self._outcomes.qsize() < GATHERED:
+        if len(self._outcomes) < GATHERED:
             # In real time: this is about the load of machines, which no manual clock moves.
             _machine.wait(self._gathered, self._next_turn - _machine.monotonic())
         began = _machine.monotonic()
@@ -108,11 +108,13 @@ class Finisher:
 
     def _take(self) -> bool:
         """Fill the batch that is to be written; what a failed turn has left comes first."""
-        size = sum(map(_error_length, self._unwritten))
-        while not self._outcomes.empty() and len(self._unwritten) < BATCH and size < BATCH_CHARACTERS:
-            self._unwritten.append(self._outcomes.get_nowait())
-            size += _error_length(self._unwritten[-1])
-        return bool(self._unwritten)
+        batch, gathered = self._unwritten, self._outcomes
+        size = sum(map(_error_length, batch))
+        while gathered and len(batch) < BATCH and size < BATCH_CHARACTERS:
+            outcome = gathered.popleft()
+            batch.append(outcome)
+            size += _error_length(outcome)
+        return bool(batch)
 
     def _write(self, batch: Sequence[Outcome]) -> tuple[set[int], set[int]]:
         """The ids of claims that were lost, and of those whose outcome the database refuses."""
@@ -152,7 +154,7 @@ class Finisher:
         for outcome in batch:
             if isinstance(outcome, Retried):
                 self._retried(max(now, outcome.at))
-            elif outcome.entry.record_id not in lost and _has_failed(outcome):
+            elif _has_failed(outcome) and outcome.entry.record_id not in lost:
                 self.failed(outcome.entry, outcome.last_error or "", outcome.error_count)
         self._freed()
 
@@ -175,4 +177,4 @@ def _has_failed(outcome: Outcome) -> TypeGuard[Finished | Recorded]:
 
 
 def _error_length(outcome: Outcome) -> int:
-    return len(outcome.last_error or "") if isinstance(outcome, Finished) else 0
+    return len(outcome.last_error) if isinstance(outcome, Finished) and outcome.last_error else 0

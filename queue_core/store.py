@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,10 +32,12 @@ from queue_core.outcome import Finished, Retried
 from queue_core.reserved_ids import ReservedIds
 from sql.database import AT_COMMIT, Database
 from sql.statements import Statements
-from sql.statements.base import IN_PROCESSING, raised
+from sql.statements.outcomes import Batch, Ending
 from sql.tables import ERROR_LENGTH, entry_tables
 
 T = TypeVar("T")
+
+_RECORD_ID = attrgetter("record_id")
 
 COUNT_LIMIT = 10_000
 """Entries that one look at the depths reads, or a tenth of it a lane if there are many lanes."""
@@ -146,18 +149,7 @@ class Store:
                 connection, lane=lane, owner=owner, now=now, until=until, limit=limit
             )
         )
-        # PostgreSQL answers with the row as it is now, the others with the row as it was.
-        return [
-            claimed(
-                row,
-                owner=owner,
-                until=until,
-                claim_count=row.claim_count
-                if row.processing_state == IN_PROCESSING
-                else raised(row.claim_count),
-            )
-            for row in rows
-        ]
+        return [claimed(row, owner, until) for row in rows]
 
     def owned(self, ids: Sequence[int], owner: str) -> list[Entry]:
         """Those of `ids` that are committed and run by `owner`."""
@@ -199,12 +191,12 @@ class Store:
         self, owner: str, lane: str, finished: Sequence[Finished], retried: Sequence[Retried]
     ) -> set[int]:
         """Write outcomes in one transaction, and return the ids that had been taken over: nothing changed for them."""
+        batch = self.batch(finished)
 
         def work(connection: Connection) -> set[int]:
             lost = set[int]()
             if finished:
-                moved = self._finish_checked(connection, owner, finished)
-                lost = {outcome.entry.record_id for outcome in finished} - moved
+                lost = set(batch.ids) - self._finish_checked(connection, owner, batch)
             for outcome in sorted(retried, key=lambda outcome: outcome.entry.record_id):
                 if not self.retry(connection, owner, lane, outcome):
                     lost.add(outcome.entry.record_id)
@@ -240,25 +232,25 @@ class Store:
             if (row.record_id, row.claim_count, row.processing_state, row.finished_date) in tried
         }
 
-    def _finish_checked(self, connection: Connection, owner: str, finished: Sequence[Finished]) -> set[int]:
+    def _finish_checked(self, connection: Connection, owner: str, batch: Batch) -> set[int]:
         try:
-            return self.finish(connection, owner, finished)
+            return self.statements.finish(connection, owner=owner, batch=batch)
         except IntegrityError as error:
-            ids = ", ".join(str(outcome.entry.record_id) for outcome in finished[:10])
+            ids = ", ".join(map(str, batch.ids[:10]))
             raise HistoryConflictError(
                 f"{self.config.history_table} holds other content under an id of {ids}: {error.orig}. Nothing of this "
                 "batch was moved. Ids are never reused, so somebody wrote to the tables by hand.",
                 table=self.config.history_table,
-                record_id=finished[0].entry.record_id,
+                record_id=batch.ids[0],
             ) from error
 
-    def finish(self, connection: Connection, owner: str, finished: Sequence[Finished]) -> set[int]:
-        """Move entries to history and return the ids moved."""
-        outcomes = [
-            (
-                outcome.entry.record_id,
-                outcome.entry.claim_count,
-                outcome.entry.created_date,
+    def batch(self, finished: Sequence[Finished]) -> Batch:
+        """What `Statements.finish` takes."""
+        endings = [
+            Ending(
+                entry.record_id,
+                entry.claim_count,
+                entry.created_date,
                 outcome.state,
                 outcome.finished_date,
                 outcome.started_date,
@@ -266,9 +258,11 @@ class Store:
                 encode_settled(outcome.settled),
                 outcome.last_error[:ERROR_LENGTH] if outcome.last_error else None,
             )
-            for outcome in sorted(finished, key=lambda outcome: outcome.entry.record_id)
+            for outcome in finished
+            for entry in (outcome.entry,)
         ]
-        return self.statements.finish(connection, owner=owner, outcomes=outcomes)
+        endings.sort(key=_RECORD_ID)
+        return self.statements.batch(endings)
 
     def retry(self, connection: Connection, owner: str, lane: str, outcome: Retried) -> bool:
         """Make a failed entry AVAILABLE in `lane` (a suspect among its like) at its next date; False if taken over."""

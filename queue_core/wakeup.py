@@ -26,20 +26,20 @@ BUSY_WATCH_SECONDS, IDLE_WATCH_SECONDS = 0.002, 0.007
 TICK_SECONDS = 0.1
 """More than a file system's clock takes from one time of a file to the next."""
 OWN_COMMIT_WAKE_SECONDS = 0.05
-"""When this process wrote too, its own commit is the likelier reason of a change: claims are spared by this much."""
+"""When this process wrote too, its own commit is the likelier reason of a change: looks are spared by this much."""
 
 
 class Wakeup:
     """Tells of what other processes have committed that the node `owner` can claim.
 
-    Calls `hint` with the lane if it is known, else `wake`.
+    Calls `hint` with the lane if it is known, else `wake` with the time (monotonic) when they were committed already.
     """
 
     def __init__(
         self,
         store: Store,
         *,
-        wake: Callable[[], None],
+        wake: Callable[[float], None],
         hint: Callable[[str], None],
         owner: Callable[[], str],
     ) -> None:
@@ -82,7 +82,7 @@ class Wakeup:
 
     def _listen(self) -> None:
         with postgresql.listening(self._store.database.engine, self._channel) as hints:
-            self._wake()  # for what came while nobody listened
+            self._wake(self._store.clock.monotonic())  # for what came while nobody listened
             while not self._stopping.is_set():
                 for lane in hints(LISTEN_SECONDS):
                     if lane in {ANY_NODE, self._owner()}:
@@ -93,9 +93,10 @@ class Wakeup:
         dialect: Any = database.dialect
         with sqlite.data_version(database.engine) as version:
             seen, own = version(), dialect.commits
-            changed_at = written_at = woken_at = clock.monotonic()
+            changed_at = written_at = woken_at = seen_at = clock.monotonic()
             log_state = sqlite.log_state(database.engine)
-            logged, wanted = None, False
+            logged: tuple[int, int] | None = None
+            wanted_since: float | None = None
             while not self._stopping.is_set():
                 now = clock.monotonic()
                 before, logged = logged, log_state()
@@ -104,12 +105,18 @@ class Wakeup:
                 # The log's state is cheaper to ask for, but two commits within a tick may leave it the same.
                 if now - written_at < TICK_SECONDS and (current := version()) != seen:
                     by_others = dialect.commits == own
-                    seen, own, wanted = current, dialect.commits, True
+                    seen, own, seen_at = current, dialect.commits, clock.monotonic()
                     if by_others:
                         changed_at, woken_at = now, float("-inf")
-                if wanted and now - woken_at > OWN_COMMIT_WAKE_SECONDS:
-                    self._wake()
-                    woken_at, wanted = now, False
+                    if wanted_since is None:
+                        wanted_since = seen_at
                 busy = now - changed_at < 1.0
+                # An idle node's own beat is followed by a look of its own accord, more often than not.
+                if (
+                    wanted_since is not None
+                    and now - (woken_at if busy else wanted_since) > OWN_COMMIT_WAKE_SECONDS
+                ):
+                    self._wake(seen_at)
+                    woken_at, wanted_since = now, None
                 # An event's wait with a time limit takes twice as much CPU.
                 time.sleep(BUSY_WATCH_SECONDS if busy else IDLE_WATCH_SECONDS)

@@ -34,7 +34,7 @@ from sqlalchemy.exc import DBAPIError
 from sql.dialects.base import Dialect, Notifier, check_socket, driver_errors
 from sql.limits import Limits, milliseconds
 from sql.statements import Statements
-from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, encoded
+from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, Ending, encoded
 from sql.tables import ENTRY_COLUMNS
 from sql.types import UtcDateTime
 
@@ -124,8 +124,8 @@ class PostgreSQLStatements(Statements):
         source = text(f"SELECT * FROM json_to_recordset(CAST(:batch AS json)) AS fields({fields})")
         return source.columns(**FINISH_COLUMNS).subquery("batch")
 
-    def _encode(self, outcomes: Sequence[Sequence[Any]]) -> str:
-        return encoded([dict(zip(FINISH_COLUMNS, outcome, strict=True)) for outcome in outcomes])
+    def _encode(self, endings: Sequence[Ending]) -> str:
+        return encoded(endings)
 
     @cached_property
     def _finish(self) -> Any:
@@ -139,9 +139,9 @@ class PostgreSQLStatements(Statements):
         moved = insert(past).from_select(list(values), select(*values.values()))
         return moved.returning(past.c.record_id)
 
-    def finish(self, connection: Connection, *, owner: str, outcomes: Sequence[Sequence[Any]]) -> set[int]:
-        batch = {"batch": self._encode(outcomes), "owner": owner}
-        return {row[0] for row in connection.execute(self._finish, batch).all()}
+    def finish(self, connection: Connection, *, owner: str, batch: Batch) -> set[int]:
+        parameters = {"batch": batch.text, "owner": owner}
+        return {row[0] for row in connection.execute(self._finish, parameters).all()}
 
     def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
         connection.execute(text("SET LOCAL lock_timeout = '50ms'"))

@@ -1,7 +1,8 @@
 """SQLite: WAL, one writer at a time.
 
 Transactions are begun by us, not by the driver: BEGIN IMMEDIATE for those that write (a transaction that reads first
-and then writes fails at once with SQLITE_BUSY when another wrote in between), a plain BEGIN for those that read.
+and then writes fails at once with SQLITE_BUSY when another wrote in between), none for what only reads: as in READ
+COMMITTED, each statement sees a state of its own.
 Writers of one process queue on a lock, since SQLite's own waiting is by sleeping.
 """
 
@@ -132,9 +133,7 @@ class SQLite(Dialect):
             _driver(connection).text_factory = _REPLACING
         if READING in options or LAZY in options:
             self._let_wait(connection, self._limits.statement)
-        if READING in options:
-            connection.exec_driver_sql("BEGIN")
-        elif LAZY not in options:
+        else:
             self._take_write_lock(connection)
 
     def _let_wait(self, connection: Connection, seconds: float) -> None:

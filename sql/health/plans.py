@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Table, event, literal, select
 from sql.health.base import Fault, Health, Scope, Step
 from sql.health.finding import Finding, Severity
 from sql.statements import Statements
-from sql.statements.outcomes import FINISH_COLUMNS
+from sql.statements.outcomes import Ending
 
 SMALL_TABLE_ROWS = 1_000
 """A table with fewer rows is read as a whole by every planner, and rightly."""
@@ -74,14 +74,13 @@ def _is_large(connection: Connection, table: Table) -> bool:
 
 def _asked(statements: Statements, scope: Scope) -> Iterator[Asked]:
     main, past, now = statements.main, statements.past, scope.now
-    outcome = dict.fromkeys(FINISH_COLUMNS) | {"record_id": 1, "claim_count": 1, "created_date": now}
-    outcomes = [tuple(outcome.values())]
+    batch = statements.batch([Ending(1, 1, now, "PROCESSED", now)])
     taking: dict[str, Any] = {"lane": "", "owner": "doctor", "now": now, "until": now, "limit": 100}
     yield Asked("the claim", main, lambda connection: statements.claim(connection, **taking))
     yield Asked(
         "the outcomes",
         main,
-        lambda connection: statements.finish(connection, owner="doctor", outcomes=outcomes),
+        lambda connection: statements.finish(connection, owner="doctor", batch=batch),
     )
     page: dict[str, Any] = {"before": now, "states": None}
     yield Asked(

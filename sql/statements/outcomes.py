@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -43,7 +44,29 @@ OUTCOME_COLUMNS: dict[str, TypeEngine[Any]] = {
     "last_error": Text(),
 }
 FINISH_COLUMNS = FENCE_COLUMNS | OUTCOME_COLUMNS
-"""One outcome: the fence (with the owner, which is bound once a batch) and what history gets to know."""
+"""An `Ending`'s columns, in order."""
+
+
+class Ending(msgspec.Struct):
+    """One outcome: the fence (with the owner, which is bound once a batch) and what history gets to know."""
+
+    record_id: int
+    claim_count: int
+    created_date: datetime
+    processing_state: str
+    finished_date: datetime
+    started_date: datetime | None = None
+    error_count: int = 0
+    subscribers_done: str | None = None
+    last_error: str | None = None
+
+
+class Batch(msgspec.Struct):
+    """Endings as they are sent, made ahead of the transaction: on SQLite all other writers wait for that."""
+
+    text: str
+    ids: list[int]
+
 
 _DATES = [place for place, kind in enumerate(FINISH_COLUMNS.values()) if isinstance(kind, UtcDateTime)]
 
@@ -55,9 +78,9 @@ class Outcomes(PairStatements):
         """The bound JSON parameter `batch` as a table named `batch` with `FINISH_COLUMNS`."""
         raise NotImplementedError
 
-    def _encode(self, outcomes: Sequence[Sequence[Any]]) -> str:
+    def _encode(self, endings: Sequence[Ending]) -> str:
         """The value of the parameter `batch`."""
-        rows = [list(outcome) for outcome in outcomes]
+        rows = [list(msgspec.structs.astuple(ending)) for ending in endings]
         for row in rows:
             for place in _DATES:
                 if (value := row[place]) is not None:
@@ -102,17 +125,21 @@ class Outcomes(PairStatements):
     def _delete(self) -> Any:
         return delete(self.main).where(self.main.c.record_id.in_(bindparam("ids", expanding=True)))
 
-    def finish(self, connection: Connection, *, owner: str, outcomes: Sequence[Sequence[Any]]) -> set[int]:
-        """Move entries to history with their outcomes (rows of `FINISH_COLUMNS`, by id), and return the ids moved.
+    def batch(self, endings: Sequence[Ending]) -> Batch:
+        """What `finish` takes; `endings` by ascending id."""
+        return Batch(self._encode(endings), [ending.record_id for ending in endings])
+
+    def finish(self, connection: Connection, *, owner: str, batch: Batch) -> set[int]:
+        """Move entries to history with their outcomes, and return the ids moved.
 
         An id that is missing had been taken over: its fence no longer held, and nothing of it was changed.
         """
-        batch = {"batch": self._encode(outcomes), "owner": owner}
-        copied = connection.execute(self._finish_insert, batch).rowcount
-        ids = {outcome[0] for outcome in outcomes}
+        parameters = {"batch": batch.text, "owner": owner}
+        copied = connection.execute(self._finish_insert, parameters).rowcount
+        ids = set(batch.ids)
         if copied != len(ids):
             # The copied rows are locked by this transaction, so that the same fence finds the same rows.
-            ids = set(connection.execute(self._still_held, batch).scalars())
+            ids = set(connection.execute(self._still_held, parameters).scalars())
         self._remove_copied(connection, sorted(ids), copied)
         return ids
 

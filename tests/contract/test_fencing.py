@@ -156,7 +156,8 @@ def test_a_finish_that_waits_for_the_row_while_it_changes_hands_deletes_nothing(
         def work(connection: object) -> set[int]:
             if database.dialect.name != "sqlite":
                 sessions.append(session_id(connection))  # type: ignore[arg-type]  # a Connection, from Database
-            return peer.store.finish(connection, "a", [finished(entry, peer)])  # type: ignore[arg-type]  # as above
+            batch = peer.store.batch([finished(entry, peer)])
+            return peer.store.statements.finish(connection, owner="a", batch=batch)  # type: ignore[arg-type]  # as above
 
         started.set()
         return database.write(work)

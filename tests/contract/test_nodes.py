@@ -237,7 +237,7 @@ def test_a_process_that_froze_for_its_lease_starts_nothing_when_it_wakes(cluster
     cluster.clock.advance(seconds=14)
 
     peer.lifecycle.dispatcher.run_submitted()
-    outcome = peer.lifecycle.finisher._outcomes.get_nowait()
+    outcome = peer.lifecycle.finisher._outcomes.popleft()
 
     assert isinstance(outcome, Released)
     assert peer.handler.calls == 0

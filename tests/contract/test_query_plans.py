@@ -22,6 +22,7 @@ from sql.database import Database
 from sql.health import health_of
 from sql.health.base import Step
 from sql.statements import Statements
+from sql.statements.outcomes import Ending
 
 SIZES = (0, 1_000, 1_000_000)
 BATCH = 100
@@ -124,11 +125,11 @@ class Tables:
         raised = {row.record_id: (1, row.created_date) for row in claimed} or dict.fromkeys(
             range(1, 11), (1, self.now)
         )
-        outcomes = [
-            (record_id, count, created, State.PROCESSED.value, self.now, self.now, 0, None, None)
+        endings = [
+            Ending(record_id, count, created, State.PROCESSED.value, self.now, self.now)
             for record_id, (count, created) in sorted(raised.items())
         ]
-        moved = self.statements.finish(self.connection, owner=NODE, outcomes=outcomes)
+        moved = self.statements.finish(self.connection, owner=NODE, batch=self.statements.batch(endings))
         assert len(moved) == len(claimed)
 
     def give_back(self) -> None:
