@@ -7,8 +7,8 @@ born claimed; and from callers' transactions that have committed. All of them go
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from queue_core.claims import Claims, claims_of
 from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry
 from queue_core.metrics import Metrics
+from queue_core.store import Taking
 
 FROM_MEMORY = 2_000
 """Entries that may be handed to the pool from memory before they are kept by id only."""
@@ -32,7 +33,11 @@ FAIR_SHARE = 2
 
 
 class Claimer:
-    """See the module. `submit` gives the pool entries, and the lease they were claimed under; `wake` wakes the loop."""
+    """See the module.
+
+    `submit` gives the pool entries, and the lease they were claimed under; `wake` wakes the loop; `unsure` is called
+    when a claim has failed, for its COMMIT may have taken effect.
+    """
 
     def __init__(
         self,
@@ -41,6 +46,7 @@ class Claimer:
         *,
         submit: Callable[[Sequence[Entry], int], None],
         wake: Callable[[], None],
+        unsure: Callable[[], None],
     ) -> None:
         self._claims = claims
         self._config = claims.config
@@ -50,6 +56,8 @@ class Claimer:
         self.metrics = metrics
         self._submit = submit
         self._wake_loop = wake
+        self._unsure = unsure
+        self._goes_along = claims.store.database.dialect.one_writer
         self._next_due = dict[str, datetime]()
         """By lane, when the next of its entries is due, as far as is known."""
         self._look_at = self._looked_at = 0.0
@@ -141,12 +149,35 @@ class Claimer:
         for lane in (self._claims.name, ANY_NODE, SUSPECT):
             if lane in self._unemptied and (limit := self._limit(lane)) > 0:
                 found = self._claim(lane, limit)
-                if found < limit:
-                    self._unemptied.discard(lane)
                 if not found and lane in told:
                     self._look_at = 0.0
         if self._unemptied:
             self._look_at = max(self._look_at, self._looked_at + LOOK_SECONDS)
+
+    @contextmanager
+    def along(self, ending: int) -> Iterator[Taking | None]:
+        """A claim to be made in the transaction that writes so many outcomes, where that costs less than one more."""
+        if not self._goes_along or not self._unemptied:
+            yield None
+            return
+        try:
+            with self._claims.claiming() as mine:
+                lease = self._claims.lease
+                taking = self._next_taking(ending) if mine else None
+                yield taking
+                if taking is not None and taking.entries is not None:
+                    self._has_claimed(taking.lane, taking.limit, taking.entries, lease)
+        except BaseException:
+            self._unsure()
+            raise
+        finally:
+            self._wake_loop()  # which may have missed its turn
+
+    def _next_taking(self, ending: int) -> Taking | None:
+        for lane in (self._claims.name, ANY_NODE):
+            if lane in self._unemptied and self._claims.running and (limit := self._limit(lane, ending)) > 0:
+                return Taking(lane, self._claims.name, limit, now=self._clock.now())
+        return None
 
     def pause(self) -> float:
         """Seconds until something is to be done, as far as is known now."""
@@ -170,31 +201,42 @@ class Claimer:
         """How many entries the pool takes now."""
         return self._capacity - self._ledger.active
 
-    def _limit(self, lane: str) -> int:
-        """How many entries of a lane may be claimed now."""
+    def _limit(self, lane: str, ending: int = 0) -> int:
+        """How many entries of a lane may be claimed now, when so many are about to end."""
         if lane == SUSPECT:
             return 0 if self._ledger.held_from(SUSPECT) else 1
         most = self._config.max_entries_claimed
+        if self._goes_along and not ending and min(self._claims.pace, self._ledger.active) >= most:
+            return 0  # the next outcomes, which come soon, take the claim along
         if lane == ANY_NODE:
             # What waits in the node's own lane must not keep it from its share.
             share = max(FAIR_SHARE * self._config.handler_threads, self._claims.pace)
             capacity = min(share, self._capacity)
-            room = capacity - self._ledger.held_from(ANY_NODE)
+            room = capacity - max(0, self._ledger.held_from(ANY_NODE) - ending)
         else:
-            capacity, room = self._capacity, self._room()
+            capacity, room = self._capacity, self._room() + ending
         # Each claim is a commit: few large ones. Where half of a share is active, no thread idles meanwhile.
         return min(most, room) if room >= min(most, capacity // 2) else 0
 
     def _claim(self, lane: str, limit: int) -> int:
         """Claim up to `limit` entries; how many there were."""
         lease = self._claims.lease
-        with self.metrics.statement("claim"):
-            entries = self._store.claim(lane, self._claims.name, limit)
+        try:
+            with self.metrics.statement("claim"):
+                entries = self._store.claim(lane, self._claims.name, limit)
+        except BaseException:
+            self._unsure()
+            raise
+        self._has_claimed(lane, limit, entries, lease)
+        return len(entries)
+
+    def _has_claimed(self, lane: str, limit: int, entries: Sequence[Entry], lease: int) -> None:
         if entries:
             self.metrics.claimed(entries)
             self._ledger.add(claims_of(entries), lane)
             self._submit(entries, lease)
-        return len(entries)
+        if len(entries) < limit:
+            self._unemptied.discard(lane)
 
     def _comes_first(self, lane: str, date: datetime) -> bool:
         """Keep `date` if it is the earliest known of the lane; whether it is."""

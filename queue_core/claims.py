@@ -6,7 +6,9 @@ through `release`, fenced by owner and claim count.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from queue_core.config import Mode
@@ -31,6 +33,7 @@ class Claims:
         self.node: Node | None = None
         self.name = ""
         self.stopping = False
+        self._claiming = threading.Lock()
         self._pace = self._ended = 0
         self._window_since = self.clock.monotonic()
 
@@ -70,6 +73,19 @@ class Claims:
         """How many entries have ended here in the last `WINDOW_SECONDS`, about."""
         stale = self.clock.monotonic() - self._window_since > 2 * WINDOW_SECONDS
         return 0 if stale else self._pace
+
+    @contextmanager
+    def claiming(self) -> Iterator[bool]:
+        """For one thread at a time: whether it may claim within the block, or sweep what no ledger knows of.
+
+        What is claimed stands in the table before the ledger knows of it, as it does at the end of the block.
+        """
+        mine = self._claiming.acquire(blocking=False)
+        try:
+            yield mine
+        finally:
+            if mine:
+                self._claiming.release()
 
     def standing(self) -> list[tuple[int, int]]:
         """What the table says that this node runs, as (record id, claim count)."""

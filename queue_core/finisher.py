@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from contextlib import nullcontext
 from functools import partial
 from typing import TypeGuard
 
 from sqlalchemy.exc import DataError
 
+from queue_core.claimer import Claimer
 from queue_core.claims import Claims, claims_of
 from queue_core.clock import Signal, SystemClock
 from queue_core.entry import PARKED, Entry, State
@@ -23,6 +24,7 @@ from queue_core.log import get_logger
 from queue_core.loop import Loop
 from queue_core.metrics import Metrics
 from queue_core.outcome import ENDED, Finished, Outcome, Parked, Recorded, Released, Retried
+from queue_core.store import Taking
 
 log = get_logger(__name__)
 _machine = SystemClock()
@@ -42,23 +44,20 @@ FailedHook = Callable[[Entry, str], None]
 class Finisher:
     """See the module.
 
-    `retried` is called with the date at which an entry runs again, `freed` when what is held has become less, and
-    `call` with the hooks to be run.
+    `claimer` is told what runs again, and that less is held; `call` is called with the hooks to be run.
     """
 
     def __init__(
         self,
         claims: Claims,
         metrics: Metrics,
+        claimer: Claimer,
         *,
-        retried: Callable[[datetime], None],
-        freed: Callable[[], None],
         call: Callable[[Callable[[], None]], None],
     ) -> None:
         self._claims = claims
         self.metrics = metrics
-        self._retried = retried
-        self._freed = freed
+        self._claimer = claimer
         self._call = call
         self._outcomes = deque[Outcome]()
         self._unwritten: list[Outcome] = []
@@ -79,7 +78,7 @@ class Finisher:
         written = list[Outcome]()
         while self._take():
             written += self._unwritten
-            self.turn()
+            self.turn(claim=False)
         return written
 
     def _turn_in_time(self) -> float:
@@ -93,17 +92,22 @@ class Finisher:
         self._next_turn = ended + min(GATHER_TURNS * (ended - began), GATHER_SECONDS)
         return pause
 
-    def turn(self) -> float:
-        """Write the outcomes that have gathered. One turn; returns seconds until the next."""
+    def turn(self, *, claim: bool = True) -> float:
+        """Write the outcomes that have gathered. One turn; returns seconds until the next.
+
+        `claim`: the transaction may claim as well.
+        """
         if not self._take():
             return 60.0
         # A handler that was cut may have come to its end since: of two outcomes of a claim the first counts.
         batch = list({outcome.entry.claim: outcome for outcome in reversed(self._unwritten)}.values())
-        with self.metrics.statement("finish"):
-            lost, unwritable = self._write(batch)
-        self._unwritten = []
-        # What can't be written stays held: given back it would run again and again.
-        self._written([one for one in batch if one.entry.record_id not in unwritable], lost)
+        with self._claimer.along(len(batch)) if claim else nullcontext() as taking:
+            with self.metrics.statement("finish"):
+                lost, unwritable = self._write(batch, taking)
+            self._unwritten = []
+            # What can't be written stays held: given back it would run again and again.
+            self._written([one for one in batch if one.entry.record_id not in unwritable], lost)
+        self._claimer.freed()
         return 0.0
 
     def _take(self) -> bool:
@@ -116,24 +120,26 @@ class Finisher:
             size += _error_length(outcome)
         return bool(batch)
 
-    def _write(self, batch: Sequence[Outcome]) -> tuple[set[int], set[int]]:
+    def _write(self, batch: Sequence[Outcome], taking: Taking | None = None) -> tuple[set[int], set[int]]:
         """The ids of claims that were lost, and of those whose outcome the database refuses."""
         claims = self._claims
         finished = [outcome for outcome in batch if isinstance(outcome, Finished)]
         retried = [outcome for outcome in batch if isinstance(outcome, Retried)]
         released = [outcome.entry for outcome in batch if isinstance(outcome, Released)]
         parked = [outcome.entry for outcome in batch if isinstance(outcome, Parked)]
-        lost, unwritable = self._record(finished, retried) if finished or retried else (set(), set())
+        lost, unwritable = self._record(finished, retried, taking) if finished or retried else (set(), set())
         claims.release(claims_of(released))
         if parked:
             claims.release_to(PARKED, claims_of(parked))
             log.warning("entries_parked", table=claims.config.table, entries=len(parked))
         return lost, unwritable
 
-    def _record(self, finished: list[Finished], retried: list[Retried]) -> tuple[set[int], set[int]]:
+    def _record(
+        self, finished: list[Finished], retried: list[Retried], taking: Taking | None = None
+    ) -> tuple[set[int], set[int]]:
         claims = self._claims
         try:
-            return claims.store.record(claims.name, claims.waiting_lane, finished, retried), set()
+            return claims.store.record(claims.name, claims.waiting_lane, finished, retried, taking), set()
         except (DataError, HistoryConflictError):
             if len(finished) + len(retried) == 1:
                 entry = (finished[0] if finished else retried[0]).entry
@@ -153,10 +159,9 @@ class Finisher:
         now = claims.clock.now()
         for outcome in batch:
             if isinstance(outcome, Retried):
-                self._retried(max(now, outcome.at))
+                self._claimer.expect(max(now, outcome.at))
             elif _has_failed(outcome) and outcome.entry.record_id not in lost:
                 self.failed(outcome.entry, outcome.last_error or "", outcome.error_count)
-        self._freed()
 
     def failed(self, entry: Entry, last_error: str, error_count: int | None = None) -> None:
         """Tell the log and the hooks of an entry that has ended FAILED, by a run or without one."""

@@ -66,14 +66,9 @@ class Lifecycle:
             metrics,
             submit=self._submit,
             wake=self._loop.wake,
+            unsure=self._sweep_soon,
         )
-        self.finisher = Finisher(
-            self.claims,
-            metrics,
-            retried=self.claimer.expect,
-            freed=self.claimer.freed,
-            call=self._call,
-        )
+        self.finisher = Finisher(self.claims, metrics, self.claimer, call=self._call)
         self._announced = AnnouncedCommits(
             self.claims,
             hand_over=self.claimer.hand_over,
@@ -100,6 +95,9 @@ class Lifecycle:
     # Each start has a pool of its own.
     def _submit(self, entries: Sequence[Entry], lease: int) -> None:
         self.dispatcher.submit(entries, lease)
+
+    def _sweep_soon(self) -> None:
+        self._sweep.soon()
 
     def _call(self, hook: Callable[[], None]) -> None:
         self.dispatcher.call(hook)
@@ -244,17 +242,18 @@ class Lifecycle:
 
     def claim_turn(self) -> float:
         """Hand over what is due, as far as there is room. One turn; returns seconds until the next."""
-        if not self.running:
-            return self.config.poll_interval_seconds
+        with self.claims.claiming() as may_claim:
+            # The finish loop, where it claims along, wakes this one at its end.
+            if not self.running or not may_claim:
+                return self.config.poll_interval_seconds
+            return self._claim_turn()
+
+    def _claim_turn(self) -> float:
         if self._announced.look_up():
             self._sweep.soon()
         self.claimer.load_waiting()
         now = self.clock.monotonic()
-        try:
-            self.claimer.claim_due()
-        except BaseException:
-            self._sweep.soon()  # its COMMIT may have taken effect
-            raise
+        self.claimer.claim_due()
         if self._sweep.turn(now):
             self.claimer.wake()
         self._parked.turn(now, due=self.claimer.finds_parked)

@@ -9,11 +9,12 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import URL, ColumnElement, Connection, FromClause
+from sqlalchemy import URL, ColumnElement, Connection, FromClause, Row
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from queue_core.borrowed import Borrowed, borrow, explain
@@ -50,6 +51,17 @@ class Depth:
     ready: int = 0
     oldest_age_seconds: float = 0.0
     parked: int = 0
+
+
+@dataclass
+class Taking:
+    """A claim of up to `limit` entries of `lane`, due by `now` (UTC), for `owner`; `entries` once it has committed."""
+
+    lane: str
+    owner: str
+    limit: int
+    now: datetime
+    entries: list[Entry] | None = None
 
 
 class Store:
@@ -142,14 +154,26 @@ class Store:
 
     def claim(self, lane: str, owner: str, limit: int) -> list[Entry]:
         """Claim up to `limit` due entries of `lane` for `owner`."""
-        now = self.clock.now()
-        until = now + timedelta(seconds=self.config.claim_seconds)
-        rows = self._move(
-            lambda connection: self.statements.claim(
-                connection, lane=lane, owner=owner, now=now, until=until, limit=limit
-            )
+        taking = Taking(lane, owner, limit, now=self.clock.now())
+        return self._taken(taking, self._move(partial(self._take, taking)))
+
+    def _take(self, taking: Taking, connection: Connection) -> list[Row[Any]]:
+        return self.statements.claim(
+            connection,
+            lane=taking.lane,
+            owner=taking.owner,
+            now=taking.now,
+            until=self._until(taking),
+            limit=taking.limit,
         )
-        return [claimed(row, owner, until) for row in rows]
+
+    def _taken(self, taking: Taking, rows: Sequence[Row[Any]]) -> list[Entry]:
+        until = self._until(taking)
+        taking.entries = [claimed(row, taking.owner, until) for row in rows]
+        return taking.entries
+
+    def _until(self, taking: Taking) -> datetime:
+        return taking.now + timedelta(seconds=self.config.claim_seconds)
 
     def owned(self, ids: Sequence[int], owner: str) -> list[Entry]:
         """Those of `ids` that are committed and run by `owner`."""
@@ -188,23 +212,35 @@ class Store:
         return self.database.fetch(work)
 
     def record(
-        self, owner: str, lane: str, finished: Sequence[Finished], retried: Sequence[Retried]
+        self,
+        owner: str,
+        lane: str,
+        finished: Sequence[Finished],
+        retried: Sequence[Retried],
+        taking: Taking | None = None,
     ) -> set[int]:
-        """Write outcomes in one transaction, and return the ids that had been taken over: nothing changed for them."""
+        """Write outcomes in one transaction, and return the ids that had been taken over: nothing changed for them.
+
+        `taking`: a claim to be made in the same transaction.
+        """
         batch = self.batch(finished)
 
-        def work(connection: Connection) -> set[int]:
+        def work(connection: Connection) -> tuple[set[int], list[Row[Any]]]:
             lost = set[int]()
             if finished:
                 lost = set(batch.ids) - self._finish_checked(connection, owner, batch)
             for outcome in sorted(retried, key=lambda outcome: outcome.entry.record_id):
                 if not self.retry(connection, owner, lane, outcome):
                     lost.add(outcome.entry.record_id)
-            return lost - self._recorded(
+            lost -= self._recorded(
                 connection, owner, [one for one in finished if one.entry.record_id in lost]
             )
+            return lost, [] if taking is None else self._take(taking, connection)
 
-        return self.database.write(work) if retried else self._move(work)
+        lost, rows = self._move(work) if taking is None and not retried else self.database.write(work)
+        if taking is not None:
+            self._taken(taking, rows)
+        return lost
 
     def _move(self, work: Callable[[Connection], T]) -> T:
         """Run a claim or a finish: without a transaction around it where it is one statement."""

@@ -25,6 +25,8 @@ class Dialect:
     """The statements on a pair of tables, as this database writes them."""
     commits_statements = False
     """Whether a statement outside a transaction commits in its own round trip, cheaper than a transaction of one."""
+    one_writer = False
+    """Whether transactions that write take turns, so that one of two works costs less than two."""
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         """Arguments of `create_engine` for our own connections."""

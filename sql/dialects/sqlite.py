@@ -98,6 +98,7 @@ class SQLite(Dialect):
 
     name = "sqlite"
     statements = SQLiteStatements
+    one_writer = True
 
     def __init__(self) -> None:
         self._writer = threading.Lock()

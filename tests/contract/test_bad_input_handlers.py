@@ -178,13 +178,13 @@ def test_a_full_batch_of_failures_with_long_messages_is_written(make_bus: MakeBu
         raise ValueError("🚌\\" * 2_000)
 
     bus.start()
-    write, gathered = outcomes._write, threading.Event()
+    turn, gathered = outcomes.turn, threading.Event()
 
-    def write_all_at_once(batch: Any) -> Any:
+    def write_all_at_once(**options: bool) -> float:
         gathered.wait(BOUND_SECONDS)
-        return write(batch)
+        return turn(**options)
 
-    outcomes._write = write_all_at_once  # type: ignore[method-assign]  # holds the finish loop, changes nothing
+    outcomes.turn = write_all_at_once  # type: ignore[method-assign]  # holds the finish loop, changes nothing
     bus.post_many(Order(number) for number in range(BATCH))
     assert last.wait(BOUND_SECONDS)
     gathered.set()

@@ -1,0 +1,95 @@
+"""Claims in the transaction that writes outcomes, on a database whose writers take turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from stickybus import State
+from tests.contract.cluster import Cluster, Peer, cluster
+from tests.contract.harness import Order, lost_answers, on_sqlite, statements_of, states
+
+__all__ = ["cluster"]
+
+BATCH, ORDERS = 10, 30
+
+
+def node_with_backlog(cluster: Cluster) -> Peer:
+    """A node that has claimed the first ten of thirty orders, and run them; nothing of that is written."""
+    node = cluster.join("a", handler_threads=1, max_entries_claimed=BATCH, queue_capacity=BATCH)
+    node.bus.post_many(Order(number) for number in range(ORDERS))
+    node.claim()
+    node.lifecycle.dispatcher.run_submitted()
+    assert node.handler.numbers() == list(range(BATCH))
+    return node
+
+
+def all_once(node: Peer) -> bool:
+    """Whether the rest is delivered, and each order has been handled once."""
+    node.run()
+    numbers = sorted(node.handler.numbers())
+    return numbers == list(range(ORDERS)) and states(node.bus.history()) == [State.PROCESSED] * ORDERS
+
+
+def test_the_next_claim_goes_along_with_the_outcomes_where_writers_take_turns(cluster: Cluster) -> None:
+    node = node_with_backlog(cluster)
+    dialect = node.store.database.dialect
+
+    with statements_of(node.store.database) as statements:
+        node.lifecycle.finisher.turn()
+
+    assert node.numbers_held() == (list(range(BATCH, 2 * BATCH)) if dialect.one_writer else [])
+    if dialect.one_writer:
+        assert not statements.starting_with("SELECT (SELECT")
+    assert all_once(node)
+
+
+def test_a_node_without_a_lease_claims_nothing_along(cluster: Cluster) -> None:
+    node = node_with_backlog(cluster)
+    cluster.clock.advance(seconds=node.node.lease_left_seconds)
+
+    node.lifecycle.finisher.turn()
+
+    assert node.numbers_held() == []
+    node.beat()
+    assert all_once(node)
+
+
+@on_sqlite
+def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(cluster: Cluster) -> None:
+    node = node_with_backlog(cluster)
+    record, turns = node.store.record, list[float]()
+
+    def recorded_and_swept(*arguments: Any) -> set[int]:
+        lost = record(*arguments)
+        node.lifecycle._sweep.soon()
+        turns.append(node.lifecycle.claim_turn())  # as the claim loop may, in its thread
+        return lost
+
+    vars(node.store)["record"] = recorded_and_swept
+    node.lifecycle.finisher.turn()
+
+    assert turns == [node.lifecycle.config.poll_interval_seconds]
+    assert node.numbers_held() == list(range(BATCH, 2 * BATCH))
+    assert all_once(node)
+
+
+@on_sqlite
+def test_a_claim_whose_commit_gave_no_answer_is_given_back_and_the_outcomes_are_written_again(
+    cluster: Cluster,
+) -> None:
+    node = node_with_backlog(cluster)
+    with (
+        lost_answers(node.store.database, "INSERT INTO bus_events_history", committed=True) as cut,
+        pytest.raises(DBAPIError),
+    ):
+        node.lifecycle.finisher.turn()
+    assert cut
+    assert len(node.lifecycle.ledger) == BATCH  # what was claimed along is in the table alone
+
+    node.lifecycle.finisher.turn()
+    node.lifecycle.claim_turn()
+
+    assert all_once(node)
