@@ -206,7 +206,7 @@ class Claimer:
         if lane == SUSPECT:
             return 0 if self._ledger.held_from(SUSPECT) else 1
         most = self._config.max_entries_claimed
-        if self._goes_along and not ending and min(self._claims.pace, self._ledger.active) >= most:
+        if self._goes_along and not ending and self._claims.pace >= most and self._ledger.active > most:
             return 0  # the next outcomes, which come soon, take the claim along
         if lane == ANY_NODE:
             # What waits in the node's own lane must not keep it from its share.

@@ -1,8 +1,8 @@
 """The lifecycle of one bus or service: how it joins the cluster, its two loops, and how it leaves.
 
 The claim loop takes what the pool has room for and hands it over; the finish loop writes what became of it. They work
-on two connections, so that the database does both at the same time. This is the only place that claims, and the only
-one that writes outcomes.
+on two connections, so that the database does both at the same time; where writers take turns, the finish loop's
+transactions claim as well. These are the only places that claim, and that write outcomes.
 """
 
 from __future__ import annotations

@@ -353,6 +353,17 @@ def sweep_against_the_ledger() -> list[Planting]:
 
 
 @_bug
+def sweep_beside_a_claim() -> list[Planting]:
+    """The sweep gives back what was claimed along with outcomes, before the ledger knows of it."""
+
+    @contextmanager
+    def claiming(_self: Claims) -> Iterator[bool]:
+        yield True
+
+    return [(Claims, "claiming", claiming)]
+
+
+@_bug
 def no_sweep() -> list[Planting]:
     """Commits of unknown outcome are left as they are."""
     return [(Sweep, "turn", lambda _self, _now: 0)]
