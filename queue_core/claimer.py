@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.claims import Claims, claims_of
 from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry
 from queue_core.metrics import Metrics
-from queue_core.store import Taking
+from queue_core.store import FIRST_DATE, Taking
 
 FROM_MEMORY = 2_000
 """Entries that may be handed to the pool from memory before they are kept by id only."""
@@ -27,6 +27,10 @@ BATCHES = 4
 """Full claims that the pool holds: with two, claims waited for the commits of outcomes (a fifth to a third slower)."""
 LOOK_SECONDS = 0.05
 """Between looks for other work while there is a backlog that is being claimed."""
+LONGEST_LOOK_SECONDS = 1.0
+"""The same at most: until then, what was committed late may wait behind the backlog."""
+LATE = timedelta(seconds=1)
+"""How much earlier than the last that was claimed an entry may be dated, and be found by a claim without a look."""
 SHORTEST_POLL_SECONDS = 0.01
 FAIR_SHARE = 2
 """Entries per handler thread that a node holds of those which any node may run; more if it runs more in no time."""
@@ -60,6 +64,8 @@ class Claimer:
         self._goes_along = claims.store.database.dialect.one_writer
         self._next_due = dict[str, datetime]()
         """By lane, when the next of its entries is due, as far as is known."""
+        self._sought_from = dict[str, datetime]()
+        """By lane, the date from which claims seek: what they have taken stays in the index while an old snapshot lasts."""
         self._look_at = self._looked_at = 0.0
         self._poll_seconds = self._config.poll_interval_seconds
         # Where no hint comes from others, a look that found something of theirs is followed by others soon.
@@ -152,7 +158,8 @@ class Claimer:
                 if not found and lane in told:
                     self._look_at = 0.0
         if self._unemptied:
-            self._look_at = max(self._look_at, self._looked_at + LOOK_SECONDS)
+            earliest, latest = self._looked_at + LOOK_SECONDS, self._looked_at + LONGEST_LOOK_SECONDS
+            self._look_at = min(max(self._look_at, earliest), latest)
 
     @contextmanager
     def along(self, ending: int) -> Iterator[Taking | None]:
@@ -176,7 +183,7 @@ class Claimer:
     def _next_taking(self, ending: int) -> Taking | None:
         for lane in (self._claims.name, ANY_NODE):
             if lane in self._unemptied and self._claims.running and (limit := self._limit(lane, ending)) > 0:
-                return Taking(lane, self._claims.name, limit, now=self._clock.now())
+                return Taking(lane, self._claims.name, limit, self._clock.now(), self._since(lane))
         return None
 
     def pause(self) -> float:
@@ -223,7 +230,7 @@ class Claimer:
         lease = self._claims.lease
         try:
             with self.metrics.statement("claim"):
-                entries = self._store.claim(lane, self._claims.name, limit)
+                entries = self._store.claim(lane, self._claims.name, limit, self._since(lane))
         except BaseException:
             self._unsure()
             raise
@@ -235,8 +242,14 @@ class Claimer:
             self.metrics.claimed(entries)
             self._ledger.add(claims_of(entries), lane)
             self._submit(entries, lease)
+            last = entries[-1].effective_date
+            self._sought_from[lane] = last if len(entries) == limit else max(last, FIRST_DATE + LATE) - LATE
         if len(entries) < limit:
             self._unemptied.discard(lane)
+
+    def _since(self, lane: str) -> datetime:
+        # Suspects are few, and each may be older than the one before.
+        return FIRST_DATE if lane == SUSPECT else self._sought_from.get(lane, FIRST_DATE)
 
     def _comes_first(self, lane: str, date: datetime) -> bool:
         """Keep `date` if it is the earliest known of the lane; whether it is."""
@@ -277,7 +290,8 @@ class Claimer:
             self._look_at = self._looked_at  # what was to be learnt still is
             raise
         self.finds_parked = PARKED in due
-        self._unemptied |= due - {PARKED}
+        self._unemptied |= due.keys() - {PARKED}
+        self._sought_from |= due
         if self._adapts:
             busy = ANY_NODE in due
             self._poll_seconds = min(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -40,6 +40,9 @@ T = TypeVar("T")
 
 _RECORD_ID = attrgetter("record_id")
 
+FIRST_DATE = datetime.min.replace(tzinfo=UTC)
+"""No entry is due earlier."""
+
 COUNT_LIMIT = 10_000
 """Entries that one look at the depths reads, or a tenth of it a lane if there are many lanes."""
 
@@ -55,12 +58,16 @@ class Depth:
 
 @dataclass
 class Taking:
-    """A claim of up to `limit` entries of `lane`, due by `now` (UTC), for `owner`; `entries` once it has committed."""
+    """A claim for `owner` of up to `limit` entries of `lane` that are due from `since` to `now` (UTC).
+
+    `entries`: what it took, once it has committed.
+    """
 
     lane: str
     owner: str
     limit: int
     now: datetime
+    since: datetime = FIRST_DATE
     entries: list[Entry] | None = None
 
 
@@ -152,9 +159,9 @@ class Store:
 
     # -- the engine's statements -----------------------------------------------------------------------------------
 
-    def claim(self, lane: str, owner: str, limit: int) -> list[Entry]:
-        """Claim up to `limit` due entries of `lane` for `owner`."""
-        taking = Taking(lane, owner, limit, now=self.clock.now())
+    def claim(self, lane: str, owner: str, limit: int, since: datetime = FIRST_DATE) -> list[Entry]:
+        """Claim up to `limit` entries of `lane` for `owner` that are due since `since` (UTC)."""
+        taking = Taking(lane, owner, limit, self.clock.now(), since)
         return self._taken(taking, self._move(partial(self._take, taking)))
 
     def _take(self, taking: Taking, connection: Connection) -> list[Row[Any]]:
@@ -162,6 +169,7 @@ class Store:
             connection,
             lane=taking.lane,
             owner=taking.owner,
+            since=taking.since,
             now=taking.now,
             until=self._until(taking),
             limit=taking.limit,
@@ -180,14 +188,18 @@ class Store:
         rows = self.database.fetch(lambda connection: self.statements.owned(connection, ids=ids, owner=owner))
         return [from_row(row) for row in rows]
 
-    def prospects(self, owner: str) -> tuple[set[str], dict[str, datetime]]:
-        """The lanes that concern `owner` in which something is due, and the earliest later date of each it may claim from."""
+    def prospects(self, owner: str) -> tuple[dict[str, datetime], dict[str, datetime]]:
+        """By lane that concerns `owner`, the earliest date that has come, and the next; of none but those there are.
+
+        Of what is parked, only the former.
+        """
         now, lanes = self.clock.now(), (owner, ANY_NODE, SUSPECT, PARKED)
         found = self.database.fetch(
             lambda connection: self.statements.prospects(connection, lanes=lanes, now=now)
         )
+        due = {lane: date for lane, (date, _) in found.items() if date is not None}
         later = {lane: date for lane, (_, date) in found.items() if lane != PARKED and date is not None}
-        return {lane for lane, (due, _) in found.items() if due is not None}, later
+        return due, later
 
     def depths(self, queue_names: Iterable[str] = ()) -> dict[str, Depth]:
         """What waits in the table by queue name, `queue_names` included if nothing does; at most some `COUNT_LIMIT`."""

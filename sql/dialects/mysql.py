@@ -74,9 +74,17 @@ class MySQLStatements(Statements):
         ).rowcount
 
     def claim(
-        self, connection: Connection, *, lane: str, owner: str, now: datetime, until: datetime, limit: int
+        self,
+        connection: Connection,
+        *,
+        lane: str,
+        owner: str,
+        since: datetime,
+        now: datetime,
+        until: datetime,
+        limit: int,
     ) -> list[Row[Any]]:
-        due = {"from_lane": lane, "now": now, "limit": limit}
+        due = {"from_lane": lane, "since": since, "now": now, "limit": limit}
         rows = connection.execute(self._due_entries, due).all()
         if rows:
             taken = {"ids": sorted(row.record_id for row in rows), "owner": owner, "until": until}

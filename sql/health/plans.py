@@ -75,7 +75,14 @@ def _is_large(connection: Connection, table: Table) -> bool:
 def _asked(statements: Statements, scope: Scope) -> Iterator[Asked]:
     main, past, now = statements.main, statements.past, scope.now
     batch = statements.batch([Ending(1, 1, now, "PROCESSED", now)])
-    taking: dict[str, Any] = {"lane": "", "owner": "doctor", "now": now, "until": now, "limit": 100}
+    taking: dict[str, Any] = {
+        "lane": "",
+        "owner": "doctor",
+        "since": now,
+        "now": now,
+        "until": now,
+        "limit": 100,
+    }
     yield Asked("the claim", main, lambda connection: statements.claim(connection, **taking))
     yield Asked(
         "the outcomes",

@@ -30,6 +30,7 @@ class Claims(PairStatements):
             .where(
                 main.c.lane == bindparam("from_lane"),
                 main.c.processing_state == AVAILABLE,
+                main.c.effective_date >= bindparam("since"),
                 main.c.effective_date <= bindparam("now"),
             )
             .order_by(main.c.effective_date, main.c.record_id)
@@ -59,13 +60,28 @@ class Claims(PairStatements):
         )
 
     def claim(
-        self, connection: Connection, *, lane: str, owner: str, now: datetime, until: datetime, limit: int
+        self,
+        connection: Connection,
+        *,
+        lane: str,
+        owner: str,
+        since: datetime,
+        now: datetime,
+        until: datetime,
+        limit: int,
     ) -> list[Row[Any]]:
-        """Take up to `limit` due entries of `lane` into the owner's lane, and return them in claim order.
+        """Take up to `limit` entries of `lane` that are due from `since` to `now`, and return them in claim order.
 
         The rows are as they are now, or, where IN_PROCESSING is not what they say, as they were before.
         """
-        taking = {"from_lane": lane, "owner": owner, "now": now, "until": until, "limit": limit}
+        taking = {
+            "from_lane": lane,
+            "owner": owner,
+            "since": since,
+            "now": now,
+            "until": until,
+            "limit": limit,
+        }
         return sorted(connection.execute(self._claim, taking).all(), key=_CLAIM_ORDER)
 
     @cached_property

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
-from queue_core.entry import ANY_NODE
+from queue_core.claimer import LONGEST_LOOK_SECONDS
+from queue_core.entry import ANY_NODE, Entry
 from stickybus import Mode, Posting
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.harness import Order, statements_of
@@ -83,9 +85,9 @@ def test_a_wake_up_while_something_is_to_be_claimed_does_not_put_off_a_look(clus
     claimer = node.lifecycle.claimer
     claim = node.store.claim
 
-    def woken(lane: str, owner: str, limit: int) -> object:
+    def woken(*arguments: Any) -> object:
         claimer.wake()
-        return claim(lane, owner, limit)
+        return claim(*arguments)
 
     vars(node.store)["claim"] = woken
     claimer.expect(cluster.clock.now() + timedelta(seconds=0.01))  # of one that was removed meanwhile
@@ -94,3 +96,44 @@ def test_a_wake_up_while_something_is_to_be_claimed_does_not_put_off_a_look(clus
 
     assert claimer.pause() == 0.0
     assert turn(node) == ([], 1)
+
+
+def backlog(node: Peer) -> list[datetime]:
+    """Seven orders a second apart, two of which a claim takes; after two claims, the dates since which they sought."""
+    sought, claim = list[datetime](), node.store.claim
+
+    def noted(lane: str, owner: str, limit: int, since: datetime) -> list[Entry]:
+        sought.append(since)
+        return claim(lane, owner, limit, since)
+
+    vars(node.store)["claim"] = noted
+    start = node.lifecycle.clock.now() - timedelta(minutes=1)
+    node.bus.post_many(
+        [Posting(event=Order(number), at=start + timedelta(seconds=number)) for number in range(7)]
+    )
+    node.lifecycle.claim_turn()
+    node.lifecycle.claim_turn()
+    assert node.numbers_held() == [0, 1, 2, 3]
+    return sought
+
+
+def test_a_claim_seeks_from_where_the_last_one_ended(cluster: Cluster) -> None:
+    """Under an old snapshot, it would walk over all that has been claimed since."""
+    node = cluster.join("a", mode=Mode.POLLING, max_entries_claimed=2)
+    start = cluster.clock.now() - timedelta(minutes=1)
+
+    assert backlog(node) == [start, start + timedelta(seconds=1)]
+
+
+def test_what_was_committed_late_comes_before_the_rest_of_a_backlog_within_a_second(cluster: Cluster) -> None:
+    node = cluster.join("a", mode=Mode.POLLING, max_entries_claimed=2, poll_interval_seconds=60)
+    backlog(node)
+    late = cluster.clock.now() - timedelta(hours=1)
+    cluster.peer("b", mode=Mode.POLLING).bus.post_many([Posting(event=Order(9), at=late)])  # its hint is lost
+    node.lifecycle.dispatcher.run_submitted()
+    node.lifecycle.finisher.turn(claim=False)
+
+    cluster.clock.advance(seconds=LONGEST_LOOK_SECONDS)
+    node.lifecycle.claim_turn()
+
+    assert node.numbers_held() == [4, 9]

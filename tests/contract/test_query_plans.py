@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine, event
 
 from bus.persistent import PersistentBus
 from queue_core.entry import ANY_NODE, PARKED, SUSPECT, State
+from queue_core.store import FIRST_DATE
 from sql.database import Database
 from sql.health import health_of
 from sql.health.base import Step
@@ -114,7 +115,7 @@ class Tables:
     def claim(self, lane: str) -> list[Any]:
         until = self.now + timedelta(minutes=5)
         rows = self.statements.claim(
-            self.connection, lane=lane, owner=NODE, now=self.now, until=until, limit=BATCH
+            self.connection, lane=lane, owner=NODE, since=FIRST_DATE, now=self.now, until=until, limit=BATCH
         )
         assert bool(rows) == bool(self.ids)
         return rows
