@@ -26,7 +26,9 @@ LOAD_BATCH = 1_000
 BATCHES = 4
 """Full claims that the pool holds: with two, claims waited for the commits of outcomes (a fifth to a third slower)."""
 LOOK_SECONDS = 0.05
-"""Between looks for other work while there is a backlog that is being claimed."""
+"""Between looks for other work while there is a backlog that is being claimed, at least."""
+AFTER_DATE_SECONDS = 0.002
+"""From a date that has come to the look for the next."""
 LONGEST_LOOK_SECONDS = 1.0
 """The same at most: until then, what was committed late may wait behind the backlog."""
 LATE = timedelta(seconds=1)
@@ -267,7 +269,8 @@ class Claimer:
             # Soon, for some of what others told of may be due later.
             self._look_at = min(self._look_at, self._looked_at + LOOK_SECONDS)
         if passed := self._passed():
-            self._look_at = 0.0  # what comes next there is not known
+            # What comes next there is not known; but whose date has come goes first, and Python runs one thread.
+            self._look_at = min(self._look_at, self._clock.monotonic() + AFTER_DATE_SECONDS)
         self._unemptied |= told | passed
         return told
 

@@ -73,9 +73,9 @@ def test_what_is_known_to_come_is_claimed_at_its_date_and_a_look_tells_the_next(
 
     cluster.clock.advance(seconds=1.0)
     assert turn(node) == ([1], 0)
+    cluster.clock.advance(seconds=node.lifecycle.claimer.pause())
     assert turn(node) == ([1], 1)
-    assert node.lifecycle.claimer.pause() == 1.0
-    cluster.clock.advance(seconds=1.0)
+    cluster.clock.advance_to(second)
 
     assert turn(node) == ([1, 2], 0)
 
