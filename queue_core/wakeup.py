@@ -6,6 +6,7 @@ interval is the delay.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -19,8 +20,8 @@ from sql.dialects import postgresql, sqlite
 
 log = get_logger(__name__)
 
-LISTEN_SECONDS = 0.25
-"""Longest wait for a notification: a stop waits for its end."""
+LISTEN_SECONDS = 10.0
+"""Longest wait for a notification; a stop ends it."""
 BUSY_WATCH_SECONDS, IDLE_WATCH_SECONDS = 0.002, 0.007
 """Pauses between looks at an SQLite file: while others write to it, and when none has for a second."""
 TICK_SECONDS = 0.1
@@ -50,6 +51,8 @@ class Wakeup:
         self._channel = channel(store.config.table)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._bell, self._rope = -1, -1
+        """A pipe's ends: what is written to one wakes who reads the other."""
 
     def start(self) -> None:
         """Start to listen."""
@@ -58,16 +61,20 @@ class Wakeup:
         )
         if watch is not None:
             self._stopping.clear()
+            self._bell, self._rope = os.pipe()
             name = f"{self._store.config.table}-listen"
             self._thread = threading.Thread(target=self._surviving, args=(watch,), name=name, daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
         """End the thread."""
-        self._stopping.set()
         if self._thread is not None:
+            self._stopping.set()
+            os.write(self._rope, b".")
             self._thread.join()
             self._thread = None
+            os.close(self._bell)
+            os.close(self._rope)
 
     def _surviving(self, watch: Callable[[], None]) -> None:
         """Run `watch` until it is stopped; the poll goes on while it can't."""
@@ -81,7 +88,7 @@ class Wakeup:
             self._stopping.wait(1.0)
 
     def _listen(self) -> None:
-        with postgresql.listening(self._store.database.engine, self._channel) as hints:
+        with postgresql.listening(self._store.database.engine, self._channel, self._bell) as hints:
             self._wake(self._store.clock.monotonic())  # for what came while nobody listened
             while not self._stopping.is_set():
                 for lane in hints(LISTEN_SECONDS):

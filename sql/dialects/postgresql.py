@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain
+from select import POLLIN, poll
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -322,11 +323,23 @@ def _detached(engine: Engine) -> Any:
 
 
 @contextmanager
-def listening(engine: Engine, channel: str) -> Iterator[Callable[[float], list[str]]]:
-    """A function that waits up to a number of seconds for notifications on `channel` and returns their payloads."""
+def listening(engine: Engine, channel: str, bell: int) -> Iterator[Callable[[float], list[str]]]:
+    """A function that waits up to a number of seconds for notifications on `channel` and returns their payloads.
+
+    It returns at once when the file descriptor `bell` has something to read.
+    """
     driver = _detached(engine)
     try:
         driver.execute(f"LISTEN {engine.dialect.identifier_preparer.quote(channel)}")
-        yield lambda seconds: [notice.payload for notice in driver.notifies(timeout=seconds, stop_after=1)]
+        connection, waiting = driver.pgconn, poll()
+        for file in (connection.socket, bell):
+            waiting.register(file, POLLIN)
+
+        def notified(seconds: float) -> list[str]:
+            waiting.poll(milliseconds(seconds))
+            connection.consume_input()
+            return [notice.extra.decode() for notice in iter(connection.notifies, None)]
+
+        yield notified
     finally:
         driver.close()

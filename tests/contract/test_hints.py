@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,8 +25,11 @@ _OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> p
 @contextmanager
 def heard(engine: Engine) -> Iterator[Callable[[], bool]]:
     """A function that waits for a hint; False if none came."""
-    with listening(engine, channel("bus_events")) as hints:
+    bell, rope = os.pipe()
+    with listening(engine, channel("bus_events"), bell) as hints:
         yield lambda: bool(hints(BOUND_SECONDS))
+    os.close(bell)
+    os.close(rope)
 
 
 def answered(hints: Hints) -> bool:
