@@ -18,7 +18,7 @@ from benchmarks.scenarios import SCENARIOS
 from benchmarks.workload import Sizes, VerificationError
 from tests.servers import ServerError
 
-QUICK = Sizes(scale=0.04, rounds=2)
+QUICK = Sizes(scale=0.025, rounds=2)
 FULL = Sizes(scale=1.0, rounds=5)
 RESULTS = Path(__file__).parent / "results"
 
@@ -31,7 +31,7 @@ def main(
     database: Annotated[list[str] | None, typer.Option(help=f"Only on this one: {', '.join(NAMES)}.")] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="A twenty-fifth of the full sizes, two rounds; within five minutes."),
+        typer.Option("--quick", help="A fortieth of the full sizes, two rounds; within five minutes."),
     ] = False,
     scale: Annotated[float | None, typer.Option(help="Another share of the full sizes.", min=0.0001)] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of comparisons.", min=1)] = None,
