@@ -7,7 +7,7 @@ born claimed; and from callers' transactions that have committed. All of them go
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 
@@ -63,6 +63,8 @@ class Claimer:
         self._submit = submit
         self._wake_loop = wake
         self._unsure = unsure
+        self._turn_at, self._along_from = -math.inf, ""
+        """When the claim loop last had its turn, and the lane that the last claim along with outcomes was from."""
         self._goes_along = claims.store.database.dialect.one_writer
         self._next_due = dict[str, datetime]()
         """By lane, when the next of its entries is due, as far as is known."""
@@ -89,6 +91,11 @@ class Claimer:
         if self._looked_at > since:
             return
         self._look_at = min(self._look_at, self._looked_at + LOOK_SECONDS if self._unemptied else 0.0)
+        self._wake_loop()
+
+    def look(self) -> None:
+        """Look in the next turn, whatever is known."""
+        self._look_at = 0.0
         self._wake_loop()
 
     def hint(self, lane: str) -> None:
@@ -153,40 +160,63 @@ class Claimer:
         if self._clock.monotonic() >= self._look_at:
             self._look()
         told = self._told_of()
-        # Suspects last: one may kill this process, before anything else of what waits has run.
-        for lane in (self._claims.name, ANY_NODE, SUSPECT):
-            if lane in self._unemptied and (limit := self._limit(lane)) > 0:
-                found = self._claim(lane, limit)
-                if not found and lane in told:
-                    self._look_at = 0.0
+        for lane, limit in self._open_lanes():
+            found = self._claim(lane, limit)
+            if not found and lane in told:
+                self._look_at = 0.0
         if self._unemptied:
             earliest, latest = self._looked_at + LOOK_SECONDS, self._looked_at + LONGEST_LOOK_SECONDS
             self._look_at = min(max(self._look_at, earliest), latest)
 
+    def _open_lanes(self) -> Iterator[tuple[str, int]]:
+        """Lanes that the claim loop may claim from now, and how much: suspects last, for one may kill this process."""
+        for lane in (SUSPECT,) if self._left_to_outcomes else (self._claims.name, ANY_NODE, SUSPECT):
+            if lane in self._unemptied and (limit := self._limit(lane)) > 0:
+                yield lane, limit
+
+    # -- along with outcomes ------------------------------------------------------------------------------------
+
+    def in_turn(self) -> None:
+        """The claim loop has its turn, which it misses while claims go along with outcomes."""
+        self._turn_at = self._clock.monotonic()
+
     @contextmanager
-    def along(self, ending: int) -> Iterator[Taking | None]:
-        """A claim to be made in the transaction that writes so many outcomes, where that costs less than one more."""
-        if not self._goes_along or not self._unemptied:
+    def along(self, ending: Collection[int]) -> Iterator[Taking | None]:
+        """A claim for the transaction that writes the outcomes of these ids, where that costs less than one more."""
+        late = self._clock.monotonic() - self._turn_at > LOOK_SECONDS
+        lease = self._claims.lease
+        taking = self._next_taking(ending) if self._goes_along and not late else None
+        if taking is None:
             yield None
             return
         try:
             with self._claims.claiming() as mine:
-                lease = self._claims.lease
-                taking = self._next_taking(ending) if mine else None
-                yield taking
-                if taking is not None and taking.entries is not None:
+                yield taking if mine else None
+                if taking.entries is not None:
+                    self._along_from = taking.lane
                     self._has_claimed(taking.lane, taking.limit, taking.entries, lease)
         except BaseException:
+            self._turn_at = -math.inf  # if it was the claim that failed, the outcomes go without one
             self._unsure()
             raise
         finally:
-            self._wake_loop()  # which may have missed its turn
+            self._wake_loop()
 
-    def _next_taking(self, ending: int) -> Taking | None:
-        for lane in (self._claims.name, ANY_NODE):
+    def _next_taking(self, ending: Collection[int]) -> Taking | None:
+        # In turns: what waits in one lane must not keep the other waiting.
+        for lane in sorted((self._claims.name, ANY_NODE), key=self._along_from.__eq__):
             if lane in self._unemptied and self._claims.running and (limit := self._limit(lane, ending)) > 0:
-                return Taking(lane, self._claims.name, limit, self._clock.now(), self._since(lane))
+                return self._store.taking(lane, self._claims.name, limit, self._since(lane))
         return None
+
+    @property
+    def _left_to_outcomes(self) -> bool:
+        """Whether the claim loop leaves claims to the outcomes that come soon, for its threads have enough until then."""
+        most = self._config.max_entries_claimed
+        enough = self._ledger.active > self._config.handler_threads + most
+        return self._goes_along and enough and self._claims.pace >= most
+
+    # -- how much -----------------------------------------------------------------------------------------------
 
     def pause(self) -> float:
         """Seconds until something is to be done, as far as is known now."""
@@ -194,9 +224,7 @@ class Claimer:
         pause = min(self._config.poll_interval_seconds, self._look_at - now)
         if self._next_due:
             pause = min(pause, (min(list(self._next_due.values())) - self._clock.now()).total_seconds())
-        if (self._ledger.waiting and self._room() > 0) or any(
-            self._limit(lane) > 0 for lane in self._unemptied
-        ):
+        if (self._ledger.waiting and self._room() > 0) or any(self._open_lanes()):
             return 0.0
         return max(0.0, pause)
 
@@ -210,20 +238,18 @@ class Claimer:
         """How many entries the pool takes now."""
         return self._capacity - self._ledger.active
 
-    def _limit(self, lane: str, ending: int = 0) -> int:
-        """How many entries of a lane may be claimed now, when so many are about to end."""
+    def _limit(self, lane: str, ending: Collection[int] = ()) -> int:
+        """How many entries of a lane may be claimed now, when those of these ids are about to end."""
         if lane == SUSPECT:
             return 0 if self._ledger.held_from(SUSPECT) else 1
         most = self._config.max_entries_claimed
-        if self._goes_along and not ending and self._claims.pace >= most and self._ledger.active > most:
-            return 0  # the next outcomes, which come soon, take the claim along
         if lane == ANY_NODE:
             # What waits in the node's own lane must not keep it from its share.
             share = max(FAIR_SHARE * self._config.handler_threads, self._claims.pace)
             capacity = min(share, self._capacity)
-            room = capacity - max(0, self._ledger.held_from(ANY_NODE) - ending)
+            room = capacity - self._ledger.held_from(ANY_NODE, besides=ending)
         else:
-            capacity, room = self._capacity, self._room() + ending
+            capacity, room = self._capacity, self._room() + len(ending)
         # Each claim is a commit: few large ones. Where half of a share is active, no thread idles meanwhile.
         return min(most, room) if room >= min(most, capacity // 2) else 0
 

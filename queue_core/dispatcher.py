@@ -54,6 +54,9 @@ class Run(msgspec.Struct, eq=False):
     alone: bool = True
     errors: dict[Subscriber, BaseException] = msgspec.field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"Run({self.entry!r})"  # without the event
+
 
 @dataclass(frozen=True)
 class Handling:
@@ -266,15 +269,13 @@ class Dispatcher:
     def _read(self, run: Run) -> None:
         """Make of a row what handlers get. Raises PayloadError, and ConfigurationError for a name of two types."""
         entry = run.entry
+        if entry.subscribers_done:
+            run.settled = entry.settled
         run.event = self._codecs.decode(entry)
         if entry.headers:
             _ = entry.captured
         subscribers = self._router.subscribers(entry.queue_name, entry.class_name)
-        if entry.subscribers_done:
-            run.settled = entry.settled
-            run.pending = [subscriber for subscriber in subscribers if _runs_now(run, subscriber)]
-        else:
-            run.pending = list(subscribers)
+        run.pending = [subscriber for subscriber in subscribers if _runs_now(run, subscriber)]
         run.alone = len(subscribers) == 1
         if not run.alone:
             # Exactly-once handlers last: the last of them records the outcome in its own transaction.

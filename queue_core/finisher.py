@@ -101,7 +101,8 @@ class Finisher:
             return 60.0
         # A handler that was cut may have come to its end since: of two outcomes of a claim the first counts.
         batch = list({outcome.entry.claim: outcome for outcome in reversed(self._unwritten)}.values())
-        with self._claimer.along(len(batch)) if claim else nullcontext() as taking:
+        ids = [outcome.entry.record_id for outcome in batch]
+        with self._claimer.along(ids) if claim else nullcontext() as taking:
             with self.metrics.statement("finish"):
                 lost, unwritable = self._write(batch, taking)
             self._unwritten = []

@@ -56,9 +56,9 @@ class Ledger:
         """Whether an entry that is held was claimed from the suspects."""
         return record_id in self._origins[SUSPECT]
 
-    def held_from(self, lane: str) -> int:
-        """How many of the entries that are held were claimed from `lane`: the suspects' or any node's."""
-        return len(self._origins[lane])
+    def held_from(self, lane: str, besides: Iterable[int] = ()) -> int:
+        """How many entries that are held, `besides` some, were claimed from `lane`: the suspects' or any node's."""
+        return len(self._origins[lane].difference(besides))
 
     def discard(self, record_ids: Iterable[int]) -> None:
         """Hold entries no longer."""

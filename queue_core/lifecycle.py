@@ -246,6 +246,7 @@ class Lifecycle:
             # The finish loop, where it claims along, wakes this one at its end.
             if not self.running or not may_claim:
                 return self.config.poll_interval_seconds
+            self.claimer.in_turn()
             return self._claim_turn()
 
     def _claim_turn(self) -> float:
@@ -266,7 +267,7 @@ class Lifecycle:
 
         One round, between `join` and `leave`, without `start`: what becomes due by it is left to the next.
         """
-        self.claimer.wake()
+        self.claimer.look()
         self.claim_turn()
         self.dispatcher.run_submitted()
         outcomes = self.finisher.write_all()

@@ -66,8 +66,9 @@ class Taking:
     lane: str
     owner: str
     limit: int
+    since: datetime
     now: datetime
-    since: datetime = FIRST_DATE
+    until: datetime
     entries: list[Entry] | None = None
 
 
@@ -161,8 +162,13 @@ class Store:
 
     def claim(self, lane: str, owner: str, limit: int, since: datetime = FIRST_DATE) -> list[Entry]:
         """Claim up to `limit` entries of `lane` for `owner` that are due since `since` (UTC)."""
-        taking = Taking(lane, owner, limit, self.clock.now(), since)
-        return self._taken(taking, self._move(partial(self._take, taking)))
+        taking = self.taking(lane, owner, limit, since)
+        return _taken(taking, self._move(partial(self._take, taking)))
+
+    def taking(self, lane: str, owner: str, limit: int, since: datetime) -> Taking:
+        """As `claim`, to be made by `record`."""
+        now = self.clock.now()
+        return Taking(lane, owner, limit, since, now, now + timedelta(seconds=self.config.claim_seconds))
 
     def _take(self, taking: Taking, connection: Connection) -> list[Row[Any]]:
         return self.statements.claim(
@@ -171,17 +177,9 @@ class Store:
             owner=taking.owner,
             since=taking.since,
             now=taking.now,
-            until=self._until(taking),
+            until=taking.until,
             limit=taking.limit,
         )
-
-    def _taken(self, taking: Taking, rows: Sequence[Row[Any]]) -> list[Entry]:
-        until = self._until(taking)
-        taking.entries = [claimed(row, taking.owner, until) for row in rows]
-        return taking.entries
-
-    def _until(self, taking: Taking) -> datetime:
-        return taking.now + timedelta(seconds=self.config.claim_seconds)
 
     def owned(self, ids: Sequence[int], owner: str) -> list[Entry]:
         """Those of `ids` that are committed and run by `owner`."""
@@ -251,7 +249,7 @@ class Store:
 
         lost, rows = self._move(work) if taking is None and not retried else self.database.write(work)
         if taking is not None:
-            self._taken(taking, rows)
+            _taken(taking, rows)
         return lost
 
     def _move(self, work: Callable[[Connection], T]) -> T:
@@ -348,6 +346,11 @@ class Store:
             connection, past=past, where=where, limit=limit, newest_first=newest_first
         )
         return [from_row(row) for row in rows]
+
+
+def _taken(taking: Taking, rows: Sequence[Row[Any]]) -> list[Entry]:
+    taking.entries = [claimed(row, taking.owner, taking.until) for row in rows]
+    return taking.entries
 
 
 def encode_settled(settled: Settled) -> str | None:

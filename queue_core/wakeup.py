@@ -6,7 +6,7 @@ interval is the delay.
 
 from __future__ import annotations
 
-import os
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -51,8 +51,8 @@ class Wakeup:
         self._channel = channel(store.config.table)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._bell, self._rope = -1, -1
-        """A pipe's ends: what is written to one wakes who reads the other."""
+        self._pipe: tuple[socket.socket, ...] = ()
+        """Who waits for its first end is woken when the other is closed."""
 
     def start(self) -> None:
         """Start to listen."""
@@ -61,7 +61,7 @@ class Wakeup:
         )
         if watch is not None:
             self._stopping.clear()
-            self._bell, self._rope = os.pipe()
+            self._pipe = socket.socketpair()
             name = f"{self._store.config.table}-listen"
             self._thread = threading.Thread(target=self._surviving, args=(watch,), name=name, daemon=True)
             self._thread.start()
@@ -70,11 +70,10 @@ class Wakeup:
         """End the thread."""
         if self._thread is not None:
             self._stopping.set()
-            os.write(self._rope, b".")
+            self._pipe[-1].close()
             self._thread.join()
             self._thread = None
-            os.close(self._bell)
-            os.close(self._rope)
+            self._pipe[0].close()
 
     def _surviving(self, watch: Callable[[], None]) -> None:
         """Run `watch` until it is stopped; the poll goes on while it can't."""
@@ -88,7 +87,9 @@ class Wakeup:
             self._stopping.wait(1.0)
 
     def _listen(self) -> None:
-        with postgresql.listening(self._store.database.engine, self._channel, self._bell) as hints:
+        with postgresql.listening(
+            self._store.database.engine, self._channel, self._pipe[0].fileno()
+        ) as hints:
             self._wake(self._store.clock.monotonic())  # for what came while nobody listened
             while not self._stopping.is_set():
                 for lane in hints(LISTEN_SECONDS):

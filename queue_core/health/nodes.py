@@ -19,8 +19,8 @@ SILENT_LEASES = 3
 OVERDUE_SECONDS = 600.0
 FULL = 0.9
 """Share of a limit of connections from which the rest may be gone at any moment."""
-AT_REST = 5
-"""Connections that a bus or service keeps open."""
+AT_REST = 9
+"""Connections that a bus or service keeps open: as counted on PostgreSQL with one posting thread; elsewhere fewer."""
 
 
 def silent_node(connection: Connection, scope: Scope) -> Iterator[Finding]:

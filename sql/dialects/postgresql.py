@@ -331,14 +331,14 @@ def listening(engine: Engine, channel: str, bell: int) -> Iterator[Callable[[flo
     driver = _detached(engine)
     try:
         driver.execute(f"LISTEN {engine.dialect.identifier_preparer.quote(channel)}")
-        connection, waiting = driver.pgconn, poll()
+        connection, encoding, waiting = driver.pgconn, driver.info.encoding, poll()
         for file in (connection.socket, bell):
             waiting.register(file, POLLIN)
 
         def notified(seconds: float) -> list[str]:
             waiting.poll(milliseconds(seconds))
             connection.consume_input()
-            return [notice.extra.decode() for notice in iter(connection.notifies, None)]
+            return [notice.extra.decode(encoding) for notice in iter(connection.notifies, None)]
 
         yield notified
     finally:

@@ -93,3 +93,19 @@ def test_a_claim_whose_commit_gave_no_answer_is_given_back_and_the_outcomes_are_
     node.lifecycle.claim_turn()
 
     assert all_once(node)
+
+
+@on_sqlite
+def test_claims_along_take_the_lanes_in_turns(cluster: Cluster) -> None:
+    node = cluster.join("a", handler_threads=1, max_entries_claimed=BATCH, queue_capacity=BATCH)
+    node.bus.post_many(Order(number) for number in range(100))
+    cluster.peer("b").bus.post_many(Order(number) for number in range(100, 110))  # for any node
+    node.claim()
+
+    lanes = list[set[bool]]()
+    for _ in range(4):
+        node.lifecycle.dispatcher.run_submitted()
+        node.lifecycle.finisher.turn()
+        lanes.append({number >= 100 for number in node.numbers_held()})
+
+    assert lanes == [{False}, {True}, {False}, {True}]

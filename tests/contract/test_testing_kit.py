@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bus.persistent import PersistentBus
+from queue_core.claimer import FAIR_SHARE
 from queue_core.clock import ManualClock
 from queue_core.entry import Entry, State
 from queue_core.errors import LifecycleError
@@ -98,6 +99,23 @@ def test_drain_runs_immediate_retries_until_they_are_used_up_and_then_the_hook(m
         ("Sorry", State.PROCESSED, 0),
     ]
     assert runs[-1].entry.search_key1 == record_id
+
+
+def test_drain_runs_what_was_posted_while_as_much_was_claimed_as_a_node_takes_at_once(
+    make_bus: MakeBus,
+) -> None:
+    bus = make_bus(clock=ManualClock())
+
+    @bus.subscribe(InvoicePosted)
+    def handle(event: InvoicePosted) -> None:
+        bus.post(InvoicePaid(event.number))
+
+    @bus.subscribe(InvoicePaid)
+    def book(_event: InvoicePaid) -> None: ...
+
+    share = FAIR_SHARE * bus.config.handler_threads
+    bus.post_many(InvoicePosted(number) for number in range(share))  # before it is a node: for any
+    assert len(drain(bus)) == 2 * share
 
 
 def test_drain_runs_what_handlers_post_for_each_other(make_bus: MakeBus, make_service: MakeService) -> None:

@@ -232,18 +232,20 @@ SCENES: dict[str, Scene] = {
     "sweep_beside_a_claim": Scene(
         [
             Start("a1"),
-            _post("a1", *range(1, 9)),
+            _post("a1", *range(1, 16)),
             _claim("a1"),
             *[_handle("a1")] * 3,
-            Pass(9.0, ("a1",)),
+            Pass(7.98, ("a1",)),
+            _claim("a1"),
+            Pass(0.03, ("a1",)),  # a sweep is due
             Go("a1", "bus.finish", 3),  # its claim has committed, the ledger doesn't know of it
             *[_claim("a1")] * 2,
             Go("a1", "bus.finish"),
-            *[_handle("a1")] * 2,
+            *[_handle("a1")] * 3,
             _handle("a1", stops=1),
             _finish("a1"),
             *[_claim("a1")] * 2,
-            *[_handle("a1", 1)] * 3,
+            *[_handle("a1", 1)] * 8,
         ]
     ),
     "no_sweep": Scene(_UNKNOWN_COMMIT),
