@@ -30,10 +30,6 @@ class Node:
         self._times: dict[int, float] = {}
         self.reset()
         self._sent = Counter[str]()
-        for sent in ("before_cursor_execute", "commit", "rollback"):
-            # Arguments are SQLAlchemy's, of each event different ones.
-            for engine in self._bus.engine.database.engines:
-                listen(engine, sent, lambda *_, sent=sent: self._sent.update([sent]))
 
     def _count(self, _event: Ticked) -> None:
         self._last = time.perf_counter()
@@ -44,6 +40,13 @@ class Node:
     def _note(self, event: Ticked) -> None:
         self._times[event.number] = time.perf_counter()
         self._count(event)
+
+    def listen(self) -> None:
+        """Count what is sent: statements that somebody listens to take longer."""
+        for sent in ("before_cursor_execute", "commit", "rollback"):
+            # Arguments are SQLAlchemy's, of each event different ones.
+            for engine in self._bus.engine.database.engines:
+                listen(engine, sent, lambda *_, sent=sent: self._sent.update([sent]))
 
     def reset(self) -> None:
         """Count from zero."""
@@ -83,6 +86,7 @@ def main(url: str, mode: str, timed: str) -> None:
     """Answer until the input ends."""
     node = Node(url, mode, timed=timed == "timed")
     commands = {
+        "listen": node.listen,
         "reset": node.reset,
         "start": node.start,
         "stop": node.stop,

@@ -141,6 +141,7 @@ def idle(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     """What a node with nothing to do sends and burns; the SQLite file is watched by a pragma that isn't counted."""
     seconds = sizes.seconds(60, 5)
     with target.fresh() as url, bus_process(url, BusConfig().mode) as node:
+        node.ask("listen")
         node.ask("start")
         time.sleep(SETTLE_SECONDS)
         before = node.ask("usage")

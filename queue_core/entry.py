@@ -6,7 +6,7 @@ in the documentation is drawn from it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -186,7 +186,7 @@ def from_row(row: Row[Any]) -> Entry:
     return Entry(*values)
 
 
-def claimed(row: Row[Any], owner: str, until: datetime) -> Entry:
+def claimed(row: Sequence[Any], owner: str, until: datetime) -> Entry:
     """The entry of a row that `owner` has just claimed."""
     values = list(row)
     if values[_STATE] != IN_PROCESSING:  # PostgreSQL answers with the row as it is now, the others as it was

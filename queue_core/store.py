@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import URL, ColumnElement, Connection, FromClause, Row
+from sqlalchemy import URL, ColumnElement, Connection, FromClause
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from queue_core.borrowed import Borrowed, borrow, explain
@@ -170,7 +170,7 @@ class Store:
         now = self.clock.now()
         return Taking(lane, owner, limit, since, now, now + timedelta(seconds=self.config.claim_seconds))
 
-    def _take(self, taking: Taking, connection: Connection) -> list[Row[Any]]:
+    def _take(self, taking: Taking, connection: Connection) -> list[Sequence[Any]]:
         return self.statements.claim(
             connection,
             lane=taking.lane,
@@ -235,7 +235,7 @@ class Store:
         """
         batch = self.batch(finished)
 
-        def work(connection: Connection) -> tuple[set[int], list[Row[Any]]]:
+        def work(connection: Connection) -> tuple[set[int], list[Sequence[Any]]]:
             lost = set[int]()
             if finished:
                 lost = set(batch.ids) - self._finish_checked(connection, owner, batch)
@@ -348,7 +348,7 @@ class Store:
         return [from_row(row) for row in rows]
 
 
-def _taken(taking: Taking, rows: Sequence[Row[Any]]) -> list[Entry]:
+def _taken(taking: Taking, rows: Sequence[Sequence[Any]]) -> list[Entry]:
     taking.entries = [claimed(row, taking.owner, taking.until) for row in rows]
     return taking.entries
 

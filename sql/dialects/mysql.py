@@ -19,7 +19,6 @@ from sqlalchemy import (
     CursorResult,
     Engine,
     FromClause,
-    Row,
     Select,
     bindparam,
     event,
@@ -83,7 +82,7 @@ class MySQLStatements(Statements):
         now: datetime,
         until: datetime,
         limit: int,
-    ) -> list[Row[Any]]:
+    ) -> list[Sequence[Any]]:
         due = {"from_lane": lane, "since": since, "now": now, "limit": limit}
         rows = connection.execute(self._due_entries, due).all()
         if rows:

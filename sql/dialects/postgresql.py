@@ -141,8 +141,34 @@ class PostgreSQLStatements(Statements):
         return moved.returning(past.c.record_id)
 
     def finish(self, connection: Connection, *, owner: str, batch: Batch) -> set[int]:
-        parameters = {"batch": batch.text, "owner": owner}
-        return {row[0] for row in connection.execute(self._finish, parameters).all()}
+        rows = self._rows(connection, self._finish, {"batch": batch.text, "owner": owner})
+        return {row[0] for row in rows}
+
+    def _rows(
+        self, connection: Connection, statement: Any, parameters: Mapping[str, Any]
+    ) -> Sequence[Sequence[Any]]:
+        text, constants = self._text(connection, statement)
+        values = {**constants, **parameters}
+        listeners = connection.dispatch
+        if listeners.before_cursor_execute or listeners.after_cursor_execute:
+            return connection.exec_driver_sql(text, values).all()
+        # On the driver: a quarter of a lone claim's time is SQLAlchemy's own.
+        driver: Any = connection.connection.driver_connection
+        with driver_errors(connection, text):
+            found: list[Sequence[Any]] = driver.execute(text, values).fetchall()
+        return found
+
+    def _text(self, connection: Connection, statement: Any) -> tuple[str, Mapping[str, Any]]:
+        """A statement for the driver, and the parameters that stand in it."""
+        known = self._texts.get(statement)
+        if known is None:
+            compiled = statement.compile(dialect=connection.dialect)
+            known = self._texts[statement] = str(compiled), compiled.params
+        return known
+
+    @cached_property
+    def _texts(self) -> dict[Any, tuple[str, Mapping[str, Any]]]:
+        return {}
 
     def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
         connection.execute(text("SET LOCAL lock_timeout = '50ms'"))

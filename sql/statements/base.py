@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, case, literal, null
+from sqlalchemy import ColumnElement, Connection, Table, case, literal, null
 
 from sql.tables import ENTRY_COLUMNS, EntryTables
 
@@ -47,3 +48,9 @@ class PairStatements:
         self.main = tables.main
         self.past = tables.history
         self.columns = [self.main.c[name] for name in ENTRY_COLUMNS]
+
+    def _rows(
+        self, connection: Connection, statement: Any, parameters: Mapping[str, Any]
+    ) -> Sequence[Sequence[Any]]:
+        """What a statement answers that a node runs all the time."""
+        return connection.execute(statement, parameters).all()

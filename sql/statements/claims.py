@@ -69,7 +69,7 @@ class Claims(PairStatements):
         now: datetime,
         until: datetime,
         limit: int,
-    ) -> list[Row[Any]]:
+    ) -> list[Sequence[Any]]:
         """Take up to `limit` entries of `lane` that are due from `since` to `now`, and return them in claim order.
 
         The rows are as they are now, or, where IN_PROCESSING is not what they say, as they were before.
@@ -82,7 +82,7 @@ class Claims(PairStatements):
             "until": until,
             "limit": limit,
         }
-        return sorted(connection.execute(self._claim, taking).all(), key=_CLAIM_ORDER)
+        return sorted(self._rows(connection, self._claim, taking), key=_CLAIM_ORDER)
 
     @cached_property
     def _owned(self) -> Any:

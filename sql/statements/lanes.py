@@ -41,7 +41,7 @@ class Lanes(PairStatements):
         One statement, which locks nothing.
         """
         bound = {f"lane_{place}": lane for place, lane in enumerate(lanes)}
-        found = connection.execute(self._prospects, {**bound, "now": now}).one()
+        [found] = self._rows(connection, self._prospects, {**bound, "now": now})
         return {lane: (found[2 * place], found[2 * place + 1]) for place, lane in enumerate(lanes)}
 
     def lanes(self, connection: Connection) -> list[str]:
