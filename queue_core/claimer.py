@@ -159,11 +159,9 @@ class Claimer:
         """Claim once from each lane that may hold something due, as far as there is room."""
         if self._clock.monotonic() >= self._look_at:
             self._look()
-        told = self._told_of()
+        self._hear()
         for lane, limit in self._open_lanes():
-            found = self._claim(lane, limit)
-            if not found and lane in told:
-                self._look_at = 0.0
+            self._claim(lane, limit)
         if self._unemptied:
             earliest, latest = self._looked_at + LOOK_SECONDS, self._looked_at + LONGEST_LOOK_SECONDS
             self._look_at = min(max(self._look_at, earliest), latest)
@@ -253,8 +251,8 @@ class Claimer:
         # Each claim is a commit: few large ones. Where half of a share is active, no thread idles meanwhile.
         return min(most, room) if room >= min(most, capacity // 2) else 0
 
-    def _claim(self, lane: str, limit: int) -> int:
-        """Claim up to `limit` entries; how many there were."""
+    def _claim(self, lane: str, limit: int) -> None:
+        """Claim up to `limit` entries."""
         lease = self._claims.lease
         try:
             with self.metrics.statement("claim"):
@@ -263,7 +261,6 @@ class Claimer:
             self._unsure()
             raise
         self._has_claimed(lane, limit, entries, lease)
-        return len(entries)
 
     def _has_claimed(self, lane: str, limit: int, entries: Sequence[Entry], lease: int) -> None:
         if entries:
@@ -286,8 +283,8 @@ class Claimer:
             self._next_due[lane] = date
         return first
 
-    def _told_of(self) -> set[str]:
-        """The lanes of which others have told; these, and those whose next date has come, are claimed from without a look."""
+    def _hear(self) -> None:
+        """Lanes of which others have told, and those whose next date has come, are claimed from without a look."""
         told = set[str]()
         while self._hinted:
             told.add(self._hinted.pop())
@@ -298,7 +295,6 @@ class Claimer:
             # What comes next there is not known; but whose date has come goes first, and Python runs one thread.
             self._look_at = min(self._look_at, self._clock.monotonic() + AFTER_DATE_SECONDS)
         self._unemptied |= told | passed
-        return told
 
     def _passed(self) -> set[str]:
         """The lanes whose next date has come; it is no longer known then."""

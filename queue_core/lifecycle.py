@@ -112,6 +112,7 @@ class Lifecycle:
                 f"{self.config.table}: it is {self.phase.value} already; stop it before the next start."
             )
         self.dispatcher = self._new_dispatcher()
+        self.store.database.open_ahead()
         self.join()
         self.dispatcher.start()
         self.phase = Phase.RUNNING

@@ -185,8 +185,18 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """For work that only reads. In READ COMMITTED each statement sees a state of its own anyway."""
-        with self.singles.connect() as connection:
+        if self.dialect.commits_statements:
+            with self._connection(self.singles) as connection:
+                yield connection
+            return
+        with self.engine.connect() as connection:
             yield self.dialect.reading(connection)
+
+    def open_ahead(self) -> None:
+        """Open the connections of a claim and a finish, which the first entries would wait for."""
+        if self._most_kept > 1:
+            with self._connection(self.singles), self._connection(self.singles):
+                pass
 
     @contextmanager
     def lazy(self) -> Iterator[Connection]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from queue_core.claimer import AFTER_DATE_SECONDS, LONGEST_LOOK_SECONDS
+from queue_core.claimer import AFTER_DATE_SECONDS, LONGEST_LOOK_SECONDS, LOOK_SECONDS
 from queue_core.entry import ANY_NODE, Entry
 from stickybus import Mode, Posting
 from tests.contract.cluster import Cluster, Peer, cluster
@@ -44,10 +44,11 @@ def test_a_hint_without_anything_to_claim_is_followed_by_a_look(cluster: Cluster
     node.lifecycle.claimer.hint(ANY_NODE)
 
     assert turn(node) == ([], 0)
-    assert node.lifecycle.claimer.pause() == 0.0
+    assert node.lifecycle.claimer.pause() <= LOOK_SECONDS
+    cluster.clock.advance(seconds=LOOK_SECONDS)
     assert turn(node) == ([], 1)
 
-    assert node.lifecycle.claimer.pause() == 1.0
+    assert node.lifecycle.claimer.pause() == 1.0 - LOOK_SECONDS
 
 
 def test_a_hint_of_some_that_are_due_and_some_that_are_not_is_followed_by_a_look(cluster: Cluster) -> None:

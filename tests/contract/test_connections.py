@@ -9,9 +9,9 @@ from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.pool import NullPool, QueuePool
 
 from sql.database import KEPT
-from stickybus import PersistentBus
+from stickybus import DatabaseUnreachableError, PersistentBus
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, eventually, on_servers
+from tests.contract.harness import Order, eventually, on_postgresql, on_servers
 
 SESSIONS = {
     "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
@@ -42,6 +42,31 @@ def test_posts_do_not_notice_that_the_server_has_closed_idle_connections(
     bus.post(Order(2))
     bus.post_many([Order(3), Order(4)])
     assert len(bus.find()) == 4
+
+
+@on_postgresql
+def test_a_post_whose_session_ends_in_the_middle_says_that_it_may_have_taken_effect(
+    engine: Engine, make_bus: MakeBus
+) -> None:
+    """It runs on the driver, where nothing but our own code tells of a lost connection."""
+    bus = make_bus()
+    bus.post(Order(1))
+    waiting = "FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with (
+        create_engine(engine.url, poolclass=NullPool).connect() as holder,
+        create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT").connect() as watcher,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        holder.exec_driver_sql("LOCK TABLE bus_events IN ACCESS EXCLUSIVE MODE")
+        post = pool.submit(bus.post, Order(2))
+        eventually(lambda: watcher.exec_driver_sql(f"SELECT 1 {waiting}").all(), "the post waits")
+        watcher.exec_driver_sql(f"SELECT pg_terminate_backend(pid) {waiting}")
+
+        with pytest.raises(DatabaseUnreachableError, match="look before you write it again"):
+            post.result()
+
+    bus.post(Order(3))
+    assert len(bus.find()) == 2
 
 
 @on_servers
