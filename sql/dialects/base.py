@@ -114,6 +114,26 @@ def check_socket(socket: int) -> None:
         raise DisconnectionError("the server has closed the connection")
 
 
+def send(connection: Connection, statement: str, parameters: Any) -> Any:
+    """Run a text on the driver; what comes back has `fetchall`, `lastrowid` and `rowcount`.
+
+    Past SQLAlchemy, which takes a fifth of a lone claim's time, unless somebody listens to it, or the transaction is
+    still to begin.
+    """
+    listeners = connection.dispatch
+    if (
+        not connection.in_transaction()
+        or listeners.before_cursor_execute
+        or listeners.after_cursor_execute
+        or connection.dialect.dispatch.handle_error
+    ):
+        return connection.exec_driver_sql(statement, parameters)
+    cursor = connection.connection.cursor()
+    with driver_errors(connection, statement):
+        cursor.execute(statement, parameters)
+    return cursor
+
+
 @contextmanager
 def driver_errors(connection: Connection, statement: str) -> Iterator[None]:
     """Raise errors of the driver's own calls as `connection` would."""

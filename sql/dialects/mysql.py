@@ -16,7 +16,6 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    CursorResult,
     Engine,
     FromClause,
     Select,
@@ -32,7 +31,7 @@ from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import String, Text, TypeEngine
 
-from sql.dialects.base import Dialect, check_socket
+from sql.dialects.base import Dialect, check_socket, send
 from sql.limits import Limits, milliseconds, whole
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS
@@ -68,9 +67,8 @@ class MySQLStatements(Statements):
         # A list of parameters would be compiled anew each time.
         table = connection.dialect.identifier_preparer.quote(self.main.name)
         marks = ", ".join([self.mark] * len(ids))
-        return connection.exec_driver_sql(
-            f"DELETE FROM {table} WHERE record_id IN ({marks})", tuple(ids)
-        ).rowcount
+        removed = send(connection, f"DELETE FROM {table} WHERE record_id IN ({marks})", tuple(ids))
+        return int(removed.rowcount)
 
     def claim(
         self,
@@ -136,11 +134,11 @@ class MySQLStatements(Statements):
 
     def _insert_rows(
         self, connection: Connection, rows: Sequence[Mapping[str, Any]], ending: str = ""
-    ) -> CursorResult[Any]:
-        """One multi-row INSERT."""
+    ) -> Any:
+        """One multi-row INSERT; see `send`."""
         names, values = self._insert_values(connection, rows)
         statement = self._insert_text(connection, names, len(rows)) + ending
-        return connection.exec_driver_sql(statement, tuple(chain.from_iterable(values)))
+        return send(connection, statement, tuple(chain.from_iterable(values)))
 
     def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
         name = connection.dialect.identifier_preparer.quote(self.past.name)
@@ -162,7 +160,10 @@ class MariaDBStatements(MySQLStatements):
     def _insert_chunk(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         if len(rows) == 1:
             return super()._insert_chunk(connection, rows)
-        return list(self._insert_rows(connection, rows, " RETURNING record_id").scalars())
+        return [
+            record_id
+            for (record_id,) in self._insert_rows(connection, rows, " RETURNING record_id").fetchall()
+        ]
 
     def _lock_statements(self, name: str) -> tuple[str, ...]:
         return (f"LOCK TABLES {name} WRITE NOWAIT",)

@@ -32,7 +32,7 @@ from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
 
-from sql.dialects.base import Dialect, Notifier, check_socket, driver_errors
+from sql.dialects.base import Dialect, Notifier, check_socket, driver_errors, send
 from sql.limits import Limits, milliseconds
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, Ending, encoded
@@ -75,7 +75,8 @@ class PostgreSQLStatements(Statements):
         if len(rows) == 1:
             names, [values] = self._insert_values(connection, rows)
             statement = self._insert_text(connection, names) + " RETURNING record_id"
-            return [connection.exec_driver_sql(statement, values).scalar_one()]
+            [[record_id]] = send(connection, statement, values).fetchall()
+            return [record_id]
         if len(rows) < COPY_FROM:
             return list(connection.execute(self._insert, list(rows)).scalars())
         ids = self.reserve(connection, len(rows))
@@ -89,7 +90,7 @@ class PostgreSQLStatements(Statements):
         names, values = self._insert_values(connection, rows)
         if len(rows) < COPY_FROM:
             statement = self._insert_text(connection, names, len(rows))
-            self._send(connection, statement, tuple(chain.from_iterable(values)))
+            send(connection, statement, tuple(chain.from_iterable(values)))
         else:
             copying = f"COPY {_quoted(connection, self.main.name)} ({', '.join(names)}) FROM STDIN"
             with driver_errors(connection, copying), driver.cursor() as cursor, cursor.copy(copying) as copy:
@@ -148,20 +149,8 @@ class PostgreSQLStatements(Statements):
         self, connection: Connection, statement: Any, parameters: Mapping[str, Any]
     ) -> Sequence[Sequence[Any]]:
         text, constants = self._text(connection, statement)
-        found: list[Sequence[Any]] = self._send(connection, text, {**constants, **parameters}).fetchall()
+        found: list[Sequence[Any]] = send(connection, text, {**constants, **parameters}).fetchall()
         return found
-
-    def _send(self, connection: Connection, statement: str, parameters: Any) -> Any:
-        """Run a statement on the driver, unless somebody listens: a fifth of a lone claim's time is SQLAlchemy's own.
-
-        For a connection on which a transaction was begun, or each statement commits.
-        """
-        listeners = connection.dispatch
-        if listeners.before_cursor_execute or listeners.after_cursor_execute:
-            return connection.exec_driver_sql(statement, parameters)
-        driver: Any = connection.connection.driver_connection
-        with driver_errors(connection, statement):
-            return driver.execute(statement, parameters)
 
     def _text(self, connection: Connection, statement: Any) -> tuple[str, Mapping[str, Any]]:
         """A statement for the driver, and the parameters that stand in it."""

@@ -23,7 +23,7 @@ from typing import IO, Any
 from sqlalchemy import Connection, Engine, FromClause, event, text
 from sqlalchemy.exc import DBAPIError
 
-from sql.dialects.base import Dialect
+from sql.dialects.base import Dialect, send
 from sql.limits import Limits, milliseconds
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS, encoded
@@ -78,15 +78,14 @@ class SQLiteStatements(Statements):
         # A list of parameters would be compiled anew each time.
         table = connection.dialect.identifier_preparer.quote(self.main.name)
         listed = "SELECT value FROM json_each(?)"
-        return connection.exec_driver_sql(
-            f"DELETE FROM {table} WHERE record_id IN ({listed})", (encoded(list(ids)),)
-        ).rowcount
+        statement = f"DELETE FROM {table} WHERE record_id IN ({listed})"
+        return int(send(connection, statement, (encoded(list(ids)),)).rowcount)
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """The first INSERT takes the write lock, so that the ids after its own are ours to hand out."""
         names, values = self._insert_values(connection, rows)
         statement = self._insert_text(connection, names)
-        first = int(connection.exec_driver_sql(statement, tuple(values[0])).lastrowid)
+        first = int(send(connection, statement, tuple(values[0])).lastrowid)
         rest = [(first + place, *row) for place, row in enumerate(values[1:], start=1)]
         if rest:
             connection.exec_driver_sql(self._insert_text(connection, ["record_id", *names]), rest)
