@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from sql.dialects import DRIVERS, dialect_of
-from sql.dialects.base import Dialect
+from sql.dialects.base import OURS, Dialect
 from sql.dialects.mysql import MySQL
 from sql.dialects.sqlite import LAZY
 from sql.limits import Limits
@@ -63,6 +63,7 @@ class Database:
             "pool_timeout": self._limits.statement,
             # Errors are logged, and their texts kept in history: no payload may be in them.
             "hide_parameters": True,
+            "execution_options": {OURS: True},
         }
         limits: dict[str, Any] = {
             "statement_timeout_seconds": statement_timeout_seconds,
@@ -78,7 +79,7 @@ class Database:
             self.url = self.url.set(drivername=DRIVERS["mariadb"])
         connecting = self.dialect.connect_options(**limits)
         if given is not None:
-            options = {"hide_parameters": True}
+            options = {name: options[name] for name in ("hide_parameters", "execution_options")}
             connecting = {key: value for key, value in connecting.items() if key == "isolation_level"}
 
         def open_engine(**changes: Any) -> Engine:
@@ -194,8 +195,9 @@ class Database:
 
     def open_ahead(self) -> None:
         """Open the connections of a claim and a finish, which the first entries would wait for."""
+        engine = self.singles if self.dialect.statements.moves_at_once else self.engine
         if self._most_kept > 1:
-            with self._connection(self.singles), self._connection(self.singles):
+            with self._connection(engine), self._connection(engine):
                 pass
 
     @contextmanager

@@ -16,6 +16,9 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError
 
 from sql.statements import Statements
 
+OURS = "stickybus_ours"
+"""Option of connections that no application has."""
+
 
 class Dialect:
     """A database's ways. One instance an engine."""
@@ -117,19 +120,19 @@ def check_socket(socket: int) -> None:
 def send(connection: Connection, statement: str, parameters: Any) -> Any:
     """Run a text on the driver; what comes back has `fetchall`, `lastrowid` and `rowcount`.
 
-    Past SQLAlchemy, which takes a fifth of a lone claim's time, unless somebody listens to it, or the transaction is
-    still to begin.
+    On connections of our own it goes past SQLAlchemy, which takes a fifth of a lone claim's time, unless somebody listens
+    to it, or the transaction is still to begin.
     """
     listeners = connection.dispatch
     if (
         not connection.in_transaction()
+        or OURS not in connection.get_execution_options()
         or listeners.before_cursor_execute
         or listeners.after_cursor_execute
-        or connection.dialect.dispatch.handle_error
     ):
         return connection.exec_driver_sql(statement, parameters)
-    cursor = connection.connection.cursor()
     with driver_errors(connection, statement):
+        cursor = connection.connection.cursor()
         cursor.execute(statement, parameters)
     return cursor
 
@@ -143,7 +146,15 @@ def driver_errors(connection: Connection, statement: str) -> Iterator[None]:
     except errors.Error as error:
         broken = connection.dialect.is_disconnect(error, connection.connection.driver_connection, None)
         if broken:
+            # As SQLAlchemy does: the others of the pool are likely to be broken.
+            connection.engine.pool._invalidate(connection.connection, error)  # noqa: SLF001
             connection.invalidate(error)
         raise DBAPIError.instance(
             statement, None, error, errors.Error, connection_invalidated=broken, dialect=connection.dialect
         ) from error
+    except Exception:
+        raise
+    except BaseException as error:
+        # An interrupt: the answer that is outstanding would be taken for the next statement's.
+        connection.invalidate(error)
+        raise

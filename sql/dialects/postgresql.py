@@ -149,7 +149,8 @@ class PostgreSQLStatements(Statements):
         self, connection: Connection, statement: Any, parameters: Mapping[str, Any]
     ) -> Sequence[Sequence[Any]]:
         text, constants = self._text(connection, statement)
-        found: list[Sequence[Any]] = send(connection, text, {**constants, **parameters}).fetchall()
+        with driver_errors(connection, text):
+            found: list[Sequence[Any]] = send(connection, text, {**constants, **parameters}).fetchall()
         return found
 
     def _text(self, connection: Connection, statement: Any) -> tuple[str, Mapping[str, Any]]:

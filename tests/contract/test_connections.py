@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 from sqlalchemy import URL, Engine, create_engine, text
@@ -11,11 +14,20 @@ from sqlalchemy.pool import NullPool, QueuePool
 from sql.database import KEPT
 from stickybus import DatabaseUnreachableError, PersistentBus
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, eventually, on_postgresql, on_servers
+from tests.contract.harness import Order, eventually, on_servers
 
 SESSIONS = {
     "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
     "mariadb": "SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()",
+}
+HOLD = {
+    "postgresql": ["BEGIN", "LOCK TABLE bus_events IN ACCESS EXCLUSIVE MODE"],
+    "mariadb": ["LOCK TABLES bus_events WRITE"],
+}
+RELEASE = {"postgresql": "ROLLBACK", "mariadb": "UNLOCK TABLES"}
+WAITING = {
+    "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    "mariadb": "SELECT id FROM information_schema.processlist WHERE db = database() AND state LIKE 'Waiting for table%%'",
 }
 KILL = {"postgresql": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}
 
@@ -44,29 +56,55 @@ def test_posts_do_not_notice_that_the_server_has_closed_idle_connections(
     assert len(bus.find()) == 4
 
 
-@on_postgresql
+@contextmanager
+def stuck(engine: Engine, database_name: str) -> Iterator[Callable[[], list[int]]]:
+    """Posts wait within the block; the function tells whose sessions do."""
+    autocommit = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with autocommit.connect() as holder, autocommit.connect() as watcher:
+        for statement in HOLD[database_name]:
+            holder.exec_driver_sql(statement)
+        yield lambda: list(watcher.exec_driver_sql(WAITING[database_name]).scalars())
+        holder.exec_driver_sql(RELEASE[database_name])
+
+
+@on_servers
 def test_a_post_whose_session_ends_in_the_middle_says_that_it_may_have_taken_effect(
-    engine: Engine, make_bus: MakeBus
+    engine: Engine, make_bus: MakeBus, database_name: str
 ) -> None:
     """It runs on the driver, where nothing but our own code tells of a lost connection."""
     bus = make_bus()
     bus.post(Order(1))
-    waiting = "FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    with (
-        create_engine(engine.url, poolclass=NullPool).connect() as holder,
-        create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT").connect() as watcher,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        holder.exec_driver_sql("LOCK TABLE bus_events IN ACCESS EXCLUSIVE MODE")
+    with stuck(engine, database_name) as waiting, ThreadPoolExecutor(1) as pool:
         post = pool.submit(bus.post, Order(2))
-        eventually(lambda: watcher.exec_driver_sql(f"SELECT 1 {waiting}").all(), "the post waits")
-        watcher.exec_driver_sql(f"SELECT pg_terminate_backend(pid) {waiting}")
+        [session] = eventually(waiting, "the post waits")
+        with create_engine(engine.url, poolclass=NullPool).connect() as connection:
+            connection.exec_driver_sql(KILL[database_name].format(session))
 
         with pytest.raises(DatabaseUnreachableError, match="look before you write it again"):
             post.result()
 
     bus.post(Order(3))
     assert len(bus.find()) == 2
+
+
+@on_servers
+def test_a_post_that_is_interrupted_raises_and_leaves_no_half_read_answer_behind(
+    engine: Engine, make_bus: MakeBus, database_name: str
+) -> None:
+    bus = make_bus()
+    bus.post(Order(1))
+    with stuck(engine, database_name) as waiting, ThreadPoolExecutor(1) as pool:
+
+        def interrupt() -> None:
+            eventually(waiting, "the post waits")
+            _thread.interrupt_main()
+
+        interrupted = pool.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            bus.post(Order(2))
+        interrupted.result()
+
+    assert bus.post(Order(3)) in [entry.record_id for entry in bus.find()]
 
 
 @on_servers
