@@ -48,7 +48,8 @@ def main(
 ) -> None:
     """Measure each scenario on each database, on durable servers of the command's own.
 
-    A scenario reports once its tables were found right. Without names all scenarios run.
+    A scenario reports once its tables were found right; one that was not fails the run, which goes on, and what the
+    others have measured is kept. Without names all scenarios run.
     """
     for kind, given, known in (("scenario", names, SCENARIOS), ("database", database, NAMES)):
         for name in given or ():
@@ -59,9 +60,11 @@ def main(
     console = Console(stderr=True)
     machine = environment()
     try:
-        measurements, servers = _measure(names or list(SCENARIOS), database or list(NAMES), sizes, console)
-    except (ServerError, VerificationError) as error:
-        console.print(f"[red]{type(error).__name__}:[/red] {error}")
+        measurements, servers, failed = _measure(
+            names or list(SCENARIOS), database or list(NAMES), sizes, console
+        )
+    except ServerError as error:
+        console.print(f"[red]ServerError:[/red] {error}")
         raise typer.Exit(1) from error
     table = _page(measurements, servers, machine, sizes)
     print(table)
@@ -77,6 +80,8 @@ def main(
         (output / f"{stem}.md").write_text(table)
         (output / f"{stem}.json").write_text(text)
         report.draw(measurements, output, stem)
+    if failed:
+        raise typer.Exit(1)
 
 
 def _page(
@@ -95,16 +100,22 @@ def _page(
 
 def _measure(
     scenarios: list[str], databases: list[str], sizes: Sizes, console: Console
-) -> tuple[list[Measurement], dict[str, dict[str, str]]]:
+) -> tuple[list[Measurement], dict[str, dict[str, str]], bool]:
+    """What was measured, the servers' settings, and whether a scenario failed."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     measurements: list[Measurement] = []
+    failed = False
     with Progress(*columns, console=console) as progress, targets(databases) as found:
         task = progress.add_task("", total=len(scenarios) * len(found))
         for scenario in scenarios:
             for target in found.values():
                 progress.update(task, description=f"{scenario} on {target.name}")
                 start = time.perf_counter()
-                new = list(SCENARIOS[scenario](target, sizes))
+                try:
+                    new = list(SCENARIOS[scenario](target, sizes))
+                except VerificationError as error:
+                    failed, new = True, []
+                    progress.console.print(f"[red]VerificationError:[/red] {error}")
                 measurements += new
                 seconds = time.perf_counter() - start
                 shown = ", ".join(measurement.shown for measurement in new)
@@ -112,7 +123,7 @@ def _measure(
                     f"{scenario} on {target.name}: {shown} ({seconds:.1f} s)", highlight=False
                 )
                 progress.advance(task)
-        return measurements, {target.name: target.settings for target in found.values()}
+        return measurements, {target.name: target.settings for target in found.values()}, failed
 
 
 if __name__ == "__main__":

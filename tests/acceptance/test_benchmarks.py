@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 from sqlalchemy import URL, delete
 
+import benchmarks.__main__
+from benchmarks.databases import Target
 from benchmarks.measurement import Measurement, percentile
 from benchmarks.report import markdown
 from benchmarks.scenarios import SCENARIOS
-from benchmarks.workload import Run, VerificationError, alternating, median_ratio, verify_counts
+from benchmarks.workload import Run, Sizes, VerificationError, alternating, median_ratio, verify_counts
 
 ROOT = Path(__file__).parents[2]
 
@@ -91,6 +95,25 @@ def test_a_lost_entry_fails_the_scenario_instead_of_being_measured(tmp_path: Pat
     with pytest.raises(VerificationError, match="posted 3"):
         run.verify()
     run.bus.close()
+
+
+def test_a_scenario_that_fails_fails_the_run_and_what_others_measured_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_target: Target, _sizes: Sizes) -> Iterator[Measurement]:
+        raise VerificationError("an entry is lost")
+
+    def working(target: Target, _sizes: Sizes) -> Iterator[Measurement]:
+        yield Measurement("working", target.name, "rate", 1.0, "entries/s", {})
+
+    monkeypatch.setattr(benchmarks.__main__, "SCENARIOS", {"failing": failing, "working": working})
+    results = tmp_path / "results.json"
+
+    with pytest.raises(typer.Exit) as ended:
+        benchmarks.__main__.main(["failing", "working"], database=["sqlite"], json=results)
+
+    assert ended.value.exit_code == 1
+    assert [measured["scenario"] for measured in json.loads(results.read_text())] == ["working"]
 
 
 def test_tables_that_hold_more_or_less_than_was_done_fail_a_scenario_that_only_counts(tmp_path: Path) -> None:
