@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -30,6 +29,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import String, Text, TypeEngine
+from sqlalchemy.util import memoized_property
 
 from sql.dialects.base import Dialect, check_socket, send
 from sql.limits import Limits, milliseconds, whole
@@ -52,11 +52,11 @@ class MySQLStatements(Statements):
     def _due(self, *columns: ColumnElement[Any]) -> Select[Any]:
         return super()._due(*columns).with_hint(self.main, f"FORCE INDEX ({self.tables.claim_index})")
 
-    @cached_property
+    @memoized_property
     def _due_entries(self) -> Any:
         return self._due(*self.columns)
 
-    @cached_property
+    @memoized_property
     def _take(self) -> Any:
         main = self.main
         return (

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cached_property
 from itertools import chain
 from select import POLLIN, poll
 from typing import Any, TypeVar
@@ -31,6 +30,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.util import memoized_property
 
 from sql.dialects.base import Dialect, Notifier, check_socket, driver_errors, send
 from sql.limits import Limits, milliseconds
@@ -59,7 +59,7 @@ class PostgreSQLStatements(Statements):
     moves_at_once = True
     reserves_ids = True
 
-    @cached_property
+    @memoized_property
     def _insert(self) -> Any:
         return insert(self.main).returning(self.main.c.record_id, sort_by_parameter_order=True)
 
@@ -98,7 +98,7 @@ class PostgreSQLStatements(Statements):
                     copy.write_row(row)
         return [row["record_id"] for row in rows]
 
-    @cached_property
+    @memoized_property
     def _reserve(self) -> Any:
         named = cast(func.pg_get_serial_sequence(bindparam("table"), "record_id"), REGCLASS).label("sequence")
         # Materialized: else the name would be looked up again for each number, at five times the price.
@@ -129,7 +129,7 @@ class PostgreSQLStatements(Statements):
     def _encode(self, endings: Sequence[Ending]) -> str:
         return encoded(endings)
 
-    @cached_property
+    @memoized_property
     def _finish(self) -> Any:
         past, batch = self.past, self._batch()
         outcome = {name: batch.c[name].label(f"outcome_{name}") for name in OUTCOME_COLUMNS}
@@ -161,7 +161,7 @@ class PostgreSQLStatements(Statements):
             known = self._texts[statement] = str(compiled), compiled.params
         return known
 
-    @cached_property
+    @memoized_property
     def _texts(self) -> dict[Any, tuple[str, Mapping[str, Any]]]:
         return {}
 

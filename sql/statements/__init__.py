@@ -10,13 +10,13 @@ order by everything else.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from operator import itemgetter
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import ColumnElement, Connection, Dialect, FromClause, Row, select, update
 from sqlalchemy.sql import visitors
+from sqlalchemy.util import memoized_property
 
 from sql.statements.base import AVAILABLE
 from sql.statements.claims import Claims
@@ -54,7 +54,7 @@ class Statements(Claims, Outcomes, Lanes, History):
                 self._insert_texts[known] = text
         return text
 
-    @cached_property
+    @memoized_property
     def _insert_texts(self) -> dict[tuple[object, ...], str]:
         return {}
 
@@ -102,7 +102,7 @@ class Statements(Claims, Outcomes, Lanes, History):
             self._known_processors[dialect] = found
         return found
 
-    @cached_property
+    @memoized_property
     def _known_processors(self) -> WeakKeyDictionary[Dialect, Mapping[str, Callable[[Any], Any]]]:
         return WeakKeyDictionary()
 

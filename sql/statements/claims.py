@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, select, update
+from sqlalchemy.util import memoized_property
 
 from sql.statements.base import AVAILABLE, IN_PROCESSING, PairStatements, raised, raised_column
 from sql.tables import ENTRY_COLUMNS
@@ -47,7 +47,7 @@ class Claims(PairStatements):
             "lane": bindparam("owner"),
         }
 
-    @cached_property
+    @memoized_property
     def _claim(self) -> Any:
         main = self.main
         # Without it a planner may run the LIMIT again for each row of a join, and take more than the LIMIT says.
@@ -84,7 +84,7 @@ class Claims(PairStatements):
         }
         return sorted(self._rows(connection, self._claim, taking), key=_CLAIM_ORDER)
 
-    @cached_property
+    @memoized_property
     def _owned(self) -> Any:
         main = self.main
         return select(*self.columns).where(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, insert, literal, select, update
+from sqlalchemy.util import memoized_property
 
 from sql.statements.base import AVAILABLE, PairStatements, fresh, raised_column
 from sql.types import UtcDateTime
@@ -19,7 +19,7 @@ LOOKED_AT = 4
 class Lanes(PairStatements):
     """Entries by the lane that they stand in."""
 
-    @cached_property
+    @memoized_property
     def _prospects(self) -> Any:
         main, now = self.main, bindparam("now", type_=UtcDateTime())
         columns = list[ColumnElement[Any]]()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -25,6 +24,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.types import TypeEngine
+from sqlalchemy.util import memoized_property
 
 from sql.statements.base import PairStatements
 from sql.tables import ENTRY_COLUMNS
@@ -106,7 +106,7 @@ class Outcomes(PairStatements):
         del batch
         return bindparam("owner", type_=String())
 
-    @cached_property
+    @memoized_property
     def _finish_insert(self) -> Any:
         batch = self._batch()
         values = {name: self.main.c[name] for name in ENTRY_COLUMNS} | {
@@ -116,12 +116,12 @@ class Outcomes(PairStatements):
         source = source.where(*self._held(batch)).with_for_update(of=self.main)
         return insert(self.past).from_select(list(values), source).execution_options(preserve_rowcount=True)
 
-    @cached_property
+    @memoized_property
     def _still_held(self) -> Any:
         batch = self._batch()
         return select(self.main.c.record_id).where(*self._held(batch))
 
-    @cached_property
+    @memoized_property
     def _delete(self) -> Any:
         return delete(self.main).where(self.main.c.record_id.in_(bindparam("ids", expanding=True)))
 
