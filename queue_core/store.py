@@ -33,6 +33,7 @@ from queue_core.outcome import Finished, Retried
 from queue_core.reserved_ids import ReservedIds
 from sql.database import AT_COMMIT, Database
 from sql.statements import Statements
+from sql.statements.claims import Claim
 from sql.statements.outcomes import Batch, Ending
 from sql.tables import ERROR_LENGTH, entry_tables
 
@@ -56,19 +57,9 @@ class Depth:
     parked: int = 0
 
 
-@dataclass
-class Taking:
-    """A claim for `owner` of up to `limit` entries of `lane` that are due from `since` to `now` (UTC).
+class Taking(Claim):
+    """A claim, and the entries that it took, once it has committed."""
 
-    `entries`: what it took, once it has committed.
-    """
-
-    lane: str
-    owner: str
-    limit: int
-    since: datetime
-    now: datetime
-    until: datetime
     entries: list[Entry] | None = None
 
 
@@ -163,23 +154,12 @@ class Store:
     def claim(self, lane: str, owner: str, limit: int, since: datetime = FIRST_DATE) -> list[Entry]:
         """Claim up to `limit` entries of `lane` for `owner` that are due since `since` (UTC)."""
         taking = self.taking(lane, owner, limit, since)
-        return _taken(taking, self._move(partial(self._take, taking)))
+        return _taken(taking, self._move(partial(self.statements.claim, claim=taking)))
 
     def taking(self, lane: str, owner: str, limit: int, since: datetime) -> Taking:
         """As `claim`, to be made by `record`."""
         now = self.clock.now()
         return Taking(lane, owner, limit, since, now, now + timedelta(seconds=self.config.claim_seconds))
-
-    def _take(self, taking: Taking, connection: Connection) -> list[Sequence[Any]]:
-        return self.statements.claim(
-            connection,
-            lane=taking.lane,
-            owner=taking.owner,
-            since=taking.since,
-            now=taking.now,
-            until=taking.until,
-            limit=taking.limit,
-        )
 
     def owned(self, ids: Sequence[int], owner: str) -> list[Entry]:
         """Those of `ids` that are committed and run by `owner`."""
@@ -245,7 +225,7 @@ class Store:
             lost -= self._recorded(
                 connection, owner, [one for one in finished if one.entry.record_id in lost]
             )
-            return lost, [] if taking is None else self._take(taking, connection)
+            return lost, [] if taking is None else self.statements.claim(connection, taking)
 
         lost, rows = self._move(work) if taking is None and not retried else self.database.write(work)
         if taking is not None:

@@ -15,9 +15,10 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from sql.dialects import DRIVERS, dialect_of
-from sql.dialects.base import OURS, Dialect
+from sql.dialects.base import Dialect
 from sql.dialects.mysql import MySQL
 from sql.dialects.sqlite import LAZY
+from sql.driver import OURS
 from sql.limits import Limits
 
 T = TypeVar("T")

@@ -16,9 +16,6 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError
 
 from sql.statements import Statements
 
-OURS = "stickybus_ours"
-"""Option of connections that no application has."""
-
 
 class Dialect:
     """A database's ways. One instance an engine."""
@@ -115,46 +112,3 @@ def check_socket(socket: int) -> None:
     waiting.register(socket, select.POLLIN)
     if waiting.poll(0):
         raise DisconnectionError("the server has closed the connection")
-
-
-def send(connection: Connection, statement: str, parameters: Any) -> Any:
-    """Run a text on the driver; what comes back has `fetchall`, `lastrowid` and `rowcount`.
-
-    On connections of our own it goes past SQLAlchemy, which takes a fifth of a lone claim's time, unless somebody listens
-    to it, or the transaction is still to begin.
-    """
-    listeners = connection.dispatch
-    if (
-        not connection.in_transaction()
-        or OURS not in connection.get_execution_options()
-        or listeners.before_cursor_execute
-        or listeners.after_cursor_execute
-    ):
-        return connection.exec_driver_sql(statement, parameters)
-    with driver_errors(connection, statement):
-        cursor = connection.connection.cursor()
-        cursor.execute(statement, parameters)
-    return cursor
-
-
-@contextmanager
-def driver_errors(connection: Connection, statement: str) -> Iterator[None]:
-    """Raise errors of the driver's own calls as `connection` would."""
-    errors: Any = connection.dialect.loaded_dbapi
-    try:
-        yield
-    except errors.Error as error:
-        broken = connection.dialect.is_disconnect(error, connection.connection.driver_connection, None)
-        if broken:
-            # As SQLAlchemy does: the others of the pool are likely to be broken.
-            connection.engine.pool._invalidate(connection.connection, error)  # noqa: SLF001
-            connection.invalidate(error)
-        raise DBAPIError.instance(
-            statement, None, error, errors.Error, connection_invalidated=broken, dialect=connection.dialect
-        ) from error
-    except Exception:
-        raise
-    except BaseException as error:
-        # An interrupt: the answer that is outstanding would be taken for the next statement's.
-        connection.invalidate(error)
-        raise

@@ -31,9 +31,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import String, Text, TypeEngine
 from sqlalchemy.util import memoized_property
 
-from sql.dialects.base import Dialect, check_socket, send
+from sql.dialects.base import Dialect, check_socket
+from sql.driver import send
 from sql.limits import Limits, milliseconds, whole
 from sql.statements import Statements
+from sql.statements.claims import Claim
 from sql.statements.outcomes import FINISH_COLUMNS
 from sql.types import UtcDateTime
 
@@ -58,10 +60,9 @@ class MySQLStatements(Statements):
 
     @memoized_property
     def _take(self) -> Any:
-        main = self.main
-        return (
-            update(main).where(main.c.record_id.in_(bindparam("ids", expanding=True))).values(**self._taken())
-        )
+        # The driver writes the list into the text.
+        among = self.main.c.record_id.op("IN")(bindparam("ids"))
+        return update(self.main).where(among).values(**self._taken())
 
     def _remove(self, connection: Connection, ids: Sequence[int]) -> int:
         # A list of parameters would be compiled anew each time.
@@ -70,23 +71,13 @@ class MySQLStatements(Statements):
         removed = send(connection, f"DELETE FROM {table} WHERE record_id IN ({marks})", tuple(ids))
         return int(removed.rowcount)
 
-    def claim(
-        self,
-        connection: Connection,
-        *,
-        lane: str,
-        owner: str,
-        since: datetime,
-        now: datetime,
-        until: datetime,
-        limit: int,
-    ) -> list[Sequence[Any]]:
-        due = {"from_lane": lane, "since": since, "now": now, "limit": limit}
-        rows = connection.execute(self._due_entries, due).all()
+    def claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
+        due = {"from_lane": claim.lane, "since": claim.since, "now": claim.now, "limit": claim.limit}
+        rows = self._rows(connection, self._due_entries, due)
         if rows:
-            taken = {"ids": sorted(row.record_id for row in rows), "owner": owner, "until": until}
-            connection.execute(self._take, taken)
-        return list(rows)
+            ids = sorted(row[0] for row in rows)
+            self._change(connection, self._take, {"ids": ids, "owner": claim.owner, "until": claim.until})
+        return rows
 
     def _batch(self) -> FromClause:
         fields = ", ".join(

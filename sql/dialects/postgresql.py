@@ -32,7 +32,8 @@ from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.util import memoized_property
 
-from sql.dialects.base import Dialect, Notifier, check_socket, driver_errors, send
+from sql.dialects.base import Dialect, Notifier, check_socket
+from sql.driver import driver_errors, send
 from sql.limits import Limits, milliseconds
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, Ending, encoded
@@ -144,26 +145,6 @@ class PostgreSQLStatements(Statements):
     def finish(self, connection: Connection, *, owner: str, batch: Batch) -> set[int]:
         rows = self._rows(connection, self._finish, {"batch": batch.text, "owner": owner})
         return {row[0] for row in rows}
-
-    def _rows(
-        self, connection: Connection, statement: Any, parameters: Mapping[str, Any]
-    ) -> Sequence[Sequence[Any]]:
-        text, constants = self._text(connection, statement)
-        with driver_errors(connection, text):
-            found: list[Sequence[Any]] = send(connection, text, {**constants, **parameters}).fetchall()
-        return found
-
-    def _text(self, connection: Connection, statement: Any) -> tuple[str, Mapping[str, Any]]:
-        """A statement for the driver, and the parameters that stand in it."""
-        known = self._texts.get(statement)
-        if known is None:
-            compiled = statement.compile(dialect=connection.dialect)
-            known = self._texts[statement] = str(compiled), compiled.params
-        return known
-
-    @memoized_property
-    def _texts(self) -> dict[Any, tuple[str, Mapping[str, Any]]]:
-        return {}
 
     def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
         connection.execute(text("SET LOCAL lock_timeout = '50ms'"))

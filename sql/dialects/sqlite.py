@@ -23,7 +23,8 @@ from typing import IO, Any
 from sqlalchemy import Connection, Engine, FromClause, event, text
 from sqlalchemy.exc import DBAPIError
 
-from sql.dialects.base import Dialect, send
+from sql.dialects.base import Dialect
+from sql.driver import send
 from sql.limits import Limits, milliseconds
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS, encoded

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Table, event, literal, select
 from sql.health.base import Fault, Health, Scope, Step
 from sql.health.finding import Finding, Severity
 from sql.statements import Statements
+from sql.statements.claims import Claim
 from sql.statements.outcomes import Ending
 
 SMALL_TABLE_ROWS = 1_000
@@ -75,15 +76,8 @@ def _is_large(connection: Connection, table: Table) -> bool:
 def _asked(statements: Statements, scope: Scope) -> Iterator[Asked]:
     main, past, now = statements.main, statements.past, scope.now
     batch = statements.batch([Ending(1, 1, now, "PROCESSED", now)])
-    taking: dict[str, Any] = {
-        "lane": "",
-        "owner": "doctor",
-        "since": now,
-        "now": now,
-        "until": now,
-        "limit": 100,
-    }
-    yield Asked("the claim", main, lambda connection: statements.claim(connection, **taking))
+    claim = Claim(lane="", owner="doctor", limit=100, since=now, now=now, until=now)
+    yield Asked("the claim", main, lambda connection: statements.claim(connection, claim))
     yield Asked(
         "the outcomes",
         main,

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, case, literal, null
 
+from sql.driver import Prepared, driver_errors, send
 from sql.tables import ENTRY_COLUMNS, EntryTables
 
 AVAILABLE = "AVAILABLE"
@@ -47,10 +48,26 @@ class PairStatements:
         self.tables = tables
         self.main = tables.main
         self.past = tables.history
+        self._known = dict[Any, Prepared]()
         self.columns = [self.main.c[name] for name in ENTRY_COLUMNS]
+
+    # -- what a node runs all the time ------------------------------------------------------------------------------
 
     def _rows(
         self, connection: Connection, statement: Any, parameters: Mapping[str, Any]
-    ) -> Sequence[Sequence[Any]]:
-        """What a statement answers that a node runs all the time."""
-        return connection.execute(statement, parameters).all()
+    ) -> list[Sequence[Any]]:
+        """What a statement answers."""
+        prepared = self._prepared(connection, statement)
+        with driver_errors(connection, prepared.text):
+            return prepared.read(send(connection, prepared.text, prepared.bound(parameters)).fetchall())
+
+    def _change(self, connection: Connection, statement: Any, parameters: Mapping[str, Any]) -> int:
+        """How many rows a statement changes."""
+        prepared = self._prepared(connection, statement)
+        return int(send(connection, prepared.text, prepared.bound(parameters)).rowcount)
+
+    def _prepared(self, connection: Connection, statement: Any) -> Prepared:
+        prepared = self._known.get(statement)
+        if prepared is None:
+            prepared = self._known[statement] = Prepared(statement, connection.dialect)
+        return prepared

@@ -10,6 +10,7 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
+import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, select, update
 from sqlalchemy.util import memoized_property
 
@@ -17,6 +18,17 @@ from sql.statements.base import AVAILABLE, IN_PROCESSING, PairStatements, raised
 from sql.tables import ENTRY_COLUMNS
 
 _CLAIM_ORDER = itemgetter(ENTRY_COLUMNS.index("effective_date"), ENTRY_COLUMNS.index("record_id"))
+
+
+class Claim(msgspec.Struct):
+    """For `owner` up to `limit` entries of `lane` that are due from `since` to `now`, its own until `until` (UTC)."""
+
+    lane: str
+    owner: str
+    limit: int
+    since: datetime
+    now: datetime
+    until: datetime
 
 
 class Claims(PairStatements):
@@ -59,30 +71,20 @@ class Claims(PairStatements):
             .returning(*self.columns)
         )
 
-    def claim(
-        self,
-        connection: Connection,
-        *,
-        lane: str,
-        owner: str,
-        since: datetime,
-        now: datetime,
-        until: datetime,
-        limit: int,
-    ) -> list[Sequence[Any]]:
-        """Take up to `limit` entries of `lane` that are due from `since` to `now`, and return them in claim order.
+    def claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
+        """Take entries, and return their rows in claim order.
 
         The rows are as they are now, or, where IN_PROCESSING is not what they say, as they were before.
         """
-        taking = {
-            "from_lane": lane,
-            "owner": owner,
-            "since": since,
-            "now": now,
-            "until": until,
-            "limit": limit,
+        bound = {
+            "from_lane": claim.lane,  # not "lane": that is what SQLAlchemy calls a column's new value
+            "owner": claim.owner,
+            "limit": claim.limit,
+            "since": claim.since,
+            "now": claim.now,
+            "until": claim.until,
         }
-        return sorted(self._rows(connection, self._claim, taking), key=_CLAIM_ORDER)
+        return sorted(self._rows(connection, self._claim, bound), key=_CLAIM_ORDER)
 
     @memoized_property
     def _owned(self) -> Any:

@@ -114,7 +114,7 @@ class Outcomes(PairStatements):
         }
         source = self._looked_up(select(*values.values()).select_from(batch))
         source = source.where(*self._held(batch)).with_for_update(of=self.main)
-        return insert(self.past).from_select(list(values), source).execution_options(preserve_rowcount=True)
+        return insert(self.past).from_select(list(values), source)
 
     @memoized_property
     def _still_held(self) -> Any:
@@ -135,11 +135,11 @@ class Outcomes(PairStatements):
         An id that is missing had been taken over: its fence no longer held, and nothing of it was changed.
         """
         parameters = {"batch": batch.text, "owner": owner}
-        copied = connection.execute(self._finish_insert, parameters).rowcount
+        copied = self._change(connection, self._finish_insert, parameters)
         ids = set(batch.ids)
         if copied != len(ids):
             # The copied rows are locked by this transaction, so that the same fence finds the same rows.
-            ids = set(connection.execute(self._still_held, parameters).scalars())
+            ids = {row[0] for row in self._rows(connection, self._still_held, parameters)}
         self._remove_copied(connection, sorted(ids), copied)
         return ids
 

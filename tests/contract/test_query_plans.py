@@ -17,12 +17,13 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from bus.persistent import PersistentBus
-from queue_core.entry import ANY_NODE, PARKED, SUSPECT, State
+from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry, State, claimed
 from queue_core.store import FIRST_DATE
 from sql.database import Database
 from sql.health import health_of
 from sql.health.base import Step
 from sql.statements import Statements
+from sql.statements.claims import Claim
 from sql.statements.outcomes import Ending
 
 SIZES = (0, 1_000, 1_000_000)
@@ -112,13 +113,12 @@ class Tables:
     ids: Sequence[int]
     past_ids: Sequence[int]
 
-    def claim(self, lane: str) -> list[Any]:
+    def claim(self, lane: str) -> list[Entry]:
         until = self.now + timedelta(minutes=5)
-        rows = self.statements.claim(
-            self.connection, lane=lane, owner=NODE, since=FIRST_DATE, now=self.now, until=until, limit=BATCH
-        )
+        claim = Claim(lane=lane, owner=NODE, limit=BATCH, since=FIRST_DATE, now=self.now, until=until)
+        rows = self.statements.claim(self.connection, claim)
         assert bool(rows) == bool(self.ids)
-        return rows
+        return [claimed(row, NODE, until) for row in rows]
 
     def finish(self) -> None:
         """Claim, and finish what was claimed; on an empty table ids that are gone."""
