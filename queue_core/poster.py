@@ -58,14 +58,14 @@ class Poster:
         self, queue_name: str, postings: Sequence[Posting], *, may_claim: bool
     ) -> tuple[list[dict[str, Any]], bool]:
         lifecycle = self._lifecycle
-        running = (
-            lifecycle.running
-        )  # once: a row born claimed in a lane that isn't its owner's would never be found
+        # Once: a row born claimed in a lane that isn't its owner's would never be found.
+        running = lifecycle.running
         claimed = (
             running
             and may_claim
             and self._mode is Mode.STICKY_EVENTS
             and lifecycle.ledger.room >= len(postings)
+            and all(posting.at is None for posting in postings)  # else it would start before its date
         )
         rows = self._store.columns.rows(
             queue_name,

@@ -151,15 +151,23 @@ class Store:
 
     # -- the engine's statements -----------------------------------------------------------------------------------
 
-    def claim(self, lane: str, owner: str, limit: int, since: datetime = FIRST_DATE) -> list[Entry]:
-        """Claim up to `limit` entries of `lane` for `owner` that are due since `since` (UTC)."""
-        taking = self.taking(lane, owner, limit, since)
+    def claim(
+        self,
+        lane: str,
+        owner: str,
+        limit: int,
+        since: datetime = FIRST_DATE,
+        ahead: timedelta = timedelta(),
+    ) -> list[Entry]:
+        """Claim up to `limit` entries of `lane` for `owner` that are due since `since` (UTC), or will be within `ahead`."""
+        taking = self.taking(lane, owner, limit, since, ahead)
         return _taken(taking, self._move(partial(self.statements.claim, claim=taking)))
 
-    def taking(self, lane: str, owner: str, limit: int, since: datetime) -> Taking:
+    def taking(self, lane: str, owner: str, limit: int, since: datetime, ahead: timedelta) -> Taking:
         """As `claim`, to be made by `record`."""
         now = self.clock.now()
-        return Taking(lane, owner, limit, since, now, now + timedelta(seconds=self.config.claim_seconds))
+        until = now + timedelta(seconds=self.config.claim_seconds)
+        return Taking(lane, owner, limit, since, now + ahead, until)
 
     def owned(self, ids: Sequence[int], owner: str) -> list[Entry]:
         """Those of `ids` that are committed and run by `owner`."""

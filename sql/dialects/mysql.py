@@ -72,7 +72,7 @@ class MySQLStatements(Statements):
         return int(removed.rowcount)
 
     def claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
-        due = {"from_lane": claim.lane, "since": claim.since, "now": claim.now, "limit": claim.limit}
+        due = {"from_lane": claim.lane, "since": claim.since, "due_by": claim.due_by, "limit": claim.limit}
         rows = self._rows(connection, self._due_entries, due)
         if rows:
             ids = sorted(row[0] for row in rows)

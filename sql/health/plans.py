@@ -76,7 +76,7 @@ def _is_large(connection: Connection, table: Table) -> bool:
 def _asked(statements: Statements, scope: Scope) -> Iterator[Asked]:
     main, past, now = statements.main, statements.past, scope.now
     batch = statements.batch([Ending(1, 1, now, "PROCESSED", now)])
-    claim = Claim(lane="", owner="doctor", limit=100, since=now, now=now, until=now)
+    claim = Claim(lane="", owner="doctor", limit=100, since=now, due_by=now, until=now)
     yield Asked("the claim", main, lambda connection: statements.claim(connection, claim))
     yield Asked(
         "the outcomes",

@@ -21,13 +21,13 @@ _CLAIM_ORDER = itemgetter(ENTRY_COLUMNS.index("effective_date"), ENTRY_COLUMNS.i
 
 
 class Claim(msgspec.Struct):
-    """For `owner` up to `limit` entries of `lane` that are due from `since` to `now`, its own until `until` (UTC)."""
+    """For `owner` up to `limit` entries of `lane` that are due from `since` to `due_by`, its own until `until` (UTC)."""
 
     lane: str
     owner: str
     limit: int
     since: datetime
-    now: datetime
+    due_by: datetime
     until: datetime
 
 
@@ -43,7 +43,7 @@ class Claims(PairStatements):
                 main.c.lane == bindparam("from_lane"),
                 main.c.processing_state == AVAILABLE,
                 main.c.effective_date >= bindparam("since"),
-                main.c.effective_date <= bindparam("now"),
+                main.c.effective_date <= bindparam("due_by"),
             )
             .order_by(main.c.effective_date, main.c.record_id)
             .limit(bindparam("limit"))
@@ -81,7 +81,7 @@ class Claims(PairStatements):
             "owner": claim.owner,
             "limit": claim.limit,
             "since": claim.since,
-            "now": claim.now,
+            "due_by": claim.due_by,
             "until": claim.until,
         }
         return sorted(self._rows(connection, self._claim, bound), key=_CLAIM_ORDER)

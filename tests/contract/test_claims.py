@@ -1,13 +1,14 @@
-"""When a node looks what is due, and when it claims without a look."""
+"""When a node looks what is due, and when it claims without a look, or ahead of its date."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
 
-from queue_core.claimer import AFTER_DATE_SECONDS, LONGEST_LOOK_SECONDS, LOOK_SECONDS
+from queue_core.claimer import AFTER_DATE_SECONDS, AHEAD, LONGEST_LOOK_SECONDS, LOOK_SECONDS
 from queue_core.entry import ANY_NODE, Entry
-from stickybus import Mode, Posting
+from queue_core.outcome import Finished
+from stickybus import Mode, Posting, State
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.harness import Order, statements_of
 
@@ -48,7 +49,7 @@ def test_a_hint_without_anything_to_claim_is_followed_by_a_look(cluster: Cluster
     cluster.clock.advance(seconds=LOOK_SECONDS)
     assert turn(node) == ([], 1)
 
-    assert node.lifecycle.claimer.pause() == 1.0 - LOOK_SECONDS
+    assert node.lifecycle.claimer.pause() == 1.0 - LOOK_SECONDS - AHEAD.total_seconds()
 
 
 def test_a_hint_of_some_that_are_due_and_some_that_are_not_is_followed_by_a_look(cluster: Cluster) -> None:
@@ -66,17 +67,75 @@ def test_a_hint_of_some_that_are_due_and_some_that_are_not_is_followed_by_a_look
     assert turn(node) == ([1, 2], 0)
 
 
-def test_what_is_known_to_come_is_claimed_at_its_date_and_a_look_tells_the_next(cluster: Cluster) -> None:
+def test_what_is_known_to_come_is_claimed_ahead_of_its_date_and_a_look_tells_the_next(
+    cluster: Cluster,
+) -> None:
     node, _ = node_and_poster(cluster)
     first, second = (cluster.clock.now() + timedelta(seconds=seconds) for seconds in (1, 2))
     node.bus.post_many([Posting(event=Order(1), at=first), Posting(event=Order(2), at=second)])
-    assert node.lifecycle.claimer.pause() == 1.0
+    assert node.lifecycle.claimer.pause() == 1.0 - AHEAD.total_seconds()
 
-    cluster.clock.advance(seconds=1.0)
+    cluster.clock.advance_to(first - AHEAD)
     assert turn(node) == ([1], 0)
-    cluster.clock.advance(seconds=node.lifecycle.claimer.pause())
+    cluster.clock.advance_to(first + timedelta(seconds=AFTER_DATE_SECONDS))
     assert turn(node) == ([1], 1)
     cluster.clock.advance_to(second)
+
+    assert turn(node) == ([1, 2], 0)
+
+
+def soon(cluster: Cluster, **settings: Any) -> tuple[Peer, datetime]:
+    """A node that has claimed one order ahead of its date, which is returned."""
+    node = cluster.join("a", **settings)
+    node.lifecycle.claim_turn()
+    date = cluster.clock.now() + timedelta(seconds=1)
+    node.bus.post_many([Posting(event=Order(1), at=date)])
+    cluster.clock.advance_to(date - AHEAD)
+    assert turn(node)[0] == [1]
+    return node, date
+
+
+def test_what_was_claimed_ahead_starts_at_its_date_and_not_before(cluster: Cluster) -> None:
+    node, date = soon(cluster)
+
+    cluster.clock.advance_to(date - timedelta(microseconds=1))
+    assert node.lifecycle.run_due() == []
+    assert node.lifecycle.claimer.pause() <= 1e-6
+    cluster.clock.advance_to(date)
+    [outcome] = node.lifecycle.run_due()
+
+    assert isinstance(outcome, Finished)
+    assert outcome.started_date == date
+
+
+def test_what_was_claimed_ahead_is_given_back_by_a_node_that_stops(cluster: Cluster) -> None:
+    node, date = soon(cluster, mode=Mode.POLLING)
+
+    node.lifecycle.leave()
+
+    [entry] = node.bus.find()
+    assert (entry.processing_state, entry.lane, entry.effective_date) == (State.AVAILABLE, ANY_NODE, date)
+
+
+def test_what_was_claimed_ahead_by_a_node_that_was_declared_dead_runs_elsewhere(cluster: Cluster) -> None:
+    node, date = soon(cluster)
+    heir = cluster.join("b")
+    cluster.bury("a", heir)
+    assert heir.run()
+
+    node.beat()  # and registers anew
+    assert cluster.clock.now() > date
+    node.run()
+
+    assert (node.handler.numbers(), heir.handler.numbers()) == ([], [1])
+
+
+def test_what_comes_due_before_that_which_was_claimed_ahead_is_claimed_next(cluster: Cluster) -> None:
+    node, date = soon(cluster, max_entries_claimed=1, poll_interval_seconds=60)
+    cluster.clock.advance(seconds=0.001)
+
+    node.bus.post_many([Posting(event=Order(2), at=date - timedelta(seconds=0.002))])
+    node.lifecycle.claimer.hint(node.lifecycle.name)
 
     assert turn(node) == ([1, 2], 0)
 
@@ -104,9 +163,9 @@ def backlog(node: Peer) -> list[datetime]:
     """Seven orders a second apart, two of which a claim takes; after two claims, the dates since which they sought."""
     sought, claim = list[datetime](), node.store.claim
 
-    def noted(lane: str, owner: str, limit: int, since: datetime) -> list[Entry]:
+    def noted(lane: str, owner: str, limit: int, since: datetime, ahead: timedelta) -> list[Entry]:
         sought.append(since)
-        return claim(lane, owner, limit, since)
+        return claim(lane, owner, limit, since, ahead)
 
     vars(node.store)["claim"] = noted
     start = node.lifecycle.clock.now() - timedelta(minutes=1)

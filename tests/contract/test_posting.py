@@ -6,7 +6,7 @@ import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -255,6 +255,21 @@ def test_a_sticky_event_starts_without_a_claim_and_without_a_read(
         assert others.pop(0).startswith("SELECT (SELECT")
     assert others == []
     assert {entry.claim_count for entry in bus.history()} == {1}
+
+
+def test_an_event_with_a_date_waits_for_it(make_bus: MakeBus) -> None:
+    clock = ManualClock()
+    bus, recorder = make_bus(clock=clock), Recorder()
+    bus.register(Order, recorder)
+    bus.start()
+
+    bus.post_many([Posting(event=Order(1), at=clock.now() + timedelta(seconds=5)), Order(2)])
+
+    ended(bus)
+    assert recorder.numbers() == [2]
+    clock.advance(seconds=5)
+    (_, entry) = sorted(ended(bus, 2), key=lambda entry: entry.effective_date)
+    assert entry.started_date == entry.effective_date == clock.now()
 
 
 def test_a_full_node_posts_unclaimed_and_loses_nothing(make_bus: MakeBus) -> None:

@@ -115,7 +115,7 @@ class Tables:
 
     def claim(self, lane: str) -> list[Entry]:
         until = self.now + timedelta(minutes=5)
-        claim = Claim(lane=lane, owner=NODE, limit=BATCH, since=FIRST_DATE, now=self.now, until=until)
+        claim = Claim(lane=lane, owner=NODE, limit=BATCH, since=FIRST_DATE, due_by=self.now, until=until)
         rows = self.statements.claim(self.connection, claim)
         assert bool(rows) == bool(self.ids)
         return [claimed(row, NODE, until) for row in rows]
