@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from operator import attrgetter
+from time import sleep
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -108,9 +109,8 @@ class Claimer:
         self._wake_loop()
 
     def hint(self, lane: str) -> None:
-        """Another process has committed entries in `lane`, due now more often than not: claim there without a look."""
+        """Another process has committed entries in `lane`, due now more often than not: claim there next, without a look."""
         self._hinted.add(lane)
-        self._wake_loop()
 
     def expect(self, date: datetime) -> None:
         """An entry of this node's lane is committed and due at `date` (UTC)."""
@@ -169,12 +169,16 @@ class Claimer:
         self._submit_early()
         if self._clock.monotonic() >= self._look_at:
             self._look()
-        self._hear()
-        for lane, limit in self._open_lanes():
-            self._claim(lane, limit)
+        self.claim_known()
         if self._unemptied:
             earliest, latest = self._looked_at + LOOK_SECONDS, self._looked_at + LONGEST_LOOK_SECONDS
             self._look_at = min(max(self._look_at, earliest), latest)
+
+    def claim_known(self) -> None:
+        """As `claim_due`, without a look: where something is known to be due."""
+        self._hear()
+        for lane, limit in self._open_lanes():
+            self._claim(lane, limit)
 
     def _open_lanes(self) -> Iterator[tuple[str, int]]:
         """Lanes that the claim loop may claim from now, and how much: suspects last, for one may kill this process."""
@@ -279,6 +283,7 @@ class Claimer:
             self._ledger.add(claims_of(entries), lane)
             due = bisect_right(entries, self._clock.now(), key=_EFFECTIVE_DATE)
             self._submit(entries[:due], lease)
+            sleep(0)  # Python runs one thread: let it be the one that handles
             self._early.extend((entry, lease) for entry in entries[due:])
             last = entries[-1].effective_date
             # What comes next may be due before what was claimed ahead.

@@ -16,7 +16,7 @@ from queue_core.loop import Loop
 from queue_core.store import Store
 from sql.dialects.base import Notifier
 
-WINDOW_SECONDS, BUSY_WINDOW_SECONDS = 0.002, 0.01
+WINDOW_SECONDS, BUSY_WINDOW_SECONDS = 0.001, 0.01
 """At most one NOTIFY in this time: each holds a lock of the whole server while it commits."""
 BUSY_ENTRIES, BUSY_ENTRIES_PER_SECOND = 4, 1_000
 """From so many since the last NOTIFY, and in a second, the longer window holds: who claims finds batches anyway."""

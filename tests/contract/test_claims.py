@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from sqlalchemy.exc import OperationalError
+
 from queue_core.claimer import AFTER_DATE_SECONDS, AHEAD, LONGEST_LOOK_SECONDS, LOOK_SECONDS
 from queue_core.entry import ANY_NODE, Entry
 from queue_core.outcome import Finished
@@ -198,3 +200,79 @@ def test_what_was_committed_late_comes_before_the_rest_of_a_backlog_within_a_sec
     node.lifecycle.claim_turn()
 
     assert node.numbers_held() == [4, 9]
+
+
+# -- by the thread that hears of it ----------------------------------------------------------------------------------
+
+
+def node_that_has_heard(cluster: Cluster) -> tuple[Peer, Peer]:
+    """A node that holds one order, and whose claim loop waits for its next look; and a bus of another process."""
+    node, poster = node_and_poster(cluster)
+    poster.bus.post(Order(1))
+    node.lifecycle.hear(ANY_NODE)
+    assert woken(node)  # for a look
+    node.lifecycle._loop._signal.clear()
+    node.lifecycle.claim_turn()
+    return node, poster
+
+
+def woken(node: Peer) -> bool:
+    """Whether the claim loop will take a turn at once."""
+    return node.lifecycle._loop._signal.is_set
+
+
+def test_who_hears_of_entries_claims_them_and_does_not_wake_the_loop(cluster: Cluster) -> None:
+    node, poster = node_that_has_heard(cluster)
+    poster.bus.post(Order(2))
+
+    with statements_of(node.store.database) as statements:
+        node.lifecycle.hear(ANY_NODE)
+
+    assert node.numbers_held() == [1, 2]
+    assert not statements.starting_with("SELECT (SELECT")
+    assert not woken(node)
+
+
+def test_a_turn_that_the_claim_loop_misses_meanwhile_comes_after(cluster: Cluster) -> None:
+    node, poster = node_that_has_heard(cluster)
+    poster.bus.post(Order(2))
+    claim, pauses = node.store.claim, list[float]()
+
+    def during(*arguments: Any) -> object:
+        pauses.append(node.lifecycle.claim_turn())
+        return claim(*arguments)
+
+    vars(node.store)["claim"] = during
+    node.lifecycle.hear(ANY_NODE)
+
+    assert pauses == [node.lifecycle.config.poll_interval_seconds]
+    assert woken(node)
+
+
+def test_a_claim_that_fails_where_it_was_heard_is_the_loops_to_repeat(cluster: Cluster) -> None:
+    node, poster = node_that_has_heard(cluster)
+    poster.bus.post(Order(2))
+    claim, failures = node.store.claim, [OperationalError("", None, RuntimeError())]
+
+    def failing(*arguments: Any) -> object:
+        if failures:
+            raise failures.pop()
+        return claim(*arguments)
+
+    vars(node.store)["claim"] = failing
+    node.lifecycle.hear(ANY_NODE)
+
+    assert woken(node)
+    assert turn(node) == ([1, 2], 0)
+
+
+def test_a_claim_under_way_goes_on_and_the_loop_claims_what_was_heard(cluster: Cluster) -> None:
+    node, poster = node_that_has_heard(cluster)
+    poster.bus.post(Order(2))
+
+    with node.lifecycle.claims.claiming():
+        node.lifecycle.hear(ANY_NODE)
+
+    assert node.numbers_held() == [1]
+    assert woken(node)
+    assert turn(node) == ([1, 2], 0)

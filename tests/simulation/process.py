@@ -129,6 +129,8 @@ class Process:
         self.clock = ProcessClock(self.scheduler)
         self.tasks: dict[str, Task] = {}
         self.next_turn: dict[str, float] = {}
+        self.told: set[str] = set()
+        """The faces of which others have told, and whose listener has not heard yet."""
         self.bus: PersistentBus | None = None
         self.queue: NotificationQueue | None = None
         self.lifecycles: dict[str, Lifecycle] = {}
@@ -184,7 +186,7 @@ class Process:
     def _tell(self, face: str, _entries: int = 1) -> None:
         for process in self.simulation.processes.values():
             if process.alive and face in process.lifecycles:
-                process.lifecycles[face].claimer.hint(ANY_NODE)
+                process.told.add(face)
 
     def resumed(self) -> None:
         """One of its threads goes on: what a process has for itself is its own again."""
@@ -203,6 +205,8 @@ class Process:
         names = ["beat", "reap"]
         for face, lifecycle in self.lifecycles.items():
             names += [f"{face}.claim", f"{face}.finish"]
+            if face in self.told:
+                names.append(f"{face}.hear")
             if lifecycle.dispatcher._runs.qsize():
                 names += [f"{face}.handler{number}" for number in range(self.settings.handler_threads)]
         return names
@@ -216,7 +220,7 @@ class Process:
                 kind == "finish" and self.lifecycles[face].finisher.loop._signal.is_set
             )
             if (
-                kind.startswith("handler")
+                kind.startswith(("handler", "hear"))
                 or time >= self.next_turn.get(name, 0.0)
                 or (woken and time >= self.next_turn.get(f"{name} deaf", 0.0))
             ):
@@ -267,6 +271,9 @@ class Process:
             return None
         if kind == "claim":
             return partial(self._loop_turn, name, lifecycle.claim_turn, lifecycle._loop._signal)
+        if kind == "hear" and face in self.told:
+            self.told.discard(face)
+            return partial(self._surviving, name, partial(lifecycle.hear, ANY_NODE))
         if kind == "finish":
             return partial(self._loop_turn, name, lifecycle.finisher.turn, lifecycle.finisher.loop._signal)
         if kind.startswith("handler") and lifecycle.dispatcher._runs.qsize():
