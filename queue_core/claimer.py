@@ -283,7 +283,8 @@ class Claimer:
             self._ledger.add(claims_of(entries), lane)
             due = bisect_right(entries, self._clock.now(), key=_EFFECTIVE_DATE)
             self._submit(entries[:due], lease)
-            sleep(0)  # Python runs one thread: let it be the one that handles
+            if len(entries) < limit:
+                sleep(0)  # Python runs one thread, and this one has nothing else to claim: let a handler's run
             self._early.extend((entry, lease) for entry in entries[due:])
             last = entries[-1].effective_date
             # What comes next may be due before what was claimed ahead.

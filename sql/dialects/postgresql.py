@@ -58,6 +58,7 @@ class PostgreSQLStatements(Statements):
     """Statements of PostgreSQL; see the module."""
 
     moves_at_once = True
+    answers_in_utc = True
     reserves_ids = True
 
     @memoized_property

@@ -43,6 +43,8 @@ class PairStatements:
 
     moves_at_once = False
     """Whether a claim is one statement, and a finish too."""
+    answers_in_utc = False
+    """Whether the driver's dates, on connections of our own, need no conversion (a twentieth of a drain)."""
 
     def __init__(self, tables: EntryTables) -> None:
         self.tables = tables
@@ -59,7 +61,8 @@ class PairStatements:
         """What a statement answers."""
         prepared = self._prepared(connection, statement)
         with driver_errors(connection, prepared.text):
-            return prepared.read(send(connection, prepared.text, prepared.bound(parameters)).fetchall())
+            rows = send(connection, prepared.text, prepared.bound(parameters)).fetchall()
+        return rows if self.answers_in_utc else prepared.read(rows)
 
     def _change(self, connection: Connection, statement: Any, parameters: Mapping[str, Any]) -> int:
         """How many rows a statement changes."""
