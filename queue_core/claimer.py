@@ -149,6 +149,11 @@ class Claimer:
         if later:
             self._wake_loop()
 
+    def forget(self) -> None:
+        """Hold nothing that was claimed before the node was joined: it was given back, or is the reaper's."""
+        self._ledger.clear()
+        self._early.clear()
+
     def load_waiting(self) -> None:
         """Read the payloads of entries that waited by id, as far as there is room."""
         while self._ledger.waiting and (room := self._room()) > 0:
@@ -166,7 +171,6 @@ class Claimer:
 
     def claim_due(self) -> None:
         """Claim once from each lane that may hold something due, as far as there is room."""
-        self._submit_early()
         if self._clock.monotonic() >= self._look_at:
             self._look()
         self.claim_known()
@@ -191,6 +195,7 @@ class Claimer:
     def in_turn(self) -> None:
         """The claim loop has its turn, which it misses while claims go along with outcomes."""
         self._turn_at = self._clock.monotonic()
+        self._submit_early()  # before all that needs the database
 
     @contextmanager
     def along(self, ending: Collection[int]) -> Iterator[Taking | None]:
@@ -284,7 +289,9 @@ class Claimer:
             due = bisect_right(entries, self._clock.now(), key=_EFFECTIVE_DATE)
             self._submit(entries[:due], lease)
             if len(entries) < limit:
-                sleep(0)  # Python runs one thread, and this one has nothing else to claim: let a handler's run
+                sleep(
+                    0
+                )  # Python runs one thread, and this one has nothing else to claim: let a handler's run
             self._early.extend((entry, lease) for entry in entries[due:])
             last = entries[-1].effective_date
             # What comes next may be due before what was claimed ahead.

@@ -83,7 +83,7 @@ class Lifecycle:
         self.hints = Hints(store)
         self.wakeup = Wakeup(store, wake=self.claimer.wake, hint=self.hear, owner=lambda: self.name)
         self._next_turn_at = math.inf
-        """When the claim loop takes its next turn by itself; never, as long as that is not known."""
+        """When the claim loop takes its next turn by itself; inf in a turn, after one that it missed, and before the first."""
 
     def _new_dispatcher(self) -> Dispatcher:
         return Dispatcher(
@@ -128,7 +128,7 @@ class Lifecycle:
     def join(self, make: Callable[..., nodes.Node] = nodes.Node) -> None:
         """Take part in the cluster without loops of its own (what `start` does first, and the test kit alone)."""
         node = nodes.join(self, self.config, make)
-        self.ledger.clear()
+        self.claimer.forget()
         try:
             recovered = recover(self.store, node.name, self.failed)
         except BaseException:
@@ -262,15 +262,19 @@ class Lifecycle:
         On a machine that has just woken up, each change of threads takes as long as a tenth of a claim.
         """
         self.claimer.hint(lane)
+        pause = 0.0
         try:
-            with self.claims.claiming() as may_claim:
-                if may_claim and self.running:
-                    self.claimer.claim_known()
-            pause = self.claimer.pause() if may_claim else 0.0
+            # Else the loop, which does more than claim, would never have its turn while hints keep coming.
+            if self.clock.monotonic() < self._next_turn_at < math.inf:
+                with self.claims.claiming() as may_claim:
+                    if may_claim and self.running:
+                        self.claimer.claim_known()
+                        pause = self.claimer.pause()
         except SQLAlchemyError:
-            pause = 0.0  # the loop meets the error too, and knows how long to wait
-        if self.clock.monotonic() + pause < self._next_turn_at:
-            self._loop.wake()
+            pass  # the loop meets the error too, and knows how long to wait
+        finally:
+            if self.clock.monotonic() + pause < self._next_turn_at:
+                self._loop.wake()
 
     def _claim_turn(self) -> float:
         if self._announced.look_up():

@@ -92,7 +92,7 @@ class Wakeup:
         ) as hints:
             self._wake(self._store.clock.monotonic())  # for what came while nobody listened
             while not self._stopping.is_set():
-                for lane in hints(LISTEN_SECONDS):
+                for lane in set(hints(LISTEN_SECONDS)):
                     if lane in {ANY_NODE, self._owner()}:
                         self._hint(lane)
 

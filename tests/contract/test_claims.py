@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 from queue_core.claimer import AFTER_DATE_SECONDS, AHEAD, LONGEST_LOOK_SECONDS, LOOK_SECONDS
 from queue_core.entry import ANY_NODE, Entry
 from queue_core.outcome import Finished
-from stickybus import Mode, Posting, State
+from stickybus import Mode, NotificationConfig, NotificationService, Posting, State
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.harness import Order, statements_of
 
@@ -132,6 +132,23 @@ def test_what_was_claimed_ahead_by_a_node_that_was_declared_dead_runs_elsewhere(
     assert (node.handler.numbers(), heir.handler.numbers()) == ([], [1])
 
 
+def test_what_was_claimed_ahead_in_an_earlier_life_is_claimed_anew(cluster: Cluster) -> None:
+    """The other member keeps the node, and its lease, alive."""
+    settings = NotificationConfig(node_name="a", handler_threads=1)
+    with NotificationService(cluster.url, settings, clock=cluster.clock):
+        node, date = soon(cluster)
+        lease = node.node.epoch
+        node.lifecycle.leave()
+        node.join()
+        assert node.node.epoch == lease
+
+        cluster.clock.advance_to(date)
+        outcomes = node.run()
+
+        assert [type(outcome) for outcome in outcomes] == [Finished]
+        assert node.handler.numbers() == [1]
+
+
 def test_what_comes_due_before_that_which_was_claimed_ahead_is_claimed_next(cluster: Cluster) -> None:
     node, date = soon(cluster, max_entries_claimed=1, poll_interval_seconds=60)
     cluster.clock.advance(seconds=0.001)
@@ -247,6 +264,30 @@ def test_a_turn_that_the_claim_loop_misses_meanwhile_comes_after(cluster: Cluste
 
     assert pauses == [node.lifecycle.config.poll_interval_seconds]
     assert woken(node)
+
+
+def test_who_hears_leaves_the_claim_to_a_loop_that_has_missed_its_turn(cluster: Cluster) -> None:
+    """Else the loop, which looks, sweeps and starts what was claimed ahead, starves while hints keep coming."""
+    node, poster = node_that_has_heard(cluster)
+    poster.bus.post(Order(2))
+    with node.lifecycle.claims.claiming():
+        node.lifecycle.claim_turn()
+
+    node.lifecycle.hear(ANY_NODE)
+
+    assert node.numbers_held() == [1]
+    assert woken(node)
+    assert turn(node) == ([1, 2], 0)
+
+
+def test_who_hears_leaves_the_claim_to_a_loop_whose_turn_has_come(cluster: Cluster) -> None:
+    node, poster = node_that_has_heard(cluster)
+    poster.bus.post(Order(2))
+    cluster.clock.advance(seconds=node.lifecycle.claimer.pause())
+
+    node.lifecycle.hear(ANY_NODE)
+
+    assert node.numbers_held() == [1]
 
 
 def test_a_claim_that_fails_where_it_was_heard_is_the_loops_to_repeat(cluster: Cluster) -> None:
