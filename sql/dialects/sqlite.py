@@ -125,7 +125,7 @@ class SQLite(Dialect):
         _open[path] += 1
         self._path = path
         self._writer = _writers.setdefault(path, self._writer)
-        event.listen(engine, "connect", _configure)
+        event.listen(engine, "connect", self._configure)
         event.listen(engine, "begin", self._begin)
 
     def _begin(self, connection: Connection) -> None:
@@ -158,25 +158,34 @@ class SQLite(Dialect):
             self._take_write_lock(connection)
 
     def _take_write_lock(self, connection: Connection) -> None:
-        """BEGIN IMMEDIATE, tried again every 2 ms or faster: SQLite's own waiting has pauses of up to 100 ms.
+        self._let_wait(connection, 0.0)
+        try:
+            self._patiently(_driver(connection), "BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            raise _not_begun(error) from error
+
+    def _patiently(self, driver: Any, statement: str) -> None:
+        """Run a statement that takes a lock, again every 2 ms or faster: SQLite's own waiting has pauses of up to 100 ms.
 
         There is no signal for a lock of another process to wait on.
         """
-        driver, pause = _driver(connection), SHORTEST_PAUSE_SECONDS
-        deadline = time.monotonic() + self._limits.lock
-        failure = sqlite3.OperationalError("database is locked")
-        self._let_wait(connection, 0.0)
-        while time.monotonic() < deadline:
+        pause, deadline = SHORTEST_PAUSE_SECONDS, time.monotonic() + self._limits.lock
+        while True:
             try:
-                driver.execute("BEGIN IMMEDIATE")
+                driver.execute(statement)
                 return
             except sqlite3.OperationalError as error:
-                failure = error
-                if not _is_busy(error):
-                    break
+                if not _is_busy(error) or time.monotonic() >= deadline:
+                    raise
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-        raise _not_begun(failure)
+
+    def _configure(self, connection: sqlite3.Connection, _record: object) -> None:
+        # Of two that turn a new file's log on at the same time, SQLite refuses one at once, whatever it may wait.
+        self._patiently(connection, "PRAGMA journal_mode=WAL")
+        # FULL: an entry whose commit returned survives a power cut.
+        for pragma in ("synchronous=FULL", "temp_store=MEMORY", "journal_size_limit=67108864"):
+            connection.execute(f"PRAGMA {pragma}")
 
     def closed(self) -> None:
         _open[self._path] -= 1
@@ -255,19 +264,6 @@ def _locked_file(path: str) -> IO[bytes] | None:
         except FileNotFoundError:
             pass  # its owner has removed it meanwhile
         file.close()
-
-
-def _configure(connection: sqlite3.Connection, _record: object) -> None:
-    cursor = connection.cursor()
-    # FULL: an entry whose commit returned survives a power cut.
-    for pragma in (
-        "journal_mode=WAL",
-        "synchronous=FULL",
-        "temp_store=MEMORY",
-        "journal_size_limit=67108864",
-    ):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
 
 
 def _not_begun(failure: sqlite3.OperationalError) -> BaseException:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import _thread
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.pool import NullPool, QueuePool
 
-from sql.database import KEPT
+from sql.database import KEPT, Database
 from stickybus import DatabaseUnreachableError, PersistentBus
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, eventually, on_servers
+from tests.contract.harness import Order, eventually, on_servers, on_sqlite
 
 SESSIONS = {
     "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
@@ -138,3 +140,22 @@ def test_a_bus_on_an_engine_with_few_connections_posts_and_reads(database_url: U
     finally:
         bus.close()
         engine.dispose()
+
+
+@on_sqlite
+def test_many_that_open_a_new_file_at_once_all_open_it(tmp_path: Path, database_name: str) -> None:
+    """One time in ten SQLite refuses one of them at once, however long it may wait for locks."""
+    del database_name
+    together = threading.Barrier(6)
+
+    def connect(database: Database) -> None:
+        together.wait(20)
+        with database.engine.connect():
+            pass
+
+    with ThreadPoolExecutor(6) as pool:
+        for number in range(60):
+            databases = [Database(f"sqlite:///{tmp_path}/{number}.db") for _ in range(6)]
+            list(pool.map(connect, databases))
+            for database in databases:
+                database.close()
