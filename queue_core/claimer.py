@@ -289,9 +289,8 @@ class Claimer:
             due = bisect_right(entries, self._clock.now(), key=_EFFECTIVE_DATE)
             self._submit(entries[:due], lease)
             if len(entries) < limit:
-                sleep(
-                    0
-                )  # Python runs one thread, and this one has nothing else to claim: let a handler's run
+                # Python runs one thread, and this one has nothing else to claim: let a handler's run.
+                sleep(0)
             self._early.extend((entry, lease) for entry in entries[due:])
             last = entries[-1].effective_date
             # What comes next may be due before what was claimed ahead.
