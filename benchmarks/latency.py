@@ -55,7 +55,7 @@ class _Timed(Metrics):
 class _Latencies:
     """When entries of a run committed, started and ended, while it posts at a steady rate.
 
-    A commit has returned when the database's `write` or `write_single` has.
+    A commit has returned when the database's `write` or `insert_single` has.
     """
 
     def __init__(self, run: Run) -> None:
@@ -67,7 +67,7 @@ class _Latencies:
         self._metrics = run.bus.engine.lifecycle.finisher.metrics = _Timed()
         database = run.bus.engine.database
         vars(database).update(
-            write=self._timed(database.write), write_single=self._timed(database.write_single)
+            write=self._timed(database.write), insert_single=self._timed(database.insert_single)
         )
 
     def _timed(self, write: Callable[[Callable[[Connection], T]], T]) -> Callable[..., T]:

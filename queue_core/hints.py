@@ -18,8 +18,8 @@ from sql.dialects.base import Notifier
 
 WINDOW_SECONDS, BUSY_WINDOW_SECONDS = 0.001, 0.01
 """At most one NOTIFY in this time: each holds a lock of the whole server while it commits."""
-BUSY_ENTRIES, BUSY_ENTRIES_PER_SECOND = 4, 1_000
-"""From so many since the last NOTIFY, and in a second, the longer window holds: who claims finds batches anyway."""
+BUSY_ENTRIES, BUSY_SECONDS = 20, 0.02
+"""From so many in this time the longer window holds: who claims finds batches anyway."""
 IDLE_SECONDS = 60.0
 
 
@@ -43,7 +43,9 @@ class Hints:
         self._notifier: Notifier | None = None
         self._sending = threading.Lock()
         self._told = 0
-        self._told_at = self._next_at = float("-inf")
+        self._busy = False
+        self._counted = 0
+        self._counted_since = self._next_at = float("-inf")
 
     def tell_inside(self, connection: Connection, lane: str) -> None:
         """Tell others of entries in `lane` when the connection's transaction commits (PostgreSQL; else nothing)."""
@@ -94,9 +96,12 @@ class Hints:
             if not self._notifier.notify():
                 self._told += told
                 return False
-            busy = told >= BUSY_ENTRIES and told > BUSY_ENTRIES_PER_SECOND * (now - self._told_at)
-            self._told_at = now
-            self._next_at = now + (BUSY_WINDOW_SECONDS if busy else WINDOW_SECONDS)
+            self._counted += told
+            seconds = now - self._counted_since
+            if self._counted >= BUSY_ENTRIES or seconds >= BUSY_SECONDS:
+                self._busy = self._counted * BUSY_SECONDS >= BUSY_ENTRIES * seconds
+                self._counted, self._counted_since = 0, now
+            self._next_at = now + (BUSY_WINDOW_SECONDS if self._busy else WINDOW_SECONDS)
             return True
         finally:
             self._sending.release()

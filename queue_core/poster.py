@@ -103,7 +103,7 @@ class Poster:
         try:
             database = self._store.database
             with self._lifecycle.metrics.statement("post"):
-                return database.write_single(work) if single else database.write(work)
+                return database.insert_single(work) if single else database.write(work)
         except BaseException:
             # Whether a failed COMMIT took effect is for the sweep to find out.
             ledger.discard(ids)

@@ -6,7 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, TypeVar
 
 import tenacity
@@ -18,7 +18,7 @@ from sql.dialects import DRIVERS, dialect_of
 from sql.dialects.base import Dialect
 from sql.dialects.mysql import MySQL
 from sql.dialects.sqlite import LAZY
-from sql.driver import OURS
+from sql.driver import OURS, Use
 from sql.limits import Limits
 
 T = TypeVar("T")
@@ -64,7 +64,6 @@ class Database:
             "pool_timeout": self._limits.statement,
             # Errors are logged, and their texts kept in history: no payload may be in them.
             "hide_parameters": True,
-            "execution_options": {OURS: True},
         }
         limits: dict[str, Any] = {
             "statement_timeout_seconds": statement_timeout_seconds,
@@ -80,10 +79,11 @@ class Database:
             self.url = self.url.set(drivername=DRIVERS["mariadb"])
         connecting = self.dialect.connect_options(**limits)
         if given is not None:
-            options = {name: options[name] for name in ("hide_parameters", "execution_options")}
+            options = {"hide_parameters": True}
             connecting = {key: value for key, value in connecting.items() if key == "isolation_level"}
 
-        def open_engine(**changes: Any) -> Engine:
+        def open_engine(use: Use, **changes: Any) -> Engine:
+            changes["execution_options"] = {OURS: use}
             pool = {} if given is None else {"pool": given.pool.recreate()}
             engine = create_engine(self.url, **(connecting | options | pool | changes))
             self.dialect.prepare(engine)
@@ -91,11 +91,14 @@ class Database:
             return engine
 
         self._pid, self._closed = os.getpid(), False
-        self.engine = open_engine()
-        self.singles = self.engine
-        """Where each statement is a transaction, if the database can do so: switching a connection costs as much."""
-        if self.dialect.commits_statements:
-            self.singles = open_engine(isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True)
+        alone: dict[str, Any] = {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
+        self.engine = open_engine(Use.TRANSACTIONS)
+        self.singles = open_engine(Use.SINGLES, **alone)
+        """Where each statement is a transaction: switching a connection costs as much as its BEGIN and COMMIT."""
+        self.inserts = self.singles
+        """Singles that only insert, where the database can keep the plans of such."""
+        if self.dialect.keeps_plans:
+            self.inserts = open_engine(Use.INSERTS, **alone)
         self._kept = {engine: deque[Connection]() for engine in self.engines}
         self._most_kept = KEPT
         if given is not None:
@@ -106,7 +109,7 @@ class Database:
     @property
     def engines(self) -> list[Engine]:
         """All that connects."""
-        return [self.engine] if self.singles is self.engine else [self.engine, self.singles]
+        return list(dict.fromkeys((self.engine, self.singles, self.inserts)))
 
     @property
     def key(self) -> str:
@@ -135,34 +138,47 @@ class Database:
                 error.add_note(AT_COMMIT)
                 raise
 
-    @contextmanager
-    def _single(self) -> Iterator[Connection]:
-        with self._connection(self.singles) as connection:
+    def _alone(self, engine: Engine, work: Callable[[Connection], T]) -> T:
+        """Run a statement that commits by itself. Not by `_connection`: a post would notice one block more."""
+        with self.dialect.writing():
+            connection = self._take(engine)
             try:
-                yield connection
-            except DBAPIError as error:
-                if error.connection_invalidated:
+                answer = self.dialect.alone(connection, work)
+            except BaseException as error:
+                if connection.invalidated:
                     error.add_note(AT_COMMIT)
+                self._drop(connection)
                 raise
+            self._keep(engine, connection)
+        return answer
 
     @contextmanager
     def _connection(self, engine: Engine) -> Iterator[Connection]:
         """One of a pool, which is kept for the next transaction: to check it out and in costs a fifth of a post."""
-        connection = self._take_kept(engine) or engine.connect()
+        connection = self._take(engine)
         try:
             yield connection
         except BaseException:
-            broken = connection.invalidated
-            connection.close()
-            if broken:  # others are likely to be: the pool replaces its own
-                self._close_kept()
+            self._drop(connection)
             raise
+        self._keep(engine, connection)
+
+    def _take(self, engine: Engine) -> Connection:
+        return self._take_kept(engine) or engine.connect()
+
+    def _keep(self, engine: Engine, connection: Connection) -> None:
         kept = self._kept[engine]
         if len(kept) < self._most_kept:
             kept.append(connection)
         else:
             connection.close()
         if self._closed:
+            self._close_kept()
+
+    def _drop(self, connection: Connection) -> None:
+        broken = connection.invalidated
+        connection.close()
+        if broken:  # others are likely to be: the pool replaces its own
             self._close_kept()
 
     def _take_kept(self, engine: Engine) -> Connection | None:
@@ -187,12 +203,9 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """For work that only reads. In READ COMMITTED each statement sees a state of its own anyway."""
-        if self.dialect.commits_statements:
-            with self._connection(self.singles) as connection:
-                yield connection
-            return
-        with self.engine.connect() as connection:
-            yield self.dialect.reading(connection)
+        with self._connection(self.singles) as connection:
+            self.dialect.read_on(connection)
+            yield connection
 
     def open_ahead(self) -> None:
         """Open the connections of a claim and a finish, which the first entries would wait for."""
@@ -214,21 +227,28 @@ class Database:
 
         Never again after a COMMIT that gave no answer, nor when a statement's time has passed since the first.
         """
-        return self._retrying(self.begin, work)
+        return self._retrying(lambda: self._within(self.begin, work))
 
     def write_single(self, work: Callable[[Connection], T]) -> T:
-        """As `write`, for work that is one statement: one round trip, where the database can commit it by itself."""
-        return self._retrying(self._single if self.dialect.commits_statements else self.begin, work)
+        """As `write`, for work that is one statement, which commits by itself: one round trip."""
+        return self._retrying(lambda: self._alone(self.singles, work))
+
+    def insert_single(self, work: Callable[[Connection], T]) -> T:
+        """As `write_single`, for an INSERT of values."""
+        return self._retrying(lambda: self._alone(self.inserts, work))
 
     def fetch(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which only reads, again after a transient error."""
-        return self._retrying(self.read, work)
+        return self._retrying(lambda: self._within(self.read, work))
 
-    def _retrying(self, transaction: Callable[[], Any], work: Callable[[Connection], T]) -> T:
-        def once() -> T:
-            with transaction() as connection:
-                return work(connection)
+    @staticmethod
+    def _within(
+        transaction: Callable[[], AbstractContextManager[Connection]], work: Callable[[Connection], T]
+    ) -> T:
+        with transaction() as connection:
+            return work(connection)
 
+    def _retrying(self, once: Callable[[], T]) -> T:
         # Else a network that swallows everything, or a lock that stays, would hold a caller for each try anew.
         deadline = time.monotonic() + self._limits.statement
         try:
@@ -269,8 +289,8 @@ class Database:
             self._close_kept()
         for engine in self.engines:
             engine.dispose(close=own)
-        if own and not again:
-            self.dialect.closed()
+            if own and not again:
+                self.dialect.closed()
 
 
 def _own_url(target: str | URL | Engine) -> URL:

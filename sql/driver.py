@@ -8,13 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import Enum, auto
 from typing import Any
 
 from sqlalchemy import Connection, Dialect
 from sqlalchemy.exc import DBAPIError
 
 OURS = "stickybus_ours"
-"""Option of connections that no application has."""
+"""Option of connections that no application has; its value is their `Use`."""
+
+
+class Use(Enum):
+    """What connections of our own are for."""
+
+    TRANSACTIONS = auto()
+    SINGLES = auto()
+    """Each statement is a transaction."""
+    INSERTS = auto()
+    """As singles, of values only."""
 
 
 class Prepared:
@@ -67,19 +78,28 @@ def send(connection: Connection, statement: str, parameters: Any) -> Any:
         or listeners.after_cursor_execute
     ):
         return connection.exec_driver_sql(statement, parameters)
-    with driver_errors(connection, statement):
+    try:
         cursor = connection.connection.cursor()
         cursor.execute(statement, parameters)
+    except BaseException as error:
+        _raise_as_sqlalchemy(connection, statement, error)
+        raise
     return cursor
 
 
 @contextmanager
 def driver_errors(connection: Connection, statement: str) -> Iterator[None]:
     """Raise errors of the driver's own calls as `connection` would."""
-    errors: Any = connection.dialect.loaded_dbapi
     try:
         yield
-    except errors.Error as error:
+    except BaseException as error:
+        _raise_as_sqlalchemy(connection, statement, error)
+        raise
+
+
+def _raise_as_sqlalchemy(connection: Connection, statement: str, error: BaseException) -> None:
+    errors: Any = connection.dialect.loaded_dbapi
+    if isinstance(error, errors.Error):
         broken = connection.dialect.is_disconnect(error, connection.connection.driver_connection, None)
         if broken:
             # As SQLAlchemy does: the others of the pool are likely to be broken.
@@ -88,9 +108,6 @@ def driver_errors(connection: Connection, statement: str) -> Iterator[None]:
         raise DBAPIError.instance(
             statement, None, error, errors.Error, connection_invalidated=broken, dialect=connection.dialect
         ) from error
-    except Exception:
-        raise
-    except BaseException as error:
+    if not isinstance(error, Exception):
         # An interrupt: the answer that is outstanding would be taken for the next statement's.
         connection.invalidate(error)
-        raise

@@ -6,15 +6,17 @@ Callers never ask which database it is.
 from __future__ import annotations
 
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 
 from sql.statements import Statements
+
+T = TypeVar("T")
 
 
 class Dialect:
@@ -23,8 +25,8 @@ class Dialect:
     name: str
     statements: type[Statements] = Statements
     """The statements on a pair of tables, as this database writes them."""
-    commits_statements = False
-    """Whether a statement outside a transaction commits in its own round trip, cheaper than a transaction of one."""
+    keeps_plans = False
+    """Whether connections that only insert keep the plans of their statements, where others had better not."""
     one_writer = False
     """Whether transactions that write take turns, so that one of two works costs less than two."""
 
@@ -54,9 +56,12 @@ class Dialect:
         """A transaction of ours in which the user's code writes, in this thread."""
         return nullcontext()
 
-    def reading(self, connection: Connection) -> Connection:
-        """`connection`, made to read only, where writers have to know."""
-        return connection
+    def alone(self, connection: Connection, work: Callable[[Connection], T]) -> T:
+        """Run `work`, one statement that commits by itself."""
+        return work(connection)
+
+    def read_on(self, connection: Connection) -> None:
+        """A connection on which each statement commits is going to read."""
 
     def is_transient(self, error: DBAPIError) -> bool:
         """Whether the same transaction may succeed when it is run again."""

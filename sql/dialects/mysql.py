@@ -165,7 +165,6 @@ class MySQL(Dialect):
 
     name = "mysql"
     statements = MySQLStatements
-    commits_statements = True
     hints = False
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.util import memoized_property
 
 from sql.dialects.base import Dialect, Notifier, check_socket
-from sql.driver import driver_errors, send
+from sql.driver import OURS, Use, driver_errors, send
 from sql.limits import Limits, milliseconds
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, Ending, encoded
@@ -160,7 +160,7 @@ class PostgreSQL(Dialect):
 
     name = "postgresql"
     statements = PostgreSQLStatements
-    commits_statements = True
+    keeps_plans = True
     notifies = True
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class PostgreSQL(Dialect):
         }
 
     def prepare(self, engine: Engine) -> None:
-        limits = self._limits
+        limits, use = self._limits, engine.get_execution_options()[OURS]
         settings = {
             "statement_timeout": milliseconds(limits.statement),
             "lock_timeout": milliseconds(limits.lock),
@@ -186,8 +186,9 @@ class PostgreSQL(Dialect):
             "idle_in_transaction_session_timeout": milliseconds(limits.statement),
             "timezone": "UTC",
             "default_transaction_isolation": "read committed",
-            # A plan made while the table was empty would be kept when it holds a million rows.
-            "plan_cache_mode": "force_custom_plan",
+            # A plan made while the table was empty would be kept when it holds a million rows. An INSERT's is always
+            # the same.
+            "plan_cache_mode": "auto" if use is Use.INSERTS else "force_custom_plan",
             "enable_seqscan": "off",
             "enable_sort": "off",
             "enable_bitmapscan": "off",

@@ -18,20 +18,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from sqlalchemy import Connection, Engine, FromClause, event, text
 from sqlalchemy.exc import DBAPIError
 
 from sql.dialects.base import Dialect
-from sql.driver import send
+from sql.driver import OURS, Use, send
 from sql.limits import Limits, milliseconds
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS, encoded
 
-READING = "stickybus_reading"
+T = TypeVar("T")
+
 LAZY = "stickybus_lazy"
-"""Execution options of a connection: its transaction only reads; it takes the write lock at its first write."""
+"""Execution option of a connection: it takes the write lock at its first write."""
 WAITS = "stickybus_waits"
 """In a connection's `info`: the seconds that SQLite itself waits for locks on it."""
 
@@ -126,13 +127,11 @@ class SQLite(Dialect):
         self._path = path
         self._writer = _writers.setdefault(path, self._writer)
         event.listen(engine, "connect", self._configure)
-        event.listen(engine, "begin", self._begin)
+        if engine.get_execution_options()[OURS] is Use.TRANSACTIONS:
+            event.listen(engine, "begin", self._begin)
 
     def _begin(self, connection: Connection) -> None:
-        options = connection.get_execution_options()
-        if self._lenient:
-            _driver(connection).text_factory = _REPLACING
-        if READING in options or LAZY in options:
+        if LAZY in connection.get_execution_options():
             self._let_wait(connection, self._limits.statement)
         else:
             self._take_write_lock(connection)
@@ -140,6 +139,8 @@ class SQLite(Dialect):
     def _let_wait(self, connection: Connection, seconds: float) -> None:
         """How long SQLite itself waits for others' locks. Inside a write transaction there are none to wait for."""
         info = connection.info
+        if self._lenient:
+            _driver(connection).text_factory = _REPLACING
         if info.get(WAITS) != seconds:
             _driver(connection).execute(f"PRAGMA busy_timeout = {seconds and milliseconds(seconds)}")
             info[WAITS] = seconds
@@ -159,22 +160,22 @@ class SQLite(Dialect):
 
     def _take_write_lock(self, connection: Connection) -> None:
         self._let_wait(connection, 0.0)
+        begin = partial(_driver(connection).execute, "BEGIN IMMEDIATE")
         try:
-            self._patiently(_driver(connection), "BEGIN IMMEDIATE")
+            self._patiently(begin)
         except sqlite3.OperationalError as error:
             raise _not_begun(error) from error
 
-    def _patiently(self, driver: Any, statement: str) -> None:
+    def _patiently(self, run: Callable[[], T]) -> T:
         """Run a statement that takes a lock, again every 2 ms or faster: SQLite's own waiting has pauses of up to 100 ms.
 
-        There is no signal for a lock of another process to wait on.
+        There is no signal for a lock of another process to wait on. A statement that did not get it has done nothing.
         """
         pause, deadline = SHORTEST_PAUSE_SECONDS, time.monotonic() + self._limits.lock
         while True:
             try:
-                driver.execute(statement)
-                return
-            except sqlite3.OperationalError as error:
+                return run()
+            except (sqlite3.OperationalError, DBAPIError) as error:
                 if not _is_busy(error) or time.monotonic() >= deadline:
                     raise
             time.sleep(pause)
@@ -182,7 +183,7 @@ class SQLite(Dialect):
 
     def _configure(self, connection: sqlite3.Connection, _record: object) -> None:
         # Of two that turn a new file's log on at the same time, SQLite refuses one at once, whatever it may wait.
-        self._patiently(connection, "PRAGMA journal_mode=WAL")
+        self._patiently(partial(connection.execute, "PRAGMA journal_mode=WAL"))
         # FULL: an entry whose commit returned survives a power cut.
         for pragma in ("synchronous=FULL", "temp_store=MEMORY", "journal_size_limit=67108864"):
             connection.execute(f"PRAGMA {pragma}")
@@ -220,8 +221,12 @@ class SQLite(Dialect):
             self.commits += 1
             self._writer.release()
 
-    def reading(self, connection: Connection) -> Connection:
-        return connection.execution_options(**{READING: True})
+    def alone(self, connection: Connection, work: Callable[[Connection], T]) -> T:
+        self._let_wait(connection, 0.0)
+        return self._patiently(partial(work, connection))
+
+    def read_on(self, connection: Connection) -> None:
+        self._let_wait(connection, self._limits.statement)
 
     @contextmanager
     def named_lock(self, connection: Connection, name: str, *, wait: bool) -> Iterator[bool]:
@@ -244,7 +249,7 @@ class SQLite(Dialect):
         if "decode to UTF-8" in str(error.orig) and not self._lenient:
             self._lenient = True
             return True
-        return _is_busy(error.orig)
+        return _is_busy(error)
 
 
 def _locked_file(path: str) -> IO[bytes] | None:
@@ -274,8 +279,9 @@ def _driver(connection: Connection) -> Any:
     return connection.connection.driver_connection
 
 
-def _is_busy(error: sqlite3.OperationalError) -> bool:
-    return "locked" in str(error) or "busy" in str(error)
+def _is_busy(error: sqlite3.OperationalError | DBAPIError) -> bool:
+    told = str(error.orig if isinstance(error, DBAPIError) else error)
+    return "locked" in told or "busy" in told
 
 
 @contextmanager

@@ -133,10 +133,7 @@ class Databases:
         dialect.do_commit, dialect.do_rollback = do_commit, do_rollback
 
     def _commits_statements(self, connection: Connection) -> bool:
-        return (
-            any(connection.engine is database.engines[-1] for database, _ in self._used)
-            and not self._one_writer
-        )
+        return any(connection.engine in database.engines[1:] for database, _ in self._used)
 
     def _begin_immediate(self, connection: Connection) -> None:
         """As an application does, but for the wait: it is the scheduler's."""
