@@ -5,7 +5,6 @@ A handler gets a decoded copy, never the poster's object. Payloads don't appear 
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -82,8 +81,7 @@ def _from_plain(wanted: Any, value: object) -> object:
     raise NotImplementedError(f"a {wanted.__qualname__} can't be read from JSON")
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(msgspec.Struct, frozen=True):
     """A payload as its row stores it: exactly one of `event_json` and `event_bytes` is not None."""
 
     event_json: str | None

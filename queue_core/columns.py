@@ -73,12 +73,12 @@ class Columns:
     def _own_columns(self, queue_name: str, posting: Posting, now: datetime) -> dict[str, Any]:
         own = self.payload(posting)
         # Called for each entry: what is not given costs no call.
-        for key in ("user_token", "future_user_token"):
-            value = getattr(posting, key)
-            own[key] = None if value is None else _token(value, key, queue_name)
-        for key in ("search_key1", "search_key2"):
-            value = getattr(posting, key)
-            own[key] = None if value is None else search_key(value, key, queue_name)
+        token, future = posting.user_token, posting.future_user_token
+        own["user_token"] = None if token is None else _token(token, "user_token", queue_name)
+        own["future_user_token"] = None if future is None else _token(future, "future_user_token", queue_name)
+        key1, key2 = posting.search_key1, posting.search_key2
+        own["search_key1"] = None if key1 is None else search_key(key1, "search_key1", queue_name)
+        own["search_key2"] = None if key2 is None else search_key(key2, "search_key2", queue_name)
         own["effective_date"] = now if posting.at is None else in_utc(posting.at, key="at")
         own["headers"] = None if posting.headers is None else _headers(posting.headers, queue_name)
         return own

@@ -34,6 +34,7 @@ class Hints:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._clock = store.clock
+        self._told_of = store.database.dialect.notifies
         self._channel = channel(store.config.table)
         self._loop = Loop(f"{store.config.table}-notify", self.turn, store.clock)
         self._running = False
@@ -53,7 +54,7 @@ class Hints:
 
     def tell(self, entries: int = 1) -> None:
         """Tell others that so many entries for any node have been committed (PostgreSQL; else nothing)."""
-        if not self._store.database.dialect.notifies:
+        if not self._told_of:
             return
         self._told += entries
         if not self._running:

@@ -111,7 +111,10 @@ class _Histogram:
     def observe(self, labels: tuple[str, ...], values: Iterable[float]) -> None:
         buckets = self._buckets
         with self._lock:
-            counts, total = self._observed.setdefault(labels, ([0] * (len(buckets) + 1), [0.0]))
+            known = self._observed.get(labels)
+            if known is None:
+                known = self._observed[labels] = [0] * (len(buckets) + 1), [0.0]
+            counts, total = known
             for value in values:
                 counts[bisect_left(buckets, value)] += 1
                 total[0] += value
@@ -203,10 +206,12 @@ class Metrics:
     def _observe(self, name: str, label: str, values: Iterable[float]) -> None:
         self._families.histograms[name].observe((self._table, label), values)
 
-    def posted(self, queue_name: str, count: int) -> None:
-        """Count the entries of one post."""
+    def posted(self, queue_name: str, count: int, seconds: float | None = None) -> None:
+        """Count the entries of one post, and time its transaction if it was ours."""
         self._count("entries_posted", [(queue_name, count)])
         self._observe("batch_entries", "post", (count,))
+        if seconds is not None:
+            self._observe("statement_seconds", "post", (seconds,))
 
     def claimed(self, entries: Sequence[Entry]) -> None:
         """Count the entries of one claim."""

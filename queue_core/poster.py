@@ -8,6 +8,7 @@ process that isn't running as a node posts into the lane of any node.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any
 
 from queue_core.config import Mode
@@ -40,8 +41,9 @@ class Poster:
             return self._post_inside(queue_name, postings, given)
         lease = lifecycle.claims.lease
         rows, claimed = self._rows(queue_name, postings, may_claim=True)
+        start = perf_counter()
         ids = self._store.reaching(lambda: self._post(rows, claimed=claimed))
-        lifecycle.metrics.posted(queue_name, len(ids))
+        lifecycle.metrics.posted(queue_name, len(ids), perf_counter() - start)
         if claimed:
             entries = [
                 self._store.columns.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)
@@ -102,8 +104,7 @@ class Poster:
         single = known or (len(rows) == 1 and not claimed)
         try:
             database = self._store.database
-            with self._lifecycle.metrics.statement("post"):
-                return database.insert_single(work) if single else database.write(work)
+            return database.insert_single(work) if single else database.write(work)
         except BaseException:
             # Whether a failed COMMIT took effect is for the sweep to find out.
             ledger.discard(ids)

@@ -182,16 +182,19 @@ class Database:
             self._close_kept()
 
     def _take_kept(self, engine: Engine) -> Connection | None:
-        with suppress(IndexError):
-            while True:
-                connection = self._kept[engine].pop()
-                try:
-                    self.dialect.check_open(connection.connection.driver_connection)
-                except DisconnectionError as error:
-                    connection.invalidate(error)
-                    connection.close()
-                else:
-                    return connection
+        kept = self._kept[engine]
+        while kept:
+            try:
+                connection = kept.pop()
+            except IndexError:  # another thread had it
+                break
+            try:
+                self.dialect.check_open(connection.connection.driver_connection)
+            except DisconnectionError as error:
+                connection.invalidate(error)
+                connection.close()
+            else:
+                return connection
         return None
 
     def _close_kept(self) -> None:

@@ -70,12 +70,10 @@ def send(connection: Connection, statement: str, parameters: Any) -> Any:
 
     By way of SQLAlchemy if the transaction is still to begin, or one of the conditions above doesn't hold.
     """
-    listeners = connection.dispatch
     if (
         not connection.in_transaction()
         or OURS not in connection.get_execution_options()
-        or listeners.before_cursor_execute
-        or listeners.after_cursor_execute
+        or _is_heard(connection)
     ):
         return connection.exec_driver_sql(statement, parameters)
     try:
@@ -95,6 +93,11 @@ def driver_errors(connection: Connection, statement: str) -> Iterator[None]:
     except BaseException as error:
         _raise_as_sqlalchemy(connection, statement, error)
         raise
+
+
+def _is_heard(connection: Connection) -> bool:
+    listeners = connection.dispatch
+    return bool(listeners.before_cursor_execute or listeners.after_cursor_execute)
 
 
 def _raise_as_sqlalchemy(connection: Connection, statement: str, error: BaseException) -> None:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -87,11 +87,33 @@ class SQLiteStatements(Statements):
         """The first INSERT takes the write lock, so that the ids after its own are ours to hand out."""
         names, values = self._insert_values(connection, rows)
         statement = self._insert_text(connection, names)
-        first = int(send(connection, statement, tuple(values[0])).lastrowid)
+        first = int(send(connection, statement, values[0]).lastrowid)
+        if len(rows) == 1:
+            return [first]
         rest = [(first + place, *row) for place, row in enumerate(values[1:], start=1)]
-        if rest:
-            connection.exec_driver_sql(self._insert_text(connection, ["record_id", *names]), rest)
+        connection.exec_driver_sql(self._insert_text(connection, ["record_id", *names]), rest)
         return list(range(first, first + len(rows)))
+
+
+class _Turn:
+    """A block in which one thread of this process writes. As a generator it would cost a post a fiftieth."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        """Shared by all that writes to one file."""
+        self.longest_wait_seconds = 0.0
+        self.changes = 0
+        """Raised when a block begins and when it ends."""
+
+    def __enter__(self) -> None:
+        # The writer before may be one that waits for another process.
+        if not self.lock.acquire(timeout=self.longest_wait_seconds):
+            raise _not_begun(sqlite3.OperationalError("database is locked by a writer of this process"))
+        self.changes += 1
+
+    def __exit__(self, *_raised: object) -> None:
+        self.changes += 1
+        self.lock.release()
 
 
 class SQLite(Dialect):
@@ -102,9 +124,7 @@ class SQLite(Dialect):
     one_writer = True
 
     def __init__(self) -> None:
-        self._writer = threading.Lock()
-        self.commits = 0
-        """Raised when a write transaction of ours begins and when it ends, to tell its change from other processes'."""
+        self._turn = _Turn()
         self._lenient = False
         """A text that isn't UTF-8 was met, as only a row by hand holds: from then on such bytes are read as U+FFFD."""
 
@@ -125,7 +145,8 @@ class SQLite(Dialect):
             raise InheritedFileError(path)
         _open[path] += 1
         self._path = path
-        self._writer = _writers.setdefault(path, self._writer)
+        self._turn.lock = _writers.setdefault(path, self._turn.lock)
+        self._turn.longest_wait_seconds = self._limits.lock
         event.listen(engine, "connect", self._configure)
         if engine.get_execution_options()[OURS] is Use.TRANSACTIONS:
             event.listen(engine, "begin", self._begin)
@@ -171,12 +192,14 @@ class SQLite(Dialect):
 
         There is no signal for a lock of another process to wait on. A statement that did not get it has done nothing.
         """
-        pause, deadline = SHORTEST_PAUSE_SECONDS, time.monotonic() + self._limits.lock
+        pause, deadline = SHORTEST_PAUSE_SECONDS, None
         while True:
             try:
                 return run()
             except (sqlite3.OperationalError, DBAPIError) as error:
-                if not _is_busy(error) or time.monotonic() >= deadline:
+                now = time.monotonic()
+                deadline = deadline or now + self._limits.lock
+                if not _is_busy(error) or now >= deadline:
                     raise
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
@@ -187,6 +210,11 @@ class SQLite(Dialect):
         # FULL: an entry whose commit returned survives a power cut.
         for pragma in ("synchronous=FULL", "temp_store=MEMORY", "journal_size_limit=67108864"):
             connection.execute(f"PRAGMA {pragma}")
+
+    @property
+    def commits(self) -> int:
+        """Raised when a write transaction of ours begins and when it ends, to tell its change from other processes'."""
+        return self._turn.changes
 
     def closed(self) -> None:
         _open[self._path] -= 1
@@ -201,8 +229,7 @@ class SQLite(Dialect):
         finally:
             del _lent[key]
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self) -> AbstractContextManager[None]:
         lent = _lent.get((self._path, threading.get_ident()))
         if lent is not None and not lent.invalidated and _driver(lent).in_transaction:
             # It would wait for itself.
@@ -211,15 +238,7 @@ class SQLite(Dialect):
                 "and pass connection=context.connection to posts"
             )
             raise DBAPIError.instance("BEGIN IMMEDIATE", {}, failure, sqlite3.Error, dialect=lent.dialect)
-        # The writer before may be one that waits for another process.
-        if not self._writer.acquire(timeout=self._limits.lock):
-            raise _not_begun(sqlite3.OperationalError("database is locked by a writer of this process"))
-        try:
-            self.commits += 1
-            yield
-        finally:
-            self.commits += 1
-            self._writer.release()
+        return self._turn
 
     def alone(self, connection: Connection, work: Callable[[Connection], T]) -> T:
         self._let_wait(connection, 0.0)

@@ -60,17 +60,24 @@ class Statements(Claims, Outcomes, Lanes, History):
 
     def _insert_values(
         self, connection: Connection, rows: Sequence[Mapping[str, Any]]
-    ) -> tuple[list[str], list[Sequence[Any]]]:
+    ) -> tuple[list[str], list[tuple[Any, ...]]]:
         """The columns that any of the rows fills, and the values of each row as the driver takes them.
 
         A third of an entry's columns is empty most of the time, and costs as much as the others.
         """
-        if len(rows) == 1:
-            names = [name for name, value in rows[0].items() if value is not None]
-        else:
-            names = [name for name in rows[0] if any(row[name] is not None for row in rows)]
-        values: list[Sequence[Any]] = list(map(itemgetter(*names), rows))
         processors = self._processors(connection.dialect)
+        if len(rows) == 1:
+            given = {name: value for name, value in rows[0].items() if value is not None}
+            last = written = None
+            for name, process in processors.items():
+                value = given.get(name)
+                if value is not None:
+                    if value is not last:  # most are due when they are created
+                        last, written = value, process(value)
+                    given[name] = written
+            return list(given), [tuple(given.values())]
+        names = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+        values: list[tuple[Any, ...]] = list(map(itemgetter(*names), rows))
         # The rows of one post have few dates between them, and all of them one creation.
         known: dict[Any, dict[Any, Any]] = {}
         processed = [
@@ -87,7 +94,7 @@ class Statements(Claims, Outcomes, Lanes, History):
                         if value not in results:
                             results[value] = process(value)
                         encoded[place] = results[value]
-                values[number] = encoded
+                values[number] = tuple(encoded)
         return names, values
 
     def _processors(self, dialect: Dialect) -> Mapping[str, Callable[[Any], Any]]:

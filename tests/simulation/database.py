@@ -66,7 +66,7 @@ class Databases:
             dialect: Any = database.dialect
             dialect.statements = functools.cache(dialect.statements)
             # Processes don't share the lock of one process; the file's own lock is waited for by the scheduler.
-            dialect._writer = _Unshared()
+            dialect._turn.lock = _Unshared()
             application = create_engine(self.url, **self._options(database))
             if self._one_writer:
                 event.listen(application, "connect", _impatient)
