@@ -111,6 +111,27 @@ def test_the_next_hint_comes_the_later_the_more_is_posted(
 
 
 @on_postgresql
+@pytest.mark.parametrize(
+    ("entries", "fewest", "most"),
+    [pytest.param(1, 100, 100, id="500 a second"), pytest.param(3, 20, 30, id="1500 a second")],
+)
+def test_few_entries_at_a_time_are_many_if_they_go_on(
+    told: tuple[Hints, ManualClock], entries: int, fewest: int, most: int
+) -> None:
+    hints, clock = told
+    hints.tell()
+    hints.turn()
+    sent = 0
+    for _ in range(100):
+        eventually(lambda: answered(hints), "the answer")
+        clock.advance(seconds=2 * WINDOW_SECONDS)
+        hints.tell(entries)
+        hints.turn()
+        sent += not hints._told
+    assert fewest <= sent <= most
+
+
+@on_postgresql
 def test_a_bus_that_is_closed_gives_the_hint_that_is_outstanding(engine: Engine, make_bus: MakeBus) -> None:
     bus: PersistentBus = make_bus(clock=ManualClock())
     hints = bus.engine.lifecycle.hints

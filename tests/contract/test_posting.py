@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -15,7 +17,7 @@ import msgspec
 import pydantic
 import pytest
 from prometheus_client import CollectorRegistry
-from sqlalchemy import URL
+from sqlalchemy import URL, event
 
 from bus.persistent import PersistentBus
 from queue_core.claimer import BATCHES
@@ -37,6 +39,7 @@ from tests.contract.harness import (
     listening,
     lost_answers,
     on_servers,
+    on_sqlite,
     statements_of,
     states,
 )
@@ -200,6 +203,42 @@ def test_a_handler_learns_everything_about_its_entry(bus: PersistentBus) -> None
     assert context.created_date == context.effective_date == entry.created_date
     assert context.created_date.tzinfo is UTC
     assert context.connection is None
+
+
+def test_an_event_is_posted_by_one_statement_that_commits_by_itself(bus: PersistentBus) -> None:
+    database, begun = bus.engine.database, list[object]()
+    note = begun.append
+    bus.post(Order(1))
+    event.listen(database.engine, "begin", note)
+    with statements_of(database) as statements:
+        bus.post(Order(2))
+    event.remove(database.engine, "begin", note)
+    assert len(statements.texts) == 1
+    assert statements.texts[0].startswith("INSERT INTO bus_events ")
+    assert not begun
+
+
+@on_sqlite
+def test_a_post_waits_for_a_write_lock_that_another_process_holds(bus: PersistentBus) -> None:
+    refused = threading.Event()
+    database = bus.engine.database
+    path = database.url.database
+    assert path is not None
+    with (
+        closing(sqlite3.connect(path, isolation_level=None)) as other,
+        listening(
+            database,
+            before_cursor_execute=lambda *_: None,
+            handle_error=lambda _context: refused.set(),
+        ),
+        ThreadPoolExecutor(1) as threads,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        posting = threads.submit(bus.post, Order(1))
+        assert refused.wait(10)
+        other.execute("ROLLBACK")
+        record_id = posting.result(10)
+    assert [entry.record_id for entry in bus.find()] == [record_id]
 
 
 def test_a_row_born_claimed_is_seen_by_others_only_once_its_id_is_in_the_ledger(bus: PersistentBus) -> None:
