@@ -7,7 +7,7 @@ microseconds on MySQL and MariaDB, texts elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -85,9 +85,9 @@ _READERS: dict[str, Callable[[Connection, Select[Any], pa.Schema], pa.RecordBatc
 def _fetched(connection: Connection, statement: Select[Any]) -> Sequence[Sequence[Any]]:
     """The driver's own rows."""
     result = connection.execute(statement)
-    with _wrapped(connection):
+    # An error, too, must leave no cursor open: it would keep its snapshot on a connection that is used again.
+    with closing(result), _wrapped(connection):
         rows: Sequence[Sequence[Any]] = result.cursor.fetchall()
-    result.close()
     return rows
 
 

@@ -226,5 +226,6 @@ def _reading_widely(database: Database) -> Database:
             connection.execute("SELECT set_config('enable_bitmapscan', 'on', false)")
             connection.commit()
 
-        event.listen(database.engine, "connect", configure)
+        for engine in database.engines:
+            event.listen(engine, "connect", configure)
     return database

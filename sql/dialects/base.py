@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Dialect:
-    """A database's ways. One instance an engine."""
+    """A database's ways. One instance for each `Database`."""
 
     name: str
     statements: type[Statements] = Statements
@@ -49,7 +49,7 @@ class Dialect:
         """For a driver's connection about to be used: DisconnectionError if the server has closed it."""
 
     def writing(self) -> AbstractContextManager[None]:
-        """Held around a write transaction of ours: nothing, where the server queues writers itself."""
+        """Held around whatever of ours writes: nothing, where the server queues writers itself."""
         return nullcontext()
 
     def lending(self, connection: Connection) -> AbstractContextManager[None]:

@@ -1,8 +1,8 @@
 """SQLite: WAL, one writer at a time.
 
 Transactions are begun by us, not by the driver: BEGIN IMMEDIATE for those that write (a transaction that reads first
-and then writes fails at once with SQLITE_BUSY when another wrote in between), none for what only reads: as in READ
-COMMITTED, each statement sees a state of its own.
+and then writes fails at once with SQLITE_BUSY when another wrote in between), none for what only reads, nor for a lone
+INSERT: as in READ COMMITTED, each statement sees a state of its own.
 Writers of one process queue on a lock, since SQLite's own waiting is by sleeping.
 """
 
@@ -158,7 +158,7 @@ class SQLite(Dialect):
             self._take_write_lock(connection)
 
     def _let_wait(self, connection: Connection, seconds: float) -> None:
-        """How long SQLite itself waits for others' locks. Inside a write transaction there are none to wait for."""
+        """How long SQLite itself waits for others' locks: not at all where we do, or where there are none to wait for."""
         info = connection.info
         if self._lenient:
             _driver(connection).text_factory = _REPLACING
@@ -263,9 +263,11 @@ class SQLite(Dialect):
                 lock.close()
 
     def is_transient(self, error: DBAPIError) -> bool:
-        if not isinstance(error.orig, sqlite3.OperationalError):
-            return False
-        if "decode to UTF-8" in str(error.orig) and not self._lenient:
+        if (
+            isinstance(error.orig, sqlite3.OperationalError)
+            and "decode to UTF-8" in str(error.orig)
+            and not self._lenient
+        ):
             self._lenient = True
             return True
         return _is_busy(error)
@@ -299,8 +301,9 @@ def _driver(connection: Connection) -> Any:
 
 
 def _is_busy(error: sqlite3.OperationalError | DBAPIError) -> bool:
-    told = str(error.orig if isinstance(error, DBAPIError) else error)
-    return "locked" in told or "busy" in told
+    refused = error.orig if isinstance(error, DBAPIError) else error
+    told = str(refused)  # an error of another kind may name a table, or anything
+    return isinstance(refused, sqlite3.OperationalError) and told.startswith("database ") and "locked" in told
 
 
 @contextmanager

@@ -65,10 +65,10 @@ class Databases:
             database = Database(self.url)
             dialect: Any = database.dialect
             dialect.statements = functools.cache(dialect.statements)
-            # Processes don't share the lock of one process; the file's own lock is waited for by the scheduler.
-            dialect._turn.lock = _Unshared()
             application = create_engine(self.url, **self._options(database))
             if self._one_writer:
+                # Processes don't share the lock of one process; the file's own lock is waited for by the scheduler.
+                dialect._turn.lock = _Unshared()
                 event.listen(application, "connect", _impatient)
                 # The boundary comes first: at it, nothing is locked yet (these events ignore `insert`).
                 event.remove(database.engine, "begin", dialect._begin)
@@ -119,7 +119,7 @@ class Databases:
         event.listen(engine, "begin", self._before_begin)
         event.listen(engine, "before_cursor_execute", self._before_statement)
         event.listen(engine, "after_cursor_execute", self._after_statement)
-        event.listen(engine, "handle_error", _mark_broken)
+        event.listen(engine, "handle_error", self._failed)
         dialect: Any = engine.dialect
         commit, rollback = dialect.do_commit, dialect.do_rollback
 
@@ -148,13 +148,21 @@ class Databases:
                 self.watcher.scheduler.pause("the write lock", stuck=True)
 
     def _before_begin(self, connection: Connection) -> None:
+        # A connection on which each statement commits "begins" once, and is kept from one simulation to the next.
+        if not self._commits_statements(connection):
+            self._boundary(connection)
+
+    def _boundary(self, connection: Connection) -> None:
+        """A transaction is about to begin."""
         watcher = self.watcher
         task = watcher.scheduler.current if watcher is not None else None
         if watcher is None or task is None:
             return
         _check_alive(task)
-        # Between the look at the lease and the handler that it guards nothing is let in.
-        if LAZY not in connection.get_execution_options():
+        # Between the look at the lease and the handler that it guards nothing is let in. On a server, a transaction that
+        # this thread has open may hold locks: others would wait for them for good.
+        inside = self._commits_statements(connection) and not self._one_writer
+        if LAZY not in connection.get_execution_options() and not inside:
             watcher.scheduler.pause("BEGIN")
         if watcher.down or task.fault == Fault.BROKEN:
             if task.fault == Fault.BROKEN:
@@ -168,6 +176,8 @@ class Databases:
         task = watcher.scheduler.current if watcher is not None else None
         if watcher is None or task is None:
             return
+        if self._commits_statements(connection):
+            self._boundary(connection)
         _check_alive(task)
         if statement.startswith(("SELECT", "BEGIN", "PRAGMA")):
             return
@@ -202,6 +212,14 @@ class Databases:
             task.fault = Fault.NONE
             raise _broken(connection, "a statement", "no answer")
         watcher.scheduler.pause("after COMMIT")
+
+    def _failed(self, context: ExceptionContext) -> None:
+        if _BROKEN in str(context.original_exception):
+            context.is_disconnect = True
+        connection = context.connection
+        if connection is not None and not connection.invalidated and self._commits_statements(connection):
+            # One that was refused, for want of the write lock, has written nothing.
+            self._touched.pop(id(connection.connection.dbapi_connection), None)
 
     def _commit(self, connection: Any, commit: Any, rollback: Any, dbapi: Any) -> None:
         touched = self._touched.pop(id(connection.dbapi_connection), set())
@@ -261,11 +279,6 @@ def _impatient(connection: Any, _record: object) -> None:
 def _quick(connection: Any, _record: object) -> None:
     if type(connection).__module__ == "sqlite3":
         connection.execute("PRAGMA synchronous=OFF")
-
-
-def _mark_broken(context: ExceptionContext) -> None:
-    if _BROKEN in str(context.original_exception):
-        context.is_disconnect = True
 
 
 @contextmanager
