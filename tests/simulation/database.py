@@ -135,6 +135,13 @@ class Databases:
     def _commits_statements(self, connection: Connection) -> bool:
         return any(connection.engine in database.engines[1:] for database, _ in self._used)
 
+    def _begins_statements(self, connection: Connection) -> bool:
+        """Whether a boundary is before each statement: such a connection "begins" once, and is kept for other simulations.
+
+        Not on a server: this thread may hold locks there, in a transaction, and to connect anew takes real time.
+        """
+        return self._one_writer and self._commits_statements(connection)
+
     def _begin_immediate(self, connection: Connection) -> None:
         """As an application does, but for the wait: it is the scheduler's."""
         driver: Any = connection.connection.driver_connection
@@ -148,8 +155,7 @@ class Databases:
                 self.watcher.scheduler.pause("the write lock", stuck=True)
 
     def _before_begin(self, connection: Connection) -> None:
-        # A connection on which each statement commits "begins" once, and is kept from one simulation to the next.
-        if not self._commits_statements(connection):
+        if not self._begins_statements(connection):
             self._boundary(connection)
 
     def _boundary(self, connection: Connection) -> None:
@@ -159,10 +165,8 @@ class Databases:
         if watcher is None or task is None:
             return
         _check_alive(task)
-        # Between the look at the lease and the handler that it guards nothing is let in. On a server, a transaction that
-        # this thread has open may hold locks: others would wait for them for good.
-        inside = self._commits_statements(connection) and not self._one_writer
-        if LAZY not in connection.get_execution_options() and not inside:
+        # Between the look at the lease and the handler that it guards nothing is let in.
+        if LAZY not in connection.get_execution_options():
             watcher.scheduler.pause("BEGIN")
         if watcher.down or task.fault == Fault.BROKEN:
             if task.fault == Fault.BROKEN:
@@ -176,7 +180,7 @@ class Databases:
         task = watcher.scheduler.current if watcher is not None else None
         if watcher is None or task is None:
             return
-        if self._commits_statements(connection):
+        if self._begins_statements(connection):
             self._boundary(connection)
         _check_alive(task)
         if statement.startswith(("SELECT", "BEGIN", "PRAGMA")):
