@@ -19,7 +19,7 @@ SILENT_LEASES = 3
 OVERDUE_SECONDS = 600.0
 FULL = 0.9
 """Share of a limit of connections from which the rest may be gone at any moment."""
-AT_REST = 9
+AT_REST = 10
 """Connections that a bus or service keeps open: as counted on PostgreSQL with one posting thread; elsewhere fewer."""
 
 
