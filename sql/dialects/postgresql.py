@@ -1,4 +1,4 @@
-"""PostgreSQL through psycopg 3: one statement claims, one finishes, COPY posts in bulk."""
+"""PostgreSQL through psycopg 3: one statement posts, one claims, one finishes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import chain
 from select import POLLIN, poll
 from typing import Any, TypeVar
 
@@ -30,6 +29,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
 from sql.dialects.base import Dialect, Notifier, check_socket
@@ -45,8 +45,13 @@ T = TypeVar("T")
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
 """serialization_failure, deadlock_detected, lock_not_available."""
 
-COPY_FROM = 20
-"""Entries of one post from which COPY beats a multi-row INSERT."""
+RESERVE_FROM = 20
+"""Entries of one post in a caller's transaction from which it pays to ask for their ids first."""
+MOST_BY_JSON, SMALL_PAYLOAD = 1_000, 500
+"""Entries of one post that are sent as one parameter at most, and the characters that their payloads have on average.
+
+COPY takes more of them, larger ones, and payloads of bytes: to read JSON costs the server more for each character.
+"""
 
 _NOTIFY = select(func.pg_notify(bindparam("channel"), bindparam("payload")))
 
@@ -79,7 +84,7 @@ class PostgreSQLStatements(Statements):
             statement = self._insert_text(connection, names) + " RETURNING record_id"
             [[record_id]] = send(connection, statement, values).fetchall()
             return [record_id]
-        if len(rows) < COPY_FROM:
+        if len(rows) < RESERVE_FROM:
             return list(connection.execute(self._insert, list(rows)).scalars())
         ids = self.reserve(connection, len(rows))
         known = [{"record_id": record_id, **row} for record_id, row in zip(ids, rows, strict=True)]
@@ -89,16 +94,42 @@ class PostgreSQLStatements(Statements):
         self, connection: Connection, driver: Any, rows: Sequence[Mapping[str, Any]]
     ) -> list[int]:
         """In one statement: it may be a transaction of its own."""
-        names, values = self._insert_values(connection, rows)
-        if len(rows) < COPY_FROM:
-            statement = self._insert_text(connection, names, len(rows))
-            send(connection, statement, tuple(chain.from_iterable(values)))
+        if len(rows) == 1:
+            names, [values] = self._insert_values(connection, rows)
+            send(connection, self._insert_text(connection, names), values)
+        elif len(rows) <= MOST_BY_JSON and _are_small([row["event_json"] for row in rows]):
+            self._insert_json(connection, rows)
         else:
+            names, many = self._insert_values(connection, rows)
             copying = f"COPY {_quoted(connection, self.main.name)} ({', '.join(names)}) FROM STDIN"
             with driver_errors(connection, copying), driver.cursor() as cursor, cursor.copy(copying) as copy:
-                for row in values:
+                for row in many:
                     copy.write_row(row)
         return [row["record_id"] for row in rows]
+
+    def _insert_json(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """What the rows share as parameters, and the rest as JSON.
+
+        COPY waits for a client that writes row by row, and has two more round trips.
+        """
+        shared, own = dict[str, Any](), dict[str, list[Any]]()
+        for name, first in rows[0].items():
+            column = [row[name] for row in rows]
+            if column.count(first) < len(rows):
+                own[name] = column
+            elif first is not None:
+                shared[name] = first
+        known = (tuple(shared), tuple(own))
+        statement = self._insert_texts.get(known)
+        if statement is None:
+            marks = ", ".join([self.mark] * len(shared) + list(own))
+            fields = _fields({name: self.main.c[name].type for name in own})
+            statement = self._insert_texts[known] = (
+                f"INSERT INTO {_quoted(connection, self.main.name)} ({', '.join((*shared, *own))}) SELECT {marks} "
+                f"FROM json_to_recordset(CAST({self.mark} AS json)) AS fields({fields})"
+            )
+        batch = [dict(zip(own, values, strict=True)) for values in zip(*own.values(), strict=True)]
+        send(connection, statement, (*shared.values(), encoded(batch)))
 
     @memoized_property
     def _reserve(self) -> Any:
@@ -120,12 +151,9 @@ class PostgreSQLStatements(Statements):
         return case((batch.c.record_id.is_not(None), super()._owner(batch)))
 
     def _batch(self) -> FromClause:
-        compiled: SqlalchemyDialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # not typed there
-        fields = ", ".join(
-            f"{name} {'timestamptz' if isinstance(kind, UtcDateTime) else kind.compile(dialect=compiled)}"
-            for name, kind in FINISH_COLUMNS.items()
+        source = text(
+            f"SELECT * FROM json_to_recordset(CAST(:batch AS json)) AS fields({_fields(FINISH_COLUMNS)})"
         )
-        source = text(f"SELECT * FROM json_to_recordset(CAST(:batch AS json)) AS fields({fields})")
         return source.columns(**FINISH_COLUMNS).subquery("batch")
 
     def _encode(self, endings: Sequence[Ending]) -> str:
@@ -241,6 +269,20 @@ class PostgreSQL(Dialect):
 
 def _quoted(connection: Connection, name: str) -> str:
     return connection.dialect.identifier_preparer.quote(name)
+
+
+def _are_small(payloads: Sequence[str | None]) -> bool:
+    texts = [payload for payload in payloads if payload is not None]
+    return len(texts) == len(payloads) and sum(map(len, texts)) <= SMALL_PAYLOAD * len(texts)
+
+
+def _fields(kinds: Mapping[str, TypeEngine[Any]]) -> str:
+    """Names and types, as the definition of a record has them."""
+    dialect: SqlalchemyDialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # not typed there
+    return ", ".join(
+        f"{name} {'timestamptz' if isinstance(kind, UtcDateTime) else kind.compile(dialect=dialect)}"
+        for name, kind in kinds.items()
+    )
 
 
 def _guard(driver: Any, seconds: float) -> None:
