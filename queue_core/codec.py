@@ -142,7 +142,7 @@ class Codecs:
                 cap_bytes=cap,
             )
         if isinstance(data, str):
-            return Encoded(data, None, codec.name)
+            return Encoded(str(data), None, codec.name)  # a subclass is nothing that every driver knows
         return Encoded(None, data, codec.name)
 
     def decode(self, entry: StoredPayload) -> object:

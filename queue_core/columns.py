@@ -85,10 +85,11 @@ class Columns:
 
     def payload(self, posting: Posting) -> dict[str, Any]:
         """Name and payload of an event. Raises InvalidPostError or PayloadError."""
-        if posting.event_name is not None:
-            name(posting.event_name, "event_name", limit=CLASS_NAME_LENGTH)
-        class_name = self._types.name_of(posting.event, posting.event_name)
-        if posting.event_name is None and class_name not in self._checked:
+        event_name = posting.event_name
+        if event_name is not None:
+            event_name = name(event_name, "event_name", limit=CLASS_NAME_LENGTH)
+        class_name = self._types.name_of(posting.event, event_name)
+        if event_name is None and class_name not in self._checked:
             name(class_name, "event_name", limit=CLASS_NAME_LENGTH)
             self._checked.add(class_name)
         encoded = self._codecs.encode(posting.event, class_name, self._config.max_payload_bytes)

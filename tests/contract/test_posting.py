@@ -23,7 +23,7 @@ from bus.persistent import PersistentBus
 from queue_core.claimer import BATCHES
 from queue_core.clock import ManualClock
 from queue_core.config import BusConfig
-from queue_core.entry import PARKED, Posting, State
+from queue_core.entry import PARKED, Entry, Posting, State
 from queue_core.errors import (
     DatabaseUnreachableError,
     InvalidPostError,
@@ -121,6 +121,43 @@ def test_a_handler_gets_a_copy_and_never_the_posters_object(bus: PersistentBus) 
     (received,) = recorder.wait()
     assert received is not parcel
     assert received.lines == ["as posted"]
+
+
+class Named(str):
+    """A name that is no plain text."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("padding", [0, 1_000], ids=["small", "large"])
+def test_many_events_are_written_as_each_of_them_would_be(bus: PersistentBus, padding: int) -> None:
+    first = datetime(2031, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    postings = [
+        Posting(
+            event={"number": number, "text": "€ " * padding},
+            event_name=Named(f"order {number % 3}"),
+            at=first + timedelta(microseconds=number) if number % 2 else None,
+            search_key1=(-(2**63), 2**63 - 1, None)[number % 3],
+            search_key2=number,
+            user_token=f"token {number}",
+            future_user_token="same for all",
+            headers={"number": str(number)} if number % 4 else None,
+        )
+        for number in range(24)
+    ]
+
+    def columns(entry: Entry) -> dict[str, Any]:
+        found = msgspec.structs.asdict(entry)
+        if found["effective_date"] == found["created_date"]:
+            del found["effective_date"]
+        return {name: value for name, value in found.items() if name not in {"record_id", "created_date"}}
+
+    for posting in postings:
+        bus.post_many([posting])
+    alone = bus.find()
+    ids = bus.post_many(postings)
+    together = [entry for entry in bus.find() if entry.record_id in ids]
+    assert [columns(entry) for entry in together] == [columns(entry) for entry in alone]
 
 
 def test_many_events_get_ids_in_their_order_and_keep_names_and_keys_of_their_own(bus: PersistentBus) -> None:
