@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from queue_core.clock import Clock, in_utc
-from queue_core.codec import Codecs
+from queue_core.codec import Codecs, Encoded
 from queue_core.config import QueueConfig, name_fault
 from queue_core.entry import Entry, Posting, State
 from queue_core.errors import InvalidPostError, NameTooLongError
@@ -50,7 +50,7 @@ class Columns:
         """
         now = self._clock.now()
         common = self.common(queue_name, now, creator=creator, lane=lane, claimed=claimed)
-        return [common | self._own_columns(queue_name, posting, now) for posting in postings]
+        return [self._row(common, queue_name, posting, now) for posting in postings]
 
     def common(
         self, queue_name: str, now: datetime, *, creator: str, lane: str, claimed: bool = False
@@ -70,21 +70,33 @@ class Columns:
             "claim_count": 1 if claimed else 0,
         }
 
-    def _own_columns(self, queue_name: str, posting: Posting, now: datetime) -> dict[str, Any]:
-        own = self.payload(posting)
+    def _row(
+        self, common: dict[str, Any], queue_name: str, posting: Posting, now: datetime
+    ) -> dict[str, Any]:
+        class_name, encoded = self._encoded(posting)
         # Called for each entry: what is not given costs no call.
         token, future = posting.user_token, posting.future_user_token
-        own["user_token"] = None if token is None else _token(token, "user_token", queue_name)
-        own["future_user_token"] = None if future is None else _token(future, "future_user_token", queue_name)
         key1, key2 = posting.search_key1, posting.search_key2
-        own["search_key1"] = None if key1 is None else search_key(key1, "search_key1", queue_name)
-        own["search_key2"] = None if key2 is None else search_key(key2, "search_key2", queue_name)
-        own["effective_date"] = now if posting.at is None else in_utc(posting.at, key="at")
-        own["headers"] = None if posting.headers is None else _headers(posting.headers, queue_name)
-        return own
+        return {
+            **common,
+            "class_name": class_name,
+            "event_json": encoded.event_json,
+            "event_bytes": encoded.event_bytes,
+            "codec": encoded.codec,
+            "user_token": None if token is None else _token(token, "user_token", queue_name),
+            "future_user_token": None if future is None else _token(future, "future_user_token", queue_name),
+            "search_key1": None if key1 is None else search_key(key1, "search_key1", queue_name),
+            "search_key2": None if key2 is None else search_key(key2, "search_key2", queue_name),
+            "effective_date": now if posting.at is None else in_utc(posting.at, key="at"),
+            "headers": None if posting.headers is None else _headers(posting.headers, queue_name),
+        }
 
     def payload(self, posting: Posting) -> dict[str, Any]:
-        """Name and payload of an event. Raises InvalidPostError or PayloadError."""
+        """The columns of an event's name and payload. Raises InvalidPostError or PayloadError."""
+        class_name, encoded = self._encoded(posting)
+        return {"class_name": class_name, **msgspec.structs.asdict(encoded)}
+
+    def _encoded(self, posting: Posting) -> tuple[str, Encoded]:
         event_name = posting.event_name
         if event_name is not None:
             event_name = name(event_name, "event_name", limit=CLASS_NAME_LENGTH)
@@ -92,13 +104,7 @@ class Columns:
         if event_name is None and class_name not in self._checked:
             name(class_name, "event_name", limit=CLASS_NAME_LENGTH)
             self._checked.add(class_name)
-        encoded = self._codecs.encode(posting.event, class_name, self._config.max_payload_bytes)
-        return {
-            "class_name": class_name,
-            "event_json": encoded.event_json,
-            "event_bytes": encoded.event_bytes,
-            "codec": encoded.codec,
-        }
+        return class_name, self._codecs.encode(posting.event, class_name, self._config.max_payload_bytes)
 
     def keys(self, queue_name: str, **keys: int | Unset | None) -> dict[str, int | None]:
         """The search keys that are given. Raises InvalidPostError."""

@@ -112,13 +112,12 @@ class PostgreSQLStatements(Statements):
 
         COPY waits for a client that writes row by row, and has two more round trips.
         """
-        shared, own = dict[str, Any](), dict[str, list[Any]]()
-        for name, first in rows[0].items():
-            column = [row[name] for row in rows]
-            if column.count(first) < len(rows):
+        shared, own = dict[str, Any](), dict[str, Sequence[Any]]()
+        for name, column in zip(rows[0], zip(*[row.values() for row in rows], strict=True), strict=True):
+            if column.count(column[0]) < len(rows):
                 own[name] = column
-            elif first is not None:
-                shared[name] = first
+            elif column[0] is not None:
+                shared[name] = column[0]
         known = (tuple(shared), tuple(own))
         statement = self._insert_texts.get(known)
         if statement is None:
@@ -128,7 +127,7 @@ class PostgreSQLStatements(Statements):
                 f"INSERT INTO {_quoted(connection, self.main.name)} ({', '.join((*shared, *own))}) SELECT {marks} "
                 f"FROM json_to_recordset(CAST({self.mark} AS json)) AS fields({fields})"
             )
-        batch = [dict(zip(own, values, strict=True)) for values in zip(*own.values(), strict=True)]
+        batch = [dict(zip(own, values)) for values in zip(*own.values())]  # noqa: B905 -- of one length, and many
         send(connection, statement, (*shared.values(), encoded(batch)))
 
     @memoized_property
