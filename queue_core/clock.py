@@ -42,13 +42,15 @@ def in_utc(date: datetime, *, key: str) -> datetime:
             value=date,
         )
     try:
-        return date.astimezone(UTC)
+        utc = date.astimezone(UTC)
     except OverflowError as error:
         raise InvalidPostError(
             f"{key}={date.isoformat()} lies outside the years 1 to 9999 in UTC. Nothing was written.",
             key=key,
             value=date,
         ) from error
+    # A library's own type would stay one, and not every driver knows it.
+    return utc if type(utc) is datetime else datetime.combine(utc.date(), utc.time(), UTC)
 
 
 class Signal:

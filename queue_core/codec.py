@@ -142,7 +142,8 @@ class Codecs:
                 cap_bytes=cap,
             )
         if isinstance(data, str):
-            return Encoded(str(data), None, codec.name)  # a subclass is nothing that every driver knows
+            # A subclass is nothing that every driver knows.
+            return Encoded(str.__str__(data), None, codec.name)
         return Encoded(None, data, codec.name)
 
     def decode(self, entry: StoredPayload) -> object:

@@ -138,7 +138,7 @@ def name(value: Any, key: str, *, limit: int = NAME_LENGTH, queue_name: str | No
     """Check a name or token. Raises InvalidPostError if it is none that every database can store."""
     fault = name_fault(value, limit) if isinstance(value, str) else f"a text, not a {type(value).__name__}"
     if fault is None:
-        return str(value)
+        return str.__str__(value)  # an Enum's own would be another text
     error = NameTooLongError if isinstance(value, str) and len(value) > limit else InvalidPostError
     raise error(
         f"{key}={repr(value)[:80]} is not allowed: {fault}. Nothing was written.",

@@ -123,6 +123,7 @@ class Store:
         try:
             return work(borrowed.connection)
         except DBAPIError as error:
+            error.hide_parameters = True  # payloads are among them
             explained = explain(error, self.database, queue_name)
             if explained is error:
                 raise

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import chain
 from select import POLLIN, poll
 from typing import Any, TypeVar
 
@@ -45,12 +46,12 @@ T = TypeVar("T")
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
 """serialization_failure, deadlock_detected, lock_not_available."""
 
-RESERVE_FROM = 20
-"""Entries of one post in a caller's transaction from which it pays to ask for their ids first."""
-MOST_BY_JSON, SMALL_PAYLOAD = 1_000, 500
-"""Entries of one post that are sent as one parameter at most, and the characters that their payloads have on average.
+COPY_FROM = 20
+"""Entries of one post from which COPY beats a multi-row INSERT, and from which it pays to ask for their ids first."""
+MOST_BY_JSON, SMALL = 1_000, 500
+"""Entries of one post that are sent as one parameter at most, and the characters that they have on average, at most.
 
-COPY takes more of them, larger ones, and payloads of bytes: to read JSON costs the server more for each character.
+Larger ones are not, nor payloads of bytes: to read JSON costs the server more for each character.
 """
 
 _NOTIFY = select(func.pg_notify(bindparam("channel"), bindparam("payload")))
@@ -84,7 +85,7 @@ class PostgreSQLStatements(Statements):
             statement = self._insert_text(connection, names) + " RETURNING record_id"
             [[record_id]] = send(connection, statement, values).fetchall()
             return [record_id]
-        if len(rows) < RESERVE_FROM:
+        if len(rows) < COPY_FROM:
             return list(connection.execute(self._insert, list(rows)).scalars())
         ids = self.reserve(connection, len(rows))
         known = [{"record_id": record_id, **row} for record_id, row in zip(ids, rows, strict=True)]
@@ -97,10 +98,15 @@ class PostgreSQLStatements(Statements):
         if len(rows) == 1:
             names, [values] = self._insert_values(connection, rows)
             send(connection, self._insert_text(connection, names), values)
-        elif len(rows) <= MOST_BY_JSON and _are_small([row["event_json"] for row in rows]):
+            return [rows[0]["record_id"]]
+        if len(rows) <= MOST_BY_JSON and all(map(_suits_json, rows)) and _size(rows) <= SMALL * len(rows):
             self._insert_json(connection, rows)
+            return [row["record_id"] for row in rows]
+        names, many = self._insert_values(connection, rows)
+        if len(rows) < COPY_FROM:
+            statement = self._insert_text(connection, names, len(rows))
+            send(connection, statement, tuple(chain.from_iterable(many)))
         else:
-            names, many = self._insert_values(connection, rows)
             copying = f"COPY {_quoted(connection, self.main.name)} ({', '.join(names)}) FROM STDIN"
             with driver_errors(connection, copying), driver.cursor() as cursor, cursor.copy(copying) as copy:
                 for row in many:
@@ -270,9 +276,13 @@ def _quoted(connection: Connection, name: str) -> str:
     return connection.dialect.identifier_preparer.quote(name)
 
 
-def _are_small(payloads: Sequence[str | None]) -> bool:
-    texts = [payload for payload in payloads if payload is not None]
-    return len(texts) == len(payloads) and sum(map(len, texts)) <= SMALL_PAYLOAD * len(texts)
+def _suits_json(row: Mapping[str, Any]) -> bool:
+    # Of a NUL the driver tells; the server, which can't store it either, would quote the payload in its log.
+    return row["event_bytes"] is None and row["event_json"] is not None and "\0" not in row["event_json"]
+
+
+def _size(rows: Sequence[Mapping[str, Any]]) -> int:
+    return sum(len(row["event_json"]) + len(row.get("headers") or "") for row in rows)
 
 
 def _fields(kinds: Mapping[str, TypeEngine[Any]]) -> str:

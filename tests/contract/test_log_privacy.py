@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import URL, Engine, text
+from sqlalchemy.exc import DBAPIError
 
 from queue_core.entry import Posting, State
 from queue_core.errors import DatabaseUnreachableError
@@ -147,3 +148,23 @@ def test_the_text_of_a_failed_statement_tells_no_parameter(database_url: URL) ->
         assert SECRET not in str(caught.value)
     finally:
         database.close()
+
+
+@pytest.mark.parametrize("entries", [1, 2, 20])
+def test_the_error_of_a_post_in_an_applications_transaction_tells_no_payload(
+    engine: Engine, make_bus: MakeBus, entries: int
+) -> None:
+    bus = make_bus()
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE bus_events RENAME TO elsewhere"))
+    postings = [
+        Posting(event={"text": f"{SECRET} {number}"}, event_name="order") for number in range(entries)
+    ]
+    try:
+        with pytest.raises(DBAPIError) as caught, engine.begin() as connection:
+            bus.post_many(postings, connection=connection)
+    finally:
+        with engine.begin() as connection:
+            connection.execute(text("ALTER TABLE elsewhere RENAME TO bus_events"))
+    assert "bus_events" in str(caught.value)
+    assert SECRET not in str(caught.value)
