@@ -14,6 +14,7 @@ from queue_core.config import QueueConfig, name_fault
 from queue_core.entry import Entry, Posting, State
 from queue_core.errors import InvalidPostError, NameTooLongError
 from queue_core.event_types import EventTypes
+from sql.statements.base import AVAILABLE, IN_PROCESSING
 from sql.tables import CLASS_NAME_LENGTH, NAME_LENGTH
 
 _SMALLEST_KEY, _LARGEST_KEY = -(2**63), 2**63 - 1
@@ -56,7 +57,6 @@ class Columns:
         self, queue_name: str, now: datetime, *, creator: str, lane: str, claimed: bool = False
     ) -> dict[str, Any]:
         """What all rows of one post share."""
-        state = State.IN_PROCESSING if claimed else State.AVAILABLE
         return {
             "queue_name": queue_name,
             "created_date": now,
@@ -66,7 +66,7 @@ class Columns:
             if claimed
             else None,
             "lane": lane,
-            "processing_state": state.value,
+            "processing_state": IN_PROCESSING if claimed else AVAILABLE,
             "claim_count": 1 if claimed else 0,
         }
 

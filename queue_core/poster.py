@@ -81,7 +81,8 @@ class Poster:
     def _post(self, rows: list[dict[str, Any]], *, claimed: bool) -> list[int]:
         """Insert and commit. Ids of claimed rows enter the ledger before the COMMIT: the sweep may see the rows after it."""
         ledger, reserved = self._lifecycle.ledger, self._store.reserved_ids
-        ids = reserved.take(len(rows))
+        # A claimed row must not be seen before its id is known.
+        ids = reserved.take(len(rows)) if claimed else []
         known = bool(ids)
 
         def hold(found: list[int]) -> None:
@@ -100,8 +101,7 @@ class Poster:
             hold(ids)
             for row, record_id in zip(rows, ids, strict=True):
                 row["record_id"] = record_id
-        # A claimed row must not be seen before its id is known: a statement that commits by itself is too early then.
-        single = known or (len(rows) == 1 and not claimed)
+        single = self._store.statements.inserts_at_once or (len(rows) == 1 and not claimed)
         try:
             database = self._store.database
             return database.insert_single(work) if single else database.write(work)

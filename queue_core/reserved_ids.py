@@ -27,7 +27,7 @@ class ReservedIds:
 
     def take(self, count: int) -> list[int]:
         """`count` ids, ascending; none where a row's id comes from its INSERT."""
-        if not self._statements.reserves_ids:
+        if not self._statements.inserts_at_once:
             return []
         with self._lock:
             if len(self._ids) < count:

@@ -189,7 +189,7 @@ class Database:
             except IndexError:  # another thread had it
                 break
             try:
-                self.dialect.check_open(connection.connection.driver_connection)
+                self.dialect.check_open(connection.connection.dbapi_connection)
             except DisconnectionError as error:
                 connection.invalidate(error)
                 connection.close()

@@ -68,19 +68,15 @@ class Prepared:
 def send(connection: Connection, statement: str, parameters: Any) -> Any:
     """Run a text on the driver; what comes back has `fetchall`, `lastrowid` and `rowcount`.
 
-    By way of SQLAlchemy if the transaction is still to begin, or one of the conditions above doesn't hold.
+    By way of SQLAlchemy if one of the conditions above doesn't hold.
     """
-    if (
-        not connection.in_transaction()
-        or OURS not in connection.get_execution_options()
-        or _is_heard(connection)
-    ):
+    if use_of(connection) is None:
         return connection.exec_driver_sql(statement, parameters)
     try:
         cursor = connection.connection.cursor()
         cursor.execute(statement, parameters)
     except BaseException as error:
-        _raise_as_sqlalchemy(connection, statement, error)
+        raise_as_sqlalchemy(connection, statement, error)
         raise
     return cursor
 
@@ -91,16 +87,24 @@ def driver_errors(connection: Connection, statement: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        _raise_as_sqlalchemy(connection, statement, error)
+        raise_as_sqlalchemy(connection, statement, error)
         raise
 
 
-def _is_heard(connection: Connection) -> bool:
-    listeners = connection.dispatch
-    return bool(listeners.before_cursor_execute or listeners.after_cursor_execute)
+def use_of(connection: Connection) -> Use | None:
+    """What a connection of our own is for; None if its statements have to go by way of SQLAlchemy.
+
+    So they have if the transaction is still to begin, too.
+    """
+    heard = connection.dispatch
+    if not connection.in_transaction() or heard.before_cursor_execute or heard.after_cursor_execute:
+        return None
+    use: Use | None = connection.get_execution_options().get(OURS)
+    return use
 
 
-def _raise_as_sqlalchemy(connection: Connection, statement: str, error: BaseException) -> None:
+def raise_as_sqlalchemy(connection: Connection, statement: str, error: BaseException) -> None:
+    """Raise an error of the driver's as `connection` would; return if it is another one's."""
     errors: Any = connection.dialect.loaded_dbapi
     if isinstance(error, errors.Error):
         broken = connection.dialect.is_disconnect(error, connection.connection.driver_connection, None)

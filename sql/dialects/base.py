@@ -18,6 +18,8 @@ from sql.statements import Statements
 
 T = TypeVar("T")
 
+_NOTHING = nullcontext()
+
 
 class Dialect:
     """A database's ways. One instance for each `Database`."""
@@ -50,11 +52,11 @@ class Dialect:
 
     def writing(self) -> AbstractContextManager[None]:
         """Held around whatever of ours writes: nothing, where the server queues writers itself."""
-        return nullcontext()
+        return _NOTHING
 
     def lending(self, connection: Connection) -> AbstractContextManager[None]:
         """A transaction of ours in which the user's code writes, in this thread."""
-        return nullcontext()
+        return _NOTHING
 
     def alone(self, connection: Connection, work: Callable[[Connection], T]) -> T:
         """Run `work`, one statement that commits by itself."""

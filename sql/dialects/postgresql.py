@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import chain
 from select import POLLIN, poll
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -30,16 +30,20 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
 from sql.dialects.base import Dialect, Notifier, check_socket
-from sql.driver import OURS, Use, driver_errors, send
+from sql.driver import OURS, Use, driver_errors, raise_as_sqlalchemy, send, use_of
 from sql.limits import Limits, milliseconds
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, Ending, encoded
 from sql.tables import ENTRY_COLUMNS
 from sql.types import UtcDateTime
+
+if TYPE_CHECKING:
+    from sql.dialects.libpq import Inserts  # needs the driver
 
 T = TypeVar("T")
 
@@ -56,6 +60,10 @@ Larger ones are not, nor payloads of bytes: to read JSON costs the server more f
 
 _NOTIFY = select(func.pg_notify(bindparam("channel"), bindparam("payload")))
 
+_RETURNING = " RETURNING record_id"
+INSERTS = "stickybus_inserts"
+"""In the `info` of a connection that only inserts: its `libpq.Inserts`."""
+
 _LOCK_SPACE = 0x5B15
 """First key of our advisory locks, apart from those of the user's program."""
 
@@ -65,43 +73,28 @@ class PostgreSQLStatements(Statements):
 
     moves_at_once = True
     answers_in_utc = True
-    reserves_ids = True
+    inserts_at_once = True
 
     @memoized_property
     def _insert(self) -> Any:
         return insert(self.main).returning(self.main.c.record_id, sort_by_parameter_order=True)
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-        driver: Any = connection.connection.driver_connection
+        """In one statement: it may be a transaction of its own. One that reserves ids before it changes no row."""
+        driver: Any = connection.connection.dbapi_connection
         if type(driver).__module__.partition(".")[0] != "psycopg" or type(driver).__name__.startswith(
             "Async"
         ):
             # Texts for psycopg, and its COPY, are nothing for a user's connection by another driver.
             return list(connection.execute(self._insert, list(rows)).scalars())
-        if "record_id" in rows[0]:
-            return self._insert_known(connection, driver, rows)
         if len(rows) == 1:
             names, [values] = self._insert_values(connection, rows)
-            statement = self._insert_text(connection, names) + " RETURNING record_id"
-            [[record_id]] = send(connection, statement, values).fetchall()
-            return [record_id]
-        if len(rows) < COPY_FROM:
-            return list(connection.execute(self._insert, list(rows)).scalars())
-        ids = self.reserve(connection, len(rows))
-        known = [{"record_id": record_id, **row} for record_id, row in zip(ids, rows, strict=True)]
-        return self._insert_known(connection, driver, known)
-
-    def _insert_known(
-        self, connection: Connection, driver: Any, rows: Sequence[Mapping[str, Any]]
-    ) -> list[int]:
-        """In one statement: it may be a transaction of its own."""
-        if len(rows) == 1:
-            names, [values] = self._insert_values(connection, rows)
-            send(connection, self._insert_text(connection, names), values)
-            return [rows[0]["record_id"]]
+            return self._inserted(connection, self._insert_text(connection, names) + _RETURNING, values)
         if len(rows) <= MOST_BY_JSON and all(map(_suits_json, rows)) and _size(rows) <= SMALL * len(rows):
-            self._insert_json(connection, rows)
-            return [row["record_id"] for row in rows]
+            return self._insert_json(connection, rows)
+        if "record_id" not in rows[0]:
+            ids = self.reserve(connection, len(rows))
+            rows = [{"record_id": record_id, **row} for record_id, row in zip(ids, rows, strict=True)]
         names, many = self._insert_values(connection, rows)
         if len(rows) < COPY_FROM:
             statement = self._insert_text(connection, names, len(rows))
@@ -113,14 +106,25 @@ class PostgreSQLStatements(Statements):
                     copy.write_row(row)
         return [row["record_id"] for row in rows]
 
-    def _insert_json(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _inserted(self, connection: Connection, statement: str, values: Sequence[Any]) -> list[int]:
+        """The ids that an INSERT returns."""
+        if use_of(connection) is not Use.INSERTS:
+            return [record_id for [record_id] in send(connection, statement, values).fetchall()]
+        inserts: Inserts = connection.info[INSERTS]
+        try:
+            return inserts.run(statement, values)
+        except BaseException as error:
+            raise_as_sqlalchemy(connection, statement, error)
+            raise
+
+    def _insert_json(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """What the rows share as parameters, and the rest as JSON.
 
         COPY waits for a client that writes row by row, and has two more round trips.
         """
         shared, own = dict[str, Any](), dict[str, Sequence[Any]]()
         for name, column in zip(rows[0], zip(*[row.values() for row in rows], strict=True), strict=True):
-            if column.count(column[0]) < len(rows):
+            if name == "event_json" or column.count(column[0]) < len(rows):
                 own[name] = column
             elif column[0] is not None:
                 shared[name] = column[0]
@@ -129,12 +133,14 @@ class PostgreSQLStatements(Statements):
         if statement is None:
             marks = ", ".join([self.mark] * len(shared) + list(own))
             fields = _fields({name: self.main.c[name].type for name in own})
+            # Ids are given in the order of a SELECT that has one.
             statement = self._insert_texts[known] = (
                 f"INSERT INTO {_quoted(connection, self.main.name)} ({', '.join((*shared, *own))}) SELECT {marks} "
-                f"FROM json_to_recordset(CAST({self.mark} AS json)) AS fields({fields})"
+                f"FROM ROWS FROM (json_to_recordset(CAST({self.mark} AS json)) AS ({fields})) "
+                f"WITH ORDINALITY AS fields({', '.join((*own, 'place'))}) ORDER BY place{_RETURNING}"
             )
         batch = [dict(zip(own, values)) for values in zip(*own.values())]  # noqa: B905 -- of one length, and many
-        send(connection, statement, (*shared.values(), encoded(batch)))
+        return sorted(self._inserted(connection, statement, (*shared.values(), encoded(batch))))
 
     @memoized_property
     def _reserve(self) -> Any:
@@ -211,6 +217,8 @@ class PostgreSQL(Dialect):
         }
 
     def prepare(self, engine: Engine) -> None:
+        from sql.dialects.libpq import Inserts, guard
+
         limits, use = self._limits, engine.get_execution_options()[OURS]
         settings = {
             "statement_timeout": milliseconds(limits.statement),
@@ -236,10 +244,12 @@ class PostgreSQL(Dialect):
             f"set_config('{name}', '{value}', false)" for name, value in settings.items()
         )
 
-        def configure(connection: Any, _record: object) -> None:
-            _guard(connection, limits.answer)
+        def configure(connection: Any, record: ConnectionPoolEntry) -> None:
+            guard(connection, limits.answer)
             connection.execute(statement)
             connection.commit()
+            if use is Use.INSERTS:
+                record.info[INSERTS] = Inserts(connection, limits.answer)
 
         event.listen(engine, "connect", configure)
         event.listen(engine, "checkout", lambda driver, *_: self.check_open(driver))
@@ -292,40 +302,6 @@ def _fields(kinds: Mapping[str, TypeEngine[Any]]) -> str:
         f"{name} {'timestamptz' if isinstance(kind, UtcDateTime) else kind.compile(dialect=dialect)}"
         for name, kind in kinds.items()
     )
-
-
-def _guard(driver: Any, seconds: float) -> None:
-    """Let no answer of the server be waited for longer, and no error quote a row.
-
-    After that time the connection is closed, and an error raised.
-
-    The server's own limits are of no use to a client that it does not reach, and TCP's see nothing of a server that
-    is frozen, nor of one behind a proxy: a kernel still acknowledges there.
-    """
-    from psycopg import Error, OperationalError
-
-    waits = driver.wait
-
-    def limited(work: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
-        deadline = time.monotonic() + seconds
-        try:
-            wanted = next(work)
-            while True:
-                ready = yield wanted  # it comes back at least each 100 ms
-                if time.monotonic() >= deadline:
-                    driver.pgconn.finish()
-                    raise OperationalError(f"no answer from the server for {seconds:g} s")
-                wanted = work.send(ready)
-        except StopIteration as end:
-            answer: T = end.value
-            return answer
-        except Error as error:
-            if error.diag.message_primary:
-                # The server's details may quote a whole row, payload and all, and errors are logged.
-                error.args = (error.diag.message_primary,)
-            raise
-
-    driver.wait = lambda work, *arguments, **options: waits(limited(work), *arguments, **options)
 
 
 class PostgreSQLNotifier:

@@ -31,8 +31,8 @@ class Statements(Claims, Outcomes, Lanes, History):
 
     mark = "%s"
     """A parameter's place in a text for the driver."""
-    reserves_ids = False
-    """Whether ids can be had ahead of their rows."""
+    inserts_at_once = False
+    """Whether any number of rows is one statement, and ids can be had ahead of it."""
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """Insert entries (all with the same keys, in order) and return their ids in the same order."""
