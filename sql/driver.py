@@ -96,8 +96,11 @@ def use_of(connection: Connection) -> Use | None:
 
     So they have if the transaction is still to begin, too.
     """
-    heard = connection.dispatch
-    if not connection.in_transaction() or heard.before_cursor_execute or heard.after_cursor_execute:
+    if not connection.in_transaction() or (
+        # Of the connection or engine itself, of any kind; SQLAlchemy looks there first, too.
+        (connection._has_events or connection.engine._has_events)  # noqa: SLF001
+        and (connection.dispatch.before_cursor_execute or connection.dispatch.after_cursor_execute)
+    ):
         return None
     use: Use | None = connection.get_execution_options().get(OURS)
     return use

@@ -12,13 +12,16 @@ from itertools import count
 from select import POLLIN, POLLOUT, poll
 from typing import Any, TypeVar
 
-from psycopg import DataError, Error, OperationalError
+from psycopg import Binary, DataError, Error, OperationalError
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus
 
 from sql.limits import milliseconds
 
 T = TypeVar("T")
+
+MOST_PREPARED = 100
+"""Statements that the server keeps for one connection, as many as psycopg has it keep."""
 
 _DONE = frozenset({ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK})
 
@@ -78,36 +81,40 @@ class Inserts:
         bound = "\0".join(texts).encode(self._encoding).split(b"\0")
         if len(bound) != len(values):
             raise DataError("a text holds a NUL (0x00), which PostgreSQL can't store")
-        name = self._prepared.get(statement)
+        session, name = self._session, self._prepared.get(statement)
         if name is None:
-            name = f"stickybus_{len(self._prepared)}".encode()
             numbers = count(1)
-            placed = re.sub("%s", lambda _: f"${next(numbers)}", statement)
-            self._answer(self._session.send_prepare, name, placed.encode(self._encoding))
+            placed = re.sub("%s", lambda _: f"${next(numbers)}", statement).encode(self._encoding)
+            if len(self._prepared) == MOST_PREPARED:
+                return self._answer(session.send_query_params, placed, bound)
+            name = f"stickybus_{len(self._prepared)}".encode()
+            self._answer(session.send_prepare, name, placed)
             self._prepared[statement] = name
-        result = self._answer(self._session.send_query_prepared, name, bound)
-        return [int(result.get_value(row, 0)) for row in range(result.ntuples)]
+        return self._answer(session.send_query_prepared, name, bound)
 
-    def _answer(self, send: Any, *arguments: Any) -> Any:
-        session = self._session
+    def _answer(self, send: Any, *arguments: Any) -> list[int]:
+        session, results = self._session, []
         try:
             send(*arguments)
             while session.flush():
                 self._wait(self._writable)
-            while session.is_busy():
-                self._wait(self._readable)
-            result = session.get_result()
-            while session.get_result() is not None:
-                pass  # nothing follows the answer of one statement
+            while True:
+                while session.is_busy():
+                    self._wait(self._readable)
+                result = session.get_result()
+                if result is None:
+                    break
+                results.append(result)
         except BaseException:
             # What is still to come would be taken for the next statement's answer.
             self._driver.close()
             raise
-        if result.status not in _DONE:
-            error = error_from_result(result, self._encoding)
+        answer = results[0]
+        if answer.status not in _DONE:
+            error = error_from_result(answer, self._encoding)
             _leave_out_details(error)
             raise error
-        return result
+        return [int(answer.get_value(row, 0)) for row in range(answer.ntuples)]
 
     def _wait(self, ready: poll) -> None:
         if not ready.poll(milliseconds(self._seconds)):
@@ -116,7 +123,8 @@ class Inserts:
 
 
 def _text(value: Any) -> str:
-    return "\\x" + value.hex() if isinstance(value, bytes) else str(value)
+    """A number, a date, or bytes as the driver wraps them."""
+    return "\\x" + bytes(value.obj).hex() if isinstance(value, Binary) else str(value)
 
 
 def _no_answer(seconds: float) -> OperationalError:

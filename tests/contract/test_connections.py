@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import URL, Engine, create_engine, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from sql.database import KEPT, Database
@@ -87,6 +88,24 @@ def test_a_post_whose_session_ends_in_the_middle_says_that_it_may_have_taken_eff
 
     bus.post(Order(3))
     assert len(bus.find()) == 2
+
+
+@on_servers
+def test_a_post_that_the_server_refuses_leaves_its_connection_in_use_and_its_payload_untold(
+    engine: Engine, make_bus: MakeBus, database_name: str
+) -> None:
+    bus = make_bus()
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE bus_events ADD CONSTRAINT refusing CHECK (search_key1 < 7)"))
+    bus.post(Order(1))
+    before = sessions(engine, database_name)
+    with pytest.raises(DBAPIError, match="refusing") as caught:
+        bus.post({"note": "s3cret"}, event_name="note", search_key1=7)
+    assert "s3cret" not in f"{caught.value!r} {caught.value.orig!r}"
+    assert not caught.value.connection_invalidated
+    record_id = bus.post(Order(2))
+    assert sessions(engine, database_name) == before
+    assert [entry.record_id for entry in bus.find()][1:] == [record_id]
 
 
 @on_servers

@@ -6,7 +6,7 @@ import re
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -18,7 +18,8 @@ import msgspec
 import pydantic
 import pytest
 from prometheus_client import CollectorRegistry
-from sqlalchemy import URL, event
+from sqlalchemy import URL, event, text
+from sqlalchemy.exc import DBAPIError
 
 from bus.persistent import PersistentBus
 from queue_core.claimer import BATCHES
@@ -31,6 +32,7 @@ from queue_core.errors import (
     PayloadNotSerialisableError,
     PayloadTooLargeError,
 )
+from sql.dialects import libpq
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import (
     Order,
@@ -39,6 +41,7 @@ from tests.contract.harness import (
     eventually,
     listening,
     lost_answers,
+    on_postgresql,
     on_servers,
     on_sqlite,
     statements_of,
@@ -186,6 +189,72 @@ def test_many_events_get_ids_in_their_order_and_keep_names_and_keys_of_their_own
     ]
     assert [entry.class_name for entry in found] == ["order"] * 50 + ["Order"]
     assert bus.post_many([]) == []
+
+
+def test_one_event_many_times_is_as_many_entries(bus: PersistentBus) -> None:
+    ids = bus.post_many([Order(1)] * 3)
+    assert [(entry.record_id, entry.event_json) for entry in bus.find()] == [
+        (record_id, '{"number":1}') for record_id in ids
+    ]
+
+
+class Raw:
+    """A codec that stores what an event holds as it is."""
+
+    name = "raw"
+
+    def encode(self, event: object) -> str | bytes:
+        assert isinstance(event, dict)
+        data: str | bytes = event["data"]
+        return data
+
+    def decode(self, data: str | bytes, event_type: type | None) -> object:
+        del event_type
+        return {"data": data}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\0\xff'\\", b"", '\'\\ %s $1 {"€"}\t\r\n', "", "x" * 6_000_000],
+    ids=["bytes", "no bytes", "marks", "no text", "6 MB"],
+)
+def test_what_a_codec_wrote_is_read_as_it_was(database_url: URL, data: str | bytes) -> None:
+    config = BusConfig(max_payload_bytes=10_000_000)
+    postings = [Posting(event={"data": data}, event_name="raw")] * 2
+    bus = PersistentBus(database_url, config, metrics_registry=CollectorRegistry(), codec=Raw())
+    with closing(bus):
+        # The first statement of a connection goes another way.
+        ids = [*(bus.post({"data": data}, event_name="raw") for _ in range(2)), *bus.post_many(postings)]
+        found = bus.find()
+    assert [entry.record_id for entry in found] == ids
+    for entry in found:
+        assert (entry.event_json if isinstance(data, str) else entry.event_bytes) == data
+
+
+@on_postgresql
+@pytest.mark.parametrize("entries", [1, 2])
+def test_a_text_that_the_database_can_not_store_is_refused_whole(database_url: URL, entries: int) -> None:
+    bus = PersistentBus(database_url, metrics_registry=CollectorRegistry(), codec=Raw())
+    with closing(bus):
+        for data in ("before", "a NUL \0 inside", "after"):
+            postings = [Posting(event={"data": data}, event_name="raw")] * entries
+            with nullcontext() if "NUL" not in data else pytest.raises(DBAPIError, match="NUL"):
+                bus.post_many(postings)
+        found = {entry.event_json for entry in bus.find()}
+    assert found == {"before", "after"}
+
+
+@on_postgresql
+def test_events_of_many_shapes_have_only_so_many_plans_kept_for_them(
+    bus: PersistentBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(libpq, "MOST_PREPARED", 2)
+    keys = [(None, None), (1, None), (None, 2), (1, 2), (None, None)] * 2
+    for number, (key1, key2) in enumerate(keys):
+        bus.post(Order(number), search_key1=key1, search_key2=key2)
+    assert [(entry.search_key1, entry.search_key2) for entry in bus.find()] == keys
+    count = text("SELECT COUNT(*) FROM pg_prepared_statements WHERE name LIKE 'stickybus%'")
+    assert bus.engine.database.insert_single(lambda connection: connection.execute(count).scalar_one()) == 2
 
 
 def test_a_batch_with_one_bad_event_writes_nothing(bus: PersistentBus) -> None:
