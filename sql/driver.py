@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import Any
 
 from sqlalchemy import Connection, Dialect
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 OURS = "stickybus_ours"
 """Option of connections that no application has; its value is their `Use`."""
@@ -25,7 +25,7 @@ class Use(Enum):
     SINGLES = auto()
     """Each statement is a transaction."""
     INSERTS = auto()
-    """As singles, of values only."""
+    """As singles, each an INSERT of what its parameters hold."""
 
 
 class Prepared:
@@ -118,6 +118,6 @@ def raise_as_sqlalchemy(connection: Connection, statement: str, error: BaseExcep
         raise DBAPIError.instance(
             statement, None, error, errors.Error, connection_invalidated=broken, dialect=connection.dialect
         ) from error
-    if not isinstance(error, Exception):
-        # An interrupt: the answer that is outstanding would be taken for the next statement's.
+    if not isinstance(error, (UnicodeError, SQLAlchemyError)):
+        # Of a signal, most likely: the answer that is outstanding would be taken for the next statement's.
         connection.invalidate(error)

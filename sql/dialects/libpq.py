@@ -1,28 +1,28 @@
-"""How answers of PostgreSQL are waited for, by psycopg and, for INSERTs of one row, by libpq itself.
+"""INSERTs of PostgreSQL on the low-level interface of psycopg, and how long any answer is waited for.
 
-psycopg's cursor takes 50 us of a post in a process that has just woken up, ten times what libpq needs (ADR 0006).
+In a process that has just woken up, the driver's cursor takes as long as all else that a post does (ADR 0006).
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import count
-from select import POLLIN, POLLOUT, poll
 from typing import Any, TypeVar
 
 from psycopg import Binary, DataError, Error, OperationalError
-from psycopg.errors import error_from_result
+from psycopg.errors import FeatureNotSupported, InvalidSqlStatementName, error_from_result
+from psycopg.generators import execute
 from psycopg.pq import ExecStatus
-
-from sql.limits import milliseconds
 
 T = TypeVar("T")
 
 MOST_PREPARED = 100
 """Statements that the server keeps for one connection, as many as psycopg has it keep."""
 
+_FORGOTTEN = (InvalidSqlStatementName, FeatureNotSupported)
+"""What the server answers if it has the statement no more (DISCARD ALL), or the table another shape: it did nothing."""
 _DONE = frozenset({ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK})
 
 
@@ -44,7 +44,7 @@ def guard(driver: Any, seconds: float) -> None:
                 ready = yield wanted  # it comes back at least each 100 ms
                 if time.monotonic() >= deadline:
                     driver.pgconn.finish()
-                    raise _no_answer(seconds)
+                    raise OperationalError(f"no answer from the server for {seconds:g} s")
                 wanted = work.send(ready)
         except StopIteration as end:
             answer: T = end.value
@@ -57,19 +57,19 @@ def guard(driver: Any, seconds: float) -> None:
 
 
 class Inserts:
-    """INSERTs on a connection of our own where each statement commits. Their plans are kept by the server.
+    """INSERTs on a connection of our own where each statement commits. The server keeps their plans.
 
-    `seconds`: the longest wait for the server; the connection is closed after that.
+    That of psycopg's cursor which they don't need is left out. It still waits for the answer.
     """
 
-    def __init__(self, driver: Any, seconds: float) -> None:
-        self._driver, self._seconds = driver, seconds
-        self._session = driver.pgconn
-        self._encoding: str = driver.info.encoding
-        self._readable, self._writable = poll(), poll()
-        self._readable.register(self._session.socket, POLLIN)
-        self._writable.register(self._session.socket, POLLIN | POLLOUT)
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+        encoding: str = driver.info.encoding
+        self._encoding = "utf-8" if encoding == "ascii" else encoding  # as psycopg does
         self._prepared = dict[str, bytes]()
+        self._names = map("stickybus_{}".format, count())
+        # None: a pooler may run each statement in another session.
+        self._most = 0 if driver.prepare_threshold is None else MOST_PREPARED
 
     def run(self, statement: str, values: Sequence[Any]) -> list[int]:
         """Run an INSERT with places %s, and return the ids that it returns. `values` has no None.
@@ -81,54 +81,35 @@ class Inserts:
         bound = "\0".join(texts).encode(self._encoding).split(b"\0")
         if len(bound) != len(values):
             raise DataError("a text holds a NUL (0x00), which PostgreSQL can't store")
-        session, name = self._session, self._prepared.get(statement)
-        if name is None:
-            numbers = count(1)
-            placed = re.sub("%s", lambda _: f"${next(numbers)}", statement).encode(self._encoding)
-            if len(self._prepared) == MOST_PREPARED:
-                return self._answer(session.send_query_params, placed, bound)
-            name = f"stickybus_{len(self._prepared)}".encode()
-            self._answer(session.send_prepare, name, placed)
+        name = self._prepared.get(statement)
+        if name is None and len(self._prepared) < self._most:
+            name = next(self._names).encode()
+            self._answer(self._driver.pgconn.send_prepare, name, self._placed(statement))
             self._prepared[statement] = name
-        return self._answer(session.send_query_prepared, name, bound)
+        if name is not None:
+            try:
+                return self._answer(self._driver.pgconn.send_query_prepared, name, bound)
+            except _FORGOTTEN:
+                self._prepared.clear()
+        return self._answer(self._driver.pgconn.send_query_params, self._placed(statement), bound)
 
-    def _answer(self, send: Any, *arguments: Any) -> list[int]:
-        session, results = self._session, []
-        try:
-            send(*arguments)
-            while session.flush():
-                self._wait(self._writable)
-            while True:
-                while session.is_busy():
-                    self._wait(self._readable)
-                result = session.get_result()
-                if result is None:
-                    break
-                results.append(result)
-        except BaseException:
-            # What is still to come would be taken for the next statement's answer.
-            self._driver.close()
-            raise
-        answer = results[0]
+    def _placed(self, statement: str) -> bytes:
+        numbers = count(1)
+        return re.sub("%s", lambda _: f"${next(numbers)}", statement).encode(self._encoding)
+
+    def _answer(self, send: Callable[..., None], *arguments: Any) -> list[int]:
+        send(*arguments)
+        answer: Any = self._driver.wait(execute(self._driver.pgconn))[0]
         if answer.status not in _DONE:
             error = error_from_result(answer, self._encoding)
             _leave_out_details(error)
             raise error
         return [int(answer.get_value(row, 0)) for row in range(answer.ntuples)]
 
-    def _wait(self, ready: poll) -> None:
-        if not ready.poll(milliseconds(self._seconds)):
-            raise _no_answer(self._seconds)
-        self._session.consume_input()
-
 
 def _text(value: Any) -> str:
     """A number, a date, or bytes as the driver wraps them."""
     return "\\x" + bytes(value.obj).hex() if isinstance(value, Binary) else str(value)
-
-
-def _no_answer(seconds: float) -> OperationalError:
-    return OperationalError(f"no answer from the server for {seconds:g} s")
 
 
 def _leave_out_details(error: Error) -> None:

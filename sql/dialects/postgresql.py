@@ -51,7 +51,7 @@ TRANSIENT = frozenset({"40001", "40P01", "55P03"})
 """serialization_failure, deadlock_detected, lock_not_available."""
 
 COPY_FROM = 20
-"""Entries of one post from which COPY beats a multi-row INSERT, and from which it pays to ask for their ids first."""
+"""Entries of one post from which COPY beats a multi-row INSERT."""
 MOST_BY_JSON, SMALL = 1_000, 500
 """Entries of one post that are sent as one parameter at most, and the characters that they have on average, at most.
 
@@ -82,9 +82,7 @@ class PostgreSQLStatements(Statements):
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """In one statement: it may be a transaction of its own. One that reserves ids before it changes no row."""
         driver: Any = connection.connection.dbapi_connection
-        if type(driver).__module__.partition(".")[0] != "psycopg" or type(driver).__name__.startswith(
-            "Async"
-        ):
+        if type(driver).__module__.partition(".")[0] != "psycopg":
             # Texts for psycopg, and its COPY, are nothing for a user's connection by another driver.
             return list(connection.execute(self._insert, list(rows)).scalars())
         if len(rows) == 1:
@@ -140,7 +138,8 @@ class PostgreSQLStatements(Statements):
                 f"WITH ORDINALITY AS fields({', '.join((*own, 'place'))}) ORDER BY place{_RETURNING}"
             )
         batch = [dict(zip(own, values)) for values in zip(*own.values())]  # noqa: B905 -- of one length, and many
-        return sorted(self._inserted(connection, statement, (*shared.values(), encoded(batch))))
+        ids = self._inserted(connection, statement, (*shared.values(), encoded(batch)))
+        return list(own["record_id"]) if "record_id" in own else sorted(ids)
 
     @memoized_property
     def _reserve(self) -> Any:
@@ -249,7 +248,7 @@ class PostgreSQL(Dialect):
             connection.execute(statement)
             connection.commit()
             if use is Use.INSERTS:
-                record.info[INSERTS] = Inserts(connection, limits.answer)
+                record.info[INSERTS] = Inserts(connection)
 
         event.listen(engine, "connect", configure)
         event.listen(engine, "checkout", lambda driver, *_: self.check_open(driver))

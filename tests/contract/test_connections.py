@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -108,10 +110,26 @@ def test_a_post_that_the_server_refuses_leaves_its_connection_in_use_and_its_pay
     assert [entry.record_id for entry in bus.find()][1:] == [record_id]
 
 
+class TookTooLongError(Exception):
+    """What a task runner raises in a task."""
+
+
 @on_servers
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TookTooLongError])
 def test_a_post_that_is_interrupted_raises_and_leaves_no_half_read_answer_behind(
-    engine: Engine, make_bus: MakeBus, database_name: str
+    engine: Engine,
+    make_bus: MakeBus,
+    database_name: str,
+    error: type[BaseException],
+    request: pytest.FixtureRequest,
 ) -> None:
+    """By Ctrl-C, or by the handler of another signal."""
+
+    def interrupted_by(*_signal: object) -> None:
+        raise error
+
+    handler = signal.signal(signal.SIGINT, interrupted_by)
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, handler))
     bus = make_bus()
     bus.post(Order(1))
     with stuck(engine, database_name) as waiting, ThreadPoolExecutor(1) as pool:
@@ -121,7 +139,7 @@ def test_a_post_that_is_interrupted_raises_and_leaves_no_half_read_answer_behind
             _thread.interrupt_main()
 
         interrupted = pool.submit(interrupt)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(error):
             bus.post(Order(2))
         interrupted.result()
 
