@@ -57,10 +57,15 @@ class Prepared:
         if not self._readers:
             return rows
         converted = list[Sequence[Any]]()
+        # The rows of a claim have few dates between them: one of its end, and those of their posts.
+        readers = [(place, read, dict[Any, Any]()) for place, read in self._readers]
         for row in rows:
             values = list(row)
-            for place, read in self._readers:
-                values[place] = read(values[place])
+            for place, read, known in readers:
+                value = values[place]
+                if value not in known:
+                    known[value] = read(value)
+                values[place] = known[value]
             converted.append(values)
         return converted
 
