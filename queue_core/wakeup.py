@@ -26,8 +26,8 @@ BUSY_WATCH_SECONDS, IDLE_WATCH_SECONDS = 0.002, 0.007
 """Pauses between looks at an SQLite file: while others write to it, and when none has for a second."""
 TICK_SECONDS = 0.1
 """More than a file system's clock takes from one time of a file to the next."""
-OWN_COMMIT_WAKE_SECONDS = 0.05
-"""When this process wrote too, its own commit is the likelier reason of a change: looks are spared by this much."""
+BUSY_OWN_WAKE_SECONDS, OWN_WAKE_SECONDS = 0.004, 0.05
+"""When this process wrote too, its own commit may be the reason of a change: looks are spared by this much."""
 
 
 class Wakeup:
@@ -120,11 +120,10 @@ class Wakeup:
                         wanted_since = seen_at
                 busy = now - changed_at < 1.0
                 # An idle node's own beat is followed by a look of its own accord, more often than not.
-                if (
-                    wanted_since is not None
-                    and now - (woken_at if busy else wanted_since) > OWN_COMMIT_WAKE_SECONDS
-                ):
-                    self._wake(seen_at)
-                    woken_at, wanted_since = now, None
+                if wanted_since is not None:
+                    spared = now - (woken_at if busy else wanted_since)
+                    if spared > (BUSY_OWN_WAKE_SECONDS if busy else OWN_WAKE_SECONDS):
+                        self._wake(seen_at)
+                        woken_at, wanted_since = now, None
                 # An event's wait with a time limit takes twice as much CPU.
                 time.sleep(BUSY_WATCH_SECONDS if busy else IDLE_WATCH_SECONDS)
