@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import Any
 
 from sqlalchemy import Connection, Dialect
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError
 
 OURS = "stickybus_ours"
 """Option of connections that no application has; its value is their `Use`."""
@@ -81,9 +81,17 @@ def send(connection: Connection, statement: str, parameters: Any) -> Any:
         cursor = connection.connection.cursor()
         cursor.execute(statement, parameters)
     except BaseException as error:
-        raise_as_sqlalchemy(connection, statement, error)
+        cut(connection, statement, error)
         raise
     return cursor
+
+
+def cut(connection: Connection, statement: str, error: BaseException) -> None:
+    """Raise an error of the driver's as `connection` would. Any other is left to be raised, the connection given up."""
+    _raise_as_sqlalchemy(connection, statement, error)
+    if not isinstance(error, UnicodeError):
+        # Of a signal, most likely: the answer that is outstanding would be taken for the next statement's.
+        connection.invalidate(error)
 
 
 @contextmanager
@@ -92,7 +100,7 @@ def driver_errors(connection: Connection, statement: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        raise_as_sqlalchemy(connection, statement, error)
+        _raise_as_sqlalchemy(connection, statement, error)
         raise
 
 
@@ -111,8 +119,7 @@ def use_of(connection: Connection) -> Use | None:
     return use
 
 
-def raise_as_sqlalchemy(connection: Connection, statement: str, error: BaseException) -> None:
-    """Raise an error of the driver's as `connection` would; return if it is another one's."""
+def _raise_as_sqlalchemy(connection: Connection, statement: str, error: BaseException) -> None:
     errors: Any = connection.dialect.loaded_dbapi
     if isinstance(error, errors.Error):
         broken = connection.dialect.is_disconnect(error, connection.connection.driver_connection, None)
@@ -123,6 +130,6 @@ def raise_as_sqlalchemy(connection: Connection, statement: str, error: BaseExcep
         raise DBAPIError.instance(
             statement, None, error, errors.Error, connection_invalidated=broken, dialect=connection.dialect
         ) from error
-    if not isinstance(error, (UnicodeError, SQLAlchemyError)):
-        # Of a signal, most likely: the answer that is outstanding would be taken for the next statement's.
+    if not isinstance(error, Exception):
+        # An interrupt: the answer that is outstanding would be taken for the next statement's.
         connection.invalidate(error)

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from psycopg import Binary, DataError, Error, OperationalError
-from psycopg.errors import FeatureNotSupported, InvalidSqlStatementName, error_from_result
+from psycopg.errors import InvalidSqlStatementName, error_from_result
 from psycopg.generators import execute
 from psycopg.pq import ExecStatus
 
@@ -21,8 +21,6 @@ T = TypeVar("T")
 MOST_PREPARED = 100
 """Statements that the server keeps for one connection, as many as psycopg has it keep."""
 
-_FORGOTTEN = (InvalidSqlStatementName, FeatureNotSupported)
-"""What the server answers if it has the statement no more (DISCARD ALL), or the table another shape: it did nothing."""
 _DONE = frozenset({ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK})
 
 
@@ -57,9 +55,9 @@ def guard(driver: Any, seconds: float) -> None:
 
 
 class Inserts:
-    """INSERTs on a connection of our own where each statement commits. The server keeps their plans.
+    """INSERTs on a connection of our own where each statement commits. The server keeps the plans of most.
 
-    That of psycopg's cursor which they don't need is left out. It still waits for the answer.
+    psycopg's cursor is left out; its connection still waits for the answer.
     """
 
     def __init__(self, driver: Any) -> None:
@@ -89,7 +87,7 @@ class Inserts:
         if name is not None:
             try:
                 return self._answer(self._driver.pgconn.send_query_prepared, name, bound)
-            except _FORGOTTEN:
+            except InvalidSqlStatementName:  # by DISCARD ALL
                 self._prepared.clear()
         return self._answer(self._driver.pgconn.send_query_params, self._placed(statement), bound)
 
@@ -98,12 +96,20 @@ class Inserts:
         return re.sub("%s", lambda _: f"${next(numbers)}", statement).encode(self._encoding)
 
     def _answer(self, send: Callable[..., None], *arguments: Any) -> list[int]:
-        send(*arguments)
-        answer: Any = self._driver.wait(execute(self._driver.pgconn))[0]
-        if answer.status not in _DONE:
-            error = error_from_result(answer, self._encoding)
-            _leave_out_details(error)
-            raise error
+        try:
+            send(*arguments)
+            results = self._driver.wait(execute(self._driver.pgconn))
+        except BaseException:
+            # What is still to come would be taken for the next statement's answer.
+            self._driver.pgconn.finish()
+            raise
+        # The commit comes after the rows, and may fail by itself.
+        for result in results:
+            if result.status not in _DONE:
+                error = error_from_result(result, self._encoding)
+                _leave_out_details(error)
+                raise error
+        answer: Any = results[0]
         return [int(answer.get_value(row, 0)) for row in range(answer.ntuples)]
 
 

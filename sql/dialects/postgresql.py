@@ -35,7 +35,7 @@ from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
 from sql.dialects.base import Dialect, Notifier, check_socket
-from sql.driver import OURS, Use, driver_errors, raise_as_sqlalchemy, send, use_of
+from sql.driver import OURS, Use, cut, driver_errors, send, use_of
 from sql.limits import Limits, milliseconds
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, Ending, encoded
@@ -112,7 +112,7 @@ class PostgreSQLStatements(Statements):
         try:
             return inserts.run(statement, values)
         except BaseException as error:
-            raise_as_sqlalchemy(connection, statement, error)
+            cut(connection, statement, error)
             raise
 
     def _insert_json(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:

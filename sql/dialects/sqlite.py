@@ -178,6 +178,7 @@ class SQLite(Dialect):
         reads = statement.lstrip()[:6].upper() in {"SELECT", "PRAGMA", "EXPLAI"}
         if not reads and not _driver(connection).in_transaction:
             self._take_write_lock(connection)
+            self._turn.changes += 1
 
     def _take_write_lock(self, connection: Connection) -> None:
         self._let_wait(connection, 0.0)
@@ -228,6 +229,7 @@ class SQLite(Dialect):
             yield
         finally:
             del _lent[key]
+            self._turn.changes += 1
 
     def writing(self) -> AbstractContextManager[None]:
         lent = _lent.get((self._path, threading.get_ident()))

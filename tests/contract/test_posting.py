@@ -18,7 +18,7 @@ import msgspec
 import pydantic
 import pytest
 from prometheus_client import CollectorRegistry
-from sqlalchemy import URL, create_engine, event, text
+from sqlalchemy import URL, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 
 from bus.persistent import PersistentBus
@@ -254,6 +254,24 @@ def test_events_of_many_shapes_have_only_so_many_plans_kept_for_them(
         bus.post(Order(number), search_key1=key1, search_key2=key2)
     assert [(entry.search_key1, entry.search_key2) for entry in bus.find()] == keys
     assert plans_kept(bus) == 2
+
+
+@on_postgresql
+@pytest.mark.parametrize("entries", [1, 2])
+def test_a_post_whose_commit_is_refused_raises(bus: PersistentBus, engine: Engine, entries: int) -> None:
+    """The server answers an INSERT before it checks what is deferred to the commit."""
+    bus.post(Order(1))
+    function = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$"
+    trigger = (
+        "CREATE CONSTRAINT TRIGGER refusing AFTER INSERT ON bus_events DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    with engine.begin() as connection:
+        connection.execute(text(function))
+        connection.execute(text(trigger))
+    with pytest.raises(DBAPIError, match="refused"):
+        bus.post_many([Order(number) for number in range(entries)])
+    assert len(bus.find()) == 1
 
 
 def plans_kept(bus: PersistentBus) -> int:
