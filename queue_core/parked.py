@@ -36,17 +36,19 @@ class ParkedLane:
         self._brought = brought
         self._failed = failed
         self._at = 0.0
+        self._asked = 0
         self._after: tuple[datetime, int] | None = None
 
     def look_at_all(self) -> None:
         """Handlers were added: begin anew."""
         self._after, self._at = None, 0.0
+        self._asked += 1
 
     def turn(self, now: float, *, due: bool) -> None:
         """Look at one page if it is time to: entries are `due` there, or handlers were added."""
         if now < self._at or not (due or self._at == 0.0):
             return
-        store, config = self._claims.store, self._claims.config
+        store, config, asked = self._claims.store, self._claims.config, self._asked
         page = store.database.fetch(
             lambda connection: store.statements.page(connection, lane=PARKED, after=self._after, limit=PAGE)
         )
@@ -66,6 +68,8 @@ class ParkedLane:
         unknown = sorted(set(expired) - set(known))
         for start in range(0, len(unknown), EXPIRED_BATCH):
             self._expire(unknown[start : start + EXPIRED_BATCH])
+        if self._asked != asked:  # handlers were added meanwhile
+            return
         full = len(page) == PAGE
         self._after = (page[-1].effective_date, page[-1].record_id) if full else None
         self._at = 0.0 if full and known else now + config.reap_period_seconds
