@@ -11,7 +11,7 @@ from queue_core.entry import PARKED
 from stickybus import BusConfig, PersistentBus, State
 from tests.contract.cluster import Cluster, cluster
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, ended, eventually
+from tests.contract.harness import Order, Recorder, ended, eventually, states
 
 __all__ = ["cluster"]
 
@@ -118,3 +118,25 @@ def test_a_known_event_is_never_ended_however_long_it_was_parked(cluster: Cluste
 
     assert recorder.events == [{"a": 1}]
     assert [entry.processing_state for entry in peer.bus.history()] == [State.PROCESSED]
+
+
+def test_a_look_that_is_asked_for_while_one_runs_is_not_forgotten(cluster: Cluster) -> None:
+    node = cluster.join("a")
+    node.bus.post({"number": 1}, event_name="unknown")
+    node.run()
+    parked = node.lifecycle._parked
+    parked.look_at_all()
+    knows = parked._can_end
+
+    def known_too_late(queue_name: str, class_name: str) -> bool:
+        known = knows(queue_name, class_name)
+        node.bus.register("unknown", node.handler, name="late")
+        return known
+
+    vars(parked)["_can_end"] = known_too_late
+    parked.turn(node.lifecycle.clock.monotonic(), due=False)
+    vars(parked)["_can_end"] = knows
+
+    node.run()  # it is brought back
+    node.run()
+    assert states(node.bus.history()) == [State.PROCESSED]
