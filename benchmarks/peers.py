@@ -1,6 +1,7 @@
 """Other libraries on the same machine in the same rounds: the same no-op work, durably finished jobs only.
 
-Each with the best settings that its documentation gives. What isn't installed (the extra `bench`) is left out.
+Each with the best settings that its documentation gives. What isn't installed (the extra `bench`; Redis's server for
+Celery) is left out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,15 @@ from typing import Any
 import msgspec
 from sqlalchemy import URL
 
+from benchmarks.celery_process import (
+    CELERY_CONCURRENCY,
+    CELERY_PREFETCH_MULTIPLIER,
+    CELERY_QUEUE,
+    CELERY_TASK,
+    CELERY_WORKER,
+    celery_application,
+    celery_worker,
+)
 from benchmarks.databases import Target
 from benchmarks.floor import bulk_rate, move_rate
 from benchmarks.measurement import Measurement
@@ -33,6 +43,7 @@ from benchmarks.workload import (
     alternating,
     median_ratio,
 )
+from tests.servers import database_servers, missing_programs
 
 OURS = "stickybus"
 PAYLOAD = Ticked(1)
@@ -40,6 +51,9 @@ PAYLOAD_BYTES = msgspec.json.encode(PAYLOAD)
 PGQUEUER_BATCH = 100
 PROCRASTINATE_CONCURRENCY = 30
 HUEY_WORKERS = 2
+REDIS_APPENDFSYNC = "always"
+LOOK_SECONDS = 0.01
+"""Between looks at what Celery has left in Redis."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +72,14 @@ class Peer:
     measure: Callable[[URL, int], Rates]
     settings: Mapping[str, Any]
     needs: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+    """Servers that it starts for itself."""
 
     @property
     def installed(self) -> bool:
         """Whether it can be measured here."""
-        return all(find_spec(name) is not None for name in (self.package, *self.needs))
+        packages = (self.package, *self.needs)
+        return all(map(find_spec, packages)) and not any(map(missing_programs, self.servers))
 
 
 def _pgqueuer(url: URL, entries: int) -> Rates:
@@ -176,6 +193,45 @@ def _huey(url: URL, entries: int) -> Rates:
     return Rates(posted, drained)
 
 
+def _celery(_url: URL, entries: int) -> Rates:
+    import redis
+
+    # Its broker is a server of its own, with every write on disk before the answer.
+    with database_servers(durable=True, which=["redis"]) as servers:
+        durability = servers.server("redis").settings()
+        if (durability["appendonly"], durability["appendfsync"]) != ("yes", REDIS_APPENDFSYNC):
+            raise VerificationError(f"celery: Redis may lose jobs: {durability}")
+        app = celery_application(servers["redis"])
+        control = app.control
+        tick = app.tasks[CELERY_TASK]
+        with redis.Redis.from_url(servers["redis"]) as client, app.producer_pool.acquire() as producer:
+            start = time.perf_counter()
+            for _ in range(entries):
+                # It has no bulk post.
+                tick.apply_async((PAYLOAD.number, PAYLOAD.account), producer=producer)
+            posted = entries / (time.perf_counter() - start)
+            with celery_worker(servers["redis"]):
+                deadline = time.monotonic() + COMPLETION_SECONDS
+                worker = [CELERY_WORKER]
+                while not control.ping(worker):
+                    _not_later(deadline, "celery: its worker did not start")
+                start = time.perf_counter()
+                control.add_consumer(CELERY_QUEUE, destination=worker)
+                while waiting := client.llen(CELERY_QUEUE) + client.hlen("unacked"):
+                    _not_later(deadline, f"celery: {waiting} jobs wait")
+                    time.sleep(LOOK_SECONDS)
+                drained = entries / (time.perf_counter() - start)
+                [stats] = control.inspect(worker).stats().values()
+    handled = stats["total"][CELERY_TASK]
+    _check("celery", entries, handled=handled, ended=handled, waiting=waiting)
+    return Rates(posted, drained)
+
+
+def _not_later(deadline: float, problem: str) -> None:
+    if time.monotonic() > deadline:
+        raise VerificationError(f"{problem} after {COMPLETION_SECONDS} s")
+
+
 def _check(name: str, entries: int, *, handled: int, ended: int, waiting: int) -> None:
     if (handled, ended, waiting) != (entries, entries, 0):
         raise VerificationError(
@@ -196,6 +252,19 @@ PEERS: Mapping[str, tuple[Peer, ...]] = {
             needs=("asyncpg", "uvloop"),
         ),
         Peer("procrastinate", _procrastinate, {"concurrency": PROCRASTINATE_CONCURRENCY}),
+        Peer(
+            "celery",
+            _celery,
+            {
+                "broker": "redis",
+                "appendfsync": REDIS_APPENDFSYNC,
+                "acks_late": True,
+                "concurrency": CELERY_CONCURRENCY,
+                "prefetch_multiplier": CELERY_PREFETCH_MULTIPLIER,
+            },
+            needs=("redis",),
+            servers=("redis",),
+        ),
     ),
     "sqlite": (Peer("huey", _huey, {"workers": HUEY_WORKERS, "worker_type": "thread", "fsync": True}),),
 }

@@ -1,8 +1,8 @@
-"""PostgreSQL and MariaDB servers that live in a temporary folder and die with their owner.
+"""PostgreSQL, MariaDB and Redis servers that live in a temporary folder and die with their owner.
 
 Invariants: a server listens on a free port of 127.0.0.1 only, runs without root's rights, keeps every
 file under one temporary folder, and ends with that folder when its owner ends, however that happens.
-The session time zone is not UTC, so that a forgotten conversion shows.
+The session time zone is not UTC, so that a forgotten conversion shows. Redis is there for a benchmark only.
 
 As a program it lends the servers to a command: `python -m tests.servers -- pytest -k postgresql`.
 """
@@ -26,10 +26,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import psycopg
 import pymysql
+
+if TYPE_CHECKING:
+    import redis
 
 URL_VARIABLES: Final = {
     "postgresql": "STICKYBUS_TEST_POSTGRESQL_URL",
@@ -49,7 +52,9 @@ _GUARD: Final = """
 trap '' INT TERM HUP
 cat > /dev/null
 pid=$(head -n 1 "$1/postgresql/data/postmaster.pid" 2> /dev/null) && kill -QUIT "$pid" 2> /dev/null
-pid=$(cat "$1/mariadb/server.pid" 2> /dev/null) && kill -KILL "$pid" 2> /dev/null
+for server in mariadb redis; do
+    pid=$(cat "$1/$server/server.pid" 2> /dev/null) && kill -KILL "$pid" 2> /dev/null
+done
 tries=0
 until rm -rf "$1" 2> /dev/null || [ $((tries += 1)) -gt 100 ]; do sleep 0.1; done
 """
@@ -275,12 +280,60 @@ class MariaDBServer(DatabaseServer):
         return False
 
 
+class RedisServer(DatabaseServer):
+    """Redis, of the version on the path: the broker of a library that benchmarks compare with."""
+
+    name = "redis"
+    _stop_signals: ClassVar = {StopMode.GRACEFUL: signal.SIGTERM, StopMode.CRASH: signal.SIGKILL}
+
+    @property
+    def url(self) -> str:
+        return f"redis://:{self._password}@127.0.0.1:{self.port}/0"
+
+    def settings(self) -> dict[str, str]:
+        with self._connect() as client:
+            found = client.config_get("appendonly", "appendfsync")
+            return {**found, "version": client.info("server")["redis_version"]}
+
+    def _create_data(self) -> None:
+        settings = {
+            "bind": "127.0.0.1",
+            "port": str(self.port),
+            "requirepass": self._password,
+            "dir": str(self.folder),
+            "pidfile": str(self.folder / "server.pid"),
+            # No snapshots beside the log.
+            "save": '""',
+            "appendonly": "yes",
+            "appendfsync": "always" if self.durable else "no",
+        }
+        file = self.folder / "redis.conf"
+        file.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+
+    def _command(self) -> list[str]:
+        return [find_program("redis-server"), str(self.folder / "redis.conf")]
+
+    def _connect(self) -> redis.Redis:
+        # Only an extra has the client.
+        import redis
+
+        return redis.Redis.from_url(self.url, decode_responses=True)
+
+    def _accepts_logins(self) -> bool:
+        import redis
+
+        with contextlib.suppress(redis.ConnectionError), self._connect() as client:
+            return bool(client.ping())
+        return False
+
+
 _SERVERS: Final[Mapping[str, type[DatabaseServer]]] = {
-    server.name: server for server in (PostgreSQLServer, MariaDBServer)
+    server.name: server for server in (PostgreSQLServer, MariaDBServer, RedisServer)
 }
 _PROGRAMS: Final = {
     "postgresql": (("initdb", "postgres"), "PostgreSQL 14 or later (Debian: postgresql)"),
     "mariadb": (("mariadbd",), "MariaDB 10.6 or later (Debian: mariadb-server-core)"),
+    "redis": (("redis-server",), "Redis 6 or later (Debian: redis-server)"),
 }
 
 
@@ -315,7 +368,7 @@ def database_servers(
     Raises ServerError in one line if a program is not installed, before anything has started.
     """
     for name in which:
-        missing = _missing_programs(name)
+        missing = missing_programs(name)
         if missing:
             raise ServerError(_advice(name, missing))
     data = Path(tempfile.mkdtemp(prefix="stickybus-", dir=folder or data_folder(durable=durable)))
@@ -355,7 +408,8 @@ def find_program(name: str) -> str:
     return found
 
 
-def _missing_programs(name: str) -> list[str]:
+def missing_programs(name: str) -> list[str]:
+    """Programs of the server `name` that are not installed."""
     missing = []
     for program in _PROGRAMS[name][0]:
         try:
@@ -366,10 +420,10 @@ def _missing_programs(name: str) -> list[str]:
 
 
 def _advice(name: str, missing: Sequence[str]) -> str:
-    return (
-        f"{', '.join(missing)} not found: install {_PROGRAMS[name][1]}, "
-        f"or set {URL_VARIABLES[name]} to the URL of a server that tests may fill."
-    )
+    advice = f"{', '.join(missing)} not found: install {_PROGRAMS[name][1]}"
+    if name in URL_VARIABLES:
+        advice += f", or set {URL_VARIABLES[name]} to the URL of a server that tests may fill"
+    return f"{advice}."
 
 
 def _is_root() -> bool:
@@ -459,12 +513,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m tests.servers", description=main.__doc__)
     parser.add_argument("--durable", action="store_true", help="keep commits through a power cut")
-    parser.add_argument("--only", choices=sorted(_SERVERS), help="start no other server")
+    parser.add_argument("--only", choices=sorted(URL_VARIABLES), help="start no other server")
     parser.add_argument("command", nargs="*")
     options = parser.parse_args(arguments)
     which = [
         name
-        for name in ([options.only] if options.only else _SERVERS)
+        for name in ([options.only] if options.only else URL_VARIABLES)
         if not os.environ.get(URL_VARIABLES[name])
     ]
     if not options.command:
