@@ -72,7 +72,8 @@ class Claims:
     def pace(self) -> int:
         """How many entries have ended here in the last `WINDOW_SECONDS`, about."""
         stale = self.clock.monotonic() - self._window_since > 2 * WINDOW_SECONDS
-        return 0 if stale else self._pace
+        # The window that is under way counts as soon as it has seen more: a backlog's first 100 ms are not held back.
+        return 0 if stale else max(self._pace, self._ended)
 
     @contextmanager
     def claiming(self) -> Iterator[bool]:

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy.exc import OperationalError
 
 from queue_core.claimer import AFTER_DATE_SECONDS, AHEAD, LONGEST_LOOK_SECONDS, LOOK_SECONDS
+from queue_core.claims import WINDOW_SECONDS
 from queue_core.entry import ANY_NODE, Entry
 from queue_core.outcome import Finished
 from stickybus import Mode, NotificationConfig, NotificationService, Posting, State
@@ -217,6 +218,21 @@ def test_what_was_committed_late_comes_before_the_rest_of_a_backlog_within_a_sec
     node.lifecycle.claim_turn()
 
     assert node.numbers_held() == [4, 9]
+
+
+def test_a_node_holds_the_more_of_what_any_node_may_run_the_more_it_has_just_run(cluster: Cluster) -> None:
+    node = cluster.join("a", mode=Mode.POLLING, handler_threads=1)
+    cluster.peer("b", mode=Mode.POLLING).bus.post_many(Order(number) for number in range(60))
+
+    def share() -> int:
+        held = len(node.claim())
+        node.lifecycle.dispatcher.run_submitted()
+        node.lifecycle.finisher.turn(claim=False)
+        return held
+
+    assert [share() for _ in range(5)] == [2, 2, 4, 8, 16]
+    cluster.clock.advance(seconds=3 * WINDOW_SECONDS)
+    assert share() == 2
 
 
 # -- by the thread that hears of it ----------------------------------------------------------------------------------
