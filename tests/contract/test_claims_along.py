@@ -99,7 +99,7 @@ def test_a_claim_whose_commit_gave_no_answer_is_given_back_and_the_outcomes_are_
 def test_claims_along_take_the_lanes_in_turns(cluster: Cluster) -> None:
     node = cluster.join("a", handler_threads=1, max_entries_claimed=BATCH, queue_capacity=BATCH)
     node.bus.post_many(Order(number) for number in range(100))
-    cluster.peer("b").bus.post_many(Order(number) for number in range(100, 110))  # for any node
+    cluster.peer("b").bus.post_many(Order(number) for number in range(100, 130))  # for any node
     node.claim()
 
     lanes = list[set[bool]]()
