@@ -248,7 +248,7 @@ def growth(target: Target, sizes: Sizes) -> Iterator[Measurement]:
             costs = alternating(ROUNDS * sizes.rounds, works)
             for case in (small, large):
                 case.verify()
-        yield from _reported(target, axis, sizes, entries, costs)
+        yield from _reported(target, axis, entries, costs)
 
 
 def _case(stack: ExitStack, target: Target, deliver: Callable[[URL], Delivery]) -> Case:
@@ -259,7 +259,7 @@ def _case(stack: ExitStack, target: Target, deliver: Callable[[URL], Delivery]) 
 
 
 def _reported(
-    target: Target, axis: Axis, sizes: Sizes, entries: int, costs: Mapping[str, list[tuple[float, float]]]
+    target: Target, axis: Axis, entries: int, costs: Mapping[str, list[tuple[float, float]]]
 ) -> Iterator[Measurement]:
     for place, what in enumerate(("post", "delivery")):
         small, large = ([cost[place] * 1e6 for cost in costs[name]] for name in ("small", "large"))
