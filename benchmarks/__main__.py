@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks import report
 from benchmarks.databases import NAMES, targets
+from benchmarks.growth import ROUNDS
 from benchmarks.measurement import Measurement, environment
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.workload import Sizes, VerificationError
@@ -49,7 +50,7 @@ def main(
 ) -> None:
     """Measure each scenario on each database, on durable servers of the command's own.
 
-    A scenario reports once its tables were found right; one that was not fails the run, which goes on, and what the
+    A scenario reports once its tables were found right; one that breaks off fails the run, which goes on, and what the
     others have measured is kept. Without names all scenarios run.
     """
     for kind, given, known in (("scenario", names, SCENARIOS), ("database", database, NAMES)):
@@ -60,6 +61,7 @@ def main(
     sizes = Sizes(scale=scale or base.scale, rounds=rounds or base.rounds)
     console = Console(stderr=True)
     machine = environment()
+    begun = time.perf_counter()
     try:
         measurements, servers, failed = _measure(
             names or list(SCENARIOS), database or list(NAMES), sizes, console
@@ -67,7 +69,7 @@ def main(
     except ServerError as error:
         console.print(f"[red]ServerError:[/red] {error}")
         raise typer.Exit(1) from error
-    table = _page(measurements, servers, machine, sizes)
+    table = _page(measurements, servers, machine, sizes, time.perf_counter() - begun)
     print(table)
     text = report.as_json(measurements, servers, machine) + "\n"
     if json is not None:
@@ -90,12 +92,16 @@ def _page(
     servers: dict[str, dict[str, str]],
     machine: dict[str, Any],
     sizes: Sizes,
+    seconds: float,
 ) -> str:
     settings = [
         f"- {name}: " + ", ".join(f"{key}={value}" for key, value in known.items())
         for name, known in {**servers, "machine": machine}.items()
     ]
-    head = f"Sizes: {sizes.scale:g} of the full ones, medians of {sizes.rounds} alternating rounds.\n"
+    head = (
+        f"Sizes: {sizes.scale:g} of the full ones. Rates are medians of {sizes.rounds} alternating rounds, those of growth of "
+        f"{ROUNDS * sizes.rounds}; all else was watched once. It took {seconds / 60:.1f} minutes.\n"
+    )
     return "\n".join([head, report.markdown(measurements), "", *settings, ""])
 
 
@@ -114,9 +120,11 @@ def _measure(
                 start = time.perf_counter()
                 try:
                     new = list(SCENARIOS[scenario](target, sizes))
-                except VerificationError as error:
+                except Exception as error:  # noqa: BLE001 -- hours of measurements must not be lost with one
                     failed, new = True, []
-                    progress.console.print(f"[red]VerificationError:[/red] {error}")
+                    progress.console.print(f"[red]{type(error).__name__}:[/red] {error}")
+                    if not isinstance(error, VerificationError):
+                        progress.console.print_exception()
                 measurements += new
                 seconds = time.perf_counter() - start
                 shown = ", ".join(measurement.shown for measurement in new)

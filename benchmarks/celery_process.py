@@ -1,18 +1,19 @@
 """A worker of Celery as a process of its own, which ends with its input: `python -m benchmarks.celery_process URL`.
 
-It takes no task before it is told to, so that its start is no matter of rate.
+It takes no task before it is told to, so that its start is no matter of rate. Each of its pool's processes says at its end
+how many it has run.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,13 @@ if TYPE_CHECKING:
 
 CELERY_TASK = "tick"
 CELERY_QUEUE = "backlog"
+CELERY_UNACKED = "unacked"
+"""Where its transport keeps in Redis what a worker has taken, until that is acknowledged."""
 CELERY_WORKER = "celery@benchmark"
 CELERY_CONCURRENCY = 2
 CELERY_PREFETCH_MULTIPLIER = 128
+END_SECONDS = 30.0
+_HANDLED = "handled"
 _ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -46,23 +51,46 @@ def celery_application(url: str) -> Celery:
     return app
 
 
+_calls = itertools.count()
+
+
 def _tick(number: int, account: str) -> None:
     del number, account
+    next(_calls)
 
 
-@contextmanager
-def celery_worker(url: str) -> Iterator[None]:
-    """The process while the block runs."""
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.celery_process", url],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        cwd=_ROOT,
-    )
-    try:
-        yield
-    finally:
-        worker.communicate()
+def _report(**_: object) -> None:
+    # Celery has put a log in the place of `sys.stdout`.
+    os.write(1, f"{_HANDLED} {next(_calls)}\n".encode())
+
+
+class CeleryWorker:
+    """A handle on the process. `handled` counts the tasks that came to their end there, once it has ended."""
+
+    def __init__(self, url: str) -> None:
+        self.handled = 0
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.celery_process", url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=_ROOT,
+            start_new_session=True,
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """End the process, by force if it does not end in good order, and see what it has done."""
+        try:
+            said, _ = self._process.communicate(timeout=END_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            said, _ = self._process.communicate()
+        self.handled = sum(map(int, re.findall(rf"^{_HANDLED} (\d+)$", said, re.MULTILINE)))
 
 
 def main(url: str) -> None:
@@ -73,6 +101,10 @@ def main(url: str) -> None:
         os.read(sys.stdin.fileno(), 1)
         os.kill(os.getpid(), signal.SIGTERM)
 
+    # An extra has it.
+    from celery.signals import worker_process_shutdown
+
+    worker_process_shutdown.connect(_report, weak=False)
     threading.Thread(target=leave, daemon=True).start()
     # Containers run as root, and nobody else sends tasks here.
     warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")

@@ -112,6 +112,7 @@ def nodes(target: Target, sizes: Sizes) -> Iterator[Measurement]:
             )
             for count in PROCESSES
         }
+        _ask_all(members, "reset")  # none of them still starts while the first round's floor is measured
         settings = {"entries": entries, "mode": Mode.POLLING.value}
         yield from compared(
             "nodes", target, sizes, {FLOOR: partial(move_rate, target, entries), **works}, **settings

@@ -12,8 +12,10 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
 from functools import partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
@@ -25,9 +27,10 @@ from benchmarks.celery_process import (
     CELERY_PREFETCH_MULTIPLIER,
     CELERY_QUEUE,
     CELERY_TASK,
+    CELERY_UNACKED,
     CELERY_WORKER,
+    CeleryWorker,
     celery_application,
-    celery_worker,
 )
 from benchmarks.databases import Target
 from benchmarks.floor import bulk_rate, move_rate
@@ -58,10 +61,35 @@ LOOK_SECONDS = 0.01
 
 @dataclass(frozen=True)
 class Rates:
-    """What a peer did: entries a second posted in batches of 100, and handled from a backlog."""
+    """What a peer did: entries a second posted in batches of 100 after a first one, and handled from a backlog.
+
+    A drain lasts from the first job's call until the peer says that nothing is left: how long it takes to start is no
+    matter of rate, and none of ours. `server`: the settings of one that it started.
+    """
 
     posted: float
     drained: float
+    server: Mapping[str, str] = field(default_factory=dict)
+
+
+class _Calls:
+    """The calls of a peer's job."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._numbers = itertools.count(1)
+        self._first_at = 0.0
+
+    def note(self) -> int:
+        """One more; its number."""
+        self.count = number = next(self._numbers)
+        if number == 1:
+            self._first_at = time.perf_counter()
+        return number
+
+    def rate(self, jobs: int) -> float:
+        """Jobs a second since the first call."""
+        return jobs / (time.perf_counter() - self._first_at)
 
 
 @dataclass(frozen=True)
@@ -100,26 +128,28 @@ async def _pgqueuer_rates(url: URL, entries: int) -> Rates:
     queries = Queries.from_asyncpg_connection(connection)
     await queries.install()
     await queries.optimize_autovacuum()
-    batch = [PAYLOAD_BYTES] * POST_MANY
+    batch: list[bytes | None] = [PAYLOAD_BYTES] * POST_MANY
+
+    async def post() -> None:
+        await queries.enqueue(["tick"] * POST_MANY, batch, [0] * POST_MANY)
+
+    await post()
     start = time.perf_counter()
     for _ in range(0, entries, POST_MANY):
-        await queries.enqueue(["tick"] * POST_MANY, list[bytes | None](batch), [0] * POST_MANY)
+        await post()
     posted = entries / (time.perf_counter() - start)
-    manager = QueueManager(queries)
-    handled = 0
+    manager, calls = QueueManager(queries), _Calls()
 
     @manager.entrypoint("tick")
     async def tick(_job: Job) -> None:
-        nonlocal handled
-        handled += 1
+        calls.note()
 
-    start = time.perf_counter()
     await manager.run(batch_size=PGQUEUER_BATCH, mode=QueueExecutionMode.drain)
-    drained = entries / (time.perf_counter() - start)
+    drained = calls.rate(entries + POST_MANY)
     waiting = await connection.fetchval("SELECT count(*) FROM pgqueuer")
     ended = await connection.fetchval("SELECT count(*) FROM pgqueuer_log WHERE status = 'successful'")
     await connection.close()
-    _check("pgqueuer", entries, handled=handled, ended=ended, waiting=waiting)
+    _check("pgqueuer", entries, handled=calls.count, ended=ended, waiting=waiting)
     return Rates(posted, drained)
 
 
@@ -133,32 +163,31 @@ async def _procrastinate_rates(url: URL, entries: int) -> Rates:
     from procrastinate.types import JSONDict
 
     app = App(connector=PsycopgConnector(conninfo=_plain(url)))
-    handled = 0
+    calls = _Calls()
 
     @app.task(name="tick")
     async def tick(number: int, account: str) -> None:
-        nonlocal handled
         del number, account
-        handled += 1
+        calls.note()
 
     job: JSONDict = {"number": PAYLOAD.number, "account": PAYLOAD.account}
     async with app.open_async():
         await app.schema_manager.apply_schema_async()
+        await tick.batch_defer_async(*[job] * POST_MANY)
         start = time.perf_counter()
         for _ in range(0, entries, POST_MANY):
             await tick.batch_defer_async(*[job] * POST_MANY)
         posted = entries / (time.perf_counter() - start)
-        start = time.perf_counter()
         await app.run_worker_async(
             wait=False, concurrency=PROCRASTINATE_CONCURRENCY, install_signal_handlers=False
         )
-        drained = entries / (time.perf_counter() - start)
+        drained = calls.rate(entries + POST_MANY)
         found = await app.connector.execute_query_all_async(
             "SELECT status, count(*) AS jobs FROM procrastinate_jobs GROUP BY status"
         )
     jobs = {row["status"]: row["jobs"] for row in found}
     ended = jobs.pop("succeeded", 0)
-    _check("procrastinate", entries, handled=handled, ended=ended, waiting=sum(jobs.values()))
+    _check("procrastinate", entries, handled=calls.count, ended=ended, waiting=sum(jobs.values()))
     return Rates(posted, drained)
 
 
@@ -167,29 +196,24 @@ def _huey(url: URL, entries: int) -> Rates:
 
     # It removes a job before it runs: a crash loses those that run. A file of its own, beside ours.
     huey = SqliteHuey(filename=f"{url.database}.huey", fsync=True, results=False, strict_fifo=True)
-    calls = itertools.count(1)
+    calls = _Calls()
     done = threading.Event()
 
     @huey.task()  # type: ignore[untyped-decorator]  # not typed there
     def tick(number: int, account: str) -> None:
         del number, account
-        if next(calls) >= entries:
+        if calls.note() >= entries + POST_MANY:
             done.set()
 
-    start = time.perf_counter()
-    for _ in range(0, entries, POST_MANY):
-        # It has no bulk post.
-        for _ in range(POST_MANY):
-            tick(PAYLOAD.number, PAYLOAD.account)
-    posted = entries / (time.perf_counter() - start)
+    posted = _posted_singly(entries, lambda: tick(PAYLOAD.number, PAYLOAD.account))
     consumer = huey.create_consumer(workers=HUEY_WORKERS, periodic=False)
-    start = time.perf_counter()
     consumer.start()
     done.wait(COMPLETION_SECONDS)
-    drained = entries / (time.perf_counter() - start)
+    drained = calls.rate(entries + POST_MANY)
     waiting = huey.storage.queue_size()
     consumer.stop(graceful=True)
-    _check("huey", entries, handled=next(calls) - 1, ended=entries if done.is_set() else 0, waiting=waiting)
+    # What runs has left the file already.
+    _check("huey", entries, handled=calls.count, ended=calls.count, waiting=waiting)
     return Rates(posted, drained)
 
 
@@ -201,42 +225,60 @@ def _celery(_url: URL, entries: int) -> Rates:
         durability = servers.server("redis").settings()
         if (durability["appendonly"], durability["appendfsync"]) != ("yes", REDIS_APPENDFSYNC):
             raise VerificationError(f"celery: Redis may lose jobs: {durability}")
-        app = celery_application(servers["redis"])
-        control = app.control
-        tick = app.tasks[CELERY_TASK]
-        with redis.Redis.from_url(servers["redis"]) as client, app.producer_pool.acquire() as producer:
-            start = time.perf_counter()
-            for _ in range(entries):
-                # It has no bulk post.
-                tick.apply_async((PAYLOAD.number, PAYLOAD.account), producer=producer)
-            posted = entries / (time.perf_counter() - start)
-            with celery_worker(servers["redis"]):
-                deadline = time.monotonic() + COMPLETION_SECONDS
-                worker = [CELERY_WORKER]
-                while not control.ping(worker):
-                    _not_later(deadline, "celery: its worker did not start")
+        with (
+            celery_application(servers["redis"]) as app,
+            redis.Redis.from_url(servers["redis"]) as client,
+            app.producer_pool.acquire() as producer,
+        ):
+            tick = app.tasks[CELERY_TASK]
+            posted = _posted_singly(
+                entries, lambda: tick.apply_async((PAYLOAD.number, PAYLOAD.account), producer=producer)
+            )
+            with closing(CeleryWorker(servers["redis"])) as worker:
+                _celery_until(worker, "it has started", lambda: app.control.ping([CELERY_WORKER]))
+                app.control.add_consumer(CELERY_QUEUE, destination=[CELERY_WORKER])
+                _celery_until(
+                    worker,
+                    "it has begun",
+                    lambda: client.hlen(CELERY_UNACKED) or not client.llen(CELERY_QUEUE),
+                )
                 start = time.perf_counter()
-                control.add_consumer(CELERY_QUEUE, destination=worker)
-                while waiting := client.llen(CELERY_QUEUE) + client.hlen("unacked"):
-                    _not_later(deadline, f"celery: {waiting} jobs wait")
-                    time.sleep(LOOK_SECONDS)
-                drained = entries / (time.perf_counter() - start)
-                [stats] = control.inspect(worker).stats().values()
-    handled = stats["total"][CELERY_TASK]
-    _check("celery", entries, handled=handled, ended=handled, waiting=waiting)
-    return Rates(posted, drained)
+                _celery_until(
+                    worker,
+                    "nothing is left",
+                    lambda: not client.llen(CELERY_QUEUE) + client.hlen(CELERY_UNACKED),
+                )
+                drained = (entries + POST_MANY) / (time.perf_counter() - start)
+            waiting = client.llen(CELERY_QUEUE) + client.hlen(CELERY_UNACKED)
+    # What has ended has left Redis.
+    _check("celery", entries, handled=worker.handled, ended=worker.handled, waiting=waiting)
+    return Rates(posted, drained, durability)
 
 
-def _not_later(deadline: float, problem: str) -> None:
-    if time.monotonic() > deadline:
-        raise VerificationError(f"{problem} after {COMPLETION_SECONDS} s")
+def _celery_until(worker: CeleryWorker, what: str, reached: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + COMPLETION_SECONDS
+    while not reached():
+        if not worker.running:
+            raise VerificationError(f"celery: its worker ended before {what}")
+        if time.monotonic() > deadline:
+            raise VerificationError(f"celery: not within {COMPLETION_SECONDS} s: {what}")
+        time.sleep(LOOK_SECONDS)
+
+
+def _posted_singly(entries: int, post: Callable[[], object]) -> float:
+    """The rate of a peer without a bulk post."""
+    for _ in range(POST_MANY):
+        post()
+    start = time.perf_counter()
+    for _ in range(entries):
+        post()
+    return entries / (time.perf_counter() - start)
 
 
 def _check(name: str, entries: int, *, handled: int, ended: int, waiting: int) -> None:
-    if (handled, ended, waiting) != (entries, entries, 0):
-        raise VerificationError(
-            f"{name}: {handled} handled, {ended} ended, {waiting} waiting of {entries} jobs"
-        )
+    jobs = entries + POST_MANY
+    if (handled, ended, waiting) != (jobs, jobs, 0):
+        raise VerificationError(f"{name}: {handled} handled, {ended} ended, {waiting} waiting of {jobs} jobs")
 
 
 def _plain(url: URL) -> str:
@@ -298,7 +340,10 @@ def peers(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         rates[f"drain, {peer.package}"] = [rate.drained for rate in seen[peer.package]]
     for what in ours:
         base = rates[f"{what}, {FLOOR}"]
-        chosen: dict[str, Mapping[str, Any]] = {OURS: {}} | {peer.package: peer.settings for peer in found}
+        chosen: dict[str, Mapping[str, Any]] = {OURS: {}} | {
+            peer.package: {"version": version(peer.package), **peer.settings, **seen[peer.package][-1].server}
+            for peer in found
+        }
         for name, settings in chosen.items():
             measured = rates[f"{what}, {name}"]
             yield Measurement(

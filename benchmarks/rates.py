@@ -13,6 +13,7 @@ from benchmarks.measurement import Measurement
 from benchmarks.workload import (
     FLOOR,
     POST_MANY,
+    WARM_UP,
     Run,
     Sizes,
     Ticked,
@@ -22,9 +23,6 @@ from benchmarks.workload import (
     run_on,
 )
 from queue_core.config import BusConfig
-
-WARM_UP = 10
-"""Posts before the clock starts: they open the connection and compile the statement."""
 
 
 def post(target: Target, sizes: Sizes) -> Iterator[Measurement]:

@@ -28,6 +28,8 @@ T = TypeVar("T")
 COMPLETION_SECONDS = 300.0
 LOAD_BATCH = 1_000
 POST_MANY = 100
+WARM_UP = 10
+"""Entries before the clock starts: they open connections, compile statements and wake up who polls."""
 
 
 class VerificationError(Exception):

@@ -61,11 +61,13 @@ class Claims:
         return node is not None and node.may_start() and node.epoch == lease
 
     def ended(self, entries: int) -> None:
-        """So many entries have just ended here."""
+        """So many runs of entries have just ended here."""
         now = self.clock.monotonic()
         if (passed := now - self._window_since) > WINDOW_SECONDS:
             self._pace = self._ended if passed < 2 * WINDOW_SECONDS else 0
             self._ended, self._window_since = 0, now
+            # What a slow commit has held up is no burst.
+            entries = int(entries * WINDOW_SECONDS / passed)
         self._ended += entries
 
     @property

@@ -153,7 +153,8 @@ class Finisher:
     def _written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
         claims = self._claims
         claims.ledger.give_up(claims_of([outcome.entry for outcome in batch]))
-        claims.ended(len(batch))
+        # What did not run says nothing of how much this node gets done.
+        claims.ended(sum(not isinstance(outcome, (Parked, Released)) for outcome in batch))
         for record_id in lost:
             log.warning("claim_lost", record_id=record_id, node=claims.name, table=claims.config.table)
         self.metrics.finished(batch, lost)

@@ -293,15 +293,15 @@ class RedisServer(DatabaseServer):
     def settings(self) -> dict[str, str]:
         with self._connect() as client:
             found = client.config_get("appendonly", "appendfsync")
-            return {**found, "version": client.info("server")["redis_version"]}
+            return {**found, "redis_version": client.info("server")["redis_version"]}
 
     def _create_data(self) -> None:
         settings = {
             "bind": "127.0.0.1",
             "port": str(self.port),
             "requirepass": self._password,
-            "dir": str(self.folder),
-            "pidfile": str(self.folder / "server.pid"),
+            "dir": f'"{self.folder}"',
+            "pidfile": f'"{self.folder / "server.pid"}"',
             # No snapshots beside the log.
             "save": '""',
             "appendonly": "yes",

@@ -66,6 +66,10 @@ def test_each_scenario_runs_and_reports_what_it_measured(
     assert {measurement["database"] for measurement in measured} == set(databases)
     assert {measurement["scenario"] for measurement in measured} == set(scenarios)
     assert all(measurement["unit"] for measurement in measured)
+    if "peers" in scenarios:
+        beside = {measurement["metric"] for measurement in measured if measurement["scenario"] == "peers"}
+        for peer in PEERS[databases[0]]:
+            assert (f"drain, {peer.package}" in beside) == peer.installed
     rates = [measurement for measurement in measured if measurement["unit"] == "entries/s"]
     assert all(measurement["value"] > 0 and measurement["ratio_to_floor"] > 0 for measurement in rates)
     for measurement in measured:
@@ -101,11 +105,12 @@ def test_a_lost_entry_fails_the_scenario_instead_of_being_measured(tmp_path: Pat
     run.bus.close()
 
 
+@pytest.mark.parametrize("error", [VerificationError("an entry is lost"), OSError("no route to it")])
 def test_a_scenario_that_fails_fails_the_run_and_what_others_measured_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def failing(_target: Target, _sizes: Sizes) -> Iterator[Measurement]:
-        raise VerificationError("an entry is lost")
+        raise error
 
     def working(target: Target, _sizes: Sizes) -> Iterator[Measurement]:
         yield Measurement("working", target.name, "rate", 1.0, "entries/s", {})
@@ -118,6 +123,7 @@ def test_a_scenario_that_fails_fails_the_run_and_what_others_measured_is_kept(
 
     assert ended.value.exit_code == 1
     assert [measured["scenario"] for measured in json.loads(results.read_text())] == ["working"]
+    assert f"{type(error).__name__}: {error}" in capfd.readouterr().err
 
 
 def test_tables_that_hold_more_or_less_than_was_done_fail_a_scenario_that_only_counts(tmp_path: Path) -> None:

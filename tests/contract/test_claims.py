@@ -235,6 +235,30 @@ def test_a_node_holds_the_more_of_what_any_node_may_run_the_more_it_has_just_run
     assert share() == 2
 
 
+def test_outcomes_that_a_slow_commit_has_held_up_are_no_burst(cluster: Cluster) -> None:
+    node = cluster.join("a", handler_threads=1)
+    node.bus.post_many(Order(number) for number in range(60))
+    node.claim()
+    node.lifecycle.dispatcher.run_submitted()
+    cluster.clock.advance(seconds=10 * WINDOW_SECONDS)
+
+    node.lifecycle.finisher.turn(claim=False)
+
+    assert node.lifecycle.claims.pace == 60 // 10
+
+
+def test_what_is_set_aside_without_a_run_makes_no_node_hold_more(cluster: Cluster) -> None:
+    node = cluster.join("a", mode=Mode.POLLING, handler_threads=1)
+    cluster.peer("b", mode=Mode.POLLING).bus.post_many(
+        Posting(event={}, event_name="Invoice.paid") for _ in range(60)
+    )
+
+    for _ in range(5):
+        assert len(node.claim()) == 2
+        node.lifecycle.dispatcher.run_submitted()
+        node.lifecycle.finisher.turn(claim=False)
+
+
 # -- by the thread that hears of it ----------------------------------------------------------------------------------
 
 
