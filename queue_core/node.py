@@ -82,6 +82,9 @@ class Node:
         """What the database's clock is ahead of this machine's."""
         self.members: list[Member] = []
         self._beat = 0
+        """Number of the last beat that was sent. Others may have seen it though its answer was lost."""
+        self._renewals = 0
+        """Beats of this epoch that are known to have renewed the lease."""
         self._deadline = float("-inf")
         self._last_beat = float("-inf")
         self._pid = os.getpid()
@@ -168,7 +171,7 @@ class Node:
             self.database.write(lambda connection: nodes.enter(connection, self._values(epoch)))
         except IntegrityError:
             return False
-        self.epoch, self._beat = epoch, 0
+        self.epoch, self._beat, self._renewals = epoch, 0, 0
         return True
 
     def _take_over(self, row: Row[Any]) -> bool:
@@ -181,7 +184,7 @@ class Node:
 
         taken = self.database.write(work)
         if taken:
-            self.epoch, self._beat = epoch, 0
+            self.epoch, self._beat, self._renewals = epoch, 0, 0
         return taken
 
     def beat_turn(self) -> float:
@@ -189,10 +192,12 @@ class Node:
         sent = self.clock.monotonic()
 
         def work(connection: Connection) -> tuple[bool, Any]:
+            # Never the same number twice: for the reapers of others the second would be none.
+            self._beat += 1
             renewed = nodes.beat(
-                connection, self.name, epoch=self.epoch, beat=self._beat + 1, now=self.clock.now()
+                connection, self.name, epoch=self.epoch, beat=self._beat, now=self.clock.now()
             )
-            asks = self._beat % CLOCK_BEATS == 0
+            asks = self._renewals % CLOCK_BEATS == 0
             return renewed, self.database.dialect.database_now(connection) if asks else None
 
         renewed, database_now = self.database.write(work)
@@ -203,7 +208,7 @@ class Node:
                 member.lease_lost()
             self.register()
             return self.beat_interval_seconds
-        self._beat += 1
+        self._renewals += 1
         self._beaten(sent)
         if database_now is not None:
             self._follow(database_now)

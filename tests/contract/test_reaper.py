@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from queue_core.entry import PARKED, SUSPECT
 from sql import nodes
@@ -161,6 +161,23 @@ def test_a_beat_between_the_look_and_the_verdict_saves_the_node(cluster: Cluster
     )
 
     assert not fenced
+    assert cluster.row("a").state == nodes.LIVE
+
+
+def test_a_beat_after_one_whose_answer_was_lost_is_a_sign_of_life_of_its_own(cluster: Cluster) -> None:
+    node, other = cluster.join("a"), cluster.join("b")
+    cluster.live(3, node, other)
+    with (
+        lost_answers(node.node.database, "UPDATE queue_nodes", committed=True) as cut,
+        pytest.raises(DBAPIError),
+    ):
+        node.beat()
+    assert cut
+    cluster.live(8, other)
+    node.beat()
+
+    cluster.live(12, other)  # 20 s after the one, and 12 of 15 after the other
+
     assert cluster.row("a").state == nodes.LIVE
 
 

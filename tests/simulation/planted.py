@@ -175,6 +175,23 @@ def lease_from_the_answer() -> list[Planting]:
 
 
 @_bug
+def beat_number_used_again() -> list[Planting]:
+    """The beat after one whose answer was lost has the same number."""
+    turn: Any = Node.beat_turn
+
+    def beat_turn(self: Node) -> float:
+        before = self._beat
+        try:
+            seconds: float = turn(self)
+        except BaseException:
+            self._beat = before
+            raise
+        return seconds
+
+    return [(Node, "beat_turn", beat_turn)]
+
+
+@_bug
 def beat_of_a_dead_node() -> list[Planting]:
     """A node that was declared dead, or lost its name, goes on beating."""
 

@@ -160,6 +160,17 @@ SCENES: dict[str, Scene] = {
             _handle("a1"),
         ]
     ),
+    "beat_number_used_again": Scene(
+        [
+            Start("a1"),
+            Start("b1"),
+            Pass(5.0, ("a1", "b1")),
+            Go("a1", "beat", None, Fault.COMMIT_LOST),
+            Pass(8.0, ("b1",)),
+            Go("a1", "beat"),
+            Pass(12.0, ("b1",)),
+        ]
+    ),
     "name_taken_at_once": Scene([Start("a1"), Start("a2")]),
     "lease_judged_by_dates": Scene([Start("a1"), Start("b1"), Jump("b1", 300.0), Pass(2.0, ("a1", "b1"))]),
     "outage_not_noticed": Scene(
