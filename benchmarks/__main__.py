@@ -13,7 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks import report
 from benchmarks.databases import NAMES, targets
-from benchmarks.growth import ROUNDS
 from benchmarks.measurement import Measurement, environment
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.workload import Sizes, VerificationError
@@ -79,7 +78,7 @@ def main(
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
         kind = {QUICK.scale: "quick", FULL.scale: "full"}.get(sizes.scale, f"scale-{sizes.scale:g}")
-        stem = "-".join([f"{datetime.now(UTC):%Y-%m-%d}", kind, *(names or ())])
+        stem = "-".join([f"{datetime.now(UTC):%Y-%m-%d}", kind, *(names or ()), *(database or ())])
         (output / f"{stem}.md").write_text(table)
         (output / f"{stem}.json").write_text(text)
         report.draw(measurements, output, stem)
@@ -99,8 +98,8 @@ def _page(
         for name, known in {**servers, "machine": machine}.items()
     ]
     head = (
-        f"Sizes: {sizes.scale:g} of the full ones. Rates are medians of {sizes.rounds} alternating rounds, those of growth of "
-        f"{ROUNDS * sizes.rounds}; all else was watched once. It took {seconds / 60:.1f} minutes.\n"
+        f"Sizes: {sizes.scale:g} of the full ones. Medians of so many rounds as the last column says, which alternate for "
+        f"rates; what has no rounds was watched once. It took {seconds / 60:.1f} minutes.\n"
     )
     return "\n".join([head, report.markdown(measurements), "", *settings, ""])
 

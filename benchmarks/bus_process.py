@@ -32,10 +32,9 @@ class Node:
         self._sent = Counter[str]()
 
     def _count(self, _event: Ticked) -> None:
-        self._last = time.perf_counter()
         self._handled = next(self._counted)
         if self._handled == 1:
-            self._first = self._last
+            self._first = time.perf_counter()
 
     def _note(self, event: Ticked) -> None:
         self._times[event.number] = time.perf_counter()
@@ -52,7 +51,7 @@ class Node:
         """Count from zero."""
         self._counted = itertools.count(1)
         self._handled = 0
-        self._first = self._last = 0.0
+        self._first = 0.0
 
     def start(self) -> None:
         """Begin to handle."""
@@ -71,8 +70,8 @@ class Node:
         status = Path("/proc/self/status").read_text().splitlines()
         return {
             "handled": self._handled,
+            "held": len(self._bus.engine.lifecycle.ledger),
             "first": self._first,
-            "last": self._last,
             "statements": self._sent["before_cursor_execute"],
             "commits": self._sent["commit"],
             "cpu_seconds": time.process_time(),

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, ClassVar
 
 import psycopg
@@ -30,6 +31,7 @@ from benchmarks.workload import (
     Sizes,
     Ticked,
     VerificationError,
+    alternating,
     verify_counts,
 )
 from bus.persistent import PersistentBus
@@ -352,7 +354,9 @@ def floor(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         f"bulk insert of {POST_MANY}": (sizes.entries(100_000, POST_MANY), bulk_rate),
         f"claim of {CLAIM} and move to history": (sizes.entries(50_000), move_rate),
     }
-    for metric, (entries, rate) in works.items():
-        rates = [rate(target, entries) for _ in range(sizes.rounds)]
-        settings = {"entries": entries, "rounds": sizes.rounds, "rates": rates}
+    found = alternating(
+        sizes.rounds, {metric: partial(rate, target, entries) for metric, (entries, rate) in works.items()}
+    )
+    for metric, rates in found.items():
+        settings = {"entries": works[metric][0], "rounds": sizes.rounds, "rates": rates}
         yield Measurement(FLOOR, target.name, metric, statistics.median(rates), "entries/s", settings, 1.0)

@@ -176,10 +176,9 @@ class Axis:
 
 
 def _axes(sizes: Sizes, entries: int) -> Iterator[Axis]:
-    for full in (100_000, 1_000_000):
-        backlog = sizes.standing(full, 2_000)
+    for backlog in dict.fromkeys(sizes.standing(full, 2_000) for full in (100_000, 1_000_000)):
         yield Axis(
-            f"backlog of {full // 1000}k",
+            f"backlog of {backlog // 1000}k",
             backlog,
             partial(Case.put, rows=backlog),
             before=lambda case: case.put(1_000),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import os
 import platform
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+_ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = ("stickybus", "sqlalchemy", "psycopg", "PyMySQL", "msgspec")
 
 
@@ -53,8 +55,18 @@ def environment() -> dict[str, Any]:
         "load_average": os.getloadavg()[0],
         "python": platform.python_version(),
         "system": platform.platform(),
+        "commit": _commit(),
         "libraries": {name: version(name) for name in LIBRARIES},
     }
+
+
+def _commit() -> str:
+    """Of the working tree, with a mark if it was changed since; empty where there is none."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def _cpu_model() -> str:

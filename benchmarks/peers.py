@@ -63,8 +63,9 @@ LOOK_SECONDS = 0.01
 class Rates:
     """What a peer did: entries a second posted in batches of 100 after a first one, and handled from a backlog.
 
-    A drain lasts from the first job's call until the peer says that nothing is left: how long it takes to start is no
-    matter of rate, and none of ours. `server`: the settings of one that it started.
+    A drain lasts from the first job's call (Celery: from when it is seen to have taken jobs) until the peer says that
+    nothing is left: how long it takes to start is no matter of rate, and none of ours. `server`: the settings of one that
+    it started.
     """
 
     posted: float
@@ -357,4 +358,5 @@ def peers(target: Target, sizes: Sizes) -> Iterator[Measurement]:
             )
         for peer in found:
             ratio = median_ratio(rates[f"{what}, {OURS}"], rates[f"{what}, {peer.package}"])
-            yield Measurement("peers", target.name, f"{what}, {OURS} to {peer.package}", ratio, "x")
+            settings = {"entries": entries, "rounds": sizes.rounds}
+            yield Measurement("peers", target.name, f"{what}, {OURS} to {peer.package}", ratio, "x", settings)

@@ -61,7 +61,7 @@ def reading(target: Target, sizes: Sizes) -> Iterator[Measurement]:
             return sum(batch.num_rows for batch in bare_batches(url))
 
         timed = [(_seconds(by_source, rows), _seconds(by_driver, rows)) for _ in range(sizes.rounds)]
-        settings: dict[str, Any] = {"rows": rows, "payload_bytes": ROW_BYTES}
+        settings: dict[str, Any] = {"rows": rows, "rounds": sizes.rounds, "payload_bytes": ROW_BYTES}
         source = statistics.median(one for one, _ in timed)
         ratio = statistics.median(bare / one for one, bare in timed)
         yield Measurement(
@@ -91,15 +91,13 @@ def analysing(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     """Statistics over Parquet files of two sizes, and what they took in time and memory; no database has a part in it."""
     if target.name != "sqlite":
         return
-    full = {
-        sizes.standing(rows, rows // 50_000): f"{rows // 1_000_000}M rows" for rows in (1_000_000, 10_000_000)
-    }
+    full = [sizes.standing(rows, rows // 50_000) for rows in (1_000_000, 10_000_000)]
     found = list[tuple[int, float]]()
     # Its own, for what others have left in memory is not to be counted.
     with tempfile.TemporaryDirectory() as folder, closing(SparkProcess()) as process:
         lines = process.run("statistics", folder, *map(str, full))
-    for (rows, label), (seconds, used) in zip(full.items(), lines, strict=True):
-        settings = {"rows": rows, "master": MASTER}
+    for rows, (seconds, used) in zip(full, lines, strict=True):
+        settings, label = {"rows": rows, "master": MASTER}, f"{rows:,} rows"
         yield Measurement("spark-statistics", target.name, label, seconds, "s", settings)
         yield Measurement(
             "spark-statistics", target.name, f"memory, {label}", used / 1024**2, "MiB", settings

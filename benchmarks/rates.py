@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 from benchmarks.databases import Target
 from benchmarks.floor import CLAIM, bulk_rate, insert_rate, move_rate
@@ -101,13 +102,21 @@ def drain(target: Target, sizes: Sizes) -> Iterator[Measurement]:
 
 
 def through(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """Post by post_many(100) and handle at once, in one process. Its floor is that of a drain."""
+    """Post by post_many(100) and handle at once, in one process, beside a drain of as many. Its floor is that of a drain."""
     entries = sizes.entries(100_000, POST_MANY)
     works = {
         FLOOR: lambda: move_rate(target, entries),
         "posted and handled": lambda: _through(target, entries),
+        "drain of as many": lambda: drain_rate(target, entries),
     }
-    yield from compared("through", target, sizes, works, entries=entries, batch=POST_MANY, floor_batch=CLAIM)
+    settings: dict[str, Any] = {"entries": entries, "batch": POST_MANY, "floor_batch": CLAIM}
+    rates = dict[str, list[float]]()
+    for measurement in compared("through", target, sizes, works, **settings):
+        rates[measurement.metric] = measurement.settings["rates"]
+        yield measurement
+    ratio = median_ratio(rates["posted and handled"], rates["drain of as many"])
+    settings["rounds"] = sizes.rounds
+    yield Measurement("through", target.name, "posted and handled, to a drain", ratio, "x", settings)
 
 
 def _through(target: Target, entries: int) -> float:

@@ -10,19 +10,27 @@ from typing import Any
 
 from benchmarks.measurement import Measurement
 
+SIZES = ("entries", "backlog", "rows", "history_rows", "seconds", "rounds")
+"""Those settings of a measurement that say how much was done."""
+
 
 def markdown(measurements: Sequence[Measurement]) -> str:
-    """A row for each scenario and metric, a column for each database."""
+    """A row for each scenario and metric, a column for each database, and one for the size."""
     databases = list(dict.fromkeys(measurement.database for measurement in measurements))
     rows: dict[tuple[str, str], dict[str, str]] = {}
+    sizes: dict[tuple[str, str], str] = {}
     for measurement in measurements:
         metrics = rows.setdefault((measurement.scenario, measurement.metric), {})
         metrics[measurement.database] = measurement.shown
-    lines = ["| scenario | metric | " + " | ".join(databases) + " |", "|---|---|" + "---:|" * len(databases)]
-    for (scenario, metric), shown in rows.items():
-        lines.append(
-            f"| {scenario} | {metric} | " + " | ".join(shown.get(name, "") for name in databases) + " |"
+        known = {name: measurement.settings[name] for name in SIZES if name in measurement.settings}
+        sizes[measurement.scenario, measurement.metric] = ", ".join(
+            f"{value:,} {name.replace('_', ' ')}" for name, value in known.items()
         )
+    head = f"| scenario | metric | {' | '.join(databases)} | size |"
+    lines = [head, "|---|---|" + "---:|" * len(databases) + "---|"]
+    for (scenario, metric), shown in rows.items():
+        values = " | ".join(shown.get(name, "") for name in databases)
+        lines.append(f"| {scenario} | {metric} | {values} | {sizes[scenario, metric]} |")
     return "\n".join(lines)
 
 

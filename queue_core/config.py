@@ -67,7 +67,7 @@ def _storable(name: str) -> str:
 
 def _no_lane(name: str) -> str:
     if name.startswith("!"):
-        raise ValueError("no leading '!', which marks the lanes !parked and !paused")
+        raise ValueError("no leading '!', which marks the lanes !parked and !suspect")
     return name
 
 

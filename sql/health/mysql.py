@@ -199,14 +199,17 @@ class MySQLHealth(Health):
 
     def connection_limits(self, connection: Connection) -> list[ConnectionLimit]:
         """See `Health`."""
-        values = _variables(connection, ["max_connections", "max_user_connections"])
         counts = connection.execute(text("SHOW GLOBAL STATUS LIKE 'Threads_connected'")).one()
-        most = int(values["max_connections"])
-        return [
-            ConnectionLimit(
-                "the server",
-                most,
-                int(counts[1]),
-                f"SET GLOBAL max_connections = {2 * most}, and in its file",
+        most = int(_variables(connection, ["max_connections"])["max_connections"])
+        server = ConnectionLimit(
+            "the server", most, int(counts[1]), f"SET GLOBAL max_connections = {2 * most}, and in its file"
+        )
+        # The session's value is the account's own limit, else that of all accounts; 0 is none.
+        user, own, used = connection.execute(
+            text(
+                "SELECT CURRENT_USER(), @@SESSION.max_user_connections, COUNT(*) FROM information_schema.PROCESSLIST "
+                "WHERE USER = SUBSTRING_INDEX(USER(), '@', 1)"
             )
-        ]
+        ).one()
+        cure = f"ALTER USER … WITH MAX_USER_CONNECTIONS {2 * own}"
+        return [server, *([ConnectionLimit(f"the user {user}", own, used, cure)] if own > 0 else [])]

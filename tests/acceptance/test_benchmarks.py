@@ -76,7 +76,7 @@ def test_each_scenario_runs_and_reports_what_it_measured(
         assert DURABLE[measurement["database"]].items() <= measurement["environment"]["server"].items()
         assert measurement["environment"]["cpu"]
     table = [line for line in ended.stdout.splitlines() if line.startswith("|")]
-    assert table[0] == f"| scenario | metric | {' | '.join(databases)} |"
+    assert table[0] == f"| scenario | metric | {' | '.join(databases)} | size |"
     assert len(table) == 2 + len({(one["scenario"], one["metric"]) for one in measured})
     drawn = [path.stem for path in tmp_path.glob("*.png")]
     assert all(any(name.endswith(scenario) for name in drawn) for scenario in scenarios)
@@ -166,15 +166,22 @@ def test_percentiles_are_values_that_were_measured() -> None:
 def test_the_table_has_a_column_for_each_database_and_gaps_where_nothing_was_measured() -> None:
     table = markdown(
         [
-            Measurement("drain", "sqlite", "drain rate", 12_345.6, "entries/s"),
-            Measurement("drain", "mariadb", "drain rate", 0.5, "entries/s"),
+            Measurement(
+                "drain",
+                "sqlite",
+                "drain rate",
+                12_345.6,
+                "entries/s",
+                {"entries": 2_000, "rounds": 6, "mode": "?"},
+            ),
+            Measurement("drain", "mariadb", "drain rate", 0.5, "entries/s", {"entries": 2_000, "rounds": 6}),
             Measurement("post", "mariadb", "post rate", 99.5, "entries/s"),
         ]
     )
 
     assert table.splitlines() == [
-        "| scenario | metric | sqlite | mariadb |",
-        "|---|---|---:|---:|",
-        "| drain | drain rate | 12,346 entries/s | 0.50 entries/s |",
-        "| post | post rate |  | 99.50 entries/s |",
+        "| scenario | metric | sqlite | mariadb | size |",
+        "|---|---|---:|---:|---|",
+        "| drain | drain rate | 12,346 entries/s | 0.50 entries/s | 2,000 entries, 6 rounds |",
+        "| post | post rate |  | 99.50 entries/s |  |",
     ]

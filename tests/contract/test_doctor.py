@@ -803,6 +803,29 @@ def test_what_a_user_of_mariadb_may_not_see_is_said_in_one_line(
     assert all("PROCESS privilege" in found["what"] for found in told.findings)
 
 
+@on_mariadb
+def test_the_limit_of_an_account_of_mariadb_counts_as_the_servers_does(
+    ask: Callable[..., Told], run: Callable[..., None], database_url: URL
+) -> None:
+    run(
+        "CREATE USER teller IDENTIFIED BY 'teller' WITH MAX_USER_CONNECTIONS 10",
+        f"GRANT SELECT ON {database_url.database}.* TO teller",
+    )
+    own = database_url.set(username="teller", password="teller")
+    engine = create_engine(own)
+    try:
+        assert ask(own).of("connections") == []
+        sessions = [engine.connect() for _ in range(8)]
+        told = ask(own)
+        for session in sessions:
+            session.close()
+    finally:
+        engine.dispose()
+        run("DROP USER teller")
+
+    assert "of the 10 connections of the user teller" in told.one("connections")["what"]
+
+
 # -- the page -------------------------------------------------------------------------------------------------------------
 
 
