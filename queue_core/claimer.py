@@ -7,6 +7,7 @@ born claimed; and from callers' transactions that have committed. All of them go
 from __future__ import annotations
 
 import math
+import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -71,8 +72,10 @@ class Claimer:
         self._submit = submit
         self._wake_loop = wake
         self._unsure = unsure
-        self._turn_at, self._along_from = -math.inf, ""
-        """When the claim loop last had its turn, and the lane that the last claim along with outcomes was from."""
+        self._along_from, self._along_failed = "", False
+        """The lane that the last claim along with outcomes was from, and whether one has failed since the loop's turn."""
+        self._under_way, self._booking = 0, threading.Lock()
+        """How many entries the claims that are under way may take."""
         self._goes_along = claims.store.database.dialect.one_writer
         self._early = deque[tuple[Entry, int]]()
         """What was claimed ahead of its date, with the lease."""
@@ -181,49 +184,66 @@ class Claimer:
     def claim_known(self) -> None:
         """As `claim_due`, without a look: where something is known to be due."""
         self._hear()
-        for lane, limit in self._open_lanes():
-            self._claim(lane, limit)
+        for lane in self._open_lanes():
+            with self._booked(lane) as limit:
+                if limit:
+                    self._claim(lane, limit)
 
-    def _open_lanes(self) -> Iterator[tuple[str, int]]:
-        """Lanes that the claim loop may claim from now, and how much: suspects last, for one may kill this process."""
+    def _open_lanes(self) -> Iterator[str]:
+        """Lanes that the claim loop may claim from now: suspects last, for one may kill this process."""
         for lane in (SUSPECT,) if self._left_to_outcomes else (self._claims.name, ANY_NODE, SUSPECT):
-            if lane in self._unemptied and (limit := self._limit(lane)) > 0:
-                yield lane, limit
+            if lane in self._unemptied and self._limit(lane) > 0:
+                yield lane
+
+    @contextmanager
+    def _booked(self, lane: str, ending: Collection[int] = ()) -> Iterator[int]:
+        """How many entries may be claimed from `lane` in the block: what other threads claim meanwhile is left out."""
+        with self._booking:
+            limit = self._limit(lane, ending)
+            self._under_way += limit
+        try:
+            yield limit
+        finally:
+            with self._booking:
+                self._under_way -= limit
 
     # -- along with outcomes ------------------------------------------------------------------------------------
 
     def in_turn(self) -> None:
-        """The claim loop has its turn, which it misses while claims go along with outcomes."""
-        self._turn_at = self._clock.monotonic()
+        """The claim loop has its turn."""
+        self._along_failed = False
         self._submit_early()  # before all that needs the database
 
     @contextmanager
     def along(self, ending: Collection[int]) -> Iterator[Taking | None]:
         """A claim for the transaction that writes the outcomes of these ids, where that costs less than one more."""
-        late = self._clock.monotonic() - self._turn_at > LOOK_SECONDS
-        lease = self._claims.lease
-        taking = self._next_taking(ending) if self._goes_along and not late else None
-        if taking is None:
+        lane, lease = self._lane_along(ending), self._claims.lease
+        if lane is None:
             yield None
             return
+        self._along_from = lane
         try:
-            with self._claims.claiming() as mine:
-                yield taking if mine else None
-                if taking.entries is not None:
-                    self._along_from = taking.lane
-                    self._has_claimed(taking.lane, taking.limit, taking.entries, lease)
+            with self._claims.claiming_along() as mine, self._booked(lane, ending) as limit:
+                taking = None
+                if mine and limit:
+                    taking = self._store.taking(lane, self._claims.name, limit, self._since(lane), AHEAD)
+                yield taking
+                if taking is not None and taking.entries is not None:
+                    self._has_claimed(lane, limit, taking.entries, lease)
         except BaseException:
-            self._turn_at = -math.inf  # if it was the claim that failed, the outcomes go without one
+            self._along_failed = True  # if it was the claim that failed, the next outcomes go without one
             self._unsure()
             raise
         finally:
             self._wake_loop()
 
-    def _next_taking(self, ending: Collection[int]) -> Taking | None:
-        # In turns: what waits in one lane must not keep the other waiting.
-        for lane in sorted((self._claims.name, ANY_NODE), key=self._along_from.__eq__):
-            if lane in self._unemptied and self._claims.running and (limit := self._limit(lane, ending)) > 0:
-                return self._store.taking(lane, self._claims.name, limit, self._since(lane), AHEAD)
+    def _lane_along(self, ending: Collection[int]) -> str | None:
+        """Where to claim along with outcomes, if anywhere."""
+        if self._goes_along and self._claims.running and not self._along_failed:
+            # In turns: what waits in one lane must not keep the other waiting.
+            for lane in sorted((self._claims.name, ANY_NODE), key=self._along_from.__eq__):
+                if lane in self._unemptied and self._limit(lane, ending) > 0:
+                    return lane
         return None
 
     @property
@@ -268,6 +288,7 @@ class Claimer:
             room = capacity - self._ledger.held_from(ANY_NODE, besides=ending)
         else:
             capacity, room = self._capacity, self._room() + len(ending)
+        room -= self._under_way
         # Each claim is a commit: few large ones. Where half of a share is active, no thread idles meanwhile.
         return min(most, room) if room >= min(most, capacity // 2) else 0
 

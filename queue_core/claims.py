@@ -34,6 +34,7 @@ class Claims:
         self.name = ""
         self.stopping = False
         self._claiming = threading.Lock()
+        self._along, self._sweeping, self._counting = 0, False, threading.Lock()
         self._pace = self._ended = 0
         self._window_since = self.clock.monotonic()
 
@@ -63,12 +64,13 @@ class Claims:
     def ended(self, entries: int) -> None:
         """So many runs of entries have just ended here."""
         now = self.clock.monotonic()
-        if (passed := now - self._window_since) > WINDOW_SECONDS:
-            self._pace = self._ended if passed < 2 * WINDOW_SECONDS else 0
-            self._ended, self._window_since = 0, now
-            # What a slow commit has held up is no burst.
-            entries = int(entries * WINDOW_SECONDS / passed)
-        self._ended += entries
+        with self._counting:
+            if (passed := now - self._window_since) > WINDOW_SECONDS:
+                self._pace = self._ended if passed < 2 * WINDOW_SECONDS else 0
+                self._ended, self._window_since = 0, now
+                # What a slow commit has held up is no burst.
+                entries = int(entries * WINDOW_SECONDS / passed)
+            self._ended += entries
 
     @property
     def pace(self) -> int:
@@ -79,16 +81,39 @@ class Claims:
 
     @contextmanager
     def claiming(self) -> Iterator[bool]:
-        """For one thread at a time: whether it may claim within the block, or sweep what no ledger knows of.
-
-        What is claimed stands in the table before the ledger knows of it, as it does at the end of the block.
-        """
+        """For one thread at a time: whether it may look and claim within the block."""
         mine = self._claiming.acquire(blocking=False)
         try:
             yield mine
         finally:
             if mine:
                 self._claiming.release()
+
+    @contextmanager
+    def claiming_along(self) -> Iterator[bool]:
+        """For any number of threads beside that one: whether they may claim within the block, for no sweep is due.
+
+        What is claimed stands in the table before the ledger knows of it, as it does at the end of the block.
+        """
+        with self._counting:
+            mine = not self._sweeping
+            self._along += mine
+        try:
+            yield mine
+        finally:
+            with self._counting:
+                self._along -= mine
+
+    @contextmanager
+    def sweeping(self) -> Iterator[bool]:
+        """For the thread that may claim: whether no other does within the block. If one does, no more begin until then."""
+        with self._counting:
+            self._sweeping = True
+            quiet = not self._along
+        try:
+            yield quiet
+        finally:
+            self._sweeping = not quiet
 
     def standing(self) -> list[tuple[int, int]]:
         """What the table says that this node runs, as (record id, claim count)."""

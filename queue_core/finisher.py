@@ -7,9 +7,10 @@ out to have been recorded already counts as written.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TypeGuard
 
@@ -60,34 +61,46 @@ class Finisher:
         self._claimer = claimer
         self._call = call
         self._outcomes = deque[Outcome]()
-        self._unwritten: list[Outcome] = []
+        self._writing = set[int]()
+        """The threads of the loops that are in a turn."""
         self._gathered = Signal()
         self._next_turn = 0.0
         self.hooks: list[FailedHook] = []
-        self.loop = Loop(f"{claims.config.table}-finish", self._turn_in_time, claims.clock)
+        # Where one writes at a time, two: the database has the one's statement while Python has the other.
+        loops = 2 if claims.store.database.dialect.one_writer else 1
+        self.loops = [
+            Loop(f"{claims.config.table}-finish-{number}", self._turn_in_time, claims.clock)
+            for number in range(loops)
+        ]
 
     def complete(self, outcome: Outcome) -> None:
         """Write `outcome`, soon."""
         self._outcomes.append(outcome)
+        self.loops[0].wake()
         if len(self._outcomes) >= GATHERED:
             self._gathered.set()
-        self.loop.wake()
+            self.loops[-1].wake()
 
     def write_all(self) -> list[Outcome]:
         """Write what there is in the caller's thread, and return it."""
         written = list[Outcome]()
-        while self._take():
-            written += self._unwritten
-            self.turn(claim=False)
+        while batch := self._turn(claim=False):
+            written += batch
         return written
 
     def _turn_in_time(self) -> float:
         """Take a turn, but let outcomes gather for a while after one that wrote few: each is a commit."""
         if len(self._outcomes) < GATHERED:
+            if self._writing:
+                return 60.0  # for the other loop, which goes on when it has written
             # In real time: this is about the load of machines, which no manual clock moves.
             _machine.wait(self._gathered, self._next_turn - _machine.monotonic())
         began = _machine.monotonic()
-        pause = self.turn()
+        self._writing.add(threading.get_ident())
+        try:
+            pause = self.turn()
+        finally:
+            self._writing.discard(threading.get_ident())
         ended = _machine.monotonic()
         self._next_turn = ended + min(GATHER_TURNS * (ended - began), GATHER_SECONDS)
         return pause
@@ -97,29 +110,37 @@ class Finisher:
 
         `claim`: the transaction may claim as well.
         """
-        if not self._take():
-            return 60.0
-        # A handler that was cut may have come to its end since: of two outcomes of a claim the first counts.
-        batch = list({outcome.entry.claim: outcome for outcome in reversed(self._unwritten)}.values())
-        ids = [outcome.entry.record_id for outcome in batch]
-        with self._claimer.along(ids) if claim else nullcontext() as taking:
-            with self.metrics.statement("finish"):
-                lost, unwritable = self._write(batch, taking)
-            self._unwritten = []
-            # What can't be written stays held: given back it would run again and again.
-            self._written([one for one in batch if one.entry.record_id not in unwritable], lost)
-        self._claimer.freed()
-        return 0.0
+        return 0.0 if self._turn(claim=claim) else 60.0
 
-    def _take(self) -> bool:
-        """Fill the batch that is to be written; what a failed turn has left comes first."""
-        batch, gathered = self._unwritten, self._outcomes
-        size = sum(map(_error_length, batch))
-        while gathered and len(batch) < BATCH and size < BATCH_CHARACTERS:
-            outcome = gathered.popleft()
-            batch.append(outcome)
-            size += _error_length(outcome)
-        return bool(batch)
+    def _turn(self, *, claim: bool) -> list[Outcome]:
+        with self._taken() as taken:
+            # A handler that was cut may have come to its end since: of two outcomes of a claim the first counts.
+            batch = list({outcome.entry.claim: outcome for outcome in reversed(taken)}.values())
+            if not batch:
+                return []
+            ids = [outcome.entry.record_id for outcome in batch]
+            with self._claimer.along(ids) if claim else nullcontext() as taking:
+                with self.metrics.statement("finish"):
+                    lost, unwritable = self._write(batch, taking)
+                written = taken.copy()
+                taken.clear()
+                # What can't be written stays held: given back it would run again and again.
+                self._written([one for one in batch if one.entry.record_id not in unwritable], lost)
+        self._claimer.freed()
+        return written
+
+    @contextmanager
+    def _taken(self) -> Iterator[list[Outcome]]:
+        """Outcomes to write, of which those that the block leaves are the first of the next turn."""
+        taken, size = list[Outcome](), 0
+        with suppress(IndexError):  # the other loop has had the last
+            while self._outcomes and len(taken) < BATCH and size < BATCH_CHARACTERS:
+                taken.append(self._outcomes.popleft())
+                size += _error_length(taken[-1])
+        try:
+            yield taken
+        finally:
+            self._outcomes.extendleft(reversed(taken))
 
     def _write(self, batch: Sequence[Outcome], taking: Taking | None = None) -> tuple[set[int], set[int]]:
         """The ids of claims that were lost, and of those whose outcome the database refuses."""

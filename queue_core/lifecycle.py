@@ -121,7 +121,8 @@ class Lifecycle:
         self.dispatcher.start()
         self.phase = Phase.RUNNING
         self._loop.start()
-        self.finisher.loop.start()
+        for loop in self.finisher.loops:
+            loop.start()
         self.wakeup.start()
         self.claimer.wake()  # for what came since it last ran
 
@@ -153,7 +154,8 @@ class Lifecycle:
         self.wakeup.stop()
         self._loop.stop()
         ended = self.dispatcher.stop(limit)
-        self.finisher.loop.stop()
+        for loop in self.finisher.loops:
+            loop.stop()
         if not ended:
             log.error(
                 "handlers_still_running",

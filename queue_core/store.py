@@ -32,7 +32,7 @@ from queue_core.event_types import EventTypes
 from queue_core.outcome import Finished, Retried
 from queue_core.reserved_ids import ReservedIds
 from sql.database import AT_COMMIT, Database
-from sql.statements import Statements
+from sql.statements import Moved, Statements
 from sql.statements.claims import Claim
 from sql.statements.outcomes import Batch, Ending
 from sql.tables import ERROR_LENGTH, entry_tables
@@ -162,7 +162,9 @@ class Store:
     ) -> list[Entry]:
         """Claim up to `limit` entries of `lane` for `owner` that are due since `since` (UTC), or will be within `ahead`."""
         taking = self.taking(lane, owner, limit, since, ahead)
-        return _taken(taking, self._move(partial(self.statements.claim, claim=taking)))
+        move = partial(self.statements.move, owner=owner, claim=taking)
+        _, rows = self._move(move, lambda connection, moved: moved(connection))
+        return _taken(taking, rows)
 
     def taking(self, lane: str, owner: str, limit: int, since: datetime, ahead: timedelta) -> Taking:
         """As `claim`, to be made by `record`."""
@@ -224,27 +226,37 @@ class Store:
         """
         batch = self.batch(finished)
 
-        def work(connection: Connection) -> tuple[set[int], list[Sequence[Any]]]:
-            lost = set[int]()
-            if finished:
-                lost = set(batch.ids) - self._finish_checked(connection, owner, batch)
+        def move(connection: Connection) -> Moved:
+            return self._move_checked(connection, owner, batch, taking)
+
+        def learn(connection: Connection, moved: Moved) -> tuple[set[int], list[Sequence[Any]]]:
+            ids, rows = moved(connection)
+            lost = set(batch.ids) - ids
             for outcome in sorted(retried, key=lambda outcome: outcome.entry.record_id):
                 if not self.retry(connection, owner, lane, outcome):
                     lost.add(outcome.entry.record_id)
             lost -= self._recorded(
                 connection, owner, [one for one in finished if one.entry.record_id in lost]
             )
-            return lost, [] if taking is None else self.statements.claim(connection, taking)
+            return lost, rows
 
-        lost, rows = self._move(work) if taking is None and not retried else self.database.write(work)
+        lost, rows = self._move(move, learn, alone=not retried)
         if taking is not None:
             _taken(taking, rows)
         return lost
 
-    def _move(self, work: Callable[[Connection], T]) -> T:
-        """Run a claim or a finish: without a transaction around it where it is one statement."""
+    def _move(
+        self,
+        move: Callable[[Connection], Moved],
+        learn: Callable[[Connection, Moved], T],
+        *,
+        alone: bool = True,
+    ) -> T:
+        """Run a move, and `learn` what came of it: without a transaction around them where they need none."""
         database = self.database
-        return database.write_single(work) if self.statements.moves_at_once else database.write(work)
+        if alone and self.statements.moves_at_once:
+            return database.write_single(move, learn)
+        return database.write(lambda connection: learn(connection, move(connection)))
 
     def _recorded(self, connection: Connection, owner: str, finished: Sequence[Finished]) -> set[int]:
         """The ids whose very outcome stands in history: recorded by a former try, whose COMMIT gave no answer."""
@@ -267,10 +279,12 @@ class Store:
             if (row.record_id, row.claim_count, row.processing_state, row.finished_date) in tried
         }
 
-    def _finish_checked(self, connection: Connection, owner: str, batch: Batch) -> set[int]:
+    def _move_checked(self, connection: Connection, owner: str, batch: Batch, claim: Claim | None) -> Moved:
         try:
-            return self.statements.finish(connection, owner=owner, batch=batch)
+            return self.statements.move(connection, owner=owner, batch=batch, claim=claim)
         except IntegrityError as error:
+            if not batch.ids:
+                raise
             ids = ", ".join(map(str, batch.ids[:10]))
             raise HistoryConflictError(
                 f"{self.config.history_table} holds other content under an id of {ids}: {error.orig}. Nothing of this "

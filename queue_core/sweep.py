@@ -35,6 +35,10 @@ class Sweep:
         """Sweep if it is time to, and return the number of entries that were given back."""
         if now < self._at:
             return 0
+        with self._claims.sweeping() as quiet:
+            return self._sweep() if quiet else 0
+
+    def _sweep(self) -> int:
         claims, config = self._claims, self._claims.config
         began = claims.clock.monotonic()
         standing = claims.standing()

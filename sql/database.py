@@ -22,6 +22,7 @@ from sql.driver import OURS, Use
 from sql.limits import Limits
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 TRANSIENT_TRIES = 8
 """Runs of one transaction of ours that keeps meeting deadlocks or lock time-outs."""
@@ -143,14 +144,31 @@ class Database:
         with self.dialect.writing():
             connection = self._take(engine)
             try:
-                answer = self.dialect.alone(connection, work)
-            except BaseException as error:
-                if connection.invalidated:
-                    error.add_note(AT_COMMIT)
+                answer = self._noted(connection, work)
+            except BaseException:
                 self._drop(connection)
                 raise
             self._keep(engine, connection)
         return answer
+
+    def _noted(self, connection: Connection, work: Callable[[Connection], T]) -> T:
+        """Run a statement that commits by itself; if its answer is lost, the error says so."""
+        try:
+            return self.dialect.alone(connection, work)
+        except BaseException as error:
+            if connection.invalidated:
+                error.add_note(AT_COMMIT)
+            raise
+
+    def _alone_and(self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]) -> R:
+        with self._connection(self.singles) as connection:
+            with self.dialect.writing():
+                answer = self._noted(connection, work)
+            try:
+                return then(connection, answer)
+            except BaseException as error:
+                error.add_note(AT_COMMIT)
+                raise
 
     @contextmanager
     def _connection(self, engine: Engine) -> Iterator[Connection]:
@@ -232,9 +250,12 @@ class Database:
         """
         return self._retrying(lambda: self._within(self.begin, work))
 
-    def write_single(self, work: Callable[[Connection], T]) -> T:
-        """As `write`, for work that is one statement, which commits by itself: one round trip."""
-        return self._retrying(lambda: self._alone(self.singles, work))
+    def write_single(self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]) -> R:
+        """As `write`, for work that is one statement, which commits by itself: one round trip.
+
+        `then` makes the answer of what that has returned, on the same connection, while others may write.
+        """
+        return self._retrying(lambda: self._alone_and(work, then))
 
     def insert_single(self, work: Callable[[Connection], T]) -> T:
         """As `write_single`, for an INSERT of values."""

@@ -19,11 +19,14 @@ from sqlalchemy.sql import visitors
 from sqlalchemy.util import memoized_property
 
 from sql.statements.base import AVAILABLE
-from sql.statements.claims import Claims
+from sql.statements.claims import Claim, Claims
 from sql.statements.history import History
 from sql.statements.lanes import Lanes
-from sql.statements.outcomes import Outcomes
+from sql.statements.outcomes import Batch, Outcomes
 from sql.tables import ENTRY_COLUMNS
+
+Moved = Callable[[Connection], tuple[set[int], list[Sequence[Any]]]]
+"""What a move has done: the ids that have ended, and the rows that were claimed, asked of its connection."""
 
 
 class Statements(Claims, Outcomes, Lanes, History):
@@ -112,6 +115,14 @@ class Statements(Claims, Outcomes, Lanes, History):
     @memoized_property
     def _known_processors(self) -> WeakKeyDictionary[Dialect, Mapping[str, Callable[[Any], Any]]]:
         return WeakKeyDictionary()
+
+    def move(
+        self, connection: Connection, *, owner: str, batch: Batch | None = None, claim: Claim | None = None
+    ) -> Moved:
+        """Do what `finish` does with a batch, and then what `claim` does; what both return can be had of the connection."""
+        ids = set[int]() if batch is None else self.finish(connection, owner=owner, batch=batch)
+        rows = [] if claim is None else self.claim(connection, claim)
+        return lambda _: (ids, rows)
 
     def search(
         self,

@@ -5,7 +5,7 @@ The fence of a claim is its id, owner and claim count: who writes to an entry na
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Any
@@ -29,6 +29,22 @@ class Claim(msgspec.Struct):
     since: datetime
     due_by: datetime
     until: datetime
+
+    def parameters(self) -> dict[str, Any]:
+        """As statements take it."""
+        return {
+            "from_lane": self.lane,  # not "lane": that is what SQLAlchemy calls a column's new value
+            "owner": self.owner,
+            "limit": self.limit,
+            "since": self.since,
+            "due_by": self.due_by,
+            "until": self.until,
+        }
+
+
+def in_claim_order(rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
+    """Rows of all of an entry's columns, as they were found by a claim."""
+    return sorted(rows, key=_CLAIM_ORDER)
 
 
 class Claims(PairStatements):
@@ -76,15 +92,7 @@ class Claims(PairStatements):
 
         The rows are as they are now, or, where IN_PROCESSING is not what they say, as they were before.
         """
-        bound = {
-            "from_lane": claim.lane,  # not "lane": that is what SQLAlchemy calls a column's new value
-            "owner": claim.owner,
-            "limit": claim.limit,
-            "since": claim.since,
-            "due_by": claim.due_by,
-            "until": claim.until,
-        }
-        return sorted(self._rows(connection, self._claim, bound), key=_CLAIM_ORDER)
+        return in_claim_order(self._rows(connection, self._claim, claim.parameters()))
 
     @memoized_property
     def _owned(self) -> Any:

@@ -176,6 +176,11 @@ def statements_of(database: Database) -> Iterator[Statements]:
         yield statements
 
 
+def moving(database: Database, otherwise: str) -> str:
+    """A text of the statement that claims, or writes outcomes, on this database; `otherwise` where it names its work."""
+    return "INSERT INTO bus_events_move" if database.dialect.name == "sqlite" else otherwise
+
+
 @contextmanager
 def listening(database: Database, **listeners: Callable[..., None]) -> Iterator[None]:
     """Let `listeners` hear SQLAlchemy's events of these names on all of our own connections."""

@@ -60,20 +60,39 @@ def test_a_node_without_a_lease_claims_nothing_along(cluster: Cluster) -> None:
 @on_sqlite
 def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(cluster: Cluster) -> None:
     node = node_with_backlog(cluster)
-    record, turns = node.store.record, list[float]()
+    record, begun = node.store.record, list[bool]()
 
     def recorded_and_swept(*arguments: Any) -> set[int]:
         lost = record(*arguments)
         node.lifecycle._sweep.soon()
-        turns.append(node.lifecycle.claim_turn())  # as the claim loop may, in its thread
+        node.lifecycle.claim_turn()  # as the claim loop may, in its thread
+        with node.lifecycle.claims.claiming_along() as more:  # else a sweep might have to wait for ever
+            begun.append(more)
         return lost
 
     vars(node.store)["record"] = recorded_and_swept
     node.lifecycle.finisher.turn()
 
-    assert turns == [node.lifecycle.config.poll_interval_seconds]
+    assert begun == [False]
     assert node.numbers_held() == list(range(BATCH, 2 * BATCH))
+    node.lifecycle.claim_turn()
+    with node.lifecycle.claims.claiming_along() as more:
+        assert more
     assert all_once(node)
+
+
+@on_sqlite
+def test_two_claims_at_a_time_take_no_more_than_there_is_room_for(cluster: Cluster) -> None:
+    node = node_with_backlog(cluster)
+    claimer = node.lifecycle.claimer
+    ending = [record_id for record_id, _ in node.lifecycle.ledger.claims()]
+
+    with claimer.along(ending) as first, claimer.along(ending) as second:
+        assert first is not None
+        assert first.limit == BATCH
+        assert second is None
+    with claimer.along(ending) as again:
+        assert again is not None
 
 
 @on_sqlite
@@ -82,7 +101,7 @@ def test_a_claim_whose_commit_gave_no_answer_is_given_back_and_the_outcomes_are_
 ) -> None:
     node = node_with_backlog(cluster)
     with (
-        lost_answers(node.store.database, "INSERT INTO bus_events_history", committed=True) as cut,
+        lost_answers(node.store.database, "INSERT INTO bus_events_move", committed=True) as cut,
         pytest.raises(DBAPIError),
     ):
         node.lifecycle.finisher.turn()

@@ -12,7 +12,7 @@ from queue_core.handler import EntryContext
 from queue_core.retry import ImmediateRetries
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, ended, eventually, lost_answers
+from tests.contract.harness import Order, Recorder, ended, eventually, lost_answers, moving
 
 __all__ = ["cluster"]
 
@@ -68,9 +68,8 @@ def test_an_outcome_whose_commit_gave_no_answer_tells_the_hook_once(cluster: Clu
     told = listen(peer, [])
     record_id = peer.bus.post(Order(1))
 
-    with lost_answers(
-        peer.store.database, "INTO bus_events_history", committed=committed == "committed"
-    ) as lost:
+    finish = moving(peer.store.database, "INTO bus_events_history")
+    with lost_answers(peer.store.database, finish, committed=committed == "committed") as lost:
         with pytest.raises(SQLAlchemyError):
             peer.run()
         peer.run()

@@ -279,7 +279,7 @@ class Session:
     def run(self, operation: Operation, size: int) -> tuple[list[str], int]:
         """Run and explain an operation: the faults of its plans, and what it has read, in the database's measure."""
         tables = self._tables()
-        with self._catching(), _cost(self._connection) as cost:
+        with self._catching(), cost_of(self._connection) as cost:
             operation.work(tables)
         assert self._caught or not size
         faults = [fault for caught in self._caught for fault in self._explain(*caught, operation, size)]
@@ -328,7 +328,7 @@ class Session:
 
 
 @contextmanager
-def _cost(connection: Connection) -> Iterator[list[int]]:
+def cost_of(connection: Connection) -> Iterator[list[int]]:
     """What the block has read: rows on the servers, hundreds of instructions on SQLite."""
     cost = list[int]()
     if connection.dialect.name == "sqlite":

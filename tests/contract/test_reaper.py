@@ -14,7 +14,7 @@ from queue_core.entry import PARKED, SUSPECT
 from sql import nodes
 from stickybus import Entry, Posting, State
 from tests.contract.cluster import Cluster, Peer, born_claimed, cluster, sample
-from tests.contract.harness import Order, Recorder, lost_answers
+from tests.contract.harness import Order, Recorder, lost_answers, moving
 
 __all__ = ["cluster"]
 
@@ -411,13 +411,16 @@ def test_a_claim_whose_commit_gave_no_answer_is_swept_at_once_and_runs_once(clus
     peer.bus.post(Order(1))
 
     with (
-        lost_answers(peer.store.database, "UPDATE bus_events", committed=True),
+        lost_answers(
+            peer.store.database, moving(peer.store.database, "UPDATE bus_events"), committed=True
+        ) as cut,
         pytest.raises(SQLAlchemyError),
     ):
         peer.claim()
     for _ in range(2):
         peer.lifecycle.run_due()
 
+    assert cut
     assert peer.handler.numbers() == [1]
     assert [entry.claim_count for entry in peer.bus.history()] == [3]
 

@@ -374,10 +374,10 @@ def sweep_beside_a_claim() -> list[Planting]:
     """The sweep gives back what was claimed along with outcomes, before the ledger knows of it."""
 
     @contextmanager
-    def claiming(_self: Claims) -> Iterator[bool]:
+    def sweeping(_self: Claims) -> Iterator[bool]:
         yield True
 
-    return [(Claims, "claiming", claiming)]
+    return [(Claims, "sweeping", sweeping)]
 
 
 @_bug

@@ -19,6 +19,7 @@ from queue_core.entry import ANY_NODE
 from queue_core.errors import StickybusError
 from queue_core.handler import EntryContext
 from queue_core.lifecycle import Lifecycle
+from queue_core.loop import Loop
 from queue_core.node import Node
 from sql.database import Database
 from stickybus import BusConfig, Mode, NotificationConfig, NotificationService, PersistentBus, Posting
@@ -204,12 +205,19 @@ class Process:
             return []
         names = ["beat", "reap"]
         for face, lifecycle in self.lifecycles.items():
-            names += [f"{face}.claim", f"{face}.finish"]
+            names += [f"{face}.claim", *self._finishes(face)]
             if face in self.told:
                 names.append(f"{face}.hear")
             if lifecycle.dispatcher._runs.qsize():
                 names += [f"{face}.handler{number}" for number in range(self.settings.handler_threads)]
         return names
+
+    def _finishes(self, face: str) -> dict[str, Loop]:
+        """The loops that write outcomes, by the names of their turns."""
+        if face not in self.lifecycles:
+            return {}
+        loops = self.lifecycles[face].finisher.loops
+        return {f"{face}.finish{number or ''}": loop for number, loop in enumerate(loops)}
 
     def due(self) -> list[str]:
         """Those of its turns whose time has come, as their loops would see it."""
@@ -217,7 +225,7 @@ class Process:
         for name in self.turns():
             face, _, kind = name.rpartition(".")
             woken = (kind == "claim" and self.lifecycles[face]._loop._signal.is_set) or (
-                kind == "finish" and self.lifecycles[face].finisher.loop._signal.is_set
+                name in self._finishes(face) and self._finishes(face)[name]._signal.is_set
             )
             if (
                 kind.startswith(("handler", "hear"))
@@ -274,8 +282,8 @@ class Process:
         if kind == "hear" and face in self.told:
             self.told.discard(face)
             return partial(self._surviving, name, partial(lifecycle.hear, ANY_NODE))
-        if kind == "finish":
-            return partial(self._loop_turn, name, lifecycle.finisher.turn, lifecycle.finisher.loop._signal)
+        if name in self._finishes(face):
+            return partial(self._loop_turn, name, lifecycle.finisher.turn, self._finishes(face)[name]._signal)
         if kind.startswith("handler") and lifecycle.dispatcher._runs.qsize():
             dispatcher = lifecycle.dispatcher
             return partial(self._surviving, name, lambda: dispatcher._take(dispatcher._runs.get_nowait()))

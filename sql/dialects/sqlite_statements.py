@@ -1,0 +1,184 @@
+"""SQLite's statements on entries: batches are read by `json_each`, ids are counted on, and a move is one statement.
+
+Each statement, and each row of an answer, lets go of Python's lock and has to get it back, which takes up to 5 ms while
+handlers compute. A transaction that writes outcomes and claims waits for it a hundred times, with the write lock in
+hand. A move does the same as an INSERT into a view, by the view's trigger, and is over when that returns; what it has
+ended and claimed is read while others write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from time import sleep
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    Connection,
+    Dialect,
+    FromClause,
+    Integer,
+    String,
+    TableClause,
+    Text,
+    bindparam,
+    column,
+    delete,
+    insert,
+    literal_column,
+    select,
+    table,
+    text,
+    update,
+)
+from sqlalchemy.sql.visitors import replacement_traverse
+from sqlalchemy.types import TypeEngine
+from sqlalchemy.util import memoized_property
+
+from sql.driver import send
+from sql.statements import Moved, Statements
+from sql.statements.claims import Claim, in_claim_order
+from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, encoded
+from sql.tables import ENTRY_COLUMNS
+from sql.types import UtcDateTime
+
+MOVES = "stickybus_moves"
+"""In a connection's `info`: the tables whose moves it knows."""
+CLAIM_PARAMETERS: dict[str, TypeEngine[Any]] = {
+    "from_lane": String(),
+    "limit": Integer(),
+    "since": UtcDateTime(),
+    "due_by": UtcDateTime(),
+    "until": UtcDateTime(),
+}
+_NO_CLAIM, _NO_BATCH = dict.fromkeys(CLAIM_PARAMETERS) | {"limit": 0}, Batch("[]", [])
+
+
+class SQLiteStatements(Statements):
+    """See the module. What a move needs is temporary: each connection has its own."""
+
+    mark = "?"
+    moves_at_once = True
+
+    def _batch(self) -> FromClause:
+        fields = ", ".join(
+            f"json_extract(value, '$[{place}]') AS {name}" for place, name in enumerate(FINISH_COLUMNS)
+        )
+        # SQLAlchemy reads ':batch' as the parameter; the names are this module's own.
+        source = text(f"SELECT {fields} FROM json_each(:batch)")
+        return source.columns(**FINISH_COLUMNS).subquery("batch")
+
+    def _remove(self, connection: Connection, ids: Sequence[int]) -> int:
+        # A list of parameters would be compiled anew each time.
+        name = connection.dialect.identifier_preparer.quote(self.main.name)
+        listed = "SELECT value FROM json_each(?)"
+        statement = f"DELETE FROM {name} WHERE record_id IN ({listed})"
+        return int(send(connection, statement, (encoded(list(ids)),)).rowcount)
+
+    def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The first INSERT takes the write lock, so that the ids after its own are ours to hand out."""
+        names, values = self._insert_values(connection, rows)
+        statement = self._insert_text(connection, names)
+        first = int(send(connection, statement, values[0]).lastrowid)
+        if len(rows) == 1:
+            return [first]
+        rest = [(first + place, *row) for place, row in enumerate(values[1:], start=1)]
+        connection.exec_driver_sql(self._insert_text(connection, ["record_id", *names]), rest)
+        return list(range(first, first + len(rows)))
+
+    # -- moves --------------------------------------------------------------------------------------------------
+
+    def move(
+        self, connection: Connection, *, owner: str, batch: Batch | None = None, claim: Claim | None = None
+    ) -> Moved:
+        driver: Any = connection.connection.driver_connection
+        if driver.in_transaction:  # if it is rolled back, so is what a move would create
+            return super().move(connection, owner=owner, batch=batch, claim=claim)
+        known: set[str] = connection.info.setdefault(MOVES, set())
+        if self.main.name not in known:
+            for statement in self._creation(connection.dialect):
+                send(connection, statement, ())
+            known.add(self.main.name)
+        given = _NO_CLAIM if claim is None else claim.parameters()
+        ended = _NO_BATCH if batch is None else batch
+        self._change(connection, self._move, {**given, "owner": owner, "batch": ended.text})
+
+        def moved(connection: Connection) -> tuple[set[int], list[Sequence[Any]]]:
+            sleep(0)  # whoever is to write next needs Python's lock for it
+            ids = {row[0] for row in self._rows(connection, self._ended_ids, {})}
+            rows = self._rows(connection, self._claimed_rows, {"owner": owner}) if claim is not None else []
+            return ids, in_claim_order(rows)
+
+        return moved
+
+    @memoized_property
+    def _view(self) -> TableClause:
+        """Its columns are the parameters of a move."""
+        given = {"owner": String(), "batch": Text(), **CLAIM_PARAMETERS}
+        return table(f"{self.main.name}_move", *(column(*one) for one in given.items()))
+
+    @memoized_property
+    def _ended(self) -> TableClause:
+        """What the last move has ended."""
+        return table(f"{self.main.name}_ended", *(column(*one) for one in FINISH_COLUMNS.items()))
+
+    @memoized_property
+    def _claims(self) -> TableClause:
+        """What the last move has claimed."""
+        return table(f"{self.main.name}_claims", column("record_id", BigInteger()))
+
+    @memoized_property
+    def _move(self) -> Any:
+        return insert(self._view)
+
+    @memoized_property
+    def _ended_ids(self) -> Any:
+        return select(self._ended.c.record_id)
+
+    @memoized_property
+    def _claimed_rows(self) -> Any:
+        main = self.main.c
+        # Not what was taken over since.
+        mine = main.processing_owner == bindparam("owner")
+        return select(*self.columns).where(main.record_id.in_(select(self._claims.c.record_id)), mine)
+
+    def _creation(self, dialect: Dialect) -> Iterator[str]:
+        """The statements that create what a move needs."""
+
+        def sql(statement: Any) -> str:
+            def given(element: Any, **_: Any) -> Any:
+                if isinstance(element, BindParameter) and element.required:
+                    return literal_column(f'NEW."{element.key}"', element.type)
+                return None
+
+            inside = replacement_traverse(statement, {}, given)
+            return str(inside.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+
+        main, ended, claims, batch = self.main, self._ended, self._claims, self._batch()
+        history = {name: main.c[name] for name in ENTRY_COLUMNS} | {
+            name: ended.c[name] for name in OUTCOME_COLUMNS
+        }
+        # An outer join, which keeps its order: else SQLite may walk over the whole main table.
+        source = select(*history.values()).select_from(
+            ended.outerjoin(main, main.c.record_id == ended.c.record_id)
+        )
+        held = select(*batch.c).where(*self._held(batch))
+        body = (
+            delete(ended),
+            insert(ended).from_select(list(FINISH_COLUMNS), held),
+            insert(self.past).from_select(list(history), source),
+            delete(main).where(main.c.record_id.in_(select(ended.c.record_id))),
+            delete(claims),
+            insert(claims).from_select(["record_id"], self._due(main.c.record_id)),
+            update(main).where(main.c.record_id.in_(select(claims.c.record_id))).values(**self._taken()),
+        )
+        quoted = dialect.identifier_preparer.quote
+        view = quoted(self._view.name)
+        for made in (ended, claims):
+            names = ", ".join(made.c.keys()).replace("record_id", "record_id INTEGER PRIMARY KEY")
+            yield f"CREATE TEMP TABLE {quoted(made.name)} ({names})"
+        columns = ", ".join(f'NULL AS "{parameter.name}"' for parameter in self._view.c)
+        yield f"CREATE TEMP VIEW {view} AS SELECT {columns}"
+        statements = "; ".join(map(sql, body))
+        yield f"CREATE TEMP TRIGGER {quoted(self._view.name + 'd')} INSTEAD OF INSERT ON {view} BEGIN {statements}; END"

@@ -1,0 +1,128 @@
+"""Moves: outcomes and a claim in one statement on SQLite, two of them in turns, and what was claimed as it was written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from queue_core.finisher import GATHERED
+from queue_core.store import FIRST_DATE
+from sql.statements.claims import Claim
+from sql.statements.outcomes import Ending
+from sql.tables import ENTRY_COLUMNS
+from stickybus import State
+from tests.contract.cluster import Cluster, cluster
+from tests.contract.harness import Order, on_sqlite, states
+from tests.contract.test_query_plans import BATCH, OWN, cost_of, fill
+
+__all__ = ["cluster"]
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("event_json", "'\"\\ \t\r\n€ \0 \U0001f600\u2028"),
+        ("event_json", "x" * 100_000),
+        ("event_json", ""),
+        ("event_bytes", b"\0\xff"),
+        ("event_json", b"bytes by hand"),
+        ("headers", b"\xff"),
+        ("search_key1", 2**63 - 1),
+        ("search_key1", -(2**63)),
+    ],
+    ids=["marks", "long", "empty", "bytes", "bytes as text", "bytes as headers", "largest", "smallest"],
+)
+def test_what_was_claimed_is_read_as_it_was_written(cluster: Cluster, name: str, value: Any) -> None:
+    peer = cluster.join("a")
+    ids = cluster.peer("b").bus.post_many(Order(number) for number in range(3))
+    with peer.store.database.engine.begin() as connection:
+        connection.execute(
+            text(f"UPDATE bus_events SET {name} = :value WHERE record_id = :id"),
+            {"value": value, "id": ids[1]},
+        )
+
+    entries = peer.store.claim("", "a", 3)
+
+    assert [entry.record_id for entry in entries] == ids
+    assert getattr(entries[1], name) == value
+    assert [entry.event_json for entry in entries[::2]] == ['{"number":0}', '{"number":2}']
+
+
+@on_sqlite
+def test_one_loop_writes_while_the_other_does_but_leaves_few_outcomes_to_it(cluster: Cluster) -> None:
+    node = cluster.join("a", handler_threads=1, max_entries_claimed=GATHERED)
+    finisher, record = node.lifecycle.finisher, node.store.record
+    node.bus.post_many(Order(number) for number in range(2 * GATHERED))
+    assert len(finisher.loops) == 2
+    under_way, go_on = threading.Event(), threading.Event()
+
+    def slow_once(*arguments: Any) -> set[int]:
+        if not under_way.is_set():
+            under_way.set()
+            assert go_on.wait(30)
+        return record(*arguments)
+
+    def run(entries: int) -> None:
+        for _ in range(entries):
+            node.lifecycle.dispatcher._take(node.lifecycle.dispatcher._runs.get_nowait())
+
+    vars(node.store)["record"] = slow_once
+    node.lifecycle.dispatcher._accepting = True
+    node.claim()
+    run(1)
+    first = threading.Thread(target=finisher._turn_in_time)
+    first.start()
+    try:
+        assert under_way.wait(30)
+        run(GATHERED - 1)
+        assert finisher._turn_in_time() > 0
+        assert node.bus.history() == []
+        node.claim()
+        run(1)
+        assert finisher._turn_in_time() == 0
+        assert len(node.bus.history()) == GATHERED
+    finally:
+        go_on.set()
+        first.join()
+    node.run()
+    assert states(node.bus.history()) == [State.PROCESSED] * (2 * GATHERED)
+    assert sorted(node.handler.numbers()) == list(range(2 * GATHERED))
+
+
+@on_sqlite
+def test_a_move_costs_the_same_among_a_hundred_thousand_entries(cluster: Cluster, engine: Engine) -> None:
+    store = cluster.peer("b").store
+    with engine.connect() as connection:
+        connection.exec_driver_sql("ANALYZE")  # of empty tables, whose plans would walk over them
+
+    def cost(rows: int) -> int:
+        """What two moves take, one that claims and one that also finishes what the first has claimed."""
+        fill(engine, rows)
+        with store.database.singles.connect() as connection, cost_of(connection) as cost:
+            claimed = list[Sequence[Any]]()
+            for _ in range(2):
+                endings = [
+                    Ending(entry["record_id"], entry["claim_count"], entry["created_date"], "PROCESSED", NOW)
+                    for row in claimed
+                    for entry in (dict(zip(ENTRY_COLUMNS, row, strict=True)),)
+                ]
+                endings.sort(key=lambda ending: ending.record_id)
+                claim = Claim(OWN, "x", BATCH, FIRST_DATE, NOW, NOW + timedelta(minutes=5))
+                moved = store.statements.move(
+                    connection, owner="x", batch=store.statements.batch(endings), claim=claim
+                )
+                ended, claimed = moved(connection)
+                assert ended == {ending.record_id for ending in endings}
+                assert len(claimed) == BATCH
+        return cost[0]
+
+    few = cost(1_000)
+    assert cost(100_000) <= 2 * few
