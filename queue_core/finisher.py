@@ -67,10 +67,9 @@ class Finisher:
         self._next_turn = 0.0
         self.hooks: list[FailedHook] = []
         # Where one writes at a time, two: the database has the one's statement while Python has the other.
-        loops = 2 if claims.store.database.dialect.one_writer else 1
+        names = ["finish", "finish-2"] if claims.store.database.dialect.one_writer else ["finish"]
         self.loops = [
-            Loop(f"{claims.config.table}-finish-{number}", self._turn_in_time, claims.clock)
-            for number in range(loops)
+            Loop(f"{claims.config.table}-{name}", self._turn_in_time, claims.clock) for name in names
         ]
 
     def complete(self, outcome: Outcome) -> None:

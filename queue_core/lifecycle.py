@@ -1,8 +1,8 @@
-"""The lifecycle of one bus or service: how it joins the cluster, its two loops, and how it leaves.
+"""The lifecycle of one bus or service: how it joins the cluster, its loops, and how it leaves.
 
 The claim loop takes what the pool has room for and hands it over; the finish loop writes what became of it. They work
-on two connections, so that the database does both at the same time; where writers take turns, the finish loop's
-transactions claim as well, and what other processes tell of is claimed by the thread that hears of it. These are the
+on two connections, so that the database does both at the same time; where writers take turns, there are two finish
+loops, whose transactions claim as well. What other processes tell of is claimed by the thread that hears of it. These are the
 only places that claim, and that write outcomes.
 """
 

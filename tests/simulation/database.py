@@ -24,6 +24,8 @@ from tests.simulation.threads import Killed, Scheduler, Task
 TABLES = ("bus_events", "notifications")
 _INSERTS = tuple(f"INSERT INTO {table} (" for table in TABLES)
 _SHRINKS = ("DELETE FROM", "TRUNCATE TABLE")
+_KEPT = "CREATE TEMP"
+"""What a connection has for good, and so is run in no other simulation with it: no boundary."""
 _BROKEN = "simulated"
 
 
@@ -178,7 +180,7 @@ class Databases:
     ) -> None:
         watcher = self.watcher
         task = watcher.scheduler.current if watcher is not None else None
-        if watcher is None or task is None:
+        if watcher is None or task is None or statement.startswith(_KEPT):
             return
         if self._begins_statements(connection):
             self._boundary(connection)

@@ -246,18 +246,19 @@ SCENES: dict[str, Scene] = {
             _post("a1", *range(1, 16)),
             _claim("a1"),
             *[_handle("a1")] * 3,
-            Pass(7.98, ("a1",)),
+            Pass(8.01, ("a1",)),  # a sweep is due
+            Go("a1", "bus.finish", 3),  # its claim has committed, and is about to be read
             _claim("a1"),
-            Pass(0.03, ("a1",)),  # a sweep is due
-            Go("a1", "bus.finish", 3),  # its claim has committed, the ledger doesn't know of it
-            *[_claim("a1")] * 2,
+            Pass(0.1, ("a1",)),
+            _claim("a1"),  # what was swept
             Go("a1", "bus.finish"),
             *[_handle("a1")] * 3,
             _handle("a1", stops=1),
             _finish("a1"),
             *[_claim("a1")] * 2,
             *[_handle("a1", 1)] * 8,
-        ]
+        ],
+        Settings(queue_capacity=12),
     ),
     "no_sweep": Scene(_UNKNOWN_COMMIT),
     "failed_post_kept": Scene(_UNKNOWN_COMMIT),
