@@ -281,7 +281,8 @@ class Store:
 
     def _move_checked(self, connection: Connection, owner: str, batch: Batch, claim: Claim | None) -> Moved:
         try:
-            return self.statements.move(connection, owner=owner, batch=batch, claim=claim)
+            ended = batch if batch.ids else None
+            return self.statements.move(connection, owner=owner, batch=ended, claim=claim)
         except IntegrityError as error:
             if not batch.ids:
                 raise
