@@ -93,8 +93,9 @@ class AnnouncedCommits:
         # A claim count past the first: the sweep was faster.
         fresh = [entry for entry in entries if entry.claim_count == 1 and entry.record_id not in ledger]
         held = fresh[: max(0, ledger.room)]
-        ledger.add((entry.record_id, 1) for entry in held)
-        self._hand_over(held, lease)
+        # What a rolled-back transaction had announced may be an entry of another's now, just claimed in another thread.
+        new = ledger.add((entry.record_id, 1) for entry in held)
+        self._hand_over([entry for entry in held if entry.record_id in new], lease)
         return {entry.record_id for entry in entries}, len(held) == len(fresh)
 
     def _count_look(self, announced: _Announced, found: set[int], now: float) -> None:

@@ -306,13 +306,13 @@ class Claimer:
     def _has_claimed(self, lane: str, limit: int, entries: Sequence[Entry], lease: int) -> None:
         if entries:
             self.metrics.claimed(entries)
-            self._ledger.add(claims_of(entries), lane)
+            new = self._ledger.add(claims_of(entries), lane)
             due = bisect_right(entries, self._clock.now(), key=_EFFECTIVE_DATE)
-            self._submit(entries[:due], lease)
+            self._submit([entry for entry in entries[:due] if entry.record_id in new], lease)
             if len(entries) < limit:
                 # Python runs one thread, and this one has nothing else to claim: let a handler's run.
                 sleep(0)
-            self._early.extend((entry, lease) for entry in entries[due:])
+            self._early.extend((entry, lease) for entry in entries[due:] if entry.record_id in new)
             last = entries[-1].effective_date
             # What comes next may be due before what was claimed ahead.
             self._sought_from[lane] = last if due == limit else max(last, FIRST_DATE + LATE) - LATE

@@ -6,8 +6,9 @@ takes it. Bounded by `queue_capacity`: past it entries are posted AVAILABLE, to 
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from queue_core.entry import ANY_NODE, SUSPECT
 
@@ -20,6 +21,7 @@ class Ledger:
         self.changes = 0
         """Raised whenever an entry is to be held: after a while without, nothing new can stand in the table unknown."""
         self._claims: dict[int, int] = {}
+        self._adding = threading.Lock()
         self._waiting: deque[int] = deque()
         self._origins: dict[str, set[int]] = {ANY_NODE: set(), SUSPECT: set()}
 
@@ -44,13 +46,18 @@ class Ledger:
         """How many wait, by id only, for room in the pool."""
         return len(self._waiting)
 
-    def add(self, claims: Iterable[tuple[int, int]], lane: str | None = None) -> None:
-        """Hold entries, given as (record id, claim count); None: they were born claimed."""
-        self.changes += 1
-        held = dict(claims)
-        self._claims.update(held)
+    def add(self, claims: Iterable[tuple[int, int]], lane: str | None = None) -> Collection[int]:
+        """Hold entries, given as (record id, claim count); None: they were born claimed.
+
+        Returns the ids of claims that were not held: what two threads have found is run by the first of them.
+        """
+        with self._adding:
+            self.changes += 1
+            held = {record_id: count for record_id, count in claims if self._claims.get(record_id) != count}
+            self._claims.update(held)
         if lane in self._origins:  # of the node's own lane nobody asks
             self._origins[lane].update(held)
+        return held.keys()
 
     def is_suspect(self, record_id: int) -> bool:
         """Whether an entry that is held was claimed from the suspects."""

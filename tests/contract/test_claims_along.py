@@ -82,6 +82,29 @@ def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(clust
 
 
 @on_sqlite
+def test_what_was_claimed_along_is_not_taken_for_an_announced_commit(cluster: Cluster) -> None:
+    """SQLite gives an id that was rolled back, and announced before that, to the next entry, which may be another's."""
+    node = cluster.join("a", handler_threads=BATCH, max_entries_claimed=BATCH, queue_capacity=ORDERS)
+    cluster.peer("b").bus.post_many(Order(number) for number in range(ORDERS))
+    node.claim()
+    node.lifecycle.dispatcher.run_submitted()
+    record = node.store.record
+
+    def recorded_and_looked_up(*arguments: Any) -> set[int]:
+        lost = record(*arguments)
+        node.lifecycle.announce([entry.record_id for entry in node.bus.find()])
+        node.lifecycle.claim_turn()  # as the claim loop may, in its thread
+        return lost
+
+    vars(node.store)["record"] = recorded_and_looked_up
+    node.lifecycle.finisher.turn()
+    del vars(node.store)["record"]
+
+    assert node.lifecycle.dispatcher._runs.qsize() == BATCH
+    assert all_once(node)
+
+
+@on_sqlite
 def test_two_claims_at_a_time_take_no_more_than_there_is_room_for(cluster: Cluster) -> None:
     node = node_with_backlog(cluster)
     claimer = node.lifecycle.claimer
