@@ -32,8 +32,8 @@ _EFFECTIVE_DATE = attrgetter("effective_date")
 LOAD_BATCH = 1_000
 BATCHES = 4
 """Full claims that the pool holds: with two, claims waited for the commits of outcomes (a fifth to a third slower)."""
-LOOK_SECONDS = 0.05
-"""Between looks for other work while there is a backlog that is being claimed, at least."""
+LOOK_SECONDS, LOOK_SHARE = 0.05, 10
+"""Between looks for other work while there is a backlog that is being claimed, at least; or so many times a look's own duration."""
 AHEAD = timedelta(milliseconds=5)
 """How long before its date an entry is claimed, which takes 2 to 5 ms, to start when the date comes."""
 AFTER_DATE_SECONDS = 0.002
@@ -84,6 +84,7 @@ class Claimer:
         self._sought_from = dict[str, datetime]()
         """By lane, the date from which claims seek: what they have taken stays in the index while an old snapshot lasts."""
         self._look_at = self._looked_at = 0.0
+        self._look_pause = LOOK_SECONDS
         self._poll_seconds = self._config.poll_interval_seconds
         # Where no hint comes from others, a look that found something of theirs is followed by others soon.
         self._adapts = not self._store.database.dialect.hints
@@ -103,7 +104,7 @@ class Claimer:
         """
         if self._looked_at > since:
             return
-        self._look_at = min(self._look_at, self._looked_at + LOOK_SECONDS if self._unemptied else 0.0)
+        self._look_at = min(self._look_at, self._looked_at + self._look_pause if self._unemptied else 0.0)
         self._wake_loop()
 
     def look(self) -> None:
@@ -178,7 +179,7 @@ class Claimer:
             self._look()
         self.claim_known()
         if self._unemptied:
-            earliest, latest = self._looked_at + LOOK_SECONDS, self._looked_at + LONGEST_LOOK_SECONDS
+            earliest, latest = self._looked_at + self._look_pause, self._looked_at + LONGEST_LOOK_SECONDS
             self._look_at = min(max(self._look_at, earliest), latest)
 
     def claim_known(self) -> None:
@@ -372,6 +373,9 @@ class Claimer:
         except BaseException:
             self._look_at = self._looked_at  # what was to be learnt still is
             raise
+        # Over the dead rows that an old snapshot keeps it takes long, and nothing is claimed meanwhile.
+        took = self._clock.monotonic() - self._looked_at
+        self._look_pause = min(max(LOOK_SECONDS, LOOK_SHARE * took), LONGEST_LOOK_SECONDS)
         self.finds_parked = PARKED in due
         self._unemptied |= due.keys() - {PARKED}
         self._sought_from |= due

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy.exc import OperationalError
 
-from queue_core.claimer import AFTER_DATE_SECONDS, AHEAD, LONGEST_LOOK_SECONDS, LOOK_SECONDS
+from queue_core.claimer import AFTER_DATE_SECONDS, AHEAD, LONGEST_LOOK_SECONDS, LOOK_SECONDS, LOOK_SHARE
 from queue_core.claims import WINDOW_SECONDS
 from queue_core.entry import ANY_NODE, Entry
 from queue_core.outcome import Finished
@@ -53,6 +53,27 @@ def test_a_hint_without_anything_to_claim_is_followed_by_a_look(cluster: Cluster
     assert turn(node) == ([], 1)
 
     assert node.lifecycle.claimer.pause() == 1.0 - LOOK_SECONDS - AHEAD.total_seconds()
+
+
+def test_a_look_that_takes_long_is_not_repeated_soon_beside_a_backlog(cluster: Cluster) -> None:
+    node = cluster.join("a", handler_threads=1, max_entries_claimed=1, queue_capacity=1)
+    cluster.peer("b").bus.post_many([Order(1), Order(2)])
+    claimer, prospects = node.lifecycle.claimer, node.store.prospects
+
+    def slow(owner: str) -> object:
+        cluster.clock.advance(seconds=LOOK_SECONDS)
+        return prospects(owner)
+
+    vars(node.store)["prospects"] = slow
+    claimer.look()
+    assert turn(node) == ([1], 1)
+    for seconds in (LOOK_SECONDS, LOOK_SECONDS * (LOOK_SHARE - 2) - 0.001):
+        cluster.clock.advance(seconds=seconds)
+        claimer.wake()
+        assert turn(node) == ([1], 0)
+
+    cluster.clock.advance(seconds=0.002)
+    assert turn(node) == ([1], 1)
 
 
 def test_a_hint_of_some_that_are_due_and_some_that_are_not_is_followed_by_a_look(cluster: Cluster) -> None:
