@@ -17,6 +17,8 @@ DEAD_ROWS = 10_000
 STALE_SECONDS = 600.0
 """Dead rows are normal between two vacuums; so many that no vacuum has looked at for so long are not."""
 ANALYSE_ROWS = 10_000
+STANDBY_TRANSACTIONS = 100_000
+"""How far behind a standby's snapshot is told: its age in seconds is known over there only."""
 SHOWN = 5
 """Sessions of one kind that are told one by one."""
 
@@ -254,6 +256,29 @@ def slot(connection: Connection, scope: Scope) -> Iterator[Finding]:
         )
 
 
+def standby(connection: Connection, scope: Scope) -> Iterator[Finding]:
+    """Snapshots that queries on standbys hold here, by `hot_standby_feedback`: through a slot, or without one."""
+    del scope
+    rows = connection.execute(
+        text(
+            "SELECT name, behind FROM (SELECT coalesce(nullif(application_name, ''), client_addr::text) AS name, "
+            "age(backend_xmin) AS behind FROM pg_stat_replication UNION ALL SELECT slot_name, age(xmin) "
+            "FROM pg_replication_slots WHERE active) AS readers WHERE behind > :transactions ORDER BY behind DESC, name"
+        ),
+        {"transactions": STANDBY_TRANSACTIONS},
+    )
+    for row in rows:
+        yield Finding(
+            "standby",
+            Severity.SLOW,
+            row.name,
+            f"a query on the standby {row.name} holds a snapshot that is {row.behind:,} transactions old: dead rows newer "
+            "than it stay here, too.",
+            "End it over there (pg_stat_activity tells who runs it), or on that standby: "
+            f"ALTER SYSTEM SET hot_standby_feedback = off{_RELOAD}",
+        )
+
+
 def _of_tables(statement: str) -> Any:
     """A statement on `ours`: the tables of `:tables` that an unqualified name reaches."""
     ours = (
@@ -297,6 +322,7 @@ class PostgreSQLHealth(Health):
         old_snapshot,
         prepared_transaction,
         slot,
+        standby,
     )
 
     def settle(self, connection: Connection) -> None:

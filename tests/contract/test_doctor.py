@@ -43,7 +43,7 @@ from stickybus.cli import main
 from tests import servers
 from tests.conftest import _CLONERS
 from tests.contract.harness import eventually, on_mariadb, on_postgresql, on_servers, on_sqlite, statements_of
-from tests.servers import DatabaseServer, MariaDBServer, data_folder, database_servers
+from tests.servers import DatabaseServer, MariaDBServer, PostgreSQLServer, data_folder, database_servers
 
 ROOT = Path(__file__).parents[2]
 LONG_AGO = datetime.now(UTC) - timedelta(days=200)
@@ -55,6 +55,26 @@ class _LoggingServer(MariaDBServer):
     def _command(self) -> list[str]:
         log = ["--log-bin=binlog", "--binlog-format=MIXED", "--sync-binlog=1"]
         return ["env", "TZ=JST-9", *super()._command(), *log]
+
+
+class _Standby(PostgreSQLServer):
+    """Follows the server of `primary` through a slot, or without one, and tells it what its queries still see."""
+
+    def __init__(self, folder: Path, *, durable: bool, primary: URL, slot: str | None) -> None:
+        self._primary, self._slot = primary, slot
+        super().__init__(folder, durable=durable)
+        self._password = str(primary.password)  # roles were copied
+
+    def _create_data(self) -> None:
+        of_primary = self._primary.set(drivername="postgresql", database=None)
+        command = [servers.find_program("pg_basebackup"), "--pgdata=data", "--checkpoint=fast"]
+        command += [f"--dbname={of_primary.render_as_string(hide_password=False)}", "--write-recovery-conf"]
+        if self._slot is not None:
+            command += ["--create-slot", f"--slot={self._slot}"]
+        servers._run(command, cwd=self.folder)
+
+    def _command(self) -> list[str]:
+        return [*super()._command(), "--hot_standby_feedback=on", "--wal_receiver_status_interval=1"]
 
 
 class _Servers:
@@ -563,6 +583,37 @@ def test_a_replication_slot_that_nobody_reads_is_found(doctor: Doctor, run: Call
     assert "nobody reads the replication slot abandoned" in found["what"]
     run(found["cure"].partition(": ")[2])
     assert doctor() == Told(0, [])
+
+
+@on_postgresql
+@pytest.mark.parametrize("slot", [None, "of_standby"])
+def test_a_query_on_a_standby_that_holds_a_snapshot_is_found(
+    doctor: Doctor,
+    run: Callable[..., None],
+    database_url: URL,
+    slot: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(servers._SERVERS, "postgresql", partial(_Standby, primary=database_url, slot=slot))
+    try:
+        with database_servers(durable=False, which=["postgresql"]) as standby:
+            query = create_engine(
+                standby["postgresql"], isolation_level="REPEATABLE READ", poolclass=NullPool
+            )
+            with query.connect() as connection:
+                connection.execute(text("SELECT count(*) FROM pg_class"))
+                assert doctor().findings == []
+                run(
+                    "DO $$BEGIN FOR number IN 0..100000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END$$"
+                )
+
+                found = eventually(lambda: doctor().of("standby"), "the standby has told of its snapshot")
+
+            assert [one["subject"] for one in found] == [slot or "walreceiver"]
+            eventually(lambda: doctor() == Told(0, []), "the standby has told of the query's end")
+    finally:
+        if slot is not None:
+            run(f"SELECT pg_drop_replication_slot('{slot}')")
 
 
 @on_postgresql
