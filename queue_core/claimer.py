@@ -263,7 +263,8 @@ class Claimer:
         dates += [date - AHEAD for date in list(self._next_due.values())]
         if dates:
             pause = min(pause, (min(dates) - self._clock.now()).total_seconds())
-        if (self._ledger.waiting and self._room() > 0) or any(self._open_lanes()):
+        # Not `any`: the lane of any node has an empty name.
+        if (self._ledger.waiting and self._room() > 0) or [*self._open_lanes()]:
             return 0.0
         return max(0.0, pause)
 

@@ -55,6 +55,18 @@ def test_a_hint_without_anything_to_claim_is_followed_by_a_look(cluster: Cluster
     assert node.lifecycle.claimer.pause() == 1.0 - LOOK_SECONDS - AHEAD.total_seconds()
 
 
+def test_a_full_claim_is_followed_by_another_at_once(cluster: Cluster) -> None:
+    """From the lane of any node, too, whose name is empty."""
+    node = cluster.join("a", mode=Mode.POLLING, handler_threads=4, max_entries_claimed=2)
+    poster = cluster.peer("b", mode=Mode.POLLING)
+    poster.bus.post_many([Order(1), Order(2), Order(3)])
+
+    assert turn(node)[0] == [1, 2]
+    assert node.lifecycle.claimer.pause() == 0.0
+    assert turn(node)[0] == [1, 2, 3]
+    assert node.lifecycle.claimer.pause() > 0.0
+
+
 def test_a_look_that_takes_long_is_not_repeated_soon_beside_a_backlog(cluster: Cluster) -> None:
     node = cluster.join("a", handler_threads=1, max_entries_claimed=1, queue_capacity=1)
     cluster.peer("b").bus.post_many([Order(1), Order(2)])
