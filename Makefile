@@ -27,7 +27,7 @@ lint: .venv/.full ## Check style, format and the import contract
 types: .venv/.full ## Check types, strictly
 	$(BIN)/mypy $(CHECKED)
 
-bench: .venv/.full servers ## Measure everything on each database in 5 minutes (FULL=1: two hours; SCENARIO=, DATABASE=)
+bench: .venv/.full servers ## Measure everything on each database in 5 minutes (FULL=1: an hour and a half; SCENARIO=, DATABASE=)
 	@$(BIN)/python -m benchmarks $(if $(FULL),,--quick) $(SCENARIO) $(addprefix --database ,$(DATABASE))
 
 simulate: .venv/.full ## Simulate clusters and their faults, 10,000 seeds (SEEDS=n; SEED=k shows one)
