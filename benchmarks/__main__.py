@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,7 +52,7 @@ def main(
     """Measure each scenario on each database, on durable servers of the command's own.
 
     A scenario reports once its tables were found right; one that breaks off fails the run, which goes on, and what the
-    others have measured is kept. Without names all scenarios run.
+    others have measured is kept. Without names all scenarios run. The files are written after each scenario.
     """
     for kind, given, known in (("scenario", names, SCENARIOS), ("database", database, NAMES)):
         for name in given or ():
@@ -58,29 +60,36 @@ def main(
                 raise typer.BadParameter(f"{name!r} is no {kind}; use {', '.join(known)}")
     base = QUICK if quick else FULL
     sizes = Sizes(scale=scale or base.scale, rounds=rounds or base.rounds)
-    console = Console(stderr=True)
-    machine = environment()
-    begun = time.perf_counter()
-    try:
-        measurements, servers, failed = _measure(
-            names or list(SCENARIOS), database or list(NAMES), sizes, console
-        )
-    except ServerError as error:
-        console.print(f"[red]ServerError:[/red] {error}")
-        raise typer.Exit(1) from error
-    table = _page(measurements, servers, machine, sizes, time.perf_counter() - begun)
-    print(table)
-    text = report.as_json(measurements, servers, machine) + "\n"
-    if json is not None:
-        json.write_text(text)
     if output is None and not names and not database:
         output = RESULTS
+    kind = {QUICK.scale: "quick", FULL.scale: "full"}.get(sizes.scale, f"scale-{sizes.scale:g}")
+    stem = "-".join([f"{datetime.now(UTC):%Y-%m-%d}", kind, *(names or ()), *(database or ())])
+    files = [json] if json is not None else []
+    tables = list[Path]()
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
-        kind = {QUICK.scale: "quick", FULL.scale: "full"}.get(sizes.scale, f"scale-{sizes.scale:g}")
-        stem = "-".join([f"{datetime.now(UTC):%Y-%m-%d}", kind, *(names or ()), *(database or ())])
-        (output / f"{stem}.md").write_text(table)
-        (output / f"{stem}.json").write_text(text)
+        files.append(output / f"{stem}.json")
+        tables.append(output / f"{stem}.md")
+    machine = environment()
+    begun = time.perf_counter()
+    measurements = list[Measurement]()
+    failed = False
+    table = ""
+    try:
+        for new, servers in _measure(names or list(SCENARIOS), database or list(NAMES), sizes):
+            failed |= new is None
+            measurements += new or []
+            table = _page(measurements, servers, machine, sizes, time.perf_counter() - begun)
+            # Each time: a run that breaks off leaves what it had.
+            for file in files:
+                file.write_text(report.as_json(measurements, servers, machine) + "\n")
+            for file in tables:
+                file.write_text(table)
+    except ServerError as error:
+        Console(stderr=True).print(f"[red]ServerError:[/red] {error}")
+        raise typer.Exit(1) from error
+    print(table)
+    if output is not None:
         report.draw(measurements, output, stem)
     if failed:
         raise typer.Exit(1)
@@ -105,33 +114,28 @@ def _page(
 
 
 def _measure(
-    scenarios: list[str], databases: list[str], sizes: Sizes, console: Console
-) -> tuple[list[Measurement], dict[str, dict[str, str]], bool]:
-    """What was measured, the servers' settings, and whether a scenario failed."""
+    scenarios: list[str], databases: list[str], sizes: Sizes
+) -> Iterator[tuple[list[Measurement] | None, dict[str, dict[str, str]]]]:
+    """What each scenario measured on each database, None if it failed, with the servers' settings."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    measurements: list[Measurement] = []
-    failed = False
-    with Progress(*columns, console=console) as progress, targets(databases) as found:
+    with Progress(*columns, console=Console(stderr=True)) as progress, targets(databases) as found:
+        settings = {target.name: target.settings for target in found.values()}
         task = progress.add_task("", total=len(scenarios) * len(found))
-        for scenario in scenarios:
-            for target in found.values():
-                progress.update(task, description=f"{scenario} on {target.name}")
-                start = time.perf_counter()
-                try:
-                    new = list(SCENARIOS[scenario](target, sizes))
-                except Exception as error:  # noqa: BLE001 -- hours of measurements must not be lost with one
-                    failed, new = True, []
-                    progress.console.print(f"[red]{type(error).__name__}:[/red] {error}")
-                    if not isinstance(error, VerificationError):
-                        progress.console.print_exception()
-                measurements += new
-                seconds = time.perf_counter() - start
-                shown = ", ".join(measurement.shown for measurement in new)
-                progress.console.print(
-                    f"{scenario} on {target.name}: {shown} ({seconds:.1f} s)", highlight=False
-                )
-                progress.advance(task)
-        return measurements, {target.name: target.settings for target in found.values()}, failed
+        for scenario, target in product(scenarios, found.values()):
+            progress.update(task, description=f"{scenario} on {target.name}")
+            start = time.perf_counter()
+            new: list[Measurement] | None = None
+            try:
+                new = list(SCENARIOS[scenario](target, sizes))
+            except Exception as error:  # noqa: BLE001 -- hours of measurements must not be lost with one
+                progress.console.print(f"[red]{type(error).__name__}:[/red] {error}")
+                if not isinstance(error, VerificationError):
+                    progress.console.print_exception()
+            seconds = time.perf_counter() - start
+            shown = ", ".join(measurement.shown for measurement in new or ())
+            progress.console.print(f"{scenario} on {target.name}: {shown} ({seconds:.1f} s)", highlight=False)
+            progress.advance(task)
+            yield new, settings
 
 
 if __name__ == "__main__":

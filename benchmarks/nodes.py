@@ -148,7 +148,7 @@ def _ask_all(members: Sequence[BusProcess], question: str) -> None:
 
 
 def idle(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """What a node with nothing to do sends and burns; the SQLite file is watched by a pragma that isn't counted."""
+    """What a node with nothing to do sends and burns; looks at the SQLite file for other processes' commits are no statements."""
     seconds = sizes.seconds(60, 5)
     with target.fresh() as url, bus_process(url, BusConfig().mode) as node:
         node.ask("listen")
