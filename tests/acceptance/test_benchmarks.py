@@ -126,6 +126,25 @@ def test_a_scenario_that_fails_fails_the_run_and_what_others_measured_is_kept(
     assert f"{type(error).__name__}: {error}" in capfd.readouterr().err
 
 
+def test_a_run_that_breaks_off_leaves_what_it_had_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken_off(_target: Target, _sizes: Sizes) -> Iterator[Measurement]:
+        raise KeyboardInterrupt
+
+    def working(target: Target, _sizes: Sizes) -> Iterator[Measurement]:
+        yield Measurement("working", target.name, "rate", 1.0, "entries/s", {})
+
+    monkeypatch.setattr(benchmarks.__main__, "SCENARIOS", {"working": working, "broken": broken_off})
+
+    with pytest.raises(KeyboardInterrupt):
+        benchmarks.__main__.main(["working", "broken"], database=["sqlite"], output=tmp_path)
+
+    (results,), (table,) = tmp_path.glob("*.json"), tmp_path.glob("*.md")
+    assert [measured["scenario"] for measured in json.loads(results.read_text())] == ["working"]
+    assert "| working | rate | 1.00 entries/s |" in table.read_text()
+
+
 def test_tables_that_hold_more_or_less_than_was_done_fail_a_scenario_that_only_counts(tmp_path: Path) -> None:
     url = URL.create("sqlite", database=str(tmp_path / "bench.db"))
     run = Run(url)
