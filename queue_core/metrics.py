@@ -39,7 +39,7 @@ COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
         QUEUE,
     ),
     "entries_claimed": (
-        "Entries claimed from the table; what a bus posts and runs itself needs no claim",
+        "Entries claimed from the table, retries too; not those that were born claimed",
         QUEUE,
     ),
     "entries_processed": ("Entries that ended PROCESSED here", QUEUE),
