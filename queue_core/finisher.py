@@ -38,6 +38,9 @@ GATHERED = 20
 GATHER_TURNS, GATHER_SECONDS = 3.0, 0.01
 """How long they wait at most: so many times the last turn's duration. Posts have the database meanwhile."""
 
+_OF_ONE = (DataError, HistoryConflictError, ValueError, TypeError, OverflowError)
+"""Errors, the database's and those of encoding, that are about an outcome itself: another try would meet them again."""
+
 FailedHook = Callable[[Entry, str], None]
 """Called with an entry that has ended FAILED, and its last error."""
 
@@ -102,7 +105,7 @@ class Finisher:
             self._writing.discard(threading.get_ident())
         ended = _machine.monotonic()
         self._next_turn = ended + min(GATHER_TURNS * (ended - began), GATHER_SECONDS)
-        return pause
+        return 0.0 if self._outcomes else pause  # who was woken for them has left them to this turn
 
     def turn(self, *, claim: bool = True) -> float:
         """Write the outcomes that have gathered. One turn; returns seconds until the next.
@@ -161,7 +164,7 @@ class Finisher:
         claims = self._claims
         try:
             return claims.store.record(claims.name, claims.waiting_lane, finished, retried, taking), set()
-        except (DataError, HistoryConflictError):
+        except _OF_ONE:
             if len(finished) + len(retried) == 1:
                 entry = (finished[0] if finished else retried[0]).entry
                 log.exception("outcome_unwritable", record_id=entry.record_id, table=claims.config.table)

@@ -151,3 +151,22 @@ def test_claims_along_take_the_lanes_in_turns(cluster: Cluster) -> None:
         lanes.append({number >= 100 for number in node.numbers_held()})
 
     assert lanes == [{False}, {True}, {False}, {True}]
+
+
+@on_sqlite
+def test_an_outcome_that_comes_in_the_other_loops_empty_turn_is_written_next(cluster: Cluster) -> None:
+    node, pauses = node_with_backlog(cluster), list[float]()
+    finisher = node.lifecycle.finisher
+    outcomes, turn = finisher._outcomes.copy(), finisher.turn
+    finisher._outcomes.clear()
+
+    def empty_turn() -> float:
+        pause = turn()
+        finisher.complete(outcomes[0])
+        pauses.append(finisher._turn_in_time())  # of the loop that was woken
+        return pause
+
+    vars(finisher)["turn"] = empty_turn
+    pauses.append(finisher._turn_in_time())
+
+    assert pauses == [60.0, 0.0]
