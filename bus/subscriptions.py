@@ -54,10 +54,18 @@ class Subscriptions:
             self._subscribed, self._resolved = kept, {}
         return removed
 
-    def knows(self, queue_name: str, class_name: str) -> bool:
-        """See `Router`."""
-        if queue_name != self._queue_name:
-            return False
+    def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber] | None:
+        """See `Router`. A subscriber reached in two ways (by a type and its subtype) is one."""
+        if queue_name != self._queue_name or not self._is_known(class_name):
+            return None
+        found = self._resolved.get(class_name)
+        if found is None:
+            with self._lock:
+                found = self._resolve(class_name)
+                self._resolved[class_name] = found
+        return found
+
+    def _is_known(self, class_name: str) -> bool:
         return self._was_wanted(class_name) if self._shared else self._types.knows(class_name)
 
     def _was_wanted(self, class_name: str) -> bool:
@@ -66,16 +74,6 @@ class Subscriptions:
     def _ancestry(self, class_name: str) -> Sequence[type]:
         event_type = self._types.type_of(class_name)
         return event_type.__mro__ if event_type is not None else ()
-
-    def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber]:
-        """See `Router`. A subscriber reached in two ways (by a type and its subtype) is one."""
-        del queue_name
-        found = self._resolved.get(class_name)
-        if found is None:
-            with self._lock:
-                found = self._resolve(class_name)
-                self._resolved[class_name] = found
-        return found
 
     def _resolve(self, class_name: str) -> tuple[Subscriber, ...]:
         ancestry = self._ancestry(class_name)

@@ -144,28 +144,21 @@ class NotificationService(Face):
 
     # -- what the engine asks (queue_core.handler.Router) ---------------------------------------------------------
 
-    def knows(self, queue_name: str, class_name: str) -> bool:
-        """Whether this node delivers such entries now."""
+    def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber] | None:
+        """The queue's handler, if it is started and takes such entries."""
         queue = self._queues.get(queue_name)
         if queue is None or not queue.started:
-            return False
-        return (
-            queue.accepts is None
-            or class_name in queue.accepts
-            or self._is_subtype(class_name, queue.accepts)
-        )
+            return None
+        accepts = queue.accepts
+        if accepts is None or class_name in accepts or self._is_subtype(class_name, accepts):
+            return (queue.subscriber,)
+        return None
 
     def _is_subtype(self, class_name: str, accepted: frozenset[str]) -> bool:
         event_type = self.types.type_of(class_name)
         if event_type is None:
             return False
         return any(self.types.type_of(name) in event_type.__mro__ for name in accepted)
-
-    def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber]:
-        """The queue's handler."""
-        del class_name
-        queue = self._queues.get(queue_name)
-        return (queue.subscriber,) if queue is not None else ()
 
     def describe(self) -> dict[str, Any]:
         """What is served, for the node's row."""
@@ -175,9 +168,16 @@ class NotificationService(Face):
 
     def start(self) -> Self:
         """Become a node, and start all queues created so far. Raises NodeNameTakenError, LifecycleError, ForkedError."""
-        super().start()
-        for queue in self.queues():
-            queue.start()
+        # First: a node that knows its queues not yet would set aside what is due on them.
+        begun = [queue for queue in self.queues() if not queue.started]
+        try:
+            for queue in begun:
+                queue.started = True
+            super().start()
+        except BaseException:
+            for queue in begun:
+                queue.started = False
+            raise
         self._schedules.start()
         return self
 

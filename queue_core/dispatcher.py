@@ -11,7 +11,7 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -102,7 +102,7 @@ class Dispatcher:
         self._runs: queue.SimpleQueue[Run | Callable[[], None] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._running: dict[int, tuple[Run, Subscriber, float]] = {}
-        self._coroutines: asyncio.AbstractEventLoop | None = None
+        self._coroutines: asyncio.Runner | None = None
         self._coroutines_lock = threading.Lock()
         self._accepting = False
 
@@ -135,7 +135,8 @@ class Dispatcher:
         )
         self._threads.clear()
         if self._coroutines is not None:
-            self._coroutines.call_soon_threadsafe(self._coroutines.stop)
+            loop = self._coroutines.get_loop()
+            loop.call_soon_threadsafe(loop.stop)
             self._coroutines = None
         return ended
 
@@ -152,8 +153,18 @@ class Dispatcher:
     def run_submitted(self) -> None:
         """Run in the caller's thread what was submitted so far, instead of the pool (for the test kit)."""
         self._accepting = True
+        self.take_left()
+
+    def take_left(self) -> None:
+        """Take in the caller's thread what the pool has not: after a stop, hooks that came too late for it."""
         for _ in range(self._runs.qsize()):
-            self._take(self._runs.get())
+            try:
+                task = self._runs.get_nowait()
+            except queue.Empty:
+                return
+            if task is None:
+                self._runs.put(None)  # for a thread whose handler still runs
+            self._take(task)
 
     def running(self) -> list[Entry]:
         """The entries whose handlers run now."""
@@ -256,17 +267,18 @@ class Dispatcher:
             self._complete(Released(entry=entry))
             return False
         try:
-            if not self._router.knows(entry.queue_name, entry.class_name):
+            subscribers = self._router.subscribers(entry.queue_name, entry.class_name)
+            if subscribers is None:
                 self._complete(Parked(entry=entry))
                 return False
-            self._read(run)
+            self._read(run, subscribers)
         except StickybusError as error:
             self._complete(self._finished(run, State.FAILED, entry.error_count, describe(error)))
             return False
         run.started = True
         return True
 
-    def _read(self, run: Run) -> None:
+    def _read(self, run: Run, subscribers: Sequence[Subscriber]) -> None:
         """Make of a row what handlers get. Raises PayloadError, and ConfigurationError for a name of two types."""
         entry = run.entry
         if entry.subscribers_done:
@@ -274,7 +286,6 @@ class Dispatcher:
         run.event = self._codecs.decode(entry)
         if entry.headers:
             _ = entry.captured
-        subscribers = self._router.subscribers(entry.queue_name, entry.class_name)
         run.pending = [subscriber for subscriber in subscribers if _runs_now(run, subscriber)]
         run.alone = len(subscribers) == 1
         if not run.alone:
@@ -324,12 +335,13 @@ class Dispatcher:
     def _loop(self) -> asyncio.AbstractEventLoop:
         with self._coroutines_lock:
             if self._coroutines is None:
-                self._coroutines = asyncio.new_event_loop()
+                self._coroutines = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+                self._coroutines.get_loop()  # made here, not by whoever is first
                 name = f"{self._config.table}-coroutines"
                 threading.Thread(
                     target=_run_until_stopped, args=(self._coroutines,), name=name, daemon=True
                 ).start()
-            return self._coroutines
+            return self._coroutines.get_loop()
 
     # -- outcomes -----------------------------------------------------------------------------------------------
 
@@ -410,11 +422,10 @@ def _waiting(run: Run) -> dict[str, Waiting]:
     }
 
 
-def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        loop.run_forever()
-    finally:
-        loop.close()
+def _run_until_stopped(runner: asyncio.Runner) -> None:
+    # At its end handlers that a stop has not waited for are cancelled: they unwind, and free the threads that wait.
+    with runner:
+        runner.get_loop().run_forever()
 
 
 async def _awaited(subscriber: Subscriber, arguments: tuple[Any, ...]) -> BaseException | None:

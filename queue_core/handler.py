@@ -13,11 +13,15 @@ from typing import Any, Protocol
 import msgspec
 from sqlalchemy import Connection
 
+from queue_core.config import name_fault
 from queue_core.entry import Entry
 from queue_core.errors import ConfigurationError
 from queue_core.retry import RetryPolicy
 
 Handler = Callable[..., Any] | Callable[..., Awaitable[Any]]
+
+LONGEST_NAME = 1_000
+"""Characters of a subscriber's name, which is by default that of a function, with its module and classes."""
 
 
 class EntryContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +85,13 @@ class Subscriber:
     turns: Turns | None = field(init=False)
 
     def __post_init__(self) -> None:
+        fault = name_fault(self.name, LONGEST_NAME)
+        if fault:
+            raise ConfigurationError(
+                f"{self.name!r} can't be a subscriber's name: allowed are {fault}.",
+                key="name",
+                value=self.name,
+            )
         function = self.handler if inspect.isroutine(self.handler) else type(self.handler).__call__
         self.is_async = inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(function)
         self.takes_context = _parameters(self.handler, self.name) > 1
@@ -140,12 +151,11 @@ class Turns:
 class Router(Protocol):
     """What a face (bus, notification service) tells the engine about its handlers."""
 
-    def knows(self, queue_name: str, class_name: str) -> bool:
-        """Whether entries of this queue and type can be handled here; what isn't known is parked."""
-        ...
+    def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber] | None:
+        """Those who handle entries of this queue and type now, perhaps nobody; None if such are not known here: they are parked.
 
-    def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber]:
-        """Those who handle such entries now; may be empty."""
+        Raises ConfigurationError if the name has two types.
+        """
         ...
 
     def describe(self) -> dict[str, Any]:

@@ -165,13 +165,14 @@ class Lifecycle:
             )
         try:
             self.leave()
-        except SQLAlchemyError:
+        except Exception:
             # The rows still say that this node runs them: whoever reaps it, or takes its name, finds them there.
             log.exception("outcomes_unwritten", table=self.config.table)
             ended = False
         finally:
             self.phase = Phase.STOPPED
             self.hints.stop()
+            self.dispatcher.take_left()  # hooks of what has failed since the pool ended
         return ended
 
     def leave(self) -> None:

@@ -77,7 +77,7 @@ class ParkedLane:
     def _can_end(self, queue_name: str, class_name: str) -> bool:
         """Whether an entry can be handled here, or can't be anywhere: then it ends FAILED, which tells why."""
         try:
-            return self._router.knows(queue_name, class_name)
+            return self._router.subscribers(queue_name, class_name) is not None
         except ConfigurationError:
             return True
 

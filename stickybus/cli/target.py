@@ -102,13 +102,9 @@ def engine_of(url: str | None, config: QueueConfig) -> Iterator[QueueEngine]:
 class _NoHandlers:
     """A router (`queue_core.handler.Router`) of a process that runs no entries."""
 
-    def knows(self, queue_name: str, class_name: str) -> bool:
+    def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber] | None:
         del queue_name, class_name
-        return False
-
-    def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber]:
-        del queue_name, class_name
-        return ()
+        return None
 
     def describe(self) -> dict[str, Any]:
         return {"queues": [], "types": []}

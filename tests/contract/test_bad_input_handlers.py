@@ -19,6 +19,7 @@ from queue_core.entry import Entry, State
 from queue_core.errors import ConfigurationError
 from queue_core.finisher import BATCH
 from queue_core.handler import EntryContext
+from queue_core.outcome import Outcome
 from queue_core.retry import Failure, GiveUp, ImmediateRetries
 from tests.contract.conftest import MakeBus, MakeService, Orders
 from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, eventually, states
@@ -121,6 +122,45 @@ class _Policy:
         if isinstance(self._answer, BaseException):
             raise self._answer
         return self._answer
+
+
+@pytest.mark.parametrize("name", ["half an emoji \ud83d", "NUL \0", "x" * 1_001])
+def test_a_name_that_no_database_stores_is_refused_at_once(bus: PersistentBus, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="can't be a subscriber's name"):
+        bus.register(Order, Recorder(), name=name)
+
+
+def test_an_outcome_that_can_not_be_written_keeps_back_no_other_and_no_stop(make_bus: MakeBus) -> None:
+    bus = make_bus(retry=ImmediateRetries(0))
+    one, other = Recorder(failures=1, hold=True), Recorder()
+    bus.register("one", one, name="one")
+    bus.register("one", other, name="other")
+    bus.register(Order, other)
+    router = bus.engine.lifecycle._router
+    bus.start()
+    bus.post({}, event_name="one")
+    one.wait()
+    for subscriber in router.subscribers("bus", "one") or ():
+        subscriber.name += "\ud83d"  # which is refused at once, but for this
+    bus.post_many([Order(1), Order(2)])
+    other.wait(2)
+    one.release()
+    other.wait(3)
+
+    assert bus.stop()
+    assert states(bus.history()) == [State.PROCESSED] * 2
+    assert [entry.class_name for entry in bus.find()] == ["one"]
+
+
+def test_a_stop_that_can_not_write_outcomes_says_so_and_ends(bus: PersistentBus) -> None:
+    def broken() -> list[Outcome]:
+        raise ValueError("of our own making")
+
+    bus.start()
+    vars(bus.engine.lifecycle.finisher)["write_all"] = broken
+
+    assert not bus.stop()
+    assert bus.engine.lifecycle.node is None
 
 
 @pytest.mark.parametrize(
@@ -292,13 +332,14 @@ def test_the_entry_of_a_handler_that_hung_at_the_stop_runs_on_another_node_and_c
 def test_a_hanging_coroutine_does_not_keep_others_from_running_nor_a_stop_from_ending(
     bus: PersistentBus,
 ) -> None:
-    release, began = asyncio.Event(), threading.Event()
-    loops = list[asyncio.AbstractEventLoop]()
+    began, unwound = threading.Event(), threading.Event()
 
     async def hang(_event: Order) -> None:
-        loops.append(asyncio.get_running_loop())
         began.set()
-        await release.wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            unwound.set()
 
     bus.register(Order, hang)
     other = Recorder()
@@ -308,7 +349,10 @@ def test_a_hanging_coroutine_does_not_keep_others_from_running_nor_a_stop_from_e
     assert began.wait(BOUND_SECONDS)
     bus.post({}, event_name="other")
     other.wait()
+    threads = bus.engine.lifecycle.dispatcher._threads.copy()
     assert bus.stop(timeout_seconds=0.1) is False
+    assert unwound.wait(BOUND_SECONDS)
+    eventually(lambda: not any(thread.is_alive() for thread in threads), "no thread waits for the coroutine")
 
 
 # -- posting from inside, and at the end -----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
 import pytest
@@ -59,6 +60,23 @@ def test_an_exactly_once_handler_that_succeeds_after_another_gave_up_tells_the_h
     eventually(lambda: told, "the hook is told")
     bus.stop()
     assert told == [entry.last_error]
+
+
+def test_a_run_that_fails_while_the_bus_stops_tells_the_hook_before_the_stop_ends(make_bus: MakeBus) -> None:
+    bus, told, fails = make_bus(retry=ImmediateRetries(0)), list[int](), Recorder(failures=1, hold=True)
+    bus.on_failed(lambda entry, _error: told.append(entry.record_id))
+    bus.register(Order, fails)
+    bus.start()
+    record_id = bus.post(Order(1))
+    fails.wait()
+    stopping = threading.Thread(target=bus.stop)
+    stopping.start()
+    eventually(lambda: not bus.engine.lifecycle.dispatcher._accepting, "the stop is under way")
+
+    fails.release()
+    stopping.join()
+
+    assert told == [record_id]
 
 
 @pytest.mark.parametrize("committed", ["committed", "not committed"])

@@ -137,7 +137,9 @@ def test_the_turn_at_a_serial_handler_outlives_a_stop_that_ran_out_of_time(make_
     bus.post(Order(1))
     slow.wait()
     bus.post(Order(2))
-    subscriber = bus.engine.lifecycle._router.subscribers("bus", bus.types.name_of(Order(0), None))[0]
+    found = bus.engine.lifecycle._router.subscribers("bus", bus.types.name_of(Order(0), None))
+    assert found
+    [subscriber] = found
     assert subscriber.turns is not None
     waiting = subscriber.turns._waiting
     eventually(lambda: len(waiting) == 1, "the second waits for its turn")

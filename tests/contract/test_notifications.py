@@ -10,11 +10,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import Engine
 
+from sql import nodes
 from stickybus import (
     Entry,
     EntryNotChangeableError,
     EntryNotFoundError,
     InvalidPostError,
+    LifecycleError,
     Mode,
     NaiveDateTimeError,
     NameTooLongError,
@@ -462,6 +464,69 @@ def test_what_was_scheduled_on_a_deleted_queue_is_delivered_when_it_is_created_a
     service.create_queue("billing", "dunning", recorder, event_types=[Order]).start()
 
     assert recorder.wait() == [Order(1)]
+
+
+def test_a_queue_that_is_deleted_while_its_entry_is_read_does_not_end_it_unhandled(
+    service: NotificationService, queue: NotificationQueue
+) -> None:
+    codecs, handler = service.engine.store.codecs, queue.subscriber.handler
+    decode = codecs.decode
+    assert isinstance(handler, Recorder)
+
+    def deleted_meanwhile(entry: Entry) -> object:
+        service.delete_queue("billing", "dunning")
+        return decode(entry)
+
+    vars(codecs)["decode"] = deleted_meanwhile
+    service.start()
+    queue.schedule(Order(1), delay=0)
+
+    [entry] = ended(queue)
+    assert (handler.calls, entry.processing_state) == (1, State.PROCESSED)
+
+
+def served(service: NotificationService) -> list[str]:
+    """The queues that the only node is said to serve."""
+    [row] = service.engine.database.fetch(nodes.all_nodes)
+    [member] = json.loads(row.serves)
+    return list(member["queues"])
+
+
+def test_a_node_serves_its_queues_from_its_first_moment(service: NotificationService) -> None:
+    recorder, announced = Recorder(), list[list[str]]()
+    service.create_queue("billing", "dunning", recorder, event_types=[Order])
+    join = service.engine.lifecycle.join
+
+    def join_and_look() -> None:
+        join()
+        announced.append(served(service))
+
+    vars(service.engine.lifecycle)["join"] = join_and_look
+    service.start()
+
+    assert announced == [["billing:dunning"]]
+
+
+def test_a_beat_tells_of_queues_that_were_started_and_stopped(make_service: MakeService) -> None:
+    service = make_service(lease_seconds=1.0, beat_interval_seconds=0.05)
+    service.create_queue("billing", "dunning", Recorder(), event_types=[Order])
+    service.start()
+
+    service.create_queue("billing", "archive", Recorder(), event_types=[Order]).start()
+    eventually(lambda: served(service) == ["billing:archive", "billing:dunning"], "the new queue is told of")
+    service.delete_queue("billing", "dunning")
+    eventually(lambda: served(service) == ["billing:archive"], "the deleted one is not")
+
+
+def test_a_start_that_fails_leaves_queues_as_they_were(service: NotificationService) -> None:
+    first = service.create_queue("billing", "first", Recorder(), event_types=[Order])
+    service.start()
+    second = service.create_queue("billing", "second", Recorder(), event_types=[Order])
+
+    with pytest.raises(LifecycleError):
+        service.start()
+
+    assert (first.started, second.started) == (True, False)
 
 
 def test_a_service_delivers_again_after_a_stop_and_a_start(service: NotificationService) -> None:
