@@ -118,12 +118,15 @@ class Lifecycle:
         self.dispatcher = self._new_dispatcher()
         self.store.database.open_ahead()
         self.join()
-        self.dispatcher.start()
         self.phase = Phase.RUNNING
-        self._loop.start()
-        for loop in self.finisher.loops:
-            loop.start()
-        self.wakeup.start()
+        try:
+            self.dispatcher.start()
+            for loop in (self._loop, *self.finisher.loops):
+                loop.start()
+            self.wakeup.start()
+        except BaseException:  # no thread more, mostly
+            self.stop()
+            raise
         self.claimer.wake()  # for what came since it last ran
 
     def join(self, make: Callable[..., nodes.Node] = nodes.Node) -> None:

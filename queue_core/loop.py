@@ -20,12 +20,20 @@ LONGEST_BACKOFF_SECONDS = 5.0
 class Loop:
     """Drives `turn`, which does one round of work and returns the seconds until the next (0: at once).
 
-    After an error the wait doubles from 50 ms to 5 s, with full jitter, so that the nodes of a recovering database
-    don't come back in step (Brooker, "Exponential Backoff And Jitter", 2015).
+    After an error the wait doubles from 50 ms to `longest_backoff_seconds`, with jitter, so that the nodes of a
+    recovering database don't come back in step (Brooker, "Exponential Backoff And Jitter", 2015).
     """
 
-    def __init__(self, name: str, turn: Callable[[], float], clock: Clock) -> None:
+    def __init__(
+        self,
+        name: str,
+        turn: Callable[[], float],
+        clock: Clock,
+        *,
+        longest_backoff_seconds: float = LONGEST_BACKOFF_SECONDS,
+    ) -> None:
         self.name = name
+        self._longest_backoff_seconds = longest_backoff_seconds
         self._turn = turn
         self._clock = clock
         self._signal = Signal()
@@ -35,8 +43,9 @@ class Loop:
     def start(self) -> None:
         """Start the thread."""
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        thread.start()
+        self._thread = thread  # not one that could not be started: it can't be waited for
 
     def wake(self) -> None:
         """Take the next turn now."""
@@ -69,7 +78,9 @@ class Loop:
                 self._clock.wait(self._signal, pause)
 
     def _after(self, error: Exception, failures: int) -> float:
-        pause = random.uniform(0.5, 1.0) * min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0**failures)  # noqa: S311
+        # A float overflows after 1,024 failures, an hour and a half of an outage.
+        longest = min(self._longest_backoff_seconds, FIRST_BACKOFF_SECONDS * 2.0 ** min(failures, 100))
+        pause = random.uniform(0.5, 1.0) * longest  # noqa: S311
         expected = isinstance(error, SQLAlchemyError)
         log.warning(
             "loop_failed",

@@ -89,7 +89,10 @@ class Node:
         self._last_beat = float("-inf")
         self._pid = os.getpid()
         self._reaper = Reaper(self, config)
-        self._beats = Loop(f"{name}-beat", self.beat_turn, clock)
+        # No error may keep beats back for as long as a lease, however short that is.
+        self._beats = Loop(
+            f"{name}-beat", self.beat_turn, clock, longest_backoff_seconds=config.beat_interval_seconds
+        )
         self._reaping = Loop(f"{name}-reap", self._reaper.turn, clock)
         self._interrupted = Signal()
 
@@ -188,14 +191,19 @@ class Node:
         return taken
 
     def beat_turn(self) -> float:
-        """Renew the lease, and follow the database's clock. One turn; returns seconds until the next."""
+        """Renew the lease, tell what is served, and follow the database's clock. One turn; returns seconds until the next."""
         sent = self.clock.monotonic()
 
         def work(connection: Connection) -> tuple[bool, Any]:
             # Never the same number twice: for the reapers of others the second would be none.
             self._beat += 1
             renewed = nodes.beat(
-                connection, self.name, epoch=self.epoch, beat=self._beat, now=self.clock.now()
+                connection,
+                self.name,
+                epoch=self.epoch,
+                beat=self._beat,
+                now=self.clock.now(),
+                serves=self._serves(),  # it may have changed: queues start and stop, types are registered
             )
             asks = self._renewals % CLOCK_BEATS == 0
             return renewed, self.database.dialect.database_now(connection) if asks else None
@@ -239,8 +247,12 @@ class Node:
     def start(self) -> None:
         """Register, and start to beat and to reap."""
         self.register()
-        self._beats.start()
-        self._reaping.start()
+        try:
+            self._beats.start()
+            self._reaping.start()
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """Stop to reap and to beat, and end the lease."""

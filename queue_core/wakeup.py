@@ -63,8 +63,9 @@ class Wakeup:
             self._stopping.clear()
             self._pipe = socket.socketpair()
             name = f"{self._store.config.table}-listen"
-            self._thread = threading.Thread(target=self._surviving, args=(watch,), name=name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._surviving, args=(watch,), name=name, daemon=True)
+            thread.start()
+            self._thread = thread
 
     def stop(self) -> None:
         """End the thread."""
@@ -73,7 +74,8 @@ class Wakeup:
             self._pipe[-1].close()
             self._thread.join()
             self._thread = None
-            self._pipe[0].close()
+        for end in self._pipe:
+            end.close()
 
     def _surviving(self, watch: Callable[[], None]) -> None:
         """Run `watch` until it is stopped; the poll goes on while it can't."""

@@ -34,10 +34,10 @@ def take_over(connection: Connection, name: str, *, epoch: int, beat: int, value
     return _change(connection, name, epoch=epoch, beat=beat, values=values)
 
 
-def beat(connection: Connection, name: str, *, epoch: int, beat: int, now: datetime) -> bool:
-    """Renew the lease; False if the node was declared dead or its name taken."""
+def beat(connection: Connection, name: str, *, epoch: int, beat: int, now: datetime, serves: str) -> bool:
+    """Renew the lease, and write what the node serves; False if it was declared dead or its name taken."""
     statement = update(nodes).where(nodes.c.name == name, nodes.c.epoch == epoch, nodes.c.state == LIVE)
-    return connection.execute(statement.values(beat=beat, beat_date=now)).rowcount == 1
+    return connection.execute(statement.values(beat=beat, beat_date=now, serves=serves)).rowcount == 1
 
 
 def fence(connection: Connection, name: str, *, epoch: int, beat: int) -> bool:

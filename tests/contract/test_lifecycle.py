@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from sqlalchemy import URL, Engine, create_engine
 
 from bus.persistent import PersistentBus
+from queue_core import node as nodes
 from queue_core.config import BusConfig, Mode
 from queue_core.entry import State
 from queue_core.errors import LifecycleError
@@ -35,6 +37,32 @@ def test_an_event_posted_before_the_start_is_delivered_after_it(make_bus: MakeBu
     bus.start()
     ended(bus, 3)
     assert recorder.numbers() == [1, 2, 3]
+
+
+def test_a_start_that_runs_out_of_threads_leaves_no_node_and_can_be_repeated(make_bus: MakeBus) -> None:
+    bus, recorder, start = make_bus(handler_threads=2), Recorder(), threading.Thread.start
+    bus.register(Order, recorder)
+    lifecycle = bus.engine.lifecycle
+    for allowed in itertools.count():
+        begun = itertools.count()
+
+        def start_some(thread: threading.Thread, begun: Any = begun, allowed: int = allowed) -> None:
+            if next(begun) >= allowed:
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start_some)
+            try:
+                bus.start()
+            except RuntimeError:
+                assert (lifecycle.node, nodes._nodes) == (None, {})
+            else:
+                break
+
+    assert allowed >= 6
+    bus.post(Order(1))
+    assert recorder.wait() == [Order(1)]
 
 
 @each_mode

@@ -54,6 +54,16 @@ def test_a_started_bus_beats_by_itself(make_bus: MakeBus) -> None:
     eventually(lambda: beat() >= 3, "three beats")
 
 
+def test_a_beat_that_fails_is_tried_again_within_the_beat_interval_however_long_an_outage_lasts(
+    cluster: Cluster,
+) -> None:
+    node = cluster.join("a", lease_seconds=1.0, beat_interval_seconds=0.2).node
+
+    pauses = [node._beats._after(RuntimeError("no answer"), failures) for failures in range(2_000)]
+
+    assert max(pauses) <= 0.2
+
+
 def test_the_epoch_rises_with_each_registration(cluster: Cluster) -> None:
     peer = cluster.join("a")
     epochs = [peer.node.epoch]
