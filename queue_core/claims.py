@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from queue_core.config import Mode
-from queue_core.entry import ANY_NODE, SUSPECT, Entry
+from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry
 from queue_core.ledger import Ledger
 from queue_core.store import Store
 
@@ -122,17 +122,18 @@ class Claims:
 
     def release(self, claims: Sequence[tuple[int, int]]) -> int:
         """Give up claims that have not run, to where such entries wait; the number that were still ours."""
-        suspects = [claim for claim in claims if self.ledger.is_suspect(claim[0])]
-        others = [claim for claim in claims if not self.ledger.is_suspect(claim[0])]
-        return self.release_to(SUSPECT, suspects) + self.release_to(self.waiting_lane, others)
+        return self._release(self.waiting_lane, SUSPECT, claims)
 
-    def release_to(self, lane: str, claims: Sequence[tuple[int, int]]) -> int:
-        """As `release`, into `lane`."""
+    def park(self, claims: Sequence[tuple[int, int]]) -> None:
+        """Give up claims of entries that nobody here knows."""
+        self._release(PARKED, PARKED, claims)
+
+    def _release(self, lane: str, suspect_lane: str, claims: Sequence[tuple[int, int]]) -> int:
         if not claims:
             return 0
         released = self.store.database.write(
             lambda connection: self.store.statements.release(
-                connection, owner=self.name, lane=lane, claims=claims
+                connection, owner=self.name, lane=lane, suspect_lane=suspect_lane, claims=claims
             )
         )
         # The claim loop may have claimed again what was given back.

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DataError
 from queue_core.claimer import Claimer
 from queue_core.claims import Claims, claims_of
 from queue_core.clock import Signal, SystemClock
-from queue_core.entry import PARKED, Entry, State
+from queue_core.entry import Entry, State
 from queue_core.errors import HistoryConflictError
 from queue_core.log import get_logger
 from queue_core.loop import Loop
@@ -154,7 +154,7 @@ class Finisher:
         lost, unwritable = self._record(finished, retried, taking) if finished or retried else (set(), set())
         claims.release(claims_of(released))
         if parked:
-            claims.release_to(PARKED, claims_of(parked))
+            claims.park(claims_of(parked))
             log.warning("entries_parked", table=claims.config.table, entries=len(parked))
         return lost, unwritable
 

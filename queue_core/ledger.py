@@ -59,10 +59,6 @@ class Ledger:
             self._origins[lane].update(held)
         return held.keys()
 
-    def is_suspect(self, record_id: int) -> bool:
-        """Whether an entry that is held was claimed from the suspects."""
-        return record_id in self._origins[SUSPECT]
-
     def held_from(self, lane: str, besides: Iterable[int] = ()) -> int:
         """How many entries that are held, `besides` some, were claimed from `lane`: the suspects' or any node's."""
         return len(self._origins[lane].difference(besides))

@@ -11,7 +11,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from queue_core.claims import Claims
-from queue_core.entry import PARKED, Entry, State
+from queue_core.entry import PARKED, SUSPECT, Entry, State
 from queue_core.errors import ConfigurationError
 from queue_core.handler import Router
 
@@ -61,7 +61,11 @@ class ParkedLane:
         if known:
             store.database.write(
                 lambda connection: store.statements.move_lane(
-                    connection, ids=known, from_lane=PARKED, to_lane=self._claims.name
+                    connection,
+                    ids=known,
+                    from_lane=PARKED,
+                    to_lane=self._claims.name,
+                    suspect_lane=SUSPECT,
                 )
             )
             self._brought()
@@ -95,8 +99,12 @@ class ParkedLane:
 
         def work(connection: Connection) -> list[Entry]:
             locked = store.statements.lock_available(connection, ids=ids)
-            rows = store.search(connection, where=lambda table: [table.c.record_id.in_(locked)])
-            store.statements.to_history(connection, ids=locked, values=ended)
+            rows = store.search(
+                connection,
+                # Not what another node has brought back meanwhile.
+                where=lambda table: [table.c.record_id.in_(locked), table.c.lane == PARKED],
+            )
+            store.statements.to_history(connection, ids=[row.record_id for row in rows], values=ended)
             return rows
 
         for entry in store.database.write(work):

@@ -188,7 +188,7 @@ class Reaper:
         failed = list[Entry]()
         if kind is _Kind.LATER:
             ids = [entry.record_id for entry in found]
-            statements.move_lane(connection, ids=ids, from_lane=lane, to_lane=ANY_NODE)
+            statements.move_lane(connection, ids=ids, from_lane=lane, to_lane=ANY_NODE, suspect_lane=SUSPECT)
         elif found:
             failed = redispatch(connection, store, found)
         return [entry.queue_name for entry in found], failed

@@ -38,6 +38,11 @@ def fresh(table: Table, lane: str) -> dict[str, Any]:
     }
 
 
+def lane_by_suspicion(table: Table, lane: str, suspect_lane: str) -> ColumnElement[str]:
+    """Where an entry goes: to `lane`, or to `suspect_lane` if its process has died of it once."""
+    return case((table.c.crash_count > 0, literal(suspect_lane)), else_=literal(lane))
+
+
 class PairStatements:
     """Stands on one pair of tables: `main` with live work, `past` with what has ended."""
 

@@ -14,7 +14,14 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, select, update
 from sqlalchemy.util import memoized_property
 
-from sql.statements.base import AVAILABLE, IN_PROCESSING, PairStatements, raised, raised_column
+from sql.statements.base import (
+    AVAILABLE,
+    IN_PROCESSING,
+    PairStatements,
+    lane_by_suspicion,
+    raised,
+    raised_column,
+)
 from sql.tables import ENTRY_COLUMNS
 
 _CLAIM_ORDER = itemgetter(ENTRY_COLUMNS.index("effective_date"), ENTRY_COLUMNS.index("record_id"))
@@ -147,9 +154,15 @@ class Claims(PairStatements):
         return [(row.record_id, row.claim_count) for row in connection.execute(statement)]
 
     def release(
-        self, connection: Connection, *, owner: str, lane: str, claims: Sequence[tuple[int, int]]
+        self,
+        connection: Connection,
+        *,
+        owner: str,
+        lane: str,
+        suspect_lane: str,
+        claims: Sequence[tuple[int, int]],
     ) -> int:
-        """Put entries that `owner` holds, named by (record id, claim count), into `lane`; their fence is raised."""
+        """Put entries that `owner` holds, named by (record id, claim count), into a lane; their fence is raised."""
         main = self.main
         released = 0
         for record_id, claim_count in sorted(claims):
@@ -158,7 +171,7 @@ class Claims(PairStatements):
                 "processing_owner": None,
                 "processing_available_date": None,
                 "claim_count": raised(claim_count),
-                "lane": lane,
+                "lane": lane_by_suspicion(main, lane, suspect_lane),
             }
             statement = update(main).where(*self._fence(owner, record_id, claim_count)).values(**values)
             released += connection.execute(statement).rowcount

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, insert, literal, select, update
 from sqlalchemy.util import memoized_property
 
-from sql.statements.base import AVAILABLE, PairStatements, fresh, raised_column
+from sql.statements.base import AVAILABLE, PairStatements, fresh, lane_by_suspicion, raised_column
 from sql.types import UtcDateTime
 
 LOOKED_AT = 4
@@ -101,15 +101,18 @@ class Lanes(PairStatements):
             )
         )
 
-    def move_lane(self, connection: Connection, *, ids: Sequence[int], from_lane: str, to_lane: str) -> int:
-        """Move entries that are AVAILABLE from one lane to another."""
+    def move_lane(
+        self, connection: Connection, *, ids: Sequence[int], from_lane: str, to_lane: str, suspect_lane: str
+    ) -> int:
+        """Move entries that are AVAILABLE from one lane to another, suspects to one of their own; return how many."""
         main = self.main
         # Not the bare column: SQLite would rather read the whole lane than look up the ids.
         lane = func.coalesce(main.c.lane, "")
         statement = update(main).where(
             main.c.record_id.in_(sorted(ids)), lane == from_lane, main.c.processing_state == AVAILABLE
         )
-        return connection.execute(statement.values(lane=to_lane)).rowcount
+        statement = statement.values(lane=lane_by_suspicion(main, to_lane, suspect_lane))
+        return connection.execute(statement).rowcount
 
     def locked_page(
         self,

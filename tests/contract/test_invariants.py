@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import URL, Connection, Engine, Row, create_engine, event
 
 from queue_core import announced, claimer, lifecycle
+from queue_core.entry import SUSPECT
 from queue_core.node import Node
 from queue_core.reaper import recover
 from sql import nodes
@@ -308,7 +309,9 @@ def test_entries_change_their_lane_by_primary_key(cluster: Cluster) -> None:
 
     with database.begin() as connection:
         event.listen(connection, "before_cursor_execute", catch)
-        peer.store.statements.move_lane(connection, ids=range(10), from_lane="a", to_lane="")
+        peer.store.statements.move_lane(
+            connection, ids=range(10), from_lane="a", to_lane="", suspect_lane=SUSPECT
+        )
         event.remove(connection, "before_cursor_execute", catch)
         [(text, parameters)] = caught
         plans += [row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", parameters)]
@@ -426,8 +429,7 @@ def test_after_a_stop_that_failed_halfway_events_are_posted_for_others(
 
     with monkeypatch.context() as patched:
         patched.setattr(Node, "announce", failing)
-        with pytest.raises(Trouble):
-            bus.stop()
+        assert not bus.stop()
     bus.post(Order(1))
 
     assert [(entry.lane, entry.processing_state) for entry in bus.find()] == [("", State.AVAILABLE)]

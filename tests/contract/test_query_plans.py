@@ -135,7 +135,9 @@ class Tables:
 
     def give_back(self) -> None:
         claims = [(row.record_id, 1) for row in self.claim(OWN)[:10]]
-        self.statements.release(self.connection, owner=NODE, lane=ANY_NODE, claims=claims or [(1, 1)])
+        self.statements.release(
+            self.connection, owner=NODE, lane=ANY_NODE, suspect_lane=SUSPECT, claims=claims or [(1, 1)]
+        )
 
     def retry(self) -> None:
         for row in self.claim(OWN)[:10]:
@@ -158,7 +160,9 @@ class Tables:
         self.statements.copy_anew(self.connection, ids=due, lane=ANY_NODE, crashes=0)
         ended = {"processing_state": "REAPED", "finished_date": self.now}
         self.statements.to_history(self.connection, ids=due, values=ended)
-        self.statements.move_lane(self.connection, ids=later or [1], from_lane=OWN, to_lane=ANY_NODE)
+        self.statements.move_lane(
+            self.connection, ids=later or [1], from_lane=OWN, to_lane=ANY_NODE, suspect_lane=SUSPECT
+        )
 
     def sweep(self) -> None:
         self.statements.in_processing(self.connection, lane=DEAD)

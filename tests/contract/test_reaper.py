@@ -6,9 +6,10 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from queue_core.entry import PARKED, SUSPECT
 from sql import nodes
@@ -575,6 +576,43 @@ def test_a_suspect_that_fails_in_its_handler_stays_a_suspect_until_it_has_ended(
     other.run()
     assert other.handler.numbers()[1:] in ([1, 2], [2, 2])
     assert len(processed(other)) == 2
+
+
+def test_suspects_that_nobody_knew_are_suspects_still_when_somebody_does(cluster: Cluster) -> None:
+    killed, other, handler = cluster.join("a"), cluster.join("b"), Recorder()
+    killed.bus.register("Invoice.paid", Recorder())
+    killed.bus.post_many([Posting(event={}, event_name="Invoice.paid") for _ in range(2)])
+    cluster.bury("a", other)
+    other.run()
+    assert {entry.lane for entry in other.bus.find()} == {PARKED}
+
+    other.bus.register("Invoice.paid", handler)
+
+    assert other.claim() == []  # brings them back
+    assert {entry.lane for entry in other.bus.find()} == {SUSPECT}
+    assert len(other.claim()) == 1
+    other.run()
+    assert handler.calls == 2
+
+
+def test_a_suspect_whose_claim_gave_no_answer_is_a_suspect_still(cluster: Cluster) -> None:
+    killed, other = cluster.join("a"), cluster.join("b")
+    killed.bus.post(Order(1))
+    cluster.bury("a", other)
+    claim = other.store.claim
+
+    def unanswered(*arguments: Any) -> None:
+        assert claim(*arguments)
+        raise OperationalError("claim", {}, ConnectionError("lost"))
+
+    vars(other.store)["claim"] = unanswered
+    with pytest.raises(OperationalError):
+        other.claim()
+    del vars(other.store)["claim"]
+    other.lifecycle.claim_turn()
+
+    [entry] = other.bus.find()
+    assert (entry.lane, entry.processing_state) == (SUSPECT, State.AVAILABLE)
 
 
 def test_a_reaper_that_meets_a_broken_connection_goes_on_at_its_next_turn(cluster: Cluster) -> None:

@@ -36,6 +36,7 @@ class Row:
     claims: int
     due: float
     root: int
+    suspect: bool = False
 
 
 class ClaimLife(RuleBasedStateMachine):
@@ -98,8 +99,11 @@ class ClaimLife(RuleBasedStateMachine):
             self._end(record_id, State.REAPED)
             (copy,) = [entry.record_id for entry in copies.values() if entry.origin_id == row.root]
             del copies[copy]
-            to = SUSPECT if wanted is State.IN_PROCESSING else ANY_NODE
-            self.live[copy] = replace(row, state=State.AVAILABLE, lane=to, owner=None, claims=0)
+            suspect = wanted is State.IN_PROCESSING
+            to = SUSPECT if suspect else ANY_NODE
+            self.live[copy] = replace(
+                row, state=State.AVAILABLE, lane=to, owner=None, claims=0, suspect=row.suspect or suspect
+            )
         assert not copies, "a copy of nothing"
 
     # -- what happens -------------------------------------------------------------------------------------------
@@ -253,14 +257,15 @@ class ClaimLife(RuleBasedStateMachine):
         ]
         released = self.store.database.write(
             lambda connection: self.store.statements.release(
-                connection, owner=owner, lane=lane, claims=claims
+                connection, owner=owner, lane=lane, suspect_lane=SUSPECT, claims=claims
             )
         )
         assert released == len(held)
         for record_id in held:
             row = self.live[record_id]
+            to = SUSPECT if row.suspect else lane
             self.live[record_id] = replace(
-                row, state=State.AVAILABLE, lane=lane, owner=None, claims=row.claims + 1
+                row, state=State.AVAILABLE, lane=to, owner=None, claims=row.claims + 1
             )
 
     @rule(owner=owners)
@@ -286,7 +291,7 @@ class ClaimLife(RuleBasedStateMachine):
         ids = [record_id for record_id, row in self.live.items() if row.lane == owner]
         moved = self.store.database.write(
             lambda connection: self.store.statements.move_lane(
-                connection, ids=ids, from_lane=owner, to_lane=ANY_NODE
+                connection, ids=ids, from_lane=owner, to_lane=ANY_NODE, suspect_lane=SUSPECT
             )
         )
         assert moved == len(ids)
