@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,7 +25,7 @@ from queue_core.codec import Codec, Codecs
 from queue_core.columns import Columns
 from queue_core.config import BusConfig
 from queue_core.dispatcher import Dispatcher
-from queue_core.entry import ANY_NODE, Entry, Posting, Settled, State
+from queue_core.entry import ANY_NODE, Entry, Posting, Settled, State, Waiting
 from queue_core.errors import ConfigurationError, InvalidConnectionError, LifecycleError
 from queue_core.handler import Subscriber
 from queue_core.outcome import Finished, Outcome, Released, Retried
@@ -48,6 +49,8 @@ class InMemoryBus(EventBus):
         self._columns = Columns(self.config, self._clock, self.types, self._codecs)
         self._ids = itertools.count(1)
         self._live: dict[int, Entry] = {}
+        self._submitted = set[int]()
+        """Ids of those that are with a pool: the present one, or a former one whose handlers still run."""
         self._ended: list[Entry] = []
         self._changed = threading.Condition()
         self._running = False
@@ -68,23 +71,25 @@ class InMemoryBus(EventBus):
 
     def start(self) -> Self:
         """Deliver what was posted, and from now on what is. Raises LifecycleError if it runs."""
+        dispatcher = self._new_dispatcher()
         with self._changed:
             if self._running:
                 raise LifecycleError("the in-memory bus runs already")
-            self._running = True
-            waiting = list(self._live.values())
-        self._dispatcher = self._new_dispatcher()
-        self._dispatcher.start()
-        self._dispatcher.submit(waiting)
+            dispatcher.start()
+            self._dispatcher, self._running = dispatcher, True
+            self._submit([entry for entry in self._live.values() if entry.record_id not in self._submitted])
         return self
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
         """Let running handlers finish; what has not started waits for the next start. False if some still ran."""
-        if not self._running:
-            return True
-        self._running = False
+        with self._changed:
+            if not self._running:
+                return True
+            self._running, dispatcher = False, self._dispatcher
         limit = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
-        return self._dispatcher.stop(limit)
+        ended = dispatcher.stop(limit)
+        dispatcher.take_left()  # of threads whose handlers still run: the next start must not wait for these
+        return ended
 
     close = stop
 
@@ -125,23 +130,28 @@ class InMemoryBus(EventBus):
     def _deliver(self, entries: list[Entry]) -> None:
         with self._changed:
             self._live.update((entry.record_id, entry) for entry in entries)
+            self._submit(entries)
+
+    def _submit(self, entries: list[Entry]) -> None:
+        """Hand entries to the pool that runs; else they wait for the next start. For holders of the lock."""
         if self._running:
+            self._submitted.update(entry.record_id for entry in entries)
             self._dispatcher.submit(entries)
 
     # -- outcomes -----------------------------------------------------------------------------------------------
 
     def _complete(self, outcome: Outcome) -> None:
         entry = outcome.entry
-        match outcome:
-            case Retried():
-                again = _replace(entry, error_count=outcome.error_count, settled=outcome.settled)
-                with self._changed:
+        with self._changed:
+            self._submitted.discard(entry.record_id)
+            match outcome:
+                case Retried():
+                    again = _again(outcome, self._clock.now())
                     self._live[entry.record_id] = again
-                self._dispatcher.submit([again])
-            case Released():
-                return  # it is live still, and waits for the next start
-            case _:
-                with self._changed:
+                    self._submit([again])
+                case Released():  # by a pool that has stopped: for the next one, which may run already
+                    self._submit([entry])
+                case _:
                     self._live.pop(entry.record_id, None)
                     self._ended.append(_ended(outcome))
                     self._changed.notify_all()
@@ -166,8 +176,15 @@ class InMemoryBus(EventBus):
             return count
 
 
-def _replace(entry: Entry, *, error_count: int, settled: Settled) -> Entry:
-    return msgspec.structs.replace(entry, error_count=error_count, subscribers_done=encode_settled(settled))
+def _again(outcome: Retried, now: datetime) -> Entry:
+    """The entry as it runs again: each subscriber's retry is due `now`, for no timer would bring it later."""
+    settled: Settled = {
+        name: Waiting(standing.failures, now) if isinstance(standing, Waiting) else standing
+        for name, standing in outcome.settled.items()
+    }
+    return msgspec.structs.replace(
+        outcome.entry, error_count=outcome.error_count, subscribers_done=encode_settled(settled)
+    )
 
 
 def _ended(outcome: Outcome) -> Entry:

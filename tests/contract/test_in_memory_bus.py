@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Engine, create_engine
@@ -14,10 +16,11 @@ from sqlalchemy.orm import Session
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
 from queue_core.config import BusConfig
+from queue_core.dispatcher import Dispatcher
 from queue_core.entry import Posting, State
 from queue_core.errors import ConfigurationError, InvalidConnectionError, InvalidPostError, LifecycleError
-from queue_core.retry import GiveUp
-from tests.contract.harness import Order, Recorder, ended, states, with_savepoints
+from queue_core.retry import ExponentialRetries, GiveUp
+from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, eventually, states, with_savepoints
 
 
 @pytest.fixture
@@ -78,6 +81,20 @@ def test_only_the_subscriber_that_failed_is_retried_up_to_four_runs(
     assert "the handler fails" in (entry.last_error or "")
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_retry_that_a_policy_puts_off_runs_at_once(bus: InMemoryBus, others: int) -> None:
+    later = ExponentialRetries(initial_seconds=3600.0, max_retries=2)
+    failing, impatient, other = Recorder(failures=99), Recorder(failures=99), Recorder()
+    bus.register(Order, failing, name="failing", retry=later)
+    if others:
+        bus.register(Order, other, name="other")
+        bus.register(Order, impatient, name="impatient")
+    bus.post(Order(1))
+    bus.wait_until_idle()
+    assert (failing.calls, other.calls, impatient.calls) == (3, others, 4 * others)
+    assert states(bus.history()) == [State.FAILED]
+
+
 def test_a_handler_that_gives_up_is_not_run_again(bus: InMemoryBus) -> None:
     failing = Recorder(failures=99, error=GiveUp("enough"))
     bus.register(Order, failing)
@@ -117,6 +134,84 @@ def test_what_is_posted_before_the_start_or_after_the_stop_waits_for_the_next_st
     assert _delivered(bus, recorder) == [1, 2]
     bus.stop()
     assert bus.truncate_history() == 2
+
+
+def test_what_is_posted_while_the_bus_starts_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    bus, recorder = InMemoryBus(BusConfig(handler_threads=1)), Recorder()
+    bus.register(Order, recorder)
+    new = bus._new_dispatcher
+
+    def posted_meanwhile() -> Dispatcher:
+        bus.post(Order(1))
+        return new()
+
+    monkeypatch.setattr(bus, "_new_dispatcher", posted_meanwhile)
+    with bus:
+        assert _delivered(bus, recorder) == [1]
+
+
+class _ThenOnce:
+    """A lock that calls `then` once, right after it was released."""
+
+    def __init__(self, lock: Any, then: Callable[[], object]) -> None:
+        self._lock = lock
+        self._then = [then]
+
+    def __enter__(self) -> None:
+        self._lock.__enter__()
+
+    def __exit__(self, *raised: object) -> None:
+        self._lock.__exit__(*raised)
+        if self._then:
+            self._then.pop()()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lock, name)
+
+
+def test_a_post_that_a_start_comes_between_is_delivered_once() -> None:
+    bus, recorder = InMemoryBus(BusConfig(handler_threads=1)), Recorder()
+    bus.register(Order, recorder)
+    vars(bus)["_changed"] = _ThenOnce(bus._changed, bus.start)
+    bus.post(Order(1))
+    bus.post(Order(2))
+    assert _delivered(bus, recorder) == [1, 2]
+    bus.stop()
+
+
+def test_what_still_runs_after_a_stop_is_not_run_beside_itself_by_the_next_start() -> None:
+    recorder = Recorder(hold=True, failures=1)
+    bus = InMemoryBus(BusConfig(handler_threads=1))
+    bus.register(Order, recorder)
+    bus.start()
+    bus.post_many([Order(1), Order(2)])
+    recorder.wait()
+    assert not bus.stop(0.0)
+
+    with bus:
+        recorder.wait(2)
+        assert [event.number for event in recorder.events] == [1, 2]
+        recorder.release()
+        assert _delivered(bus, recorder) == [1, 1, 2]
+    assert states(bus.history()) == [State.PROCESSED] * 2
+
+
+def test_a_retry_that_comes_while_the_bus_stops_waits_for_the_next_start() -> None:
+    recorder = Recorder(hold=True, failures=1)
+    bus = InMemoryBus(BusConfig(handler_threads=1))
+    bus.register(Order, recorder)
+    bus.start()
+    bus.post(Order(1))
+    recorder.wait()
+    with ThreadPoolExecutor(1) as pool:
+        stopping = pool.submit(bus.stop, BOUND_SECONDS)
+        eventually(lambda: not bus._dispatcher._accepting, "the stop is under way")
+        recorder.release()
+        assert stopping.result()
+    assert [entry.error_count for entry in bus.find()] == [1]
+    assert recorder.calls == 1
+    with bus:
+        assert _delivered(bus, recorder) == [1, 1]
 
 
 def test_a_commit_delivers_and_a_rollback_does_not(
