@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
-from sqlalchemy import URL, Connection
+from sqlalchemy import URL
 
 from benchmarks.databases import Target
 from benchmarks.measurement import Measurement, percentile
@@ -72,9 +72,9 @@ class _Latencies:
             write=self._timed(database.write), insert_single=self._timed(database.insert_single)
         )
 
-    def _timed(self, write: Callable[[Callable[[Connection], T]], T]) -> Callable[..., T]:
-        def write_timed(work: Callable[[Connection], T]) -> T:
-            result = write(work)
+    def _timed(self, write: Callable[..., T]) -> Callable[..., T]:
+        def write_timed(*given: Any) -> T:
+            result = write(*given)
             number = getattr(self._posting, "number", None)
             if number is not None:
                 self.committed_at[number] = time.perf_counter()

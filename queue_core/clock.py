@@ -8,6 +8,7 @@ for leases and time-outs.
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Protocol, runtime_checkable
@@ -22,6 +23,7 @@ _monotonic: Callable[[], float] = (
 
 
 ROUND_TRIP_SECONDS = 0.02
+"""What the answer of a database's clock may take, and be wrong by, without a word."""
 
 
 def in_utc(date: datetime, *, key: str) -> datetime:
@@ -119,6 +121,31 @@ class Clock(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class ClockReading:
+    """What the database's clock showed at some moment of the `took_seconds` around `moment` (monotonic)."""
+
+    date: datetime
+    moment: float
+    took_seconds: float
+
+    @property
+    def is_close(self) -> bool:
+        """Whether the moment is known as well as it ever is."""
+        return self.took_seconds <= ROUND_TRIP_SECONDS
+
+
+def read_clock(ask: Callable[[], datetime | None]) -> ClockReading | None:
+    """A reading of the database's clock by `ask`, a single statement; None where it is this machine's.
+
+    The statement alone is timed: a COMMIT or a connection that takes long must not look like a clock that is wrong.
+    """
+    before = _monotonic()
+    date = ask()
+    took = _monotonic() - before
+    return None if date is None else ClockReading(date, before + took / 2, took)
+
+
 class SystemClock:
     """Real time: anchored to the wall clock once, then carried by the monotonic clock.
 
@@ -143,13 +170,15 @@ class SystemClock:
         self._offset_seconds = offset_seconds
         self._base = self._anchor + offset_seconds
 
-    def follow(self, database_now: datetime) -> float:
-        """Adjust to a reading of the database's clock just taken, and return the offset in seconds.
+    def follow(self, reading: ClockReading) -> float:
+        """Adjust to a reading of the database's clock, and return the offset in seconds.
 
-        Below `ROUND_TRIP_SECONDS` a difference is the round trip's share, and dates would jitter for nothing.
+        A difference that its round trip may account for is ignored, and so is one below `ROUND_TRIP_SECONDS`: dates
+        would jitter for nothing.
         """
-        ahead = (database_now - self.now()).total_seconds()
-        if abs(ahead) > ROUND_TRIP_SECONDS:
+        shown_here = datetime.fromtimestamp(self._base + reading.moment, UTC)
+        ahead = (reading.date - shown_here).total_seconds()
+        if abs(ahead) > max(ROUND_TRIP_SECONDS, reading.took_seconds):
             self.adjust(self._offset_seconds + ahead)
         return self._offset_seconds
 

@@ -149,15 +149,11 @@ def name(value: Any, key: str, *, limit: int = NAME_LENGTH, queue_name: str | No
     )
 
 
-def _token(value: Any, key: str, queue_name: str) -> str | None:
-    if value is None:
-        return None
+def _token(value: Any, key: str, queue_name: str) -> str:
     return str(value) and name(str(value), key, limit=_TOKEN_LENGTH, queue_name=queue_name)
 
 
-def _headers(value: Any, queue_name: str) -> str | None:
-    if value is None:
-        return None
+def _headers(value: Any, queue_name: str) -> str:
     try:
         # Strict: msgspec would write numbers and dates as texts of its own.
         return msgspec.json.encode(msgspec.convert(value, dict[str, str])).decode()

@@ -28,9 +28,10 @@ from pydantic import (
 
 from queue_core.errors import ConfigurationError
 from queue_core.retry import ImmediateRetries, RetryPolicy, policy_from_table
+from sql.tables import SHARED_TABLES
 
 MAX_NAME_LENGTH = 64
-_OWN_TABLES = frozenset({"queue_archives", "queue_nodes", "queue_replays", "queue_schedules", "queue_states"})
+_OWN_TABLES = frozenset({"stickybus_schema", *(table.name for table in SHARED_TABLES)})
 
 
 class Mode(StrEnum):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, make_url
 from sqlalchemy import Engine as SqlalchemyEngine
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from queue_core.clock import Clock, SystemClock
+from queue_core.clock import Clock, SystemClock, read_clock
 from queue_core.codec import Codec, Codecs
 from queue_core.config import QueueConfig
 from queue_core.entry import Entry
@@ -73,9 +74,10 @@ class QueueEngine:
 def _clock_of(database: Database) -> Clock:
     """A clock that shows the database's time from the first post on; beats keep it so."""
     clock = SystemClock()
-    now = database.fetch(database.dialect.database_now)
-    if now is not None:
-        clock.follow(now)
+    now = database.dialect.database_now
+    reading = database.fetch(lambda connection: read_clock(partial(now, connection)))
+    if reading is not None:
+        clock.follow(reading)
     return clock
 
 

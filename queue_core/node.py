@@ -14,7 +14,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ import msgspec
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from queue_core.clock import Clock, Signal, SystemClock
+from queue_core.clock import Clock, ClockReading, Signal, SystemClock, read_clock
 from queue_core.config import QueueConfig
 from queue_core.entry import Entry
 from queue_core.errors import ConfigurationError, LifecycleError, NodeNameTakenError
@@ -84,7 +84,7 @@ class Node:
         self._beat = 0
         """Number of the last beat that was sent. Others may have seen it though its answer was lost."""
         self._renewals = 0
-        """Beats of this epoch that are known to have renewed the lease."""
+        """Beats of this epoch that are known to have renewed the lease; one that read the clock too slowly does not count."""
         self._deadline = float("-inf")
         self._last_beat = float("-inf")
         self._pid = os.getpid()
@@ -194,7 +194,7 @@ class Node:
         """Renew the lease, tell what is served, and follow the database's clock. One turn; returns seconds until the next."""
         sent = self.clock.monotonic()
 
-        def work(connection: Connection) -> tuple[bool, Any]:
+        def work(connection: Connection) -> tuple[bool, ClockReading | None]:
             # Never the same number twice: for the reapers of others the second would be none.
             self._beat += 1
             renewed = nodes.beat(
@@ -206,9 +206,10 @@ class Node:
                 serves=self._serves(),  # it may have changed: queues start and stop, types are registered
             )
             asks = self._renewals % CLOCK_BEATS == 0
-            return renewed, self.database.dialect.database_now(connection) if asks else None
+            read = partial(self.database.dialect.database_now, connection)
+            return renewed, read_clock(read) if asks else None
 
-        renewed, database_now = self.database.write(work)
+        renewed, reading = self.database.write(work)
         if not renewed:
             log.error("lease_lost", node=self.name, epoch=self.epoch)
             self._deadline, self.steady_since = float("-inf"), None
@@ -216,10 +217,11 @@ class Node:
                 member.lease_lost()
             self.register()
             return self.beat_interval_seconds
-        self._renewals += 1
         self._beaten(sent)
-        if database_now is not None:
-            self._follow(database_now)
+        if reading is not None:
+            self._follow(reading)
+        if reading is None or reading.is_close:
+            self._renewals += 1  # else the next beat reads it again
         return self.beat_interval_seconds
 
     def _beaten(self, sent: float) -> None:
@@ -229,10 +231,10 @@ class Node:
         self._last_beat = sent
         self._deadline = sent + self.lease_seconds * (1 - MARGIN)
 
-    def _follow(self, database_now: datetime) -> None:
+    def _follow(self, reading: ClockReading) -> None:
         for clock in {id(member.store.clock): member.store.clock for member in self.members}.values():
             if isinstance(clock, SystemClock):
-                self.skew_seconds = clock.follow(database_now)
+                self.skew_seconds = clock.follow(reading)
         if abs(self.skew_seconds) > SKEW_WARNING_SECONDS:
             log.warning("clock_skewed", node=self.name, skew_seconds=round(self.skew_seconds, 3))
 

@@ -87,9 +87,13 @@ class Poster:
 
         def hold(found: list[int]) -> None:
             if claimed:
-                ledger.discard(ids)  # of a run that ended in a deadlock
                 ledger.add((record_id, 1) for record_id in found)
-            ids[:] = found
+                ids[:] = found
+
+        def forget() -> None:
+            # Once: on SQLite, ids that were rolled back may be another post's by now.
+            ledger.discard(ids)
+            ids.clear()
 
         def work(connection: Any) -> list[int]:
             inserted = self._store.insert(connection, rows)
@@ -104,10 +108,10 @@ class Poster:
         single = self._store.statements.inserts_at_once or (len(rows) == 1 and not claimed)
         try:
             database = self._store.database
-            return database.insert_single(work) if single else database.write(work)
+            return database.insert_single(work) if single else database.write(work, forget)
         except BaseException:
             # Whether a failed COMMIT took effect is for the sweep to find out.
-            ledger.discard(ids)
+            forget()
             reserved.clear()
             raise
 

@@ -7,10 +7,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import tenacity
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, RootTransaction, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
@@ -35,7 +36,12 @@ _ASKED = frozenset({"mysql", "mariadb"})
 
 
 AT_COMMIT = "raised by COMMIT: whether it took effect is not known"
-"""Note on the errors of which this is true."""
+COMMITTED = "raised after the COMMIT: it took effect"
+"""Notes on the errors of which this is true."""
+
+
+def _nothing() -> None:
+    pass
 
 
 class UnsupportedDatabaseError(ValueError):
@@ -118,25 +124,27 @@ class Database:
         return self.url.set(username=None, password=None, query={}).render_as_string()
 
     @contextmanager
-    def begin(self, given: Connection | None = None) -> Iterator[Connection]:
-        """A write transaction, committed at the end of the block; on a connection of its own unless one is given."""
+    def begin(
+        self, given: Connection | None = None, *, undo: Callable[[], None] = _nothing
+    ) -> Iterator[Connection]:
+        """A write transaction, committed at the end of the block; on a connection of its own unless one is given.
+
+        `undo` is called if it fails, before anybody else may write: SQLite gives ids that were rolled back out again.
+        """
         with (
             self.dialect.writing(),
             nullcontext(given) if given is not None else self._connection(self.engine) as connection,
         ):
             transaction = connection.begin()
             try:
-                yield connection
+                try:
+                    yield connection
+                except BaseException:
+                    transaction.rollback()
+                    raise
+                _commit(connection, transaction)
             except BaseException:
-                transaction.rollback()
-                raise
-            try:
-                transaction.commit()
-            except BaseException as error:
-                # SQLite keeps the transaction open after a failed COMMIT: the next user of this connection would
-                # commit it.
-                connection.invalidate()
-                error.add_note(AT_COMMIT)
+                undo()
                 raise
 
     def _alone(self, engine: Engine, work: Callable[[Connection], T]) -> T:
@@ -165,10 +173,20 @@ class Database:
             with self.dialect.writing():
                 answer = self._noted(connection, work)
             try:
-                return then(connection, answer)
+                return self._answer(connection, partial(then, connection, answer))
             except BaseException as error:
-                error.add_note(AT_COMMIT)
+                error.add_note(COMMITTED)
                 raise
+
+    def _answer(self, connection: Connection, read: Callable[[], R]) -> R:
+        """Make the answer of a statement that has committed; once more after a transient error."""
+        try:
+            return read()
+        except DBAPIError as error:
+            if not self.dialect.is_transient(error):
+                raise
+        self.dialect.read_on(connection)
+        return read()
 
     @contextmanager
     def _connection(self, engine: Engine) -> Iterator[Connection]:
@@ -243,12 +261,13 @@ class Database:
             with self.dialect.lending(lazy):
                 yield lazy
 
-    def write(self, work: Callable[[Connection], T]) -> T:
+    def write(self, work: Callable[[Connection], T], undo: Callable[[], None] = _nothing) -> T:
         """Run `work` in a write transaction, again (at most `TRANSIENT_TRIES` times) after a deadlock or its like.
 
-        Never again after a COMMIT that gave no answer, nor when a statement's time has passed since the first.
+        Never again after a COMMIT that gave no answer, nor when a statement's time has passed since the first. For
+        `undo`, which each run that fails calls, see `begin`.
         """
-        return self._retrying(lambda: self._within(self.begin, work))
+        return self._retrying(lambda: self._within(partial(self.begin, undo=undo), work))
 
     def write_single(self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]) -> R:
         """As `write`, for work that is one statement, which commits by itself: one round trip.
@@ -296,7 +315,11 @@ class Database:
         """
         if not isinstance(error, DBAPIError):
             return False
-        broken = error.connection_invalidated and AT_COMMIT not in getattr(error, "__notes__", ())
+        notes = getattr(error, "__notes__", ())
+        if COMMITTED in notes:
+            return False
+        broken = error.connection_invalidated and AT_COMMIT not in notes
+        # A server that answers a COMMIT with a deadlock or its like has rolled back.
         return broken or self.dialect.is_transient(error)
 
     def _let_go(self, _connection: object, record: ConnectionPoolEntry) -> None:
@@ -315,6 +338,16 @@ class Database:
             engine.dispose(close=own)
             if own and not again:
                 self.dialect.closed()
+
+
+def _commit(connection: Connection, transaction: RootTransaction) -> None:
+    try:
+        transaction.commit()
+    except BaseException as error:
+        # SQLite keeps the transaction open after a failed COMMIT: the next user of this connection would commit it.
+        connection.invalidate()
+        error.add_note(AT_COMMIT)
+        raise
 
 
 def _own_url(target: str | URL | Engine) -> URL:

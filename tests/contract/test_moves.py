@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import sqlite3
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
 
 from queue_core.finisher import GATHERED
 from queue_core.store import FIRST_DATE
@@ -17,6 +20,7 @@ from sql.statements.outcomes import Ending
 from sql.tables import ENTRY_COLUMNS
 from stickybus import State
 from tests.contract.cluster import Cluster, cluster
+from tests.contract.conftest import Orders
 from tests.contract.harness import Order, Recorder, on_sqlite, statements_of, states
 from tests.contract.test_query_plans import BATCH, OWN, cost_of, fill
 
@@ -54,6 +58,50 @@ def test_what_was_claimed_is_read_as_it_was_written(cluster: Cluster, name: str,
     assert [entry.record_id for entry in entries] == ids
     assert getattr(entries[1], name) == value
     assert [entry.event_json for entry in entries[::2]] == ['{"number":0}', '{"number":2}']
+
+
+@on_sqlite
+def test_what_was_claimed_and_can_not_be_read_at_first_is_read_again_and_not_claimed_again(
+    cluster: Cluster,
+) -> None:
+    """Bytes that are no text raise the first time that a process reads such."""
+    peer = cluster.join("a")
+    ids = cluster.peer("b").bus.post_many(Order(number) for number in range(3))
+    with peer.store.database.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE bus_events SET headers = CAST(X'ff' AS TEXT) WHERE record_id = 2")
+
+    assert [entry.record_id for entry in peer.store.claim("", "a", 3)] == ids
+
+
+@on_sqlite
+@pytest.mark.parametrize("failures", [1, 99])
+def test_a_statement_that_has_committed_is_never_run_again_for_its_answer(
+    cluster: Cluster, orders: Orders, failures: int
+) -> None:
+    numbers, reads = itertools.count(1), list[int]()
+
+    def work(connection: Connection) -> int:
+        number = next(numbers)
+        connection.execute(orders.add(number))
+        return number
+
+    def then(_connection: Connection, number: int) -> int:
+        reads.append(number)
+        if len(reads) <= failures:
+            raise DBAPIError.instance(
+                "SELECT", {}, sqlite3.OperationalError("database is locked"), sqlite3.Error
+            )
+        return number
+
+    write_single = cluster.peer("a").store.database.write_single
+    if failures == 1:
+        assert write_single(work, then) == 1
+    else:
+        with pytest.raises(DBAPIError, match="locked"):
+            write_single(work, then)
+
+    assert orders.numbers() == [1]
+    assert reads == [1, 1]
 
 
 def test_retries_alone_touch_no_history(cluster: Cluster) -> None:

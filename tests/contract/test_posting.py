@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import sqlite3
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -648,3 +649,50 @@ def test_a_post_whose_commit_gave_no_answer_says_so_and_is_delivered(bus: Persis
     assert "Nothing was written" not in str(caught.value)
     assert states(ended(bus)) == [State.PROCESSED]
     assert recorder.events == [Order(1)]
+
+
+@on_sqlite
+@pytest.mark.parametrize("entries", [1, 2])
+@pytest.mark.parametrize("passing", [False, True], ids=["broken", "busy"])
+def test_ids_of_a_post_that_was_rolled_back_are_held_for_the_post_that_has_them_next(
+    make_bus: MakeBus, monkeypatch: pytest.MonkeyPatch, entries: int, *, passing: bool
+) -> None:
+    """SQLite gives them out again as soon as the write lock is free."""
+    recorder = Recorder(hold=True)
+    bus = make_bus(handler_threads=1)
+    bus.register(Order, recorder)
+    bus.start()
+    database, ledger = bus.engine.database, bus.engine.lifecycle.ledger
+    first, failed, between = bus.post(Order(0)), list[str](), list[int]()
+    recorder.wait()
+    poster = threading.get_ident()  # the node's loops write as well
+    writing = database.dialect.writing
+
+    @contextmanager
+    def then_another() -> Iterator[None]:
+        try:
+            with writing():
+                yield
+        finally:
+            if failed and not between and threading.get_ident() == poster:
+                between.append(0)
+                between[:] = bus.post_many([Order(1)] * entries)
+
+    def fail(_connection: object) -> None:
+        if not failed and threading.get_ident() == poster:
+            failed.append("commit")
+            busy = sqlite3.OperationalError("database is locked" if passing else "disk I/O error")
+            raise DBAPIError.instance("COMMIT", {}, busy, sqlite3.Error)
+
+    monkeypatch.setattr(database.dialect, "writing", then_another)
+    with (
+        listening(database, commit=fail),
+        nullcontext() if passing else pytest.raises(DBAPIError, match="I/O"),
+    ):
+        bus.post_many([Order(2)] * entries)
+
+    held = {record_id for record_id, _ in ledger.claims()}
+    recorder.release()
+    assert between[0] == first + 1
+    assert held == set(range(first, first + 1 + entries * (1 + passing)))
+    assert len(ended(bus, len(held))) == len(held)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from sql.database import Database
 from sql.schema import Fit, SchemaReport
 from sql.tables import metadata_for
 from stickybus import (
+    BusConfig,
+    ConfigurationError,
     PersistentBus,
     SchemaMissingError,
     SchemaTooNewError,
@@ -82,6 +85,16 @@ def differences(connection: Connection, *names: str) -> list[Any]:
         for difference in compare_metadata(context, metadata_for(*names))
         if not (difference[0] == "remove_table" and difference[1].name == schema.VERSION_TABLE)
     ]
+
+
+def test_the_names_of_all_tables_that_the_schema_makes_beside_the_entries_are_taken(engine: Engine) -> None:
+    entries = {f"{name}{end}" for name in schema.DEFAULT_TABLES for end in ("", "_history")}
+    own = sorted(set(inspect(engine).get_table_names()) - entries)
+    for name in own:
+        with pytest.raises(ConfigurationError, match=f"neither {', '.join(own)} nor a name"):
+            BusConfig(table=name)
+    page = Path(__file__).parents[2] / "docs/reference/configuration.md"
+    assert f"not {', '.join(f'`{name}`' for name in own)}, and nothing" in page.read_text("utf-8")
 
 
 def test_the_migrations_end_where_the_table_definitions_stand(engine: Engine) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from queue_core.clock import Clock, ManualClock, Signal, SystemClock, in_utc
+from queue_core.clock import Clock, ClockReading, ManualClock, Signal, SystemClock, in_utc, read_clock
 from queue_core.errors import InvalidPostError, NaiveDateTimeError
 
 REAL_BOUND_SECONDS = 10.0
@@ -49,6 +49,33 @@ def test_the_offset_moves_dates_and_not_the_monotonic_time() -> None:
     assert 0 <= clock.monotonic() - moment < 1
     clock.adjust(5.0)
     assert clock.now() - date < timedelta(seconds=1), "adjust sets the offset, it doesn't add to it"
+
+
+def test_a_clock_follows_another_by_more_than_its_reading_may_be_wrong_and_no_less() -> None:
+    clock = SystemClock()
+
+    def follow(*, ahead: float, took: float) -> float:
+        """Read a clock that is ahead of this machine's; the offset after that."""
+        date = datetime.now(UTC) + timedelta(seconds=ahead)
+        return clock.follow(ClockReading(date, clock.monotonic(), took))
+
+    assert follow(ahead=5.0, took=8.0) == 0.0
+    assert follow(ahead=3600.0, took=8.0) == pytest.approx(3600.0, abs=0.5)
+    before = clock.offset_seconds
+    assert follow(ahead=3604.0, took=8.0) == before
+    assert follow(ahead=3604.0, took=0.01) == pytest.approx(3604.0, abs=0.5)
+
+
+def test_only_the_statement_is_timed_by_which_a_clock_is_read() -> None:
+    clock = SystemClock(offset_seconds=-7.0)
+    before = clock.monotonic()
+    reading = read_clock(lambda: datetime.now(UTC))
+    after = clock.monotonic()
+    assert reading is not None
+    assert before <= reading.moment - reading.took_seconds / 2
+    assert reading.moment + reading.took_seconds / 2 <= after
+    assert clock.follow(reading) == pytest.approx(0.0, abs=0.5)
+    assert read_clock(lambda: None) is None
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), ManualClock()])
