@@ -75,7 +75,11 @@ class InMemoryBus(EventBus):
         with self._changed:
             if self._running:
                 raise LifecycleError("the in-memory bus runs already")
-            dispatcher.start()
+            try:
+                dispatcher.start()
+            except BaseException:  # no thread more, mostly
+                dispatcher.stop(0)
+                raise
             self._dispatcher, self._running = dispatcher, True
             self._submit([entry for entry in self._live.values() if entry.record_id not in self._submitted])
         return self
@@ -88,7 +92,8 @@ class InMemoryBus(EventBus):
             self._running, dispatcher = False, self._dispatcher
         limit = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
         ended = dispatcher.stop(limit)
-        dispatcher.take_left()  # of threads whose handlers still run: the next start must not wait for these
+        # Runs that wait for threads whose handlers still run: the next start must not wait for these.
+        dispatcher.take_left(limit)
         return ended
 
     close = stop

@@ -178,7 +178,11 @@ class NotificationService(Face):
             for queue in begun:
                 queue.started = False
             raise
-        self._schedules.start()
+        try:
+            self._schedules.start()
+        except BaseException:  # no thread more, mostly
+            self.stop()
+            raise
         return self
 
     def fire_due(self) -> None:

@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -102,9 +103,11 @@ class Dispatcher:
         self._runs: queue.SimpleQueue[Run | Callable[[], None] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._running: dict[int, tuple[Run, Subscriber, float]] = {}
-        self._coroutines: asyncio.Runner | None = None
+        self._coroutines: asyncio.AbstractEventLoop | None = None
         self._coroutines_lock = threading.Lock()
         self._accepting = False
+        self._over = False
+        """A stop waits no longer: what has begun calls no further subscriber either."""
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -121,7 +124,8 @@ class Dispatcher:
     def stop(self, timeout_seconds: float) -> bool:
         """Start nothing more, wait for running handlers; what was not started completes as Released.
 
-        False if handlers still ran after `timeout_seconds`: they can't be stopped, their outcomes come too late.
+        False if handlers still ran after `timeout_seconds`. Coroutines are cancelled then, which is no failure of theirs;
+        functions can't be stopped, their outcomes come too late.
         """
         self._accepting = False
         for _ in self._threads:
@@ -134,10 +138,12 @@ class Dispatcher:
             thread.is_alive() for thread in self._threads if thread is not threading.current_thread()
         )
         self._threads.clear()
-        if self._coroutines is not None:
-            loop = self._coroutines.get_loop()
-            loop.call_soon_threadsafe(loop.stop)
-            self._coroutines = None
+        self._over = True
+        with self._coroutines_lock:
+            if self._coroutines is not None:
+                with suppress(RuntimeError):  # a handler has stopped the loop, which has closed then
+                    self._coroutines.call_soon_threadsafe(self._coroutines.stop)
+                self._coroutines = None
         return ended
 
     def submit(self, entries: Iterable[Entry], lease: int = 0) -> None:
@@ -152,11 +158,23 @@ class Dispatcher:
 
     def run_submitted(self) -> None:
         """Run in the caller's thread what was submitted so far, instead of the pool (for the test kit)."""
-        self._accepting = True
-        self.take_left()
+        self._accepting, self._over = True, False
+        self._take_submitted()
 
-    def take_left(self) -> None:
-        """Take in the caller's thread what the pool has not: after a stop, hooks that came too late for it."""
+    def take_left(self, timeout_seconds: float) -> None:
+        """After a stop: call the hooks that came too late for the pool, and give back runs; no handler is called.
+
+        In a thread of their own: one that hangs, or waits for the caller, keeps that no longer than `timeout_seconds`.
+        """
+        if self._runs.empty():
+            return
+        thread = threading.Thread(
+            target=self._take_submitted, name=f"{self._config.table}-last-hooks", daemon=True
+        )
+        thread.start()
+        thread.join(timeout_seconds)
+
+    def _take_submitted(self) -> None:
         for _ in range(self._runs.qsize()):
             try:
                 task = self._runs.get_nowait()
@@ -216,15 +234,14 @@ class Dispatcher:
             subscriber = run.pending[0]
             if subscriber.turns is not None and not subscriber.turns.enter(run):
                 return
-            may_call = self._may_call(run)
+            called = False
             try:
-                if may_call:
-                    self._call(run, subscriber)
+                called = self._may_call(run) and self._call(run, subscriber)
             finally:
                 while subscriber.turns is not None and (following := subscriber.turns.leave()) is not None:
                     if following.pool.resume(following):
                         break
-            if not may_call:
+            if not called:
                 self._complete(self._interrupted(run))
                 return
             run.pending.pop(0)
@@ -242,7 +259,8 @@ class Dispatcher:
 
     def _may_call(self, run: Run) -> bool:
         """Whether its next subscriber may start. A stop lets runs that have begun come to their end."""
-        return (self._accepting or run.begun) and not run.cut and self._may_start(run.lease)
+        goes_on = self._accepting or (run.begun and not self._over)
+        return goes_on and not run.cut and self._may_start(run.lease)
 
     def _interrupted(self, run: Run) -> Outcome:
         """What becomes of a run some of whose subscribers were not called: these are left to another one."""
@@ -292,7 +310,8 @@ class Dispatcher:
             # Exactly-once handlers last: the last of them records the outcome in its own transaction.
             run.pending.sort(key=lambda subscriber: subscriber.exactly_once)
 
-    def _call(self, run: Run, subscriber: Subscriber) -> None:
+    def _call(self, run: Run, subscriber: Subscriber) -> bool:
+        """Call a subscriber; False if a stop has cancelled it, which says nothing about it."""
         ident = threading.get_ident()
         run.begun = True
         self._running[ident] = (run, subscriber, self._clock.monotonic())
@@ -311,9 +330,12 @@ class Dispatcher:
                     subscriber.handler(*arguments)
                 run.settled[subscriber.name] = True
         except BaseException as error:  # noqa: BLE001 -- SystemExit too: a handler must not end its thread
+            if self._over and subscriber.is_async and isinstance(error, asyncio.CancelledError):
+                return False
             run.errors[subscriber] = error
         finally:
             del self._running[ident]
+        return True
 
     def _call_exactly_once(self, run: Run, subscriber: Subscriber) -> None:
         if self._exactly_once is None:
@@ -333,15 +355,17 @@ class Dispatcher:
             self._complete(outcome)
 
     def _loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of coroutines. Raises CancelledError once a stop waits no longer."""
         with self._coroutines_lock:
+            if self._over:
+                raise asyncio.CancelledError
             if self._coroutines is None:
-                self._coroutines = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-                self._coroutines.get_loop()  # made here, not by whoever is first
+                runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+                loop = runner.get_loop()  # made here, not by whoever is first
                 name = f"{self._config.table}-coroutines"
-                threading.Thread(
-                    target=_run_until_stopped, args=(self._coroutines,), name=name, daemon=True
-                ).start()
-            return self._coroutines.get_loop()
+                threading.Thread(target=_run_until_stopped, args=(runner,), name=name, daemon=True).start()
+                self._coroutines = loop
+            return self._coroutines
 
     # -- outcomes -----------------------------------------------------------------------------------------------
 
@@ -425,7 +449,17 @@ def _waiting(run: Run) -> dict[str, Waiting]:
 def _run_until_stopped(runner: asyncio.Runner) -> None:
     # At its end handlers that a stop has not waited for are cancelled: they unwind, and free the threads that wait.
     with runner:
-        runner.get_loop().run_forever()
+        while not _has_stopped(runner.get_loop()):
+            pass
+
+
+def _has_stopped(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        loop.run_forever()
+    except BaseException as error:  # SystemExit, by a task that a handler has left behind
+        log.exception("task_failed", error_type=type(error).__name__)
+        return False
+    return True
 
 
 async def _awaited(subscriber: Subscriber, arguments: tuple[Any, ...]) -> BaseException | None:

@@ -10,11 +10,13 @@ from dataclasses import is_dataclass
 
 import msgspec
 
+from queue_core.config import name_fault
 from queue_core.errors import (
     ConfigurationError,
     InvalidPostError,
     PayloadNotSerialisableError,
 )
+from sql.tables import CLASS_NAME_LENGTH
 
 
 class EventTypes:
@@ -33,9 +35,11 @@ class EventTypes:
         """Make `event_type` known under `name` (default: its `__name__`), and return that name.
 
         A name that stood for plain dicts gets the type. The same class defined anew (a notebook cell run twice)
-        takes the place of the old one. Raises ConfigurationError if another type has the name, or if the type is
-        none that can be stored.
+        takes the place of the old one. Raises ConfigurationError if another type has the name, or if the type or the
+        name is none that can be stored.
         """
+        if name:
+            _check_name(name)
         name = name or event_type.__name__
         if not is_event_type(event_type):
             raise ConfigurationError(
@@ -59,7 +63,8 @@ class EventTypes:
         return name
 
     def register_name(self, name: str) -> None:
-        """Make `name` known for plain dicts; a type that has the name keeps it."""
+        """Make `name` known for plain dicts; a type that has the name keeps it. Raises ConfigurationError."""
+        _check_name(name)
         with self._lock:
             self._types.setdefault(name, None)
 
@@ -148,6 +153,17 @@ def is_event_type(event_type: type) -> bool:
         or issubclass(event_type, msgspec.Struct)
         or hasattr(event_type, "model_validate")
     )
+
+
+def _check_name(name: str) -> None:
+    # Each beat tells others of the names: one that can't be sent would end the lease.
+    fault = name_fault(name, CLASS_NAME_LENGTH)
+    if fault:
+        raise ConfigurationError(
+            f"{name[:80]!r} can't be the name of an event type: allowed are {fault}.",
+            key="event_type",
+            value=name[:80],
+        )
 
 
 def _require_event_type(event_type: type) -> None:

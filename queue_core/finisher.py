@@ -26,6 +26,7 @@ from queue_core.loop import Loop
 from queue_core.metrics import Metrics
 from queue_core.outcome import ENDED, Finished, Outcome, Parked, Recorded, Released, Retried
 from queue_core.store import Taking
+from sql.database import COMMITTED
 
 log = get_logger(__name__)
 _machine = SystemClock()
@@ -164,8 +165,10 @@ class Finisher:
         claims = self._claims
         try:
             return claims.store.record(claims.name, claims.waiting_lane, finished, retried, taking), set()
-        except _OF_ONE:
-            if len(finished) + len(retried) == 1:
+        except _OF_ONE as error:
+            if COMMITTED in getattr(error, "__notes__", ()):
+                raise  # the next try finds them written
+            if taking is None and len(finished) + len(retried) == 1:
                 entry = (finished[0] if finished else retried[0]).entry
                 log.exception("outcome_unwritable", record_id=entry.record_id, table=claims.config.table)
                 return set(), {entry.record_id}

@@ -58,15 +58,16 @@ class Hints:
             return
         self._told += entries
         if not self._running:
-            self._start()
+            with suppress(RuntimeError):  # no thread more: the entries are committed, and polls find them
+                self._start()
         if not self._resting and not self._send():
             self._loop.wake()
 
     def _start(self) -> None:
         with self._lock:
             if not self._running:
-                self._running = True
                 self._loop.start()
+                self._running = True
 
     def turn(self) -> float:
         """Tell of what could not be told of at once. One turn; returns seconds until the next."""

@@ -147,16 +147,19 @@ class Lifecycle:
     def stop(self, timeout_seconds: float | None = None) -> bool:
         """Stop claiming, let handlers finish, write all outcomes, give back the rest, and end the lease.
 
-        `timeout_seconds` (default: `shutdown_timeout_seconds`) bounds the wait for handlers. False if some still ran
-        then, or if the database was away: their entries are given to other nodes when the lease has ended.
+        `timeout_seconds` (default: `shutdown_timeout_seconds`) bounds the wait for handlers, and once more that for
+        `on_failed` functions that are called last. Coroutines that still run then are cancelled, which is no failure.
+        False if handlers still ran then, or if the database was away: their entries are given to other nodes when the
+        lease has ended.
         """
         if self.phase is not Phase.RUNNING or self.store.forked:
             return True
         limit = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
+        dispatcher = self.dispatcher  # once it is STOPPED, a start may make a new one
         self.phase, self.claims.stopping = Phase.STOPPING, True
         self.wakeup.stop()
         self._loop.stop()
-        ended = self.dispatcher.stop(limit)
+        ended = dispatcher.stop(limit)
         for loop in self.finisher.loops:
             loop.stop()
         if not ended:
@@ -175,7 +178,7 @@ class Lifecycle:
         finally:
             self.phase = Phase.STOPPED
             self.hints.stop()
-            self.dispatcher.take_left()  # hooks of what has failed since the pool ended
+            dispatcher.take_left(limit)  # hooks of what has failed since the pool ended
         return ended
 
     def leave(self) -> None:

@@ -193,6 +193,7 @@ class Node:
     def beat_turn(self) -> float:
         """Renew the lease, tell what is served, and follow the database's clock. One turn; returns seconds until the next."""
         sent = self.clock.monotonic()
+        serves = self._serves()  # it may have changed: queues start and stop, types are registered
 
         def work(connection: Connection) -> tuple[bool, ClockReading | None]:
             # Never the same number twice: for the reapers of others the second would be none.
@@ -203,7 +204,7 @@ class Node:
                 epoch=self.epoch,
                 beat=self._beat,
                 now=self.clock.now(),
-                serves=self._serves(),  # it may have changed: queues start and stop, types are registered
+                serves=serves,
             )
             asks = self._renewals % CLOCK_BEATS == 0
             read = partial(self.database.dialect.database_now, connection)

@@ -99,11 +99,9 @@ class ParkedLane:
 
         def work(connection: Connection) -> list[Entry]:
             locked = store.statements.lock_available(connection, ids=ids)
-            rows = store.search(
-                connection,
-                # Not what another node has brought back meanwhile.
-                where=lambda table: [table.c.record_id.in_(locked), table.c.lane == PARKED],
-            )
+            rows = store.search(connection, where=lambda table: [table.c.record_id.in_(locked)])
+            # Not what another node has brought back meanwhile. SQLite, if asked, would read the whole lane.
+            rows = [row for row in rows if row.lane == PARKED]
             store.statements.to_history(connection, ids=[row.record_id for row in rows], values=ended)
             return rows
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
-from queue_core.config import Mode
+from queue_core.config import BusConfig, Mode
 from queue_core.entry import Entry, State
 from queue_core.errors import ConfigurationError
 from queue_core.finisher import BATCH
@@ -128,6 +129,14 @@ class _Policy:
 def test_a_name_that_no_database_stores_is_refused_at_once(bus: PersistentBus, name: str) -> None:
     with pytest.raises(ConfigurationError, match="can't be a subscriber's name"):
         bus.register(Order, Recorder(), name=name)
+
+
+@pytest.mark.parametrize("name", ["half an emoji \ud83d", "NUL \0", "x" * 256])
+def test_an_event_name_that_no_database_stores_is_refused_at_once(bus: PersistentBus, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="can't be the name of an event type"):
+        bus.register(name, Recorder())
+    with pytest.raises(ConfigurationError, match="can't be the name of an event type"):
+        bus.types.register(Order, name)
 
 
 def test_an_outcome_that_can_not_be_written_keeps_back_no_other_and_no_stop(make_bus: MakeBus) -> None:
@@ -353,6 +362,75 @@ def test_a_hanging_coroutine_does_not_keep_others_from_running_nor_a_stop_from_e
     assert bus.stop(timeout_seconds=0.1) is False
     assert unwound.wait(BOUND_SECONDS)
     eventually(lambda: not any(thread.is_alive() for thread in threads), "no thread waits for the coroutine")
+
+
+def test_a_stop_that_cancels_a_coroutine_counts_no_failure_and_calls_nobody_after_it() -> None:
+    bus, other = InMemoryBus(BusConfig(handler_threads=1, retry=ImmediateRetries(0))), Recorder()
+    began, calls = threading.Event(), list[Order]()
+
+    async def hang_once(event: Order) -> None:
+        calls.append(event)
+        began.set()
+        if len(calls) == 1:
+            await asyncio.Event().wait()
+
+    bus.register(Order, hang_once)
+    bus.register(Order, other)
+    bus.start()
+    bus.post(Order(1))
+    assert began.wait(BOUND_SECONDS)
+    threads = bus._dispatcher._threads.copy()
+
+    assert not bus.stop(timeout_seconds=0.05)
+
+    eventually(lambda: not any(thread.is_alive() for thread in threads), "the coroutine has unwound")
+    (entry,) = bus.find()
+    assert (entry.error_count, bus.history(), other.calls) == (0, [], 0)
+    with bus:
+        bus.wait_until_idle()
+    assert (states(bus.history()), len(calls), other.calls) == ([State.PROCESSED], 2, 1)
+
+
+def test_the_entry_of_a_coroutine_that_a_stop_has_cancelled_runs_elsewhere_without_a_failure(
+    make_bus: MakeBus,
+) -> None:
+    first, recorder, began = make_bus(lease_seconds=0.9), Recorder(), threading.Event()
+
+    async def hang(_event: Order) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    first.register(Order, hang)
+    first.start()
+    first.post(Order(1))
+    assert began.wait(BOUND_SECONDS)
+    assert not first.stop(timeout_seconds=0.05)
+
+    heir = make_bus(lease_seconds=0.9, reap_period_seconds=0.05)
+    heir.register(Order, recorder)
+    heir.start()
+    assert recorder.wait() == [Order(1)]
+    (entry,) = ended(heir)
+    assert (entry.processing_state, entry.error_count) == (State.PROCESSED, 0)
+
+
+def test_what_a_task_left_behind_raises_ends_no_other_coroutine_and_no_stop(bus: PersistentBus) -> None:
+    tasks = list[asyncio.Task[None]]()
+
+    async def leave_behind(_event: Order) -> None:
+        async def leave() -> None:
+            raise SystemExit(1)
+
+        tasks.append(asyncio.create_task(leave()))
+
+    bus.register(Order, leave_behind)
+    bus.start()
+    for number in range(1, 4):
+        bus.post(Order(number))
+        eventually(lambda: sum(task.done() for task in tasks) == number, "the task has ended")  # noqa: B023 -- called here
+
+    assert bus.stop()
+    assert states(bus.history()) == [State.PROCESSED] * 3
 
 
 # -- posting from inside, and at the end -----------------------------------------------------------------------------

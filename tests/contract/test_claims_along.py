@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from sqlalchemy.exc import DBAPIError
 
+from sql.database import COMMITTED
 from stickybus import State
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.harness import Order, lost_answers, on_sqlite, statements_of, states
@@ -44,6 +46,37 @@ def test_the_next_claim_goes_along_with_the_outcomes_where_writers_take_turns(cl
     if dialect.one_writer:
         assert not statements.starting_with("SELECT (SELECT")
     assert all_once(node)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_error_of_the_claim_along_is_none_of_the_outcome(cluster: Cluster, committed: bool) -> None:  # noqa: FBT001 -- a case
+    node = cluster.join("a", handler_threads=1, max_entries_claimed=1, queue_capacity=1)
+    node.bus.post_many(Order(number) for number in range(3))
+    node.claim()
+    node.lifecycle.dispatcher.run_submitted()
+    record, failures = node.store.record, list[ValueError]()
+
+    def record_badly(*arguments: Any) -> set[int]:
+        if failures or arguments[-1] is None:
+            return record(*arguments)
+        error = ValueError("a date in what was claimed that nobody can read")
+        failures.append(error)
+        if committed:
+            record(*arguments)
+            error.add_note(COMMITTED)
+        raise error
+
+    vars(node.store)["record"] = record_badly
+    with suppress(ValueError):
+        node.lifecycle.finisher.turn()
+    node.lifecycle.finisher.turn()
+    cluster.live(30, node)
+    node.run()
+
+    assert bool(failures) == node.store.database.dialect.one_writer
+    assert sorted(node.handler.numbers()) == [0, 1, 2]
+    assert states(node.bus.history()) == [State.PROCESSED] * 3
+    assert not node.lifecycle.ledger
 
 
 def test_a_node_without_a_lease_claims_nothing_along(cluster: Cluster) -> None:

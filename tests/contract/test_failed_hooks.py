@@ -13,7 +13,7 @@ from queue_core.handler import EntryContext
 from queue_core.retry import ImmediateRetries
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, ended, eventually, lost_answers, moving
+from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, eventually, lost_answers, moving
 
 __all__ = ["cluster"]
 
@@ -77,6 +77,31 @@ def test_a_run_that_fails_while_the_bus_stops_tells_the_hook_before_the_stop_end
     stopping.join()
 
     assert told == [record_id]
+
+
+def test_a_hook_that_hangs_at_the_end_keeps_a_stop_no_longer_than_it_was_given(make_bus: MakeBus) -> None:
+    bus, fails = make_bus(retry=ImmediateRetries(0)), Recorder(failures=1, hold=True)
+    told, release = threading.Event(), threading.Event()
+
+    @bus.on_failed
+    def hang(_entry: Entry, _error: str) -> None:
+        told.set()
+        release.wait()
+
+    bus.register(Order, fails)
+    bus.start()
+    bus.post(Order(1))
+    fails.wait()
+    stopping = threading.Thread(target=bus.stop, args=(0.2,))
+    stopping.start()
+    eventually(lambda: not bus.engine.lifecycle.dispatcher._accepting, "the stop is under way")
+
+    fails.release()
+    assert told.wait(BOUND_SECONDS)
+    stopping.join(BOUND_SECONDS)
+
+    assert not stopping.is_alive()
+    release.set()
 
 
 @pytest.mark.parametrize("committed", ["committed", "not committed"])

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from sqlalchemy import URL, Engine, create_engine
 
+from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
 from queue_core import node as nodes
 from queue_core.config import BusConfig, Mode
 from queue_core.entry import State
 from queue_core.errors import LifecycleError
-from tests.contract.conftest import MakeBus
+from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, ended, eventually, states
 
 
@@ -39,30 +41,77 @@ def test_an_event_posted_before_the_start_is_delivered_after_it(make_bus: MakeBu
     assert recorder.numbers() == [1, 2, 3]
 
 
-def test_a_start_that_runs_out_of_threads_leaves_no_node_and_can_be_repeated(make_bus: MakeBus) -> None:
-    bus, recorder, start = make_bus(handler_threads=2), Recorder(), threading.Thread.start
-    bus.register(Order, recorder)
-    lifecycle = bus.engine.lifecycle
+def _starts_with_so_few_threads(start: Callable[[], object]) -> Iterator[int]:
+    """Start with no thread, with one, with two and so on, until it succeeds; how many each start that failed had."""
+    begin = threading.Thread.start
     for allowed in itertools.count():
         begun = itertools.count()
 
-        def start_some(thread: threading.Thread, begun: Any = begun, allowed: int = allowed) -> None:
+        def begin_some(thread: threading.Thread, begun: Any = begun, allowed: int = allowed) -> None:
             if next(begun) >= allowed:
                 raise RuntimeError("can't start new thread")
-            start(thread)
+            begin(thread)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(threading.Thread, "start", start_some)
+            patch.setattr(threading.Thread, "start", begin_some)
             try:
-                bus.start()
+                start()
             except RuntimeError:
-                assert (lifecycle.node, nodes._nodes) == (None, {})
+                yield allowed
             else:
-                break
+                return
 
-    assert allowed >= 6
+
+def test_a_start_that_runs_out_of_threads_leaves_no_node_and_can_be_repeated(make_bus: MakeBus) -> None:
+    bus, recorder = make_bus(handler_threads=2), Recorder()
+    bus.register(Order, recorder)
+    starts = 0
+    for starts in _starts_with_so_few_threads(bus.start):  # noqa: B007
+        assert (bus.engine.lifecycle.node, nodes._nodes) == (None, {})
+
+    assert starts >= 5
     bus.post(Order(1))
     assert recorder.wait() == [Order(1)]
+
+
+def test_a_service_whose_start_runs_out_of_threads_serves_no_queue(make_service: MakeService) -> None:
+    service, recorder = make_service(handler_threads=2), Recorder()
+    queue = service.create_queue("ordering", "orders", recorder)
+    starts = 0
+    for starts in _starts_with_so_few_threads(service.start):  # noqa: B007
+        assert (service.engine.lifecycle.node, nodes._nodes, queue.started) == (None, {}, False)
+
+    assert starts >= 6
+    queue.schedule({}, delay=0, event_name="due")
+    recorder.wait()
+
+
+def test_an_in_memory_bus_whose_start_runs_out_of_threads_leaves_none() -> None:
+    bus, recorder, before = InMemoryBus(BusConfig(handler_threads=2)), Recorder(), threading.active_count()
+    bus.register(Order, recorder)
+    starts = 0
+    for starts in _starts_with_so_few_threads(bus.start):  # noqa: B007
+        eventually(lambda: threading.active_count() == before, "the threads that could start have ended")
+
+    assert starts == 1
+    bus.post(Order(1))
+    assert recorder.wait() == [Order(1)]
+    bus.stop()
+
+
+def test_a_post_that_can_start_no_thread_for_hints_has_posted(make_bus: MakeBus) -> None:
+    bus, recorder = make_bus(mode=Mode.POLLING), Recorder()
+    hints = bus.engine.lifecycle.hints
+    bus.register(Order, recorder)
+    bus.start()
+    hints.stop()
+    for _ in _starts_with_so_few_threads(lambda: bus.post(Order(1))):
+        pytest.fail("it raised for a hint")
+    recorder.wait(1)
+    bus.post(Order(2))
+
+    assert sorted(order.number for order in recorder.wait(2)) == [1, 2]
+    assert hints._running is bus.engine.store.database.dialect.notifies
 
 
 @each_mode
