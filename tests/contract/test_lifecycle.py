@@ -298,6 +298,16 @@ def test_a_second_start_is_refused_and_harms_nothing(make_bus: MakeBus) -> None:
     ended(bus)
 
 
+def test_a_second_start_of_a_service_is_refused_and_harms_nothing(make_service: MakeService) -> None:
+    service, recorder = make_service(), Recorder()
+    queue = service.create_queue("ordering", "orders", recorder)
+    service.start()
+    with pytest.raises(LifecycleError, match="already"):
+        service.start()
+    queue.schedule({}, delay=0, event_name="due")
+    recorder.wait()
+
+
 def test_a_stop_without_a_start_and_a_second_stop_do_nothing(make_bus: MakeBus) -> None:
     bus = make_bus()
     assert bus.stop()
