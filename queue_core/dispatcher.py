@@ -12,7 +12,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -141,8 +140,7 @@ class Dispatcher:
         self._over = True
         with self._coroutines_lock:
             if self._coroutines is not None:
-                with suppress(RuntimeError):  # a handler has stopped the loop, which has closed then
-                    self._coroutines.call_soon_threadsafe(self._coroutines.stop)
+                self._coroutines.call_soon_threadsafe(self._coroutines.stop)
                 self._coroutines = None
         return ended
 
@@ -363,9 +361,21 @@ class Dispatcher:
                 runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
                 loop = runner.get_loop()  # made here, not by whoever is first
                 name = f"{self._config.table}-coroutines"
-                threading.Thread(target=_run_until_stopped, args=(runner,), name=name, daemon=True).start()
+                threading.Thread(target=self._run_coroutines, args=(runner,), name=name, daemon=True).start()
                 self._coroutines = loop
             return self._coroutines
+
+    def _run_coroutines(self, runner: asyncio.Runner) -> None:
+        # At its end handlers that a stop has not waited for are cancelled: they unwind, and free the threads that wait.
+        with runner:
+            loop, over = runner.get_loop(), False
+            while not over:
+                try:
+                    loop.run_forever()  # until a stop; handlers may stop it, too
+                except BaseException as error:  # SystemExit, by a task that a handler has left behind
+                    log.exception("task_failed", error_type=type(error).__name__)
+                with self._coroutines_lock:
+                    over = self._coroutines is not loop
 
     # -- outcomes -----------------------------------------------------------------------------------------------
 
@@ -444,22 +454,6 @@ def _waiting(run: Run) -> dict[str, Waiting]:
         for name, standing in run.settled.items()
         if isinstance(standing, Waiting) and (name in failed or standing.due > run.started_date)
     }
-
-
-def _run_until_stopped(runner: asyncio.Runner) -> None:
-    # At its end handlers that a stop has not waited for are cancelled: they unwind, and free the threads that wait.
-    with runner:
-        while not _has_stopped(runner.get_loop()):
-            pass
-
-
-def _has_stopped(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        loop.run_forever()
-    except BaseException as error:  # SystemExit, by a task that a handler has left behind
-        log.exception("task_failed", error_type=type(error).__name__)
-        return False
-    return True
 
 
 async def _awaited(subscriber: Subscriber, arguments: tuple[Any, ...]) -> BaseException | None:

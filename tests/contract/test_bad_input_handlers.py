@@ -433,6 +433,24 @@ def test_what_a_task_left_behind_raises_ends_no_other_coroutine_and_no_stop(bus:
     assert states(bus.history()) == [State.PROCESSED] * 3
 
 
+def test_a_coroutine_that_stops_its_loop_ends_no_other_and_no_stop(bus: PersistentBus) -> None:
+    recorder = Recorder()
+
+    async def stop_the_loop(event: Order, context: EntryContext) -> None:
+        recorder(event, context)
+        asyncio.get_running_loop().stop()
+
+    bus.register(Order, stop_the_loop)
+    bus.start()
+    for number in range(1, 4):
+        bus.post(Order(number))
+        ended(bus, number)
+
+    assert bus.stop()
+    assert recorder.events == [Order(1), Order(2), Order(3)]
+    assert states(bus.history()) == [State.PROCESSED] * 3
+
+
 # -- posting from inside, and at the end -----------------------------------------------------------------------------
 
 
