@@ -143,7 +143,7 @@ class BarePostgreSQL(Bare):
             autocommit=True,
         )
         # On tables that nobody has analysed yet, only these keep the planner on the indices.
-        for way in ("seqscan", "sort", "bitmapscan", "hashjoin", "mergejoin"):
+        for way in ("seqscan", "sort", "bitmapscan"):
             self._connection.execute(f"SET enable_{way} = off".encode())
 
     def close(self) -> None:
@@ -162,7 +162,7 @@ class BarePostgreSQL(Bare):
 
     def claim(self, limit: int, now: Any, until: Any) -> list[int]:
         due = f"WITH due AS MATERIALIZED ({self._due('record_id')} FOR UPDATE SKIP LOCKED) "
-        taken = f"{due}{self._take()} FROM due WHERE {self.main.name}.record_id = due.record_id"
+        taken = f"{due}{self._take()} FROM due WHERE {self.main.name}.record_id = ANY(ARRAY[due.record_id])"
         columns = ", ".join(f"{self.main.name}.{name}" for name in ENTRY_COLUMNS)
         rows = self._connection.execute(f"{taken} RETURNING {columns}".encode(), (now, limit, until))
         return [row[0] for row in rows]

@@ -15,8 +15,8 @@ from sqlalchemy import (
     Connection,
     Engine,
     FromClause,
+    any_,
     bindparam,
-    case,
     cast,
     delete,
     event,
@@ -155,10 +155,10 @@ class PostgreSQLStatements(Statements):
         table = _quoted(connection, self.main.name)
         return sorted(connection.execute(self._reserve, {"table": table, "count": count}).scalar_one())
 
-    def _owner(self, batch: FromClause) -> ColumnElement[str]:
-        # Bound to the batch's row. As a plain value it looks more selective than it is: the planner then walks all
-        # entries and compares each one of this owner with the whole batch.
-        return case((batch.c.record_id.is_not(None), super()._owner(batch)))
+    def _has_id(self, record_id: ColumnElement[int]) -> ColumnElement[bool]:
+        # Not as an equality, by which both sides could be merged: where statistics say that the table is empty, the
+        # planner would rather walk the whole primary key, dead entries included, than look each row up.
+        return self.main.c.record_id == any_(postgresql.array([record_id]))
 
     def _batch(self) -> FromClause:
         source = text(
@@ -232,10 +232,6 @@ class PostgreSQL(Dialect):
             "enable_seqscan": "off",
             "enable_sort": "off",
             "enable_bitmapscan": "off",
-            # The batch of outcomes looks its rows up; a hash or merge join walks the whole primary key, dead entries
-            # included.
-            "enable_hashjoin": "off",
-            "enable_mergejoin": "off",
             # What it turns off is priced so high that every statement with a scan of a small table would be compiled.
             "jit": "off",
         }

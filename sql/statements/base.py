@@ -58,6 +58,10 @@ class PairStatements:
         self._known = dict[Any, Prepared]()
         self.columns = [self.main.c[name] for name in ENTRY_COLUMNS]
 
+    def _has_id(self, record_id: ColumnElement[int]) -> ColumnElement[bool]:
+        """Whether a row of the main table has this id, of another table's row: looked up in the primary key."""
+        return self.main.c.record_id == record_id
+
     # -- what a node runs all the time ------------------------------------------------------------------------------
 
     def _rows(

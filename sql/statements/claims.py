@@ -89,7 +89,7 @@ class Claims(PairStatements):
         due = self._due(main.c.record_id).cte("due").prefix_with("MATERIALIZED")
         return (
             update(main)
-            .where(main.c.record_id == due.c.record_id)
+            .where(self._has_id(due.c.record_id))
             .values(**self._taken())
             .returning(*self.columns)
         )

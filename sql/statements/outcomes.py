@@ -93,16 +93,11 @@ class Outcomes(PairStatements):
     def _held(self, batch: FromClause) -> list[ColumnElement[bool]]:
         main = self.main
         return [
-            main.c.record_id == batch.c.record_id,
-            main.c.processing_owner == self._owner(batch),
+            self._has_id(batch.c.record_id),
+            main.c.processing_owner == bindparam("owner"),
             main.c.claim_count == batch.c.claim_count,
             main.c.created_date == batch.c.created_date,
         ]
-
-    def _owner(self, batch: FromClause) -> ColumnElement[str]:
-        """The owner whose claims a batch finishes."""
-        del batch
-        return bindparam("owner", type_=String())
 
     @memoized_property
     def _finish_insert(self) -> Any:
