@@ -88,10 +88,7 @@ class Claims(PairStatements):
         # Without it a planner may run the LIMIT again for each row of a join, and take more than the LIMIT says.
         due = self._due(main.c.record_id).cte("due").prefix_with("MATERIALIZED")
         return (
-            update(main)
-            .where(self._has_id(due.c.record_id))
-            .values(**self._taken())
-            .returning(*self.columns)
+            update(main).where(self._has_id(due.c.record_id)).values(**self._taken()).returning(*self.columns)
         )
 
     def claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
