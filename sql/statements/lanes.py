@@ -49,12 +49,11 @@ class Lanes(PairStatements):
         main, found = self.main, list[str]()
         # Not min(): a statement without parameters keeps the plan that was made while the table was empty.
         lowest = select(main.c.lane).order_by(main.c.lane).limit(1)
-        lane = connection.execute(lowest).scalar()
+        lane = connection.execute(lowest.where(main.c.lane >= "")).scalar()
         # On SQLite a lane by hand may be no UTF-8; as it is read, it is not the one that it is sought by.
         while lane is not None and lane not in found[-1:]:
             found.append(lane)
-            following = select(main.c.lane).where(main.c.lane > lane).order_by(main.c.lane).limit(1)
-            lane = connection.execute(following).scalar()
+            lane = connection.execute(lowest.where(main.c.lane > lane)).scalar()
         return found
 
     def page(

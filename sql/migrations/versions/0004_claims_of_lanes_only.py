@@ -1,0 +1,16 @@
+"""PostgreSQL: the index of claims answers what names a lane, and nothing else."""
+
+import sqlalchemy as sa
+from alembic import context, op
+
+revision = "0004"
+down_revision = "0003"
+
+
+def upgrade() -> None:
+    if op.get_context().dialect.name != "postgresql":
+        return
+    columns, every_lane = ["lane", "effective_date", "record_id"], sa.text("lane >= ''")
+    for main_name in context.config.attributes["tables"]:
+        op.drop_index(f"{main_name}_claim", main_name)
+        op.create_index(f"{main_name}_claim", main_name, columns, postgresql_where=every_lane)
