@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from sqlalchemy import Connection, literal, update
+from sqlalchemy import Connection, bindparam, literal, update
 
 import queue_core.lifecycle
 import queue_core.reaper
@@ -79,7 +79,7 @@ def finish_without_claim() -> list[Planting]:
     def held(self: Statements, batch: Any) -> list[Any]:
         return [
             self.main.c.record_id == batch.c.record_id,
-            self.main.c.processing_owner == self._owner(batch),
+            self.main.c.processing_owner == bindparam("owner"),
         ]
 
     return [(Statements, "_held", held)]
@@ -90,7 +90,7 @@ def fence_of_the_node_table() -> list[Planting]:
     """A finish asks whether the owner's node lives, instead of asking the row."""
 
     def held(self: Statements, batch: Any) -> list[Any]:
-        lives = (queue_nodes.c.name == self._owner(batch)) & (queue_nodes.c.state == sql.nodes.LIVE)
+        lives = (queue_nodes.c.name == bindparam("owner")) & (queue_nodes.c.state == sql.nodes.LIVE)
         return [self.main.c.record_id == batch.c.record_id, queue_nodes.select().where(lives).exists()]
 
     return [(Statements, "_held", held)]
