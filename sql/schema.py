@@ -72,22 +72,14 @@ def ensure(database: Database, tables: Sequence[str]) -> SchemaReport:
         waiting.commit()
         before = check(connection, tables)
         if before.fit in {Fit.MISSING, Fit.TOO_OLD}:
-            config = _config(_upgradable(connection, tables, before))
+            # An upgrade changes all that are there; `create_all` adds the others as they are at its end.
+            config = _config(tables if before.fit is Fit.MISSING else main_tables(connection))
             config.attributes["connection"] = connection
             with _upgrading:
                 command.upgrade(config, "head")
         if before.fit is not Fit.TOO_NEW:
             metadata_for(*tables).create_all(connection)
     return before
-
-
-def _upgradable(connection: Connection, tables: Sequence[str], before: SchemaReport) -> tuple[str, ...]:
-    """An upgrade changes the tables that are there; `create_all` adds the others as they are at its end."""
-    return (
-        tuple(tables)
-        if before.fit is Fit.MISSING
-        else tuple(set(tables) & set(inspect(connection).get_table_names()))
-    )
 
 
 def check(connection: Connection, tables: Sequence[str] = DEFAULT_TABLES) -> SchemaReport:

@@ -371,5 +371,6 @@ class PostgreSQLHealth(Health):
 
 def _seeks(scan: Mapping[str, Any], table: str) -> bool:
     """Whether a scan knows where in its index to begin: a condition on a later column alone is tried on every entry."""
+    condition = scan.get("Index Cond")
     first = "lane" if scan.get("Index Name") == f"{table}_claim" else ""
-    return first in scan.get("Index Cond", "") and "Index Cond" in scan
+    return condition is not None and first in condition

@@ -50,6 +50,12 @@ _FASTER = {
     "mysql": ("SET unique_checks = 0",),
 }
 """Settings of the session that fills the tables."""
+_SNAPSHOT = {
+    "postgresql": "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+    "mysql": "START TRANSACTION WITH CONSISTENT SNAPSHOT",
+    "sqlite": "BEGIN",
+}
+"""How a session begins to see the tables as they are."""
 
 
 def fill(engine: Engine, rows: int) -> None:
@@ -407,8 +413,7 @@ def test_every_statement_reads_by_index_in_tables_drained_under_a_snapshot_that_
     with engine.connect() as holder, database.engine.connect() as connection:
         session = Session(database, statements, connection)
         fill(engine, SIZES[1])
-        if engine.dialect.name == "mysql":
-            holder.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        holder.exec_driver_sql(_SNAPSHOT[engine.dialect.name])
         holder.exec_driver_sql("SELECT count(*) FROM bus_events")
         for table in TABLES:
             with engine.begin() as drain:
