@@ -154,9 +154,14 @@ def _check_schema(database: Database, config: QueueConfig) -> None:
             )
         case schema.Fit.TOO_NEW:
             raise SchemaTooNewError(
-                f"{where} has schema {report.found}, which this version (schema {report.expected}) does not know. "
-                "Install the newer stickybus that upgraded it.",
+                f"{where} has schema {report.found}, which this version (schema {report.expected}) does not know"
+                f"{_lacking(report)}. Install the newer stickybus that upgraded it.",
                 **facts,
             )
-        case schema.Fit.CURRENT:
+        case schema.Fit.CURRENT | schema.Fit.NEWER:
             return
+
+
+def _lacking(report: schema.SchemaReport) -> str:
+    """Only tables of the newer version fit to those that are there."""
+    return f", and lacks the tables {', '.join(report.missing_tables)}" if report.missing_tables else ""

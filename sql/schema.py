@@ -17,7 +17,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import URL, Connection, Select, false, inspect, literal_column, select, table
+from sqlalchemy import URL, Connection, Select, column, false, inspect, literal_column, select, table
 
 from sql.database import Database
 from sql.dialects import DRIVERS
@@ -36,7 +36,13 @@ class Fit(StrEnum):
     CURRENT = "current"
     MISSING = "missing"
     TOO_OLD = "too old"
+    NEWER = "newer, and compatible"
     TOO_NEW = "too new"
+
+    @property
+    def works(self) -> bool:
+        """Whether this version of the library can work with the schema."""
+        return self in {Fit.CURRENT, Fit.NEWER}
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class SchemaReport:
 def create(url: str | URL, *, tables: Sequence[str] = DEFAULT_TABLES) -> SchemaReport:
     """Create what is missing of the schema for the main tables `tables`, and return the report of before.
 
-    Also upgrades an older schema. Nothing is changed when the schema is newer than this version.
+    Also upgrades an older schema. Nothing is changed when the schema is newer than this version's.
     """
     database = Database(url)
     try:
@@ -77,7 +83,7 @@ def ensure(database: Database, tables: Sequence[str]) -> SchemaReport:
             config.attributes["connection"] = connection
             with _upgrading:
                 command.upgrade(config, "head")
-        if before.fit is not Fit.TOO_NEW:
+        if before.fit not in {Fit.NEWER, Fit.TOO_NEW}:  # a table made by this version would lack what is new
             metadata_for(*tables).create_all(connection)
     return before
 
@@ -90,12 +96,23 @@ def check(connection: Connection, tables: Sequence[str] = DEFAULT_TABLES) -> Sch
     found = context.get_current_revision()
     if found is None:
         return SchemaReport(Fit.MISSING, None, expected, tuple(metadata_for(*tables).tables))
-    if found != expected:
-        known = {script.revision for script in scripts.walk_revisions()}
-        return SchemaReport(Fit.TOO_OLD if found in known else Fit.TOO_NEW, found, expected)
+    if found != expected and found in {script.revision for script in scripts.walk_revisions()}:
+        return SchemaReport(Fit.TOO_OLD, found, expected)
+    newer = found != expected
+    if newer and not (found.isdecimal() and found > expected and _works_since(connection) <= expected):
+        return SchemaReport(Fit.TOO_NEW, found, expected)
     present = set(inspect(connection).get_table_names())
     missing = tuple(name for name in metadata_for(*tables).tables if name not in present)
+    if newer:
+        return SchemaReport(Fit.TOO_NEW if missing else Fit.NEWER, found, expected, missing)
     return SchemaReport(Fit.MISSING if missing else Fit.CURRENT, found, expected, missing)
+
+
+def _works_since(connection: Connection) -> str:
+    """The oldest revision whose code can work with the schema."""
+    return str(
+        connection.execute(select(column("works_since")).select_from(table(VERSION_TABLE))).scalar_one()
+    )
 
 
 def main_tables(connection: Connection) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ def examine(
     found += _schema(report)
     scope = Scope(database.dialect.statements, tables, now, transaction_seconds)
     named: list[tuple[str, Check]] = [(check.__name__, check) for check in health.checks]
-    if report.fit is Fit.CURRENT:
+    if report.fit.works:
         named += [
             ("missing_index", partial(missing_index, health=health)),
             ("bad_plan", partial(bad_plan, health=health)),

@@ -67,8 +67,8 @@ def create(*, url: Url = None, table: Tables = None, as_json: Json = False) -> N
         before = schema.ensure(database, names)
         _refuse_newer(database, before)
         match before.fit:
-            case schema.Fit.CURRENT:
-                done = f"nothing to do, the schema is current ({before.expected})"
+            case schema.Fit.CURRENT | schema.Fit.NEWER:
+                done = _nothing_to_do(before)
             case schema.Fit.TOO_OLD:
                 done = f"upgraded from {before.found} to {before.expected}"
             case _:
@@ -92,14 +92,19 @@ def upgrade(*, url: Url = None, as_json: Json = False) -> None:
             )
         _refuse_newer(database, before)
         schema.ensure(database, tables)
-        current = before.fit is schema.Fit.CURRENT
-        done = "nothing to do, the schema is current" if current else f"upgraded from {before.found}"
-        _tell(database, before, f"{done} ({before.expected})", as_json=as_json)
+        upgraded = f"upgraded from {before.found} to {before.expected}"
+        _tell(database, before, _nothing_to_do(before) if before.fit.works else upgraded, as_json=as_json)
+
+
+def _nothing_to_do(report: schema.SchemaReport) -> str:
+    newer = f"the schema is newer ({report.found}) and works with this version ({report.expected})"
+    current = f"the schema is current ({report.expected})"
+    return f"nothing to do, {newer if report.fit is schema.Fit.NEWER else current}"
 
 
 @app.command()
 def check(*, url: Url = None, table: Tables = None, as_json: Json = False) -> None:
-    """Compare the database's schema with this version's; changes nothing. Exit code 3 if they differ.
+    """Compare the database's schema with this version's; changes nothing. Exit code 3 if it does not work with it.
 
     Example:
       stickybus schema check --json
@@ -109,13 +114,14 @@ def check(*, url: Url = None, table: Tables = None, as_json: Json = False) -> No
         report = database.fetch(lambda connection: schema.check(connection, names))
         advice = {
             schema.Fit.CURRENT: "",
+            schema.Fit.NEWER: "",
             schema.Fit.MISSING: f": {', '.join(report.missing_tables)}. Run: stickybus schema create",
             schema.Fit.TOO_OLD: ". Run: stickybus schema upgrade",
             schema.Fit.TOO_NEW: ". Install the newer stickybus that upgraded it",
         }[report.fit]
         found = f"schema {report.found or 'none'}, this version has {report.expected}"
         _tell(database, report, f"{report.fit.value} ({found}){advice}", as_json=as_json)
-    if report.fit is not schema.Fit.CURRENT:
+    if not report.fit.works:
         raise typer.Exit(MISFIT)
 
 

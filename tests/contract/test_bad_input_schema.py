@@ -66,7 +66,8 @@ def test_tables_of_a_newer_or_unknown_version_are_refused_and_left_as_they_are(
 ) -> None:
     with engine.begin() as connection:
         connection.execute(
-            text(f"UPDATE {schema.VERSION_TABLE} SET version_num = :revision"), {"revision": revision}
+            text(f"UPDATE {schema.VERSION_TABLE} SET version_num = :revision, works_since = '9999'"),
+            {"revision": revision},
         )
     with pytest.raises(SchemaTooNewError, match="does not know") as refused:
         _FACES[face](database_url)

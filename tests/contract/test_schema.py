@@ -189,10 +189,13 @@ def test_many_that_create_at_once_take_turns(empty: Engine) -> None:
     assert tables(empty) == TABLES
 
 
-def set_revision(engine: Engine, revision: str) -> None:
+def set_revision(engine: Engine, revision: str, *, works_since: str | None = None) -> None:
+    """Make the schema one of `revision`, which only code from `works_since` on (default: of the same one) works with."""
+    values = {"revision": revision, "works_since": works_since or revision}
     with engine.begin() as connection:
         connection.execute(
-            text(f"UPDATE {schema.VERSION_TABLE} SET version_num = :revision"), {"revision": revision}
+            text(f"UPDATE {schema.VERSION_TABLE} SET version_num = :revision, works_since = :works_since"),
+            values,
         )
 
 
@@ -224,6 +227,33 @@ def test_a_schema_newer_than_the_library_is_refused_and_left_alone(make_bus: Mak
     assert report(engine).found == "9999"
 
 
+def test_a_newer_schema_that_only_has_more_is_worked_with_and_left_alone(
+    make_bus: MakeBus, engine: Engine
+) -> None:
+    set_revision(engine, "9999", works_since="0005")
+    recorder, bus = Recorder(), make_bus()
+    bus.register("Ping", recorder)
+    bus.start()
+
+    assert bus.post({"number": 1}, event_name="Ping")
+    assert recorder.wait() == [{"number": 1}]
+    before = create_schema(engine.url)
+    assert (before.fit, before.found) == (Fit.NEWER, "9999")
+    assert report(engine).found == "9999"
+
+
+def test_tables_for_further_names_in_a_newer_schema_are_left_to_the_newer_version(
+    make_bus: MakeBus, engine: Engine
+) -> None:
+    set_revision(engine, "9999", works_since="0005")
+
+    with pytest.raises(SchemaTooNewError, match="lacks the tables audit_events, audit_events_history"):
+        make_bus(table="audit_events")
+    create_schema(engine.url, tables=["audit_events"])
+
+    assert tables(engine) == TABLES
+
+
 def test_a_schema_older_than_the_library_is_refused_with_the_command_that_upgrades_it(
     make_bus: MakeBus, engine: Engine
 ) -> None:
@@ -248,7 +278,8 @@ def test_a_schema_of_the_first_version_is_upgraded_with_its_entries(
                 columns = "lane, effective_date, record_id"
                 connection.execute(text(f"CREATE INDEX {table}_claim ON {table} ({columns})"))
         connection.execute(text("INSERT INTO bus_events (class_name) VALUES ('Ping')"))
-    set_revision(engine, "0001")
+        connection.execute(text(f"ALTER TABLE {schema.VERSION_TABLE} DROP COLUMN works_since"))
+        connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '0001'"))
 
     before = create_schema(engine.url)
 
