@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
+import tenacity
 from alembic import command
 from alembic.config import Config
-from alembic.migration import MigrationContext
+from alembic.runtime.migration import MigrationContext, MigrationInfo
 from alembic.script import ScriptDirectory
 from sqlalchemy import URL, Connection, Select, column, false, inspect, literal_column, select, table
+from sqlalchemy.exc import DBAPIError
 
 from sql.database import Database
 from sql.dialects import DRIVERS
@@ -25,6 +28,13 @@ from sql.tables import ENTRY_COLUMNS, metadata_for
 
 VERSION_TABLE = "stickybus_schema"
 DEFAULT_TABLES = ("bus_events", "notifications")
+
+STEP_SECONDS = 86_400.0
+"""What one step of an upgrade may take: an index of a large table takes longer than any statement of ours should."""
+LOCK_SECONDS = 2.0
+"""What one try of a step waits for a lock at most: statements that come meanwhile wait behind it."""
+PATIENCE_SECONDS = 600.0
+"""For how long a step that gets no lock is tried again."""
 
 _upgrading = threading.Lock()
 """Alembic keeps what it works on in globals of its modules: one upgrade at a time in a process."""
@@ -55,37 +65,82 @@ class SchemaReport:
     missing_tables: tuple[str, ...] = ()
 
 
+Progress = Callable[[str, int, int], None]
+"""Told of each step of an upgrade when it has ended: its name, how many have ended, and of how many."""
+
+
 def create(url: str | URL, *, tables: Sequence[str] = DEFAULT_TABLES) -> SchemaReport:
     """Create what is missing of the schema for the main tables `tables`, and return the report of before.
 
     Also upgrades an older schema. Nothing is changed when the schema is newer than this version's.
     """
-    database = Database(url)
+    database = Database(url, statement_timeout_seconds=STEP_SECONDS)
     try:
         return ensure(database, tables)
     finally:
         database.close()
 
 
-def ensure(database: Database, tables: Sequence[str]) -> SchemaReport:
-    """Do what `create` does, on a database that is open already."""
+def ensure(
+    database: Database, tables: Sequence[str], *, progress: Progress = lambda *_: None
+) -> SchemaReport:
+    """Do what `create` does, on a database that is open already.
+
+    An upgrade beside traffic goes step by step; one that was cut off goes on when it is run again. Each step must fit
+    into the database's statement time-out, so open it with `STEP_SECONDS`.
+    """
     with (
-        # On a connection of its own: a lock given back before the commit lets the next one see no tables yet.
-        database.engine.connect() as waiting,
-        database.dialect.named_lock(waiting, VERSION_TABLE, wait=True),
-        database.begin() as connection,
+        database.engine.connect() as connection,
+        database.dialect.named_lock(connection, VERSION_TABLE, wait=True),
     ):
-        waiting.commit()
-        before = check(connection, tables)
-        if before.fit in {Fit.MISSING, Fit.TOO_OLD}:
-            # An upgrade changes all that are there; `create_all` adds the others as they are at its end.
-            config = _config(tables if before.fit is Fit.MISSING else main_tables(connection))
-            config.attributes["connection"] = connection
-            with _upgrading:
-                command.upgrade(config, "head")
+        connection.commit()
+        with database.begin(connection):
+            before = check(connection, tables)
+            if before.fit is Fit.MISSING and before.found is None:
+                _migrate(connection, tables)
+        if before.fit is Fit.TOO_OLD:
+            _upgrade(database, connection, progress)
         if before.fit not in {Fit.NEWER, Fit.TOO_NEW}:  # a table made by this version would lack what is new
-            metadata_for(*tables).create_all(connection)
+            with database.begin(connection):
+                metadata_for(*tables).create_all(connection)
+        # A lock given back before this would let the next one see no tables yet.
     return before
+
+
+def _migrate(connection: Connection, tables: Sequence[str], **attributes: Any) -> None:
+    config = _config(tables)
+    config.attributes.update(connection=connection, **attributes)
+    with _upgrading:
+        command.upgrade(config, "head")
+
+
+def _upgrade(database: Database, connection: Connection, progress: Progress) -> None:
+    """Change all main tables that are there. Who waits for a lock makes others wait: not for long, then once more."""
+    tables = database.fetch(main_tables)
+    found = database.fetch(lambda reader: check(reader, tables)).found or ""
+    scripts = ScriptDirectory.from_config(_config(tables))
+    steps = [script.revision for script in scripts.iterate_revisions("head", found)]
+
+    def applied(*, step: MigrationInfo, **_rest: Any) -> None:
+        done = len(steps) - steps.index(step.up_revision_id or "")
+        progress(scripts.get_revision(step.up_revision_id or "").doc, done, len(steps))
+
+    once = partial(_migrate, connection, tables, in_use=True, on_version_apply=applied)
+    if database.dialect.one_writer:
+        with database.begin(connection):
+            once()
+        return
+    again = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(
+            lambda error: isinstance(error, DBAPIError) and database.dialect.is_transient(error)
+        ),
+        stop=tenacity.stop_after_delay(PATIENCE_SECONDS),
+        wait=tenacity.wait_random_exponential(multiplier=0.1, max=LOCK_SECONDS),
+        before_sleep=lambda _attempt: connection.rollback(),
+        reraise=True,
+    )
+    with database.dialect.impatient(connection, LOCK_SECONDS):
+        again(partial(once, step_by_step=True))
 
 
 def check(connection: Connection, tables: Sequence[str] = DEFAULT_TABLES) -> SchemaReport:

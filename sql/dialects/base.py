@@ -75,6 +75,17 @@ class Dialect:
         return None
 
     @contextmanager
+    def impatient(self, connection: Connection, seconds: float) -> Iterator[None]:
+        """Let the session wait for a lock no longer than that in this block."""
+        del connection, seconds
+        yield
+
+    def index_progress(self, connection: Connection) -> float | None:
+        """How much of the index that a session builds here is done, from 0 to 1; None if none is, or nothing tells."""
+        del connection
+        return None
+
+    @contextmanager
     def named_lock(self, connection: Connection, name: str, *, wait: bool) -> Iterator[bool]:
         """Hold a lock of the whole database on `connection`; yields whether it was had (always, with `wait`).
 

@@ -216,6 +216,15 @@ class MySQL(Dialect):
         return now.replace(tzinfo=UTC)
 
     @contextmanager
+    def impatient(self, connection: Connection, seconds: float) -> Iterator[None]:
+        _limit_lock_waits(connection, seconds)
+        try:
+            yield
+        finally:
+            connection.rollback()
+            _limit_lock_waits(connection, self._limits.lock)
+
+    @contextmanager
     def named_lock(self, connection: Connection, name: str, *, wait: bool) -> Iterator[bool]:
         # These locks are the whole server's.
         full = f"{connection.engine.url.database}:{name}"[:64]
@@ -230,6 +239,11 @@ class MySQL(Dialect):
         finally:
             if had:
                 connection.execute(select(func.release_lock(full)))
+
+
+def _limit_lock_waits(connection: Connection, seconds: float) -> None:
+    connection.execute(text(f"SET SESSION lock_wait_timeout = {whole(seconds)}"))
+    connection.commit()
 
 
 class MariaDB(MySQL):

@@ -60,6 +60,11 @@ Larger ones are not, nor payloads of bytes: to read JSON costs the server more f
 
 _NOTIFY = select(func.pg_notify(bindparam("channel"), bindparam("payload")))
 
+_INDEX_PROGRESS = text(
+    "SELECT CAST(blocks_done AS float) / NULLIF(blocks_total, 0) FROM pg_stat_progress_create_index "
+    "WHERE datname = current_database()"
+)
+
 _RETURNING = " RETURNING record_id"
 INSERTS = "stickybus_inserts"
 """In the `info` of a connection that only inserts: its `libpq.Inserts`."""
@@ -270,11 +275,29 @@ class PostgreSQL(Dialect):
             if had:
                 connection.execute(select(func.pg_advisory_unlock(_LOCK_SPACE, key)))
 
+    @contextmanager
+    def impatient(self, connection: Connection, seconds: float) -> Iterator[None]:
+        _limit_lock_waits(connection, seconds)
+        try:
+            yield
+        finally:
+            connection.rollback()
+            _limit_lock_waits(connection, self._limits.lock)
+
+    def index_progress(self, connection: Connection) -> float | None:
+        done: float | None = connection.execute(_INDEX_PROGRESS).scalar()
+        return done
+
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         connection.execute(_NOTIFY, {"channel": channel, "payload": payload})
 
     def notifier(self, engine: Engine, channel: str, payload: str) -> Notifier:
         return PostgreSQLNotifier(engine, channel, payload, self._limits.answer)
+
+
+def _limit_lock_waits(connection: Connection, seconds: float) -> None:
+    connection.execute(text(f"SET lock_timeout = {milliseconds(seconds)}"))
+    connection.commit()
 
 
 def _quoted(connection: Connection, name: str) -> str:

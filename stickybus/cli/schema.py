@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from queue_core.config import BusConfig
 from queue_core.errors import SchemaMissingError, SchemaTooNewError
 from sql import schema
 from sql.database import Database
 from sql.dialects import DRIVERS
-from stickybus.cli.output import console, write_json
+from stickybus.cli.output import console, errors, write_json
 from stickybus.cli.target import Json, Url, connected, url_of
 from stickybus.cli.usage import UsageError
 
 app = typer.Typer(no_args_is_help=True, help="Create, upgrade, check and show the tables.")
 
 MISFIT = 3
+INDEX_WATCH_SECONDS = 0.5
 
 Tables = Annotated[
     list[str] | None,
@@ -63,8 +69,11 @@ def create(*, url: Url = None, table: Tables = None, as_json: Json = False) -> N
       stickybus schema create --table orders_events
     """
     names = _names(table)
-    with connected(url, may_create=True) as database:
-        before = schema.ensure(database, names)
+    with (
+        connected(url, may_create=True, statement_timeout_seconds=schema.STEP_SECONDS) as database,
+        _watched(database) as progress,
+    ):
+        before = schema.ensure(database, names, progress=progress)
         _refuse_newer(database, before)
         match before.fit:
             case schema.Fit.CURRENT | schema.Fit.NEWER:
@@ -78,12 +87,17 @@ def create(*, url: Url = None, table: Tables = None, as_json: Json = False) -> N
 
 @app.command()
 def upgrade(*, url: Url = None, as_json: Json = False) -> None:
-    """Bring all queue tables of the database to this version's schema.
+    """Bring all queue tables of the database to this version's schema, while processes of the version before work on.
+
+    Indices of PostgreSQL are built beside the traffic. An upgrade that was cut off goes on when it is run again.
 
     Example:
       stickybus schema upgrade --url postgresql://user@host/name
     """
-    with connected(url) as database:
+    with (
+        connected(url, statement_timeout_seconds=schema.STEP_SECONDS) as database,
+        _watched(database) as progress,
+    ):
         tables = database.fetch(schema.main_tables)
         before = database.fetch(lambda connection: schema.check(connection, tables))
         if before.found is None:
@@ -91,9 +105,40 @@ def upgrade(*, url: Url = None, as_json: Json = False) -> None:
                 f"{database.url.render_as_string()} has no schema to upgrade. Run: stickybus schema create"
             )
         _refuse_newer(database, before)
-        schema.ensure(database, tables)
+        schema.ensure(database, tables, progress=progress)
         upgraded = f"upgraded from {before.found} to {before.expected}"
         _tell(database, before, _nothing_to_do(before) if before.fit.works else upgraded, as_json=as_json)
+
+
+@contextmanager
+def _watched(database: Database) -> Iterator[schema.Progress]:
+    """A bar for the steps of an upgrade, and one for the index that a step builds, where the database tells of it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    ended = threading.Event()
+    with Progress(*columns, console=errors(), disable=not sys.stderr.isatty(), transient=True) as bars:
+        steps = bars.add_task("schema", total=None)
+
+        def watch_index() -> None:
+            index: TaskID | None = None
+            while not ended.wait(INDEX_WATCH_SECONDS):
+                share = database.fetch(database.dialect.index_progress)
+                if index is None and share is not None:
+                    index = bars.add_task("index", total=1.0)
+                if index is not None:
+                    bars.update(index, completed=share or 0.0)
+
+        def tell(step: str, done: int, total: int) -> None:
+            bars.update(steps, description=step, completed=done, total=total)
+
+        watcher = threading.Thread(target=watch_index, name="index-progress", daemon=True)
+        if not bars.disable:
+            watcher.start()
+        try:
+            yield tell
+        finally:
+            ended.set()
+            if not bars.disable:
+                watcher.join()
 
 
 def _nothing_to_do(report: schema.SchemaReport) -> str:

@@ -47,9 +47,9 @@ def bus_on(url: URL | str, name: str) -> PersistentBus:
 
 
 class NodeProcess:
-    """A running node."""
+    """A running node, of the checkout in `root`."""
 
-    def __init__(self, url: URL, name: str) -> None:
+    def __init__(self, url: URL, name: str, root: Path = _ROOT) -> None:
         self.name = name
         self.process = subprocess.Popen(
             [sys.executable, "-m", __spec__.name, url.render_as_string(hide_password=False), name],
@@ -57,8 +57,8 @@ class NodeProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            cwd=_ROOT,
-            env={**os.environ, "PYTHONPATH": str(_ROOT)},
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": str(root)},
         )
         self._lines: list[str] = []
         self._changed = threading.Condition()
@@ -122,9 +122,9 @@ class NodeProcess:
 
 
 @contextmanager
-def node_process(url: URL, name: str) -> Iterator[NodeProcess]:
-    """A node that has started."""
-    node = NodeProcess(url, name)
+def node_process(url: URL, name: str, root: Path = _ROOT) -> Iterator[NodeProcess]:
+    """A node that has started, of the checkout in `root`."""
+    node = NodeProcess(url, name, root)
     try:
         node.wait("ready")
         yield node

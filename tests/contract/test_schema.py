@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import URL, Column, Connection, Engine, Integer, MetaData, Table, create_engine, inspect, text
@@ -28,7 +29,7 @@ from stickybus import (
     create_schema,
 )
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Recorder, ended, eventually, on_servers, on_sqlite
+from tests.contract.harness import Recorder, ended, eventually, on_postgresql, on_servers, on_sqlite
 
 TABLES = {
     *("bus_events", "bus_events_history", "notifications", "notifications_history"),
@@ -189,6 +190,14 @@ def test_many_that_create_at_once_take_turns(empty: Engine) -> None:
     assert tables(empty) == TABLES
 
 
+def make_schema_of(engine: Engine, revision: str, *names: str) -> None:
+    """Make the tables as they were at a revision."""
+    config = schema._config(names or schema.DEFAULT_TABLES)
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+
+
 def set_revision(engine: Engine, revision: str, *, works_since: str | None = None) -> None:
     """Make the schema one of `revision`, which only code from `works_since` on (default: of the same one) works with."""
     values = {"revision": revision, "works_since": works_since or revision}
@@ -265,28 +274,19 @@ def test_a_schema_older_than_the_library_is_refused_with_the_command_that_upgrad
 
 
 def test_a_schema_of_the_first_version_is_upgraded_with_its_entries(
-    make_bus: MakeBus, engine: Engine
+    make_bus: MakeBus, empty: Engine, engine: Engine
 ) -> None:
     create_schema(engine.url, tables=["audit_events"])
-    current = described(engine)
-    with engine.begin() as connection:
-        for table in ("queue_archives", "queue_replays", "queue_staged", "queue_posted_runs"):
-            connection.execute(text(f"DROP TABLE {table}"))
-        if connection.dialect.name == "postgresql":
-            for table in ("audit_events", *schema.DEFAULT_TABLES):
-                connection.execute(text(f"DROP INDEX {table}_claim"))
-                columns = "lane, effective_date, record_id"
-                connection.execute(text(f"CREATE INDEX {table}_claim ON {table} ({columns})"))
+    make_schema_of(empty, "0001", "audit_events", *schema.DEFAULT_TABLES)
+    with empty.begin() as connection:
         connection.execute(text("INSERT INTO bus_events (class_name) VALUES ('Ping')"))
-        connection.execute(text(f"ALTER TABLE {schema.VERSION_TABLE} DROP COLUMN works_since"))
-        connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '0001'"))
 
-    before = create_schema(engine.url)
+    before = create_schema(empty.url)
 
     assert (before.fit, before.found) == (Fit.TOO_OLD, "0001")
-    assert report(engine).fit is Fit.CURRENT
-    assert described(engine) == current
-    assert [entry.class_name for entry in make_bus().find()] == ["Ping"]
+    assert report(empty).fit is Fit.CURRENT
+    assert described(empty) == described(engine)
+    assert [entry.class_name for entry in make_bus(database=empty.url).find()] == ["Ping"]
 
 
 def test_the_ddl_for_an_administrator_makes_the_same_schema(empty: Engine, engine: Engine) -> None:
@@ -375,3 +375,53 @@ def test_the_shortest_insert_needs_only_a_name(bus: PersistentBus, engine: Engin
 
     assert (entry.queue_name, entry.lane, entry.processing_state) == ("bus", "", State.AVAILABLE)
     assert abs((bus.engine.store.clock.now() - entry.effective_date).total_seconds()) < 60
+
+
+@on_postgresql
+def test_an_upgrade_makes_an_index_anew_while_others_write_and_a_transaction_stays_open(
+    empty: Engine, engine: Engine
+) -> None:
+    add = text("INSERT INTO bus_events (class_name) VALUES ('Ping')")
+    waiting = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    make_schema_of(empty, "0003")
+    with empty.begin() as connection:
+        # As an upgrade leaves it that was killed.
+        connection.execute(text("CREATE INDEX bus_events_claim_new ON bus_events (lane)"))
+    with ThreadPoolExecutor(1) as pool:
+        with empty.begin() as open_one, empty.connect() as observer:
+            open_one.execute(add)
+            upgrade = pool.submit(create_schema, empty.url)
+
+            def blocked() -> bool:
+                observer.rollback()
+                return bool(observer.execute(waiting).scalar_one())
+
+            eventually(blocked, "the upgrade waits for the open transaction")
+            with empty.begin() as other:
+                other.execute(text("SET LOCAL lock_timeout = '1s'"))
+                other.execute(add)
+        assert upgrade.result(60).found == "0003"
+
+    assert described(empty) == described(engine)
+    assert report(empty).fit is Fit.CURRENT
+
+
+@on_servers
+def test_an_upgrade_tells_of_its_steps(empty: Engine) -> None:
+    make_schema_of(empty, "0003")
+    told = list[tuple[str, int, int]]()
+    database = Database(empty.url)
+    try:
+        schema.ensure(
+            database,
+            schema.DEFAULT_TABLES,
+            progress=lambda step, done, total: told.append((step, done, total)),
+        )
+    finally:
+        database.close()
+
+    assert [done for _, done, _ in told] == list(range(1, len(told) + 1))
+    assert {total for *_, total in told} == {len(told)}
+    assert told[0][0] == "PostgreSQL: the index of claims answers what names a lane, and nothing else."

@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import context, op
 
+from sql.migrations import indices
+
 revision = "0004"
 down_revision = "0003"
 
@@ -12,5 +14,4 @@ def upgrade() -> None:
         return
     columns, every_lane = ["lane", "effective_date", "record_id"], sa.text("lane >= ''")
     for main_name in context.config.attributes["tables"]:
-        op.drop_index(f"{main_name}_claim", main_name)
-        op.create_index(f"{main_name}_claim", main_name, columns, postgresql_where=every_lane)
+        indices.replace(f"{main_name}_claim", main_name, columns, postgresql_where=every_lane)

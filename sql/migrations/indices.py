@@ -1,0 +1,35 @@
+"""Indices of tables that may be in use: PostgreSQL builds them beside the traffic, without a lock that writers wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from alembic import context, op
+
+
+def create(name: str, table: str, columns: Sequence[str], **options: Any) -> None:
+    """Create an index; what a killed upgrade left of it is made anew."""
+    if not _beside_traffic():
+        op.create_index(name, table, columns, **options)
+        return
+    with op.get_context().autocommit_block():
+        op.drop_index(name, table, if_exists=True, postgresql_concurrently=True)
+        op.create_index(name, table, columns, postgresql_concurrently=True, **options)
+
+
+def replace(name: str, table: str, columns: Sequence[str], **options: Any) -> None:
+    """Make an index anew under its name; until then statements have the old one."""
+    if not _beside_traffic():
+        op.drop_index(name, table)
+        op.create_index(name, table, columns, **options)
+        return
+    create(f"{name}_new", table, columns, **options)
+    op.drop_index(name, table)
+    quote = op.get_context().dialect.identifier_preparer.quote
+    op.execute(f"ALTER INDEX {quote(f'{name}_new')} RENAME TO {quote(name)}")
+
+
+def _beside_traffic() -> bool:
+    in_use: bool = context.config.attributes.get("in_use", False)
+    return in_use and op.get_context().dialect.name == "postgresql"
