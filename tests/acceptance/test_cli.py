@@ -453,9 +453,22 @@ def test_a_missing_schema_is_told_by_every_command(make_cli: MakeCli, empty_data
         assert not Path(str(empty_database_url.database)).exists()
 
 
-def test_a_schema_of_a_newer_version_is_left_alone(cli: Cli, engine: Engine) -> None:
+def test_a_newer_schema_that_works_with_this_version_is_worked_with_and_left_alone(
+    cli: Cli, engine: Engine
+) -> None:
     with engine.begin() as connection:
         connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"))
+    for command in ("create", "upgrade"):
+        assert "nothing to do, the schema is newer (9999) and works" in cli("schema", command).out
+    assert cli("schema", "check", "--json").json["fit"] == "newer, and compatible"
+    cli("post", "-", "--event", "a", stdin=b"{}")
+
+
+def test_a_newer_schema_that_does_not_work_with_this_version_is_left_alone(cli: Cli, engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999', works_since = '9999'")
+        )
     for command in (("create",), ("upgrade",), ("check",)):
         done = cli("schema", *command, expect=3)
         assert "newer" in done.err + done.out
