@@ -241,15 +241,15 @@ def rolling(stage: Stage, sizes: Sizes) -> None:
             stage.pause(sizes.of(1.0, 0.5))
 
 
-_BOTH = (Mode.STICKY_EVENTS, Mode.POLLING)
+_EACH_MODE = (Mode.STICKY_EVENTS, Mode.POLLING, Mode.STICKY_POLLING)
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
-        Scenario("kill", kill, modes=_BOTH),
-        Scenario("freeze", freeze, modes=_BOTH),
-        Scenario("poison", poison, modes=_BOTH, poisons=(5, 1)),
+        Scenario("kill", kill, modes=_EACH_MODE),
+        Scenario("freeze", freeze, modes=_EACH_MODE),
+        Scenario("poison", poison, modes=_EACH_MODE, poisons=(5, 1)),
         Scenario("restart", restart, SERVERS, own_server=True),
-        Scenario("commit-cut", commit_cut, SERVERS, _BOTH, through_proxy=True),
+        Scenario("commit-cut", commit_cut, SERVERS, _EACH_MODE, through_proxy=True),
         Scenario("half-open", half_open, SERVERS, through_proxy=True),
         Scenario("black-hole", black_hole, SERVERS, through_proxy=True),
         Scenario(
@@ -265,7 +265,7 @@ SCENARIOS = {
         Scenario("truncate", truncate),
         Scenario("disk-full", disk_full, ("sqlite",)),
         Scenario("busy", busy, ("sqlite",)),
-        Scenario("rolling", rolling, modes=_BOTH),
+        Scenario("rolling", rolling, modes=_EACH_MODE),
     )
 }
 """By name, in the order in which they are reported."""
