@@ -39,9 +39,15 @@ class Borrowed:
     @property
     def announces(self) -> bool:
         """Whether an event will announce the end of its transaction, and soon."""
-        return not (
-            self.raw or self.autocommits or isinstance(self.connection.get_transaction(), TwoPhaseTransaction)
-        )
+        return not (self.raw or self.autocommits or self.has_two_phases)
+
+    @property
+    def has_two_phases(self) -> bool:
+        """Whether its transaction is to be prepared; PostgreSQL prepares none that notifies."""
+        if self.raw:
+            driver: Any = self.connection.connection.driver_connection
+            return getattr(driver, "_tpc", None) is not None  # psycopg's `tpc_begin` tells it by nothing else
+        return isinstance(self.connection.get_transaction(), TwoPhaseTransaction)
 
     @property
     def autocommits(self) -> bool:

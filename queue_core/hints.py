@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
-from sqlalchemy import Connection
-
+from queue_core.borrowed import Borrowed
 from queue_core.entry import ANY_NODE
 from queue_core.loop import Loop
 from queue_core.store import Store
@@ -48,9 +47,13 @@ class Hints:
         self._counted = 0
         self._counted_since = self._next_at = float("-inf")
 
-    def tell_inside(self, connection: Connection, lane: str) -> None:
-        """Tell others of entries in `lane` when the connection's transaction commits (PostgreSQL; else nothing)."""
-        self._store.database.dialect.notify(connection, self._channel, lane)
+    def tell_inside(self, borrowed: Borrowed, lane: str) -> None:
+        """Tell others of entries in `lane` when the caller's transaction commits (PostgreSQL; else nothing).
+
+        Not in a two-phase transaction: what it commits is found by the next poll.
+        """
+        if not borrowed.has_two_phases:
+            self._store.database.dialect.notify(borrowed.connection, self._channel, lane)
 
     def tell(self, entries: int = 1) -> None:
         """Tell others that so many entries for any node have been committed (PostgreSQL; else nothing)."""

@@ -325,7 +325,7 @@ class Lifecycle:
             return
         borrowed = self.store.borrow(given)
         self.store.inside_borrowed(
-            borrowed, self.config.table, lambda inner: self.hints.tell_inside(inner, ANY_NODE)
+            borrowed, self.config.table, lambda _: self.hints.tell_inside(borrowed, ANY_NODE)
         )
 
         def ended() -> None:

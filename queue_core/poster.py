@@ -125,7 +125,7 @@ class Poster:
         def work(connection: Any) -> list[int]:
             ids = self._store.insert(connection, rows)
             if borrowed.raw or rows[0]["lane"] == ANY_NODE:
-                lifecycle.hints.tell_inside(connection, rows[0]["lane"])
+                lifecycle.hints.tell_inside(borrowed, rows[0]["lane"])
             return ids
 
         ids = self._store.inside_borrowed(borrowed, queue_name, work)

@@ -94,6 +94,7 @@ class Database:
             pool = {} if given is None else {"pool": given.pool.recreate()}
             engine = create_engine(self.url, **(connecting | options | pool | changes))
             self.dialect.prepare(engine)
+            self._give_up_stale_sessions(engine)
             event.listen(engine, "checkin", self._let_go)
             return engine
 
@@ -112,6 +113,15 @@ class Database:
             # Of a pool that the application has sized; none that it doesn't keep itself.
             size = given.pool.size() if isinstance(given.pool, QueuePool) else 0
             self._most_kept = max(0, min(KEPT, size - FREE))
+
+    def _give_up_stale_sessions(self, engine: Engine) -> None:
+        """Take a session that can't write any more for a broken one: the pool replaces it, and all that are as old."""
+        broken = engine.dialect.is_disconnect
+
+        def is_disconnect(error: Any, connection: Any, cursor: Any) -> bool:
+            return self.dialect.is_stale(error) or broken(error, connection, cursor)
+
+        engine.dialect.is_disconnect = is_disconnect  # type: ignore[method-assign,assignment]
 
     @property
     def engines(self) -> list[Engine]:
@@ -164,7 +174,7 @@ class Database:
         try:
             return self.dialect.alone(connection, work)
         except BaseException as error:
-            if connection.invalidated:
+            if connection.invalidated and not self.dialect.is_stale(getattr(error, "orig", error)):
                 error.add_note(AT_COMMIT)
             raise
 

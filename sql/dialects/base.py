@@ -69,6 +69,10 @@ class Dialect:
         """Whether the same transaction may succeed when it is run again."""
         raise NotImplementedError
 
+    def is_stale(self, error: BaseException) -> bool:
+        """Whether a driver's error tells that its session can't write any more, as one that outlived a fail-over."""
+        return False
+
     def database_now(self, connection: Connection) -> datetime | None:
         """The server's clock in UTC, or None where it is this machine's."""
         del connection

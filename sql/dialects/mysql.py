@@ -39,6 +39,8 @@ from sql.statements.claims import Claim
 from sql.statements.outcomes import FINISH_COLUMNS
 from sql.types import UtcDateTime
 
+READ_ONLY = frozenset({(1290,), (1792,), (1836,)})
+"""ER_OPTION_PREVENTS_STATEMENT (as --read-only does), ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, ER_READ_ONLY_MODE."""
 TRANSIENT = frozenset({1020, 1205, 1213})
 """ER_CHECKREAD (MariaDB's snapshot isolation), ER_LOCK_WAIT_TIMEOUT, ER_LOCK_DEADLOCK."""
 
@@ -210,6 +212,9 @@ class MySQL(Dialect):
     def is_transient(self, error: DBAPIError) -> bool:
         arguments: tuple[Any, ...] = getattr(error.orig, "args", ())
         return bool(arguments) and arguments[0] in TRANSIENT
+
+    def is_stale(self, error: BaseException) -> bool:
+        return getattr(error, "args", ())[:1] in READ_ONLY
 
     def database_now(self, connection: Connection) -> datetime | None:
         now: datetime = connection.execute(select(func.utc_timestamp(6))).scalar_one()

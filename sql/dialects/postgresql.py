@@ -49,6 +49,8 @@ T = TypeVar("T")
 
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
 """serialization_failure, deadlock_detected, lock_not_available."""
+READ_ONLY = "25006"
+"""read_only_sql_transaction."""
 
 COPY_FROM = 20
 """Entries of one post from which COPY beats a multi-row INSERT."""
@@ -259,6 +261,9 @@ class PostgreSQL(Dialect):
 
     def is_transient(self, error: DBAPIError) -> bool:
         return getattr(error.orig, "sqlstate", None) in TRANSIENT
+
+    def is_stale(self, error: BaseException) -> bool:
+        return getattr(error, "sqlstate", None) == READ_ONLY
 
     def database_now(self, connection: Connection) -> datetime | None:
         now: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()

@@ -10,16 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import URL, Engine, create_engine, text
+from sqlalchemy import URL, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from sql.database import KEPT, Database
 from stickybus import DatabaseUnreachableError, PersistentBus
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, eventually, on_servers, on_sqlite
+from tests.contract.harness import Order, Recorder, eventually, on_servers, on_sqlite
 
 SESSIONS = {
     "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -199,3 +200,36 @@ def test_many_that_open_a_new_file_at_once_all_open_it(tmp_path: Path, database_
             list(pool.map(connect, databases))
             for database in databases:
                 database.close()
+
+
+_READ_ONLY = {
+    "postgresql": "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+    "mysql": "SET SESSION TRANSACTION READ ONLY",
+}
+
+
+@on_servers
+def test_sessions_that_can_no_longer_write_are_replaced(database_url: URL, make_bus: MakeBus) -> None:
+    """As after a switch-over behind a proxy: sessions stay open, on a server that is read-only now."""
+    engine, failed_over = create_engine(database_url), False
+
+    def open_session(driver: Any, _record: object) -> None:
+        if not failed_over:
+            with driver.cursor() as cursor:
+                cursor.execute(_READ_ONLY[database_url.get_backend_name()])
+            driver.commit()
+
+    event.listen(engine, "connect", open_session)
+    recorder, bus = Recorder(), make_bus(database=engine)
+    bus.register(Order, recorder)
+    with pytest.raises(DatabaseUnreachableError):
+        bus.post(Order(0))
+    failed_over = True
+
+    assert bus.post(Order(1))
+    bus.post_many([Order(2), Order(3)])
+    bus.start()
+
+    recorder.wait(3)
+    assert sorted(recorder.numbers()) == [1, 2, 3]
+    engine.dispose()

@@ -6,17 +6,20 @@ That an event is *not* delivered is shown without waiting: another one that was 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
+import psycopg
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 from bus.persistent import PersistentBus
 from queue_core.entry import State
 from queue_core.errors import DatabaseUnreachableError, InvalidConnectionError, WriteLockError
-from tests.contract.conftest import MakeBus, Orders
+from stickybus import Mode
+from tests.contract.conftest import MakeBus, MakeService, Orders
 from tests.contract.harness import (
     Order,
     Recorder,
@@ -229,6 +232,67 @@ def test_a_two_phase_transaction_delivers_when_its_second_phase_commits(
         eventually(lambda: 1 in recorder.numbers(), "it is delivered")
     else:
         assert delivered(bus, recorder) == []
+
+
+@on_servers
+@pytest.mark.parametrize("mode", Mode)
+def test_a_two_phase_transaction_posts_to_a_bus_of_any_mode_that_is_not_started(
+    engine: Engine, make_bus: MakeBus, mode: Mode
+) -> None:
+    bus = make_bus(mode=mode)
+    bus.register(Order, Recorder())
+    with engine.connect() as connection:
+        transaction = connection.begin_twophase()
+        [record_id] = [bus.post(Order(1), connection=connection)]
+        transaction.prepare()
+        assert bus.find() == []
+        transaction.commit()
+    assert [entry.record_id for entry in bus.find()] == [record_id]
+
+
+@on_servers
+def test_a_two_phase_transaction_posts_to_a_running_bus_that_polls(engine: Engine, make_bus: MakeBus) -> None:
+    recorder, bus = Recorder(), make_bus(mode=Mode.POLLING, poll_interval_seconds=0.1)
+    bus.register(Order, recorder)
+    bus.start()
+    with engine.connect() as connection:
+        transaction = connection.begin_twophase()
+        bus.post(Order(1), connection=connection)
+        transaction.prepare()
+        transaction.commit()
+    assert recorder.wait() == [Order(1)]
+
+
+@on_servers
+def test_a_two_phase_transaction_schedules_and_moves_a_notification(
+    engine: Engine, make_service: MakeService
+) -> None:
+    recorder, service = Recorder(), make_service(poll_interval_seconds=0.1)
+    queue = service.create_queue("billing", "dunning", recorder)
+    service.start()
+    moved = queue.schedule(Order(1), delay=3600)
+    with engine.connect() as connection:
+        transaction = connection.begin_twophase()
+        queue.update(moved, at=datetime.now(UTC), connection=connection)
+        queue.schedule(Order(2), delay=0.0, connection=connection)
+        transaction.prepare()
+        transaction.commit()
+    recorder.wait(2)
+    assert sorted(recorder.numbers()) == [1, 2]
+
+
+@on_postgresql
+def test_a_two_phase_transaction_of_the_drivers_own_posts(database_url: URL, make_bus: MakeBus) -> None:
+    recorder, bus = Recorder(), make_bus(mode=Mode.POLLING, poll_interval_seconds=0.1)
+    bus.register(Order, recorder)
+    bus.start()
+    plain = database_url.set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(plain) as connection:
+        connection.tpc_begin(connection.xid(1, "order", "post"))
+        bus.post(Order(1), connection=connection)
+        connection.tpc_prepare()
+        connection.tpc_commit()
+    assert recorder.wait() == [Order(1)]
 
 
 def _prepares(engine: Engine) -> bool:
