@@ -235,7 +235,7 @@ class MariaDBServer(DatabaseServer):
             f"GRANT ALL ON *.* TO '{_USER}'@'%' WITH GRANT OPTION;\n"
         )
         # As mariadb-install-db does, which wants programs of the client package; root enters by the socket only.
-        tables, rows = (_shared_file(f"mysql_system_tables{part}.sql").read_text() for part in ("", "_data"))
+        tables, rows = (_system_tables(part).read_text() for part in ("", "_data"))
         lines = [line for line in rows.splitlines() if "@current_hostname" not in line]
         script = self.folder / "bootstrap.sql"
         script.write_text(
@@ -475,12 +475,17 @@ def _run(command: Sequence[str], *, cwd: Path, script: Path = Path(os.devnull)) 
         raise ServerError(f"{command[0]} failed with exit code {code}:\n{log_file.read_text()[-2000:]}")
 
 
-def _shared_file(name: str) -> Path:
+def _system_tables(part: str) -> Path:
+    """A script of the server's own; MariaDB has renamed them in 11."""
     share = Path(find_program("mariadbd")).resolve().parent.parent / "share"
+    names = [f"{product}_system_tables{part}.sql" for product in ("mariadb", "mysql")]
     for folder in ("mysql", "mariadb"):
-        if (share / folder / name).is_file():
-            return share / folder / name
-    raise ServerError(f"{name} not found below {share}: the installed MariaDB server is incomplete")
+        for name in names:
+            if (share / folder / name).is_file():
+                return share / folder / name
+    raise ServerError(
+        f"{' or '.join(names)} not found below {share}: the installed MariaDB server is incomplete"
+    )
 
 
 class _Terminated(BaseException):
