@@ -22,7 +22,7 @@ from history_pipeline.fingerprint import Fingerprint, joined
 from history_pipeline.manifest import Kind, Manifest, new_run
 from history_pipeline.progress import Progress, silent, watched
 from queue_core.clock import in_utc
-from queue_core.config import BusConfig
+from queue_core.config import BusConfig, NodeConfig
 from queue_core.engine import open_tables
 from queue_core.history import RECENT
 
@@ -68,7 +68,9 @@ def archive_history(
     """
     limit = None if before is None else in_utc(before, key="before")
     config = BusConfig(
-        table=table, statement_timeout_seconds=STATEMENT_SECONDS, application_name="stickybus-archive"
+        table=table,
+        node=NodeConfig(statement_timeout_seconds=STATEMENT_SECONDS),
+        application_name="stickybus-archive",
     )
     opened = open_tables(database, config)
     try:

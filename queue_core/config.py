@@ -1,33 +1,19 @@
-"""Settings: frozen, typed, and checked as a whole when they are built.
+"""The settings of a node, a bus and a notification service.
 
 One object per bus or notification service; nothing is global. Values come from code, the environment, a TOML file
-or the defaults here, in that order. None means "not set" at every stage and never hides a value of a later one.
+or the defaults here, in that order.
 """
 
-import difflib
-import json
-import os
 import re
-import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ModelWrapValidatorHandler,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, field_validator
 
 from queue_core.errors import ConfigurationError
 from queue_core.retry import ImmediateRetries, RetryPolicy, policy_from_table
+from queue_core.settings import Settings, combination
 from sql.tables import SHARED_TABLES
 
 MAX_NAME_LENGTH = 64
@@ -96,20 +82,45 @@ Limit = Annotated[int, Field(ge=0, le=1_000_000)]
 Seconds = Annotated[float, Field(gt=0, le=1e9)]
 
 
-class QueueConfig(BaseModel):
+class NodeConfig(Settings):
+    """Settings of a process as a node of one database: those that its buses and services there share.
+
+    They must agree: a member whose node has other settings does not start.
+    """
+
+    environment_prefix: ClassVar[str] = "STICKYBUS_NODE_"
+    toml_table: ClassVar[str] = "node"
+
+    lease_seconds: Seconds = 15.0
+    beat_interval_seconds: Seconds = Field(default_factory=lambda data: data["lease_seconds"] / 5)
+    reap_period_seconds: Seconds = 5.0
+    reap_batch_size: BatchSize = 10
+    statement_timeout_seconds: Seconds = 30.0
+
+    def check(self) -> None:
+        """Raise ConfigurationError for values that are impossible together."""
+        if 3 * self.beat_interval_seconds > self.lease_seconds:
+            # A node whose beats lie further apart is no steady witness: it could never declare another dead.
+            raise combination(
+                "beat_interval_seconds",
+                self.beat_interval_seconds,
+                f"at most a third of lease_seconds ({self.lease_seconds:g})",
+            )
+
+
+class QueueConfig(Settings):
     """What every queue has; use `BusConfig` or `NotificationConfig`, which know their defaults.
 
     Raises ConfigurationError when built from a wrong value, an unknown key or an impossible combination.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, validate_default=True
-    )
     environment_prefix: ClassVar[str] = "STICKYBUS_"
     toml_table: ClassVar[str] = "queue"
+    sections: ClassVar[Mapping[str, type[Settings]]] = {"node": NodeConfig}
 
     table: TableName
     node_name: NodeName | None = None
+    node: NodeConfig = NodeConfig()
     mode: Mode
     handler_threads: Threads
     queue_capacity: Capacity
@@ -118,16 +129,11 @@ class QueueConfig(BaseModel):
     max_failure_retries: Limit = 3
     retry: RetryPolicy = Field(default_factory=lambda data: ImmediateRetries(data["max_failure_retries"]))
     claim_seconds: Seconds = 300.0
-    lease_seconds: Seconds = 15.0
-    beat_interval_seconds: Seconds = Field(default_factory=lambda data: data["lease_seconds"] / 5)
-    reap_period_seconds: Seconds = 5.0
-    reap_batch_size: BatchSize = 10
     max_redispatches: Limit = 5
     shutdown_timeout_seconds: Annotated[float, Field(ge=0, le=1e9)] = 15.0
     max_payload_bytes: Annotated[int, Field(ge=1, le=1_000_000_000)] = 1_048_576
     max_execution_seconds: Seconds = 300.0
     unknown_retention_days: Annotated[float, Field(gt=0, le=36_525)] = 14.0
-    statement_timeout_seconds: Seconds = 30.0
     application_name: Annotated[str, AfterValidator(_printable)] = "stickybus"
 
     @property
@@ -135,73 +141,22 @@ class QueueConfig(BaseModel):
         """Name of the table that finished entries move to."""
         return f"{self.table}_history"
 
-    @classmethod
-    def from_environment(cls, prefix: str | None = None, **overrides: Any) -> Self:
-        """Settings from environment variables: `prefix` + the key in capitals; `overrides` win.
-
-        `prefix` (default: the class's `environment_prefix`) must be this configuration's own: a variable that has
-        it and names no key is an error, so that a typing mistake doesn't go unseen. The table RETRY is JSON.
-        Raises ConfigurationError, which names the variable.
-        """
-        return cls._build(_Source.of_environment(cls, prefix), overrides)
-
-    @classmethod
-    def from_toml(
-        cls, path: str | Path, table: str | None = None, *, prefix: str | None = None, **overrides: Any
-    ) -> Self:
-        """Settings from one table of a TOML file, under those of the environment and `overrides`.
-
-        `table` (default: the class's `toml_table`) may be dotted. A file without the table sets nothing. An empty
-        `prefix` leaves the environment out. Raises ConfigurationError, which names the file, if it can't be read.
-        """
-        source = _Source.of_toml(Path(path), table or cls.toml_table)
-        if prefix != "":
-            source = source.under(_Source.of_environment(cls, prefix))
-        return cls._build(source, overrides)
-
-    def with_changes(self, **changes: Any) -> Self:
-        """A checked copy with `changes`; what was derived from a default is derived anew."""
-        return type(self)(**{key: getattr(self, key) for key in self.model_fields_set} | changes)
-
-    @classmethod
-    def _build(cls, source: "_Source", overrides: Mapping[str, Any]) -> Self:
-        given = {key: value for key, value in overrides.items() if value is not None}
-        origins = {key: origin for key, origin in source.origins.items() if key not in given}
-        return cls.model_validate({**source.values, **given}, context=origins)
-
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
-        # Defined above _explain, which otherwise would not see its errors.
+    def check(self) -> None:
+        """Raise ConfigurationError for values that are impossible together."""
         if {"retry", "max_failure_retries"} <= self.model_fields_set:
-            raise _combination(
-                "max_failure_retries", self.max_failure_retries, "either it or retry, not both"
-            )
-        if 3 * self.beat_interval_seconds > self.lease_seconds:
-            # A node whose beats lie further apart is no steady witness: it could never declare another dead.
-            raise _combination(
-                "beat_interval_seconds",
-                self.beat_interval_seconds,
-                f"at most a third of lease_seconds ({self.lease_seconds:g})",
-            )
-        return self
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _explain(cls, values: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
-        origins: dict[str, str] = info.context or {}
-        if isinstance(values, dict):
-            values = {key: value for key, value in values.items() if value is not None}
-        try:
-            return handler(values)
-        except ValidationError as error:
-            raise _explained(cls, error, origins) from error
-        except ConfigurationError as error:
-            raise _located(cls, str(error), error.key or cls.__name__, error.value, origins) from error
+            raise combination("max_failure_retries", self.max_failure_retries, "either it or retry, not both")
 
     @field_validator("mode", mode="before")
     @classmethod
     def _any_case(cls, mode: object) -> object:
         return mode.upper().replace("-", "_") if isinstance(mode, str) else mode
+
+    @field_validator("node", mode="before")
+    @classmethod
+    def _one_object(cls, node: object) -> object:
+        if not isinstance(node, NodeConfig):
+            raise ValueError("a NodeConfig")  # noqa: TRY004 -- which pydantic takes for a fault of this setting
+        return node
 
     @field_validator("retry", mode="before")
     @classmethod
@@ -246,95 +201,3 @@ class NotificationConfig(QueueConfig):
         if mode is Mode.STICKY_EVENTS:
             raise ValueError("STICKY_POLLING or POLLING, as a notification waits for its date")
         return mode
-
-
-class _Source:
-    """Values with the place that each came from."""
-
-    def __init__(self, values: dict[str, Any], origins: dict[str, str]) -> None:
-        self.values = values
-        self.origins = origins
-
-    def under(self, stronger: "_Source") -> "_Source":
-        return _Source({**self.values, **stronger.values}, {**self.origins, **stronger.origins})
-
-    @classmethod
-    def of_environment(cls, config: type[QueueConfig], prefix: str | None) -> "_Source":
-        prefix = config.environment_prefix if prefix is None else prefix
-        values: dict[str, Any] = {}
-        origins: dict[str, str] = {}
-        for variable, text in os.environ.items():
-            # An empty variable is how shells and containers say "not set".
-            if variable.startswith(prefix) and text:
-                key = variable.removeprefix(prefix).lower()
-                values[key] = _from_json(variable, text) if key == "retry" else text
-                origins[key] = f"environment variable {variable}"
-        return cls(values, origins)
-
-    @classmethod
-    def of_toml(cls, path: Path, table: str) -> "_Source":
-        try:
-            values: Any = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(
-                f"The configuration file {path} can't be read: {error}.", source=str(path)
-            ) from error
-        for part in table.split("."):
-            values = values.get(part, {})
-            if not isinstance(values, dict):
-                raise ConfigurationError(
-                    f"{table} in {path} is {values!r}, not a table.",
-                    key=table,
-                    value=values,
-                    source=str(path),
-                )
-        return cls(values, dict.fromkeys(values, f"table [{table}] of {path}"))
-
-
-def _from_json(variable: str, text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"{variable}={text!r} is not JSON: {error}. "
-            'Allowed: a table such as {"kind": "exponential", "max_retries": 10}.',
-            key="retry",
-            value=text,
-            source=variable,
-        ) from error
-
-
-def _combination(key: str, value: object, allowed: str) -> ConfigurationError:
-    return ConfigurationError(f"{key}={value!r} is not allowed. Allowed: {allowed}.", key=key, value=value)
-
-
-def _explained(
-    config: type[QueueConfig], error: ValidationError, origins: Mapping[str, str]
-) -> ConfigurationError:
-    """One error for the first fault; pydantic's own text, with all of them, stays its cause."""
-    fault = error.errors(include_url=False)[0]
-    key, value = str(fault["loc"][0] if fault["loc"] else config.__name__), fault["input"]
-    if fault["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(key, config.model_fields, n=1)
-        message = f"{key}={value!r} is no key" + (f"; did you mean {near[0]}?" if near else ".")
-    elif fault["type"] == "missing":
-        message = f"{key} is missing and has no default."
-    else:
-        message = f"{key}={value!r} is not allowed. Allowed: {_NOT_THE_RULE.sub('', fault['msg'])}."
-    return _located(config, message, key, value, origins)
-
-
-def _located(
-    config: type[QueueConfig], message: str, key: str, value: object, origins: Mapping[str, str]
-) -> ConfigurationError:
-    source = origins.get(key.partition(".")[0])
-    return ConfigurationError(
-        f"{config.__name__}: {message}" + (f" It comes from {source}." if source else ""),
-        key=key,
-        value=value,
-        source=source,
-    )
-
-
-# What pydantic says before the words that tell what is allowed.
-_NOT_THE_RULE = re.compile(r"^(Input should be |Value error, )")

@@ -121,7 +121,7 @@ def open_tables(target: str | URL | SqlalchemyEngine, config: QueueConfig) -> Da
     """As `open_database`, by a configuration; also raises a SchemaError if its tables don't fit (SQLite: makes them)."""
     database = open_database(
         target,
-        statement_timeout_seconds=config.statement_timeout_seconds,
+        statement_timeout_seconds=config.node.statement_timeout_seconds,
         application_name=config.application_name,
     )
     try:

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, Row
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from queue_core.clock import Clock, ClockReading, Signal, SystemClock, read_clock
-from queue_core.config import QueueConfig
+from queue_core.config import NodeConfig, QueueConfig
 from queue_core.entry import Entry
 from queue_core.errors import ConfigurationError, LifecycleError, NodeNameTakenError
 from queue_core.log import get_logger
@@ -69,12 +69,11 @@ class Member(Protocol):
 class Node:
     """See the module. Made by `join`, left by `leave`."""
 
-    def __init__(self, name: str, database: Database, config: QueueConfig, clock: Clock) -> None:
+    def __init__(self, name: str, database: Database, config: NodeConfig, clock: Clock) -> None:
         self.name = name
         self.database = database
         self.clock = clock
-        self.lease_seconds = config.lease_seconds
-        self.beat_interval_seconds = config.beat_interval_seconds
+        self.config = config
         self.epoch = 0
         self.steady_since: float | None = None
         """Monotonic time since when this node's beats have succeeded without a gap; None while they fail."""
@@ -88,7 +87,7 @@ class Node:
         self._deadline = float("-inf")
         self._last_beat = float("-inf")
         self._pid = os.getpid()
-        self._reaper = Reaper(self, config)
+        self._reaper = Reaper(self)
         # No error may keep beats back for as long as a lease, however short that is.
         self._beats = Loop(
             f"{name}-beat", self.beat_turn, clock, longest_backoff_seconds=config.beat_interval_seconds
@@ -110,7 +109,7 @@ class Node:
     def steady_seconds(self) -> float:
         """For how long this node's own beats have succeeded without a gap, up to now."""
         now = self.clock.monotonic()
-        if self.steady_since is None or now - self._last_beat > self.lease_seconds / 2:
+        if self.steady_since is None or now - self._last_beat > self.config.lease_seconds / 2:
             return 0.0
         return now - self.steady_since
 
@@ -126,7 +125,7 @@ class Node:
             sent = self.clock.monotonic()
             row = self.database.fetch(lambda connection: nodes.node(connection, self.name))
             answered = self.clock.monotonic()
-            if answered - looked_at > self.lease_seconds / 2:
+            if answered - looked_at > self.config.lease_seconds / 2:
                 seen = None  # while this process, or the database, was away, the holder could not beat either
             looked_at = answered
             if row is None:
@@ -137,14 +136,16 @@ class Node:
                 raise _taken(row)
             if seen is None:
                 seen, watched_since = (row.epoch, row.beat), answered
-            silent = sent - watched_since >= max(row.lease_seconds, self.lease_seconds)
+            silent = sent - watched_since >= max(row.lease_seconds, self.config.lease_seconds)
             free = row.state != nodes.LIVE or _is_dead_neighbour(row)
             if (free or silent) and self._take_over(row):
                 log.info("node_name_taken_over", node=self.name, epoch=self.epoch, silent=silent)
                 break
             if not free:
-                left = max(row.lease_seconds, self.lease_seconds) - (sent - watched_since)
-                self.clock.wait(self._interrupted, max(0.01, min(self.beat_interval_seconds / 2, left)))
+                left = max(row.lease_seconds, self.config.lease_seconds) - (sent - watched_since)
+                self.clock.wait(
+                    self._interrupted, max(0.01, min(self.config.beat_interval_seconds / 2, left))
+                )
         self._beaten(sent)
         log.info("node_registered", node=self.name, epoch=self.epoch, pid=self._pid)
 
@@ -158,7 +159,7 @@ class Node:
             "hostname": socket.gethostname()[:255],
             "host_identity": _host_identity(),
             "pid": self._pid,
-            "lease_seconds": self.lease_seconds,
+            "lease_seconds": self.config.lease_seconds,
             "started_date": now,
             "beat_date": now,
             "serves": self._serves(),
@@ -217,20 +218,20 @@ class Node:
             for member in list(self.members):
                 member.lease_lost()
             self.register()
-            return self.beat_interval_seconds
+            return self.config.beat_interval_seconds
         self._beaten(sent)
         if reading is not None:
             self._follow(reading)
         if reading is None or reading.is_close:
             self._renewals += 1  # else the next beat reads it again
-        return self.beat_interval_seconds
+        return self.config.beat_interval_seconds
 
     def _beaten(self, sent: float) -> None:
         # A gap of half a lease: what this node saw of others' beats before it says nothing about them.
-        if self.steady_since is None or sent - self._last_beat > self.lease_seconds / 2:
+        if self.steady_since is None or sent - self._last_beat > self.config.lease_seconds / 2:
             self.steady_since = sent
         self._last_beat = sent
-        self._deadline = sent + self.lease_seconds * (1 - MARGIN)
+        self._deadline = sent + self.config.lease_seconds * (1 - MARGIN)
 
     def _follow(self, reading: ClockReading) -> None:
         for clock in {id(member.store.clock): member.store.clock for member in self.members}.values():
@@ -338,11 +339,12 @@ def name_of(config: QueueConfig) -> str:
 
 
 def join(
-    member: Member, config: QueueConfig, make: Callable[[str, Database, QueueConfig, Clock], Node] = Node
+    member: Member, config: QueueConfig, make: Callable[[str, Database, NodeConfig, Clock], Node] = Node
 ) -> Node:
     """Register the process's node for `member`'s database, or share the one that is there.
 
-    Raises NodeNameTakenError, and LifecycleError if the node has a member on the same table already.
+    Raises NodeNameTakenError, LifecycleError if the node has a member on the same table already, and
+    ConfigurationError if it has other settings.
     """
     name, database = name_of(config), member.store.database
     if name.startswith("!"):
@@ -361,6 +363,7 @@ def join(
                     node_name=name,
                     table=table,
                 )
+            _check_agreement(node, member)
             node.members.append(member)
             try:
                 node.announce()
@@ -368,11 +371,27 @@ def join(
                 node.members.remove(member)
                 raise
             return node
-        node = make(name, database, config, member.store.clock)
+        node = make(name, database, config.node, member.store.clock)
         node.members.append(member)
         node.start()
         _nodes[key] = node
         return node
+
+
+def _check_agreement(node: Node, member: Member) -> None:
+    theirs, own = node.config, member.store.config.node
+    for key in NodeConfig.model_fields:
+        has, wants = getattr(theirs, key), getattr(own, key)
+        if has != wants:
+            tables = ", ".join(other.store.config.table for other in node.members)
+            raise ConfigurationError(
+                f"node {node.name!r}: {key}={wants!r} of the member on {member.store.config.table} differs from {key}="
+                f"{has!r} of the members on {tables}. Nothing was started. Give all members of a process that are on "
+                "one database the same NodeConfig.",
+                key=key,
+                value=wants,
+                node_name=node.name,
+            )
 
 
 def leave(node: Node, member: Member) -> None:

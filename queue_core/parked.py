@@ -76,7 +76,7 @@ class ParkedLane:
             return
         full = len(page) == PAGE
         self._after = (page[-1].effective_date, page[-1].record_id) if full else None
-        self._at = 0.0 if full and known else now + config.reap_period_seconds
+        self._at = 0.0 if full and known else now + config.node.reap_period_seconds
 
     def _can_end(self, queue_name: str, class_name: str) -> bool:
         """Whether an entry can be handled here, or can't be anywhere: then it ends FAILED, which tells why."""

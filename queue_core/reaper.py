@@ -24,7 +24,6 @@ import msgspec
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
-from queue_core.config import QueueConfig
 from queue_core.entry import ANY_NODE, SUSPECT, Entry, State, from_row, is_node_lane
 from queue_core.log import get_logger
 from queue_core.store import Store
@@ -60,9 +59,8 @@ class _Seen:
 class Reaper:
     """The reaper of one node, for all tables that its members use."""
 
-    def __init__(self, node: Node, config: QueueConfig) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
-        self._config = config
         self._seen: dict[str, _Seen] = {}
         self._turns = -1
 
@@ -72,7 +70,7 @@ class Reaper:
         rows = {row.name: row for row in node.database.fetch(nodes.all_nodes)}
         self._watch(rows)
         if not node.may_start():
-            return self._config.reap_period_seconds
+            return self._node.config.reap_period_seconds
         dead = {name for name, row in rows.items() if row.state == nodes.DEAD}
         dead |= {row.name for row in rows.values() if row.state != nodes.DEAD and self._fence(row)}
         left = set[str]()
@@ -93,7 +91,7 @@ class Reaper:
         """Seconds until the period is over, or the lease of a silent node, should it stay silent."""
         others = (row for name, row in rows.items() if name not in dead and name != self._node.name)
         ends: list[float] = [row.lease_seconds - self._watched_seconds(row.name) for row in others]
-        return max(0.01, min([self._config.reap_period_seconds, *ends]))
+        return max(0.01, min([self._node.config.reap_period_seconds, *ends]))
 
     def _watch(self, rows: dict[str, Row[Any]]) -> None:
         now = self._node.clock.monotonic()
@@ -138,7 +136,7 @@ class Reaper:
             "hostname": "",
             "host_identity": "",
             "pid": 0,
-            "lease_seconds": node.lease_seconds,
+            "lease_seconds": node.config.lease_seconds,
             "started_date": now,
             "beat_date": now,
             "serves": "[]",
@@ -157,7 +155,7 @@ class Reaper:
         """
         total = 0
         for kind in _Kind:
-            moved = limit = self._config.reap_batch_size
+            moved = limit = self._node.config.reap_batch_size
             while moved == limit and self._node.may_start():
                 queues, failed = store.database.write(partial(self._batch, store=store, lane=lane, kind=kind))
                 moved = len(queues)
@@ -180,7 +178,7 @@ class Reaper:
             connection,
             lane=lane,
             state=State.IN_PROCESSING if kind is _Kind.RAN else State.AVAILABLE,
-            limit=self._config.reap_batch_size,
+            limit=self._node.config.reap_batch_size,
             due_by=now if kind is _Kind.DUE else None,
             # What is due and was passed over, because another transaction held it, must not slip through here.
             due_after=now if kind is _Kind.LATER else None,
@@ -220,7 +218,7 @@ def redispatch(connection: Connection, store: Store, rows: Sequence[Row[Any]]) -
     innocent = [row.record_id for row in rows if row.processing_state != State.IN_PROCESSING]
     statements.copy_anew(connection, ids=suspects, lane=SUSPECT, crashes=1)
     # Not at once: nodes that do nothing but die have no time for the innocent.
-    later = now + timedelta(seconds=store.config.lease_seconds)
+    later = now + timedelta(seconds=store.config.node.lease_seconds)
     statements.copy_anew(connection, ids=again, lane=SUSPECT, crashes=1, due=later)
     statements.copy_anew(connection, ids=innocent, lane=ANY_NODE, crashes=0)
     statements.to_history(
@@ -247,12 +245,12 @@ def recover(store: Store, name: str, failed: Callable[[Sequence[Entry]], None]) 
 
         def batch(connection: Connection) -> tuple[int, list[Entry]]:
             rows = store.statements.locked_page(
-                connection, lane=name, state=State.IN_PROCESSING, limit=store.config.reap_batch_size
+                connection, lane=name, state=State.IN_PROCESSING, limit=store.config.node.reap_batch_size
             )
             return len(rows), redispatch(connection, store, rows) if rows else []
 
         moved, ended = store.database.write(batch)
         failed(ended)
         total += moved
-        if moved < store.config.reap_batch_size:  # another look would read the whole lane
+        if moved < store.config.node.reap_batch_size:  # another look would read the whole lane
             return total

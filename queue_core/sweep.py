@@ -49,7 +49,7 @@ class Sweep:
         if released:
             log.info("entries_swept", node=claims.name, table=config.table, entries=released)
         ended = claims.clock.monotonic()
-        longest = max(config.lease_seconds, config.poll_interval_seconds)
+        longest = max(config.node.lease_seconds, config.poll_interval_seconds)
         changes, self._changes = self._changes, claims.ledger.changes
         idle = changes == self._changes and not announced
         pause = longest if idle else max(config.poll_interval_seconds, SHARE * (ended - began))

@@ -28,7 +28,7 @@ from notifications.recurrence import MissedPolicy  # noqa: E402
 from notifications.service import NotificationService  # noqa: E402
 from queue_core.clock import Clock, ManualClock, SystemClock  # noqa: E402
 from queue_core.codec import Codec, JsonCodec  # noqa: E402
-from queue_core.config import BusConfig, Mode, NotificationConfig  # noqa: E402
+from queue_core.config import BusConfig, Mode, NodeConfig, NotificationConfig  # noqa: E402
 from queue_core.entry import Entry, Posting, State  # noqa: E402
 from queue_core.errors import (  # noqa: E402
     ConfigurationError,
@@ -94,6 +94,7 @@ __all__ = [
     "Mode",
     "NaiveDateTimeError",
     "NameTooLongError",
+    "NodeConfig",
     "NodeNameTakenError",
     "NotificationConfig",
     "NotificationQueue",

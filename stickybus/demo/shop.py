@@ -12,13 +12,14 @@ from sqlalchemy import URL, Column, Integer, MetaData, Table, create_engine, ins
 from bus.persistent import PersistentBus
 from notifications.queue import NotificationQueue
 from notifications.service import NotificationService
-from queue_core.config import BusConfig, NotificationConfig
+from queue_core.config import BusConfig, NodeConfig, NotificationConfig
 from queue_core.handler import EntryContext
 
 NODES = ("amber", "birch", "cedar")
 DOOMED = "cedar"
 """The node that is killed; its handlers are slow, so that it dies with its hands full."""
 LEASE_SECONDS = 3.0
+NODE = NodeConfig(lease_seconds=LEASE_SECONDS, reap_period_seconds=1.0)
 """A fifth of the default, for an audience that waits."""
 HANDLER_SECONDS = 0.005
 SLOW_HANDLER_SECONDS = 0.06
@@ -123,9 +124,7 @@ def open_bus(folder: Path, node_name: str | None = None) -> PersistentBus:
     """The shop's bus, not started, without subscribers."""
     return PersistentBus(
         database_url(folder),
-        BusConfig(
-            node_name=node_name, handler_threads=8, lease_seconds=LEASE_SECONDS, reap_period_seconds=1.0
-        ),
+        BusConfig(node_name=node_name, node=NODE, handler_threads=8),
     )
 
 
@@ -135,9 +134,7 @@ def open_reminders(
     """The shop's notification service and its only queue, not started."""
     service = NotificationService(
         database_url(folder),
-        NotificationConfig(
-            node_name=node_name, handler_threads=4, lease_seconds=LEASE_SECONDS, reap_period_seconds=1.0
-        ),
+        NotificationConfig(node_name=node_name, node=NODE, handler_threads=4),
     )
     return service, service.create_queue("shop", "reminders", handler)
 

@@ -21,13 +21,13 @@ from typing import Any, Final
 
 from sqlalchemy import URL
 
-from stickybus import BusConfig, ImmediateRetries, PersistentBus, StickybusError
+from stickybus import BusConfig, ImmediateRetries, NodeConfig, PersistentBus, StickybusError
 
 LEASE_SECONDS: Final = 2.0
 SETTINGS: Final[dict[str, Any]] = {
-    "lease_seconds": LEASE_SECONDS,
-    "beat_interval_seconds": LEASE_SECONDS / 8,
-    "reap_period_seconds": 0.5,
+    "node": NodeConfig(
+        lease_seconds=LEASE_SECONDS, beat_interval_seconds=LEASE_SECONDS / 8, reap_period_seconds=0.5
+    ),
     "poll_interval_seconds": 0.5,
     "handler_threads": 4,
     "retry": ImmediateRetries(3),

@@ -27,7 +27,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from queue_core.engine import open_database
 from queue_core.node import Node
-from stickybus import BusConfig, EntryContext, Mode, PersistentBus, StickybusError
+from stickybus import BusConfig, EntryContext, Mode, NodeConfig, PersistentBus, StickybusError
 from tests.chaos.journal import Beaten, Ended, Journal, Sampled, Started, Stopping, monotonic
 from tests.chaos.load import Kind, Load, Work
 
@@ -69,13 +69,15 @@ class Settings:
         return BusConfig(
             node_name=self.name if self.delivers else None,
             mode=self.mode,
-            lease_seconds=self.lease_seconds,
-            beat_interval_seconds=self.lease_seconds / BEATS_PER_LEASE,
-            reap_period_seconds=0.5,
+            node=NodeConfig(
+                lease_seconds=self.lease_seconds,
+                beat_interval_seconds=self.lease_seconds / BEATS_PER_LEASE,
+                reap_period_seconds=0.5,
+                statement_timeout_seconds=3.0,
+            ),
             poll_interval_seconds=0.5,
             handler_threads=self.handler_threads,
             queue_capacity=self.queue_capacity,
-            statement_timeout_seconds=3.0,
             **self.bus_options,
         )
 

@@ -24,7 +24,7 @@ from queue_core.outcome import Outcome
 from sql import nodes
 from sql.tables import queue_nodes
 from stickybus import BusConfig, ImmediateRetries, PersistentBus
-from tests.contract.harness import Order, Recorder, eventually
+from tests.contract.harness import Order, Recorder, config_of, eventually
 
 
 class QuietNode(Node):
@@ -98,7 +98,7 @@ class Cluster:
     def peer(self, name: str, **settings: Any) -> Peer:
         """A peer that has not joined."""
         known: dict[str, Any] = {"handler_threads": 4, "retry": ImmediateRetries(3), "node_name": name}
-        peer = Peer(PersistentBus(self.url, BusConfig(**{**known, **settings}), clock=self.clock))
+        peer = Peer(PersistentBus(self.url, config_of(BusConfig, {**known, **settings}), clock=self.clock))
         self.peers.append(peer)
         return peer
 

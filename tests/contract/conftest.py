@@ -15,14 +15,17 @@ from notifications.service import NotificationService
 from queue_core.clock import Clock
 from queue_core.config import BusConfig, NotificationConfig
 from queue_core.retry import ImmediateRetries
-from tests.contract.harness import Recorder
+from tests.contract.harness import Recorder, config_of
 
 _SETTINGS: dict[str, Any] = {"handler_threads": 4, "retry": ImmediateRetries(3)}
 """What no test measures is kept small."""
 
 
 class MakeBus(Protocol):
-    """Makes a bus on the test's database; its node gets a name of its own unless the settings give one."""
+    """Makes a bus on the test's database; its node gets a name of its own unless the settings give one.
+
+    Settings of the node are given like all others.
+    """
 
     def __call__(
         self, *, clock: Clock | None = None, database: URL | Engine | None = None, **settings: Any
@@ -51,7 +54,7 @@ def make_bus(database_url: URL, _node_names: Callable[[], str]) -> Iterator[Make
         def make(
             *, clock: Clock | None = None, database: URL | Engine | None = None, **settings: Any
         ) -> PersistentBus:
-            config = BusConfig(**{**_SETTINGS, "node_name": _node_names(), **settings})
+            config = config_of(BusConfig, {**_SETTINGS, "node_name": _node_names(), **settings})
             bus = PersistentBus(database or database_url, config, clock=clock)
             made.callback(bus.close)
             return bus
@@ -79,7 +82,7 @@ def make_service(database_url: URL, _node_names: Callable[[], str]) -> Iterator[
         def make(
             *, clock: Clock | None = None, database: URL | Engine | None = None, **settings: Any
         ) -> NotificationService:
-            config = NotificationConfig(**{**_SETTINGS, "node_name": _node_names(), **settings})
+            config = config_of(NotificationConfig, {**_SETTINGS, "node_name": _node_names(), **settings})
             service = NotificationService(database or database_url, config, clock=clock)
             made.callback(service.close)
             return service

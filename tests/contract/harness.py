@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -13,11 +13,13 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from bus.persistent import PersistentBus
+from queue_core.config import NodeConfig, QueueConfig
 from queue_core.entry import Entry, State
 from queue_core.handler import EntryContext
 from sql.database import Database
 
 T = TypeVar("T")
+C = TypeVar("C", bound=QueueConfig)
 
 BOUND_SECONDS = 20.0
 """No wait of a test lasts longer; far above what a loaded machine needs."""
@@ -133,6 +135,13 @@ def delivered(bus: PersistentBus, recorder: Recorder) -> list[int]:
     last = bus.post(Order(999))
     eventually(lambda: bus.history(record_ids=[last]), "the last order is handled")
     return [number for number in recorder.numbers() if number != 999]
+
+
+def config_of(kind: type[C], settings: Mapping[str, Any]) -> C:
+    """A configuration of settings, of which those of the node are given like all others."""
+    of_node = {key: value for key, value in settings.items() if key in NodeConfig.model_fields}
+    own = {key: value for key, value in settings.items() if key not in of_node}
+    return kind(**({"node": NodeConfig(**of_node)} if of_node else {}), **own)
 
 
 def states(entries: Collection[Entry]) -> list[State]:

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from bus.persistent import PersistentBus
 from notifications.queue import NotificationQueue
-from queue_core.config import BusConfig
+from queue_core.config import BusConfig, NodeConfig
 from queue_core.errors import ConfigurationError, DatabaseUnreachableError, InvalidConnectionError
 from sql.tables import entry_tables
 from tests.conftest import NewDatabase
@@ -246,7 +246,7 @@ def test_what_is_no_database_of_ours_is_a_clear_error(target: Any) -> None:
         PersistentBus(target)
 
 
-_SHORT = BusConfig(node_name="here", handler_threads=2, lease_seconds=0.9)
+_SHORT = BusConfig(node_name="here", handler_threads=2, node=NodeConfig(lease_seconds=0.9))
 
 
 def test_a_bus_whose_server_is_gone_stops_and_closes_in_time_and_without_a_raw_error(

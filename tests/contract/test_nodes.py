@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -20,7 +21,9 @@ from queue_core.outcome import Released
 from sql import nodes
 from stickybus import (
     BusConfig,
+    ConfigurationError,
     LifecycleError,
+    NodeConfig,
     NodeNameTakenError,
     NotificationConfig,
     NotificationService,
@@ -245,6 +248,31 @@ def test_a_second_bus_on_the_same_table_and_node_is_refused(make_bus: MakeBus) -
         make_bus(node_name="a").start()
 
 
+@pytest.mark.parametrize(
+    ("key", "here", "there"),
+    [
+        ("lease_seconds", 20.0, 10.0),
+        ("beat_interval_seconds", 2.0, 3.0),
+        ("reap_period_seconds", 4.0, 5.0),
+        ("reap_batch_size", 20, 10),
+        ("statement_timeout_seconds", 10.0, 30.0),
+    ],
+)
+def test_members_of_a_node_with_other_settings_are_refused(
+    make_bus: MakeBus, make_service: MakeService, key: str, here: float, there: float
+) -> None:
+    beats: dict[str, Any] = {"beat_interval_seconds": 3.0}
+    make_bus(node_name="shared", **{**beats, key: there}).start()
+    service = make_service(node_name="shared", **{**beats, key: here})
+
+    said = f"{key}={here!r} of the member on notifications differs from {key}={there!r} of the members on bus_events"
+    with pytest.raises(ConfigurationError, match=re.escape(said)) as refused:
+        service.start()
+
+    assert (refused.value.key, refused.value.value, refused.value.node_name) == (key, here, "shared")
+    assert service.engine.lifecycle.node is None
+
+
 def test_a_process_that_froze_for_its_lease_starts_nothing_when_it_wakes(cluster: Cluster) -> None:
     peer = cluster.join("a")
     peer.bus.post(Order(1))  # born claimed, waiting for a thread
@@ -359,7 +387,10 @@ def test_posting_before_the_start_waits_for_no_node_that_fights_for_its_name(
 
 
 def test_a_service_refuses_to_start_under_a_name_that_beats(database_url: URL) -> None:
-    settings = {"node_name": "a", "lease_seconds": 1.0, "beat_interval_seconds": 0.05}
+    settings: dict[str, Any] = {
+        "node_name": "a",
+        "node": NodeConfig(lease_seconds=1.0, beat_interval_seconds=0.05),
+    }
     with PersistentBus(database_url, BusConfig(**settings)) as bus:
         node = bus.engine.lifecycle.node
         assert node is not None

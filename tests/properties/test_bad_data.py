@@ -165,7 +165,7 @@ def is_config_or_names_its_key(build: Callable[[], QueueConfig], given_keys: set
     """Whether `build` is right in all that was given, or says in what it is not."""
     config, refusal = result_of(build)
     if config is not None:
-        assert 3 * config.beat_interval_seconds <= config.lease_seconds
+        assert 3 * config.node.beat_interval_seconds <= config.node.lease_seconds
         return
     assert refusal is not None
     assert refusal.key is not None

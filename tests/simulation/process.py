@@ -14,7 +14,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from notifications.queue import NotificationQueue
 from queue_core.clock import Clock, Signal
-from queue_core.config import QueueConfig
 from queue_core.entry import ANY_NODE
 from queue_core.errors import StickybusError
 from queue_core.handler import EntryContext
@@ -22,7 +21,15 @@ from queue_core.lifecycle import Lifecycle
 from queue_core.loop import Loop
 from queue_core.node import Node
 from sql.database import Database
-from stickybus import BusConfig, Mode, NotificationConfig, NotificationService, PersistentBus, Posting
+from stickybus import (
+    BusConfig,
+    Mode,
+    NodeConfig,
+    NotificationConfig,
+    NotificationService,
+    PersistentBus,
+    Posting,
+)
 from tests.simulation.steps import Behaviour, Change, Ending, Post
 from tests.simulation.threads import Killed, Scheduler, Task
 
@@ -65,11 +72,13 @@ class Settings:
             "max_entries_claimed": self.max_entries_claimed,
             "max_failure_retries": self.max_failure_retries,
             "max_redispatches": self.max_redispatches,
-            "lease_seconds": self.lease_seconds,
-            "beat_interval_seconds": self.lease_seconds / 3,
-            "reap_period_seconds": self.lease_seconds / 3,
+            "node": NodeConfig(
+                lease_seconds=self.lease_seconds,
+                beat_interval_seconds=self.lease_seconds / 3,
+                reap_period_seconds=self.lease_seconds / 3,
+                reap_batch_size=2,
+            ),
             "poll_interval_seconds": 8.0,
-            "reap_batch_size": 2,
         }
 
 
@@ -100,7 +109,7 @@ class SimulatedNode(Node):
     """A node without loops, of a simulated process."""
 
     def __init__(
-        self, process: Process, name: str, database: Database, config: QueueConfig, clock: Clock
+        self, process: Process, name: str, database: Database, config: NodeConfig, clock: Clock
     ) -> None:
         super().__init__(name, database, config, clock)
         self._pid = process.pid

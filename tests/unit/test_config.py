@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_core.config import BusConfig, Mode, NotificationConfig, QueueConfig, name_fault
+from queue_core.config import BusConfig, Mode, NodeConfig, NotificationConfig, QueueConfig, name_fault
 from queue_core.errors import ConfigurationError
 from queue_core.retry import ExponentialRetries, ImmediateRetries, ScheduledRetries
+from queue_core.settings import Settings
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").read_text(
     encoding="utf-8"
 )
-CONFIGS: list[type[BusConfig] | type[NotificationConfig]] = [BusConfig, NotificationConfig]
+CONFIGS: list[type[Settings]] = [BusConfig, NotificationConfig, NodeConfig]
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +36,7 @@ def toml(tmp_path: Path) -> Path:
         '[bus]\nhandler_threads = 4\nqueue_capacity = 40\nmode = "polling"\n'
         '[bus.retry]\nkind = "scheduled"\ndelays_seconds = [60, 600]\n'
         "[shop.notifications]\npoll_interval_seconds = 0.5\n"
+        "[node]\nlease_seconds = 30\nreap_period_seconds = 2\n"
     )
     return path
 
@@ -45,7 +47,8 @@ def test_the_defaults_are_those_of_the_reference_system() -> None:
     assert (notifications.mode, notifications.handler_threads) == (Mode.STICKY_POLLING, 10)
     assert notifications.queue_capacity == 100
     assert (bus.max_entries_claimed, bus.poll_interval_seconds, bus.claim_seconds) == (100, 3.0, 300.0)
-    assert (bus.lease_seconds, bus.reap_period_seconds) == (15.0, 5.0)
+    assert (bus.node.lease_seconds, bus.node.reap_period_seconds) == (15.0, 5.0)
+    assert bus.node == notifications.node == NodeConfig()
     assert bus.shutdown_timeout_seconds == 15.0
     assert bus.retry == ImmediateRetries(3)
 
@@ -55,10 +58,11 @@ def test_the_history_table_is_named_after_the_main_table() -> None:
 
 
 def test_derived_defaults_follow_what_they_are_derived_from() -> None:
-    config = BusConfig(lease_seconds=100, max_failure_retries=7)
-    assert config.beat_interval_seconds == 20
+    config, node = BusConfig(max_failure_retries=7), NodeConfig(lease_seconds=100)
     assert config.retry == ImmediateRetries(7)
-    assert config.with_changes(lease_seconds=50).beat_interval_seconds == 10
+    assert config.with_changes(max_failure_retries=8).retry == ImmediateRetries(8)
+    assert node.beat_interval_seconds == 20
+    assert node.with_changes(lease_seconds=50).beat_interval_seconds == 10
 
 
 def test_a_copy_with_changes_is_checked() -> None:
@@ -76,7 +80,7 @@ def test_a_configuration_can_not_be_changed_but_compared_hashed_and_pickled() ->
 
 
 def test_none_means_not_set() -> None:
-    nothing: dict[str, Any] = {"retry": None, "beat_interval_seconds": None, "handler_threads": None}
+    nothing: dict[str, Any] = {"retry": None, "node": None, "handler_threads": None}
     assert BusConfig(**nothing) == BusConfig()
     assert BusConfig.from_environment(**nothing) == BusConfig()
 
@@ -93,11 +97,17 @@ def test_none_means_not_set() -> None:
         (BusConfig, {"handler_thread": 3}, "handler_thread=3 is no key; did you mean handler_threads?"),
         (BusConfig, {"mode": "push"}, "mode='PUSH' is not allowed. Allowed: 'POLLING', 'STICKY_POLLING'"),
         (NotificationConfig, {"mode": Mode.STICKY_EVENTS}, "Allowed: STICKY_POLLING or POLLING"),
-        (BusConfig, {"lease_seconds": 0}, "lease_seconds=0 is not allowed. Allowed: greater than 0"),
-        (BusConfig, {"lease_seconds": float("nan")}, "lease_seconds=nan is not allowed"),
-        (BusConfig, {"poll_interval_seconds": float("inf")}, "poll_interval_seconds=inf is not allowed"),
+        (NodeConfig, {"lease_seconds": 0}, "lease_seconds=0 is not allowed. Allowed: greater than 0"),
         (
             BusConfig,
+            {"lease_seconds": 9},
+            "lease_seconds=9 is no key here, but of node=NodeConfig(lease_seconds=...)",
+        ),
+        (BusConfig, {"node": 3}, "node=3 is not allowed. Allowed: a NodeConfig"),
+        (NodeConfig, {"lease_seconds": float("nan")}, "lease_seconds=nan is not allowed"),
+        (BusConfig, {"poll_interval_seconds": float("inf")}, "poll_interval_seconds=inf is not allowed"),
+        (
+            NodeConfig,
             {"lease_seconds": 4, "beat_interval_seconds": 2.1},
             "at most a third of lease_seconds (4)",
         ),
@@ -119,7 +129,7 @@ def test_none_means_not_set() -> None:
     ],
 )
 def test_a_wrong_value_names_the_key_the_value_and_what_is_allowed(
-    config: type[QueueConfig], values: dict[str, Any], message: str
+    config: type[Settings], values: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(message)) as caught:
         config(**values)
@@ -165,6 +175,19 @@ def test_each_instance_may_have_a_prefix_and_a_table_of_its_own(
     assert NotificationConfig.from_environment("SHOP_").handler_threads == 3
 
 
+def test_all_of_a_process_read_the_settings_of_their_node_at_one_place(
+    toml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STICKYBUS_NODE_REAP_PERIOD_SECONDS", "1")
+    node = NodeConfig(lease_seconds=30, reap_period_seconds=1)
+    assert BusConfig.from_toml(toml).node == node
+    assert NotificationConfig.from_toml(toml, table="shop.notifications").node == node
+    assert BusConfig.from_toml(toml, prefix="").node == NodeConfig(lease_seconds=30, reap_period_seconds=2)
+    assert BusConfig.from_environment().node == NodeConfig(reap_period_seconds=1)
+    given = NodeConfig(lease_seconds=3)
+    assert BusConfig.from_toml(toml, node=given).node == BusConfig.from_environment(node=given).node == given
+
+
 def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STICKYBUS_BUS_HANDLER_THREADS", "")
     assert BusConfig.from_environment() == BusConfig()
@@ -175,7 +198,10 @@ def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("STICKYBUS_BUS_HANDLER_THREADS", "many", "handler_threads='many'"),
         ("STICKYBUS_BUS_HANDLER_TREADS", "3", "did you mean handler_threads?"),
-        ("STICKYBUS_BUS_BEAT_INTERVAL_SECONDS", "9", "at most a third of lease_seconds"),
+        ("STICKYBUS_NODE_BEAT_INTERVAL_SECONDS", "9", "at most a third of lease_seconds"),
+        ("STICKYBUS_BUS_LEASE_SECONDS", "9", "variable STICKYBUS_NODE_LEASE_SECONDS"),
+        ("STICKYBUS_BUS_NODE", "9", "Its settings come from variables STICKYBUS_NODE_..."),
+        ("STICKYBUS_NODE_LEASE_SECOND", "9", "did you mean lease_seconds?"),
         ("STICKYBUS_BUS_RETRY", "exponential", "is not JSON"),
         ("STICKYBUS_BUS_RETRY", '{"kind": "odd"}', "retry: kind='odd'"),
     ],
@@ -196,6 +222,8 @@ def test_a_wrong_variable_is_named(
         ("[bus]\nhandler_threads = 0\n", "It comes from table [bus] of"),
         ("[bus\n", "can't be read"),
         ("bus = 3\n", "bus in"),
+        ("[node]\nlease_seconds = 0\n", "It comes from table [node] of"),
+        ("[bus.node]\nlease_seconds = 9\n", "from the TOML table [node], for all that share them"),
     ],
 )
 def test_a_wrong_file_is_named(tmp_path: Path, text: str, message: str) -> None:
@@ -209,15 +237,16 @@ def test_a_wrong_file_is_named(tmp_path: Path, text: str, message: str) -> None:
 def test_a_missing_file_is_an_error_and_a_missing_table_is_not(tmp_path: Path, toml: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"nothing\.toml can't be read"):
         BusConfig.from_toml(tmp_path / "nothing.toml")
-    assert NotificationConfig.from_toml(toml) == NotificationConfig()
+    assert NotificationConfig.from_toml(toml, node=NodeConfig()) == NotificationConfig()
 
 
-def _documented(config: type[QueueConfig], key: str) -> list[str]:
+def _documented(config: type[Settings], key: str) -> list[str]:
     """Cells of the key's row in the reference, the default narrowed to what it says of this class."""
     (row,) = re.findall(rf"^\| `{key}` \|.*\|$", REFERENCE, re.MULTILINE)
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     per_class = {BusConfig: r"bus: (`[^`]*`);.*", NotificationConfig: r".*notifications: (`[^`]*`)"}
-    cells[2] = re.sub(per_class[config], r"\1", cells[2])
+    if config in per_class:
+        cells[2] = re.sub(per_class[config], r"\1", cells[2])
     return cells
 
 
@@ -225,17 +254,20 @@ def _documented(config: type[QueueConfig], key: str) -> list[str]:
     ("config", "key"), [(config, key) for config in CONFIGS for key in config.model_fields]
 )
 def test_every_key_is_in_the_reference_with_its_default_and_its_variable(
-    config: type[BusConfig] | type[NotificationConfig], key: str
+    config: type[Settings], key: str
 ) -> None:
     _, kind, default, allowed, variable, meaning = _documented(config, key)
     value = getattr(config(), key)
-    assert default.startswith("not set" if value is None else f"`{value!s}`")
-    assert variable.startswith(f"`{BusConfig.environment_prefix}{key.upper()}`")
+    shown = f"{type(value).__name__}()" if isinstance(value, Settings) else str(value)
+    assert default.startswith("not set" if value is None else f"`{shown}`")
+    prefix = (NodeConfig if config is NodeConfig else BusConfig).environment_prefix
+    section = config.sections.get(key)
+    assert variable.startswith(f"`{section.environment_prefix}..." if section else f"`{prefix}{key.upper()}`")
     assert kind
     assert allowed
     assert meaning
 
 
 def test_the_reference_has_no_key_that_does_not_exist() -> None:
-    keys = re.findall(r"^\| `(\w+)` \|.*`STICKYBUS_BUS_", REFERENCE, re.MULTILINE)
-    assert set(keys) == BusConfig.model_fields.keys() | NotificationConfig.model_fields.keys()
+    keys = re.findall(r"^\| `(\w+)` \|.*`STICKYBUS_(?:BUS|NODE)_", REFERENCE, re.MULTILINE)
+    assert set(keys) == {key for config in CONFIGS for key in config.model_fields}
