@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from queue_core.arrival import difference, is_simple
 from queue_core.errors import PayloadNotDecodableError, PayloadNotSerialisableError, PayloadTooLargeError
 from queue_core.event_types import EventTypes
 
@@ -30,11 +31,16 @@ class Codec(Protocol):
         ...
 
 
+_SINGLE = frozenset({type(None), bool, int, float, str})
+
+
 class JsonCodec:
     """JSON by msgspec: dates as ISO 8601, bytes as Base64, decimals and UUIDs as text, sets as arrays.
 
     A decoded value has the type that its field declares; a plain dict has JSON's types. Numbers that aren't finite
-    are refused, as JSON has none.
+    are refused, as JSON has none. So is an event that would not arrive as it was posted: what is written is read again
+    at once, and compared. pydantic models are stored by the names of their fields, without computed fields, and read
+    by their aliases too.
     """
 
     name = "json"
@@ -44,18 +50,36 @@ class JsonCodec:
         self._decoders: dict[type | None, msgspec.json.Decoder[Any]] = {
             None: msgspec.json.Decoder(dict[str, Any])
         }
+        self._arrives = dict[type, bool]()
+        """Types of which one event was found to arrive as it was posted, and whether that tells of all."""
 
     def encode(self, event: object) -> str:
-        """JSON text. Raises what msgspec raises, and ValueError for NaN or an infinity."""
-        event_type = type(event)
-        if event_type not in self._decoders and not isinstance(event, dict):
-            # An event that could never be read again must not be posted: its annotations are checked here, once.
-            self._decoder(event_type)
+        """JSON text.
+
+        Raises what msgspec raises, and ValueError for NaN, an infinity, or what would arrive as something else.
+        """
         data = self._encoder.encode(event)
         if b"null" in data:
             # msgspec writes NaN and infinities as null. The standard encoder refuses them, and is fast at it.
             json.dumps(msgspec.to_builtins(event, enc_hook=_plain), allow_nan=False)
+        event_type = type(event)
+        if not self._arrives.get(event_type) and not (event_type is dict and _is_flat(event)):
+            self._check(event, event_type, data)
         return data.decode()
+
+    def _check(self, event: object, event_type: type, data: bytes) -> None:
+        """Raises ValueError unless `data` is read as the event that it was written of."""
+        wanted = None if isinstance(event, dict) else event_type
+        try:
+            arrived = self.decode(data, wanted)
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise ValueError(f"it could not be read again: {error}") from error
+        place = difference(event, arrived)
+        if place is not None:
+            where = f"its field {place.removeprefix('.')}" if place else "it"
+            raise ValueError(f"{where} would not arrive as it was posted")
+        if event_type not in self._arrives:
+            self._arrives[event_type] = wanted is not None and is_simple(wanted)
 
     def decode(self, data: str | bytes, event_type: type | None) -> object:
         """An `event_type`, or a dict. Raises msgspec.DecodeError or ValidationError."""
@@ -68,17 +92,38 @@ class JsonCodec:
         return decoder
 
 
+def _is_flat(event: Any) -> bool:
+    """Whether a dict holds nothing but JSON's single values by name: all that, and only that, arrives."""
+    for name, value in event.items():  # noqa: SIM110 -- for each entry: a generator costs twice as much
+        if type(value) not in _SINGLE or type(name) is not str:
+            return False
+    return True
+
+
 def _plain(value: Any) -> object:
     # pydantic models are known by their methods, so that pydantic need not be there.
     if hasattr(type(value), "model_dump"):
-        return value.model_dump(mode="json")
+        # By name: aliases may differ for reading and writing. Without computed fields, which a model may not read.
+        return value.model_dump(mode="json", by_alias=False, round_trip=True, warnings=False)
     raise TypeError(f"a {type(value).__qualname__} can't be stored as JSON")
 
 
 def _from_plain(wanted: Any, value: object) -> object:
     if hasattr(wanted, "model_validate"):
-        return wanted.model_validate(value)
+        try:
+            return wanted.model_validate(value, by_name=True, by_alias=True)
+        except ValueError as error:
+            raise ValueError(_without_input(error)) from None
     raise NotImplementedError(f"a {wanted.__qualname__} can't be read from JSON")
+
+
+def _without_input(error: ValueError) -> str:
+    """What pydantic says, without the values: payloads appear in no message."""
+    if not hasattr(error, "errors"):
+        return str(error)
+    faults = error.errors(include_input=False, include_url=False, include_context=False)
+    told = (f"{'.'.join(map(str, fault['loc'])) or 'the model'}: {fault['msg']}" for fault in faults)
+    return "ValidationError: " + "; ".join(told)
 
 
 class Encoded(msgspec.Struct, frozen=True):
