@@ -33,6 +33,7 @@ from history_pipeline.sources import read_history
 from queue_core.config import BusConfig
 from queue_core.engine import open_tables
 from queue_core.entry import ANY_NODE, State
+from queue_core.store import succeeded
 from sql import archives
 from sql.tables import ENTRY_COLUMNS, entry_tables
 
@@ -209,6 +210,9 @@ def entry(row: Row, now: datetime) -> dict[str, Any]:
         "lane": ANY_NODE,
         "processing_state": State.AVAILABLE.value,
         **dict.fromkeys(("error_count", "claim_count", "redispatch_count", "crash_count"), 0),
+        "subscribers_done": succeeded(row["subscribers_done"])
+        if row["processing_state"] == State.FAILED
+        else None,
         "replay_of": row["record_id"],
     }
 
@@ -220,7 +224,9 @@ def _parents(rows: DataFrame) -> DataFrame:
 def _open(wanted: DataFrame) -> DataFrame:
     """What is to be posted. Dates as numbers: Python's would come in this machine's time zone."""
     micros = f.unix_micros("created_date").alias("created_micros")
-    return wanted.where(f.col("replayed").isNull()).select("record_id", *_COPIED, micros)
+    return wanted.where(f.col("replayed").isNull()).select(
+        "record_id", "processing_state", "subscribers_done", *_COPIED, micros
+    )
 
 
 def _groups(wanted: DataFrame) -> list[Group]:

@@ -60,8 +60,13 @@ class Face:
         """Delete the table's history while everything runs, and return the number of rows; see `History.truncate`."""
         return self._history.truncate(before=before, states=states, progress=progress)
 
-    def retry(self, record_id: int) -> int:
-        """Post an entry that ended FAILED or REMOVED again, for now, and return the new id; see `History.retry`."""
-        new_id = self._history.retry(record_id)
+    def retry(self, record_id: int, *, all_subscribers: bool = False, force: bool = False) -> int:
+        """Post an entry that ended FAILED or REMOVED again, for now, and return the new id.
+
+        Only subscribers that had not succeeded run, unless `all_subscribers`. Raises EntryNotFoundError;
+        EntryNotChangeableError if it ended otherwise, or was tried again before and that did not end FAILED or REMOVED,
+        unless `force`.
+        """
+        new_id = self._history.retry(record_id, all_subscribers=all_subscribers, force=force)
         self.engine.lifecycle.rescheduled(self.engine.store.clock.now(), None)
         return new_id

@@ -9,13 +9,13 @@ from typing import Any
 
 import tenacity
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from queue_core.clock import in_utc
 from queue_core.entry import ANY_NODE, Entry, State
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError, LifecycleError
 from queue_core.filter import Filter
-from queue_core.store import Store
+from queue_core.store import Store, succeeded
 
 DELETE_BATCH = 2_000
 RECENT = timedelta(seconds=60)
@@ -47,29 +47,49 @@ class History:
             ),
         )
 
-    def retry(self, record_id: int) -> int:
+    def retry(self, record_id: int, *, all_subscribers: bool = False, force: bool = False) -> int:
         """Post a FAILED or REMOVED entry again, for any node, as a new chain that names it (`replay_of`); its new id.
 
-        Raises EntryNotFoundError, or EntryNotChangeableError for an entry that ended otherwise.
+        Subscribers that had succeeded are left out, unless `all_subscribers`. Raises EntryNotFoundError, or
+        EntryNotChangeableError for an entry that ended otherwise, or that was posted again before, unless that ended
+        FAILED or REMOVED too, or `force`. Of two calls at once one wins.
         """
-        statements = self._store.statements
+        statements, now = self._store.statements, self._store.clock.now()
 
         def work(connection: Connection) -> int:
-            state = statements.ended_state(connection, record_id)
-            if state is None:
+            ended = statements.ended_as(connection, record_id)
+            if ended is None:
                 raise EntryNotFoundError(
                     f"{self._label}: there is no entry {record_id} in history. Nothing was written.",
                     record_id=record_id,
                 )
+            state, settled = ended
             if state not in {State.FAILED, State.REMOVED}:
                 raise EntryNotChangeableError(
                     f"{self._label}: entry {record_id} is {state}; only FAILED and REMOVED ones can be "
                     "tried again. Nothing was written.",
                     record_id=record_id,
+                    state=state,
                 )
-            return statements.replay(connection, record_id, lane=ANY_NODE, now=self._store.clock.now())
+            last = statements.successor(connection, record_id)
+            if last is not None and last[1] not in {State.FAILED, State.REMOVED} and not force:
+                raise self._tried_again(record_id, f"as {last[0]}, which {_standing(last[1])}")
+            if not statements.take_turn(connection, record_id, last and last[0], now):
+                raise self._tried_again(record_id, "by another call just now")
+            kept = None if all_subscribers else succeeded(settled)
+            return statements.replay(connection, record_id, lane=ANY_NODE, now=now, settled=kept)
 
-        return self._store.write(None, self._label, work)
+        try:
+            return self._store.write(None, self._label, work)
+        except IntegrityError as error:
+            raise self._tried_again(record_id, "by another call just now") from error
+
+    def _tried_again(self, record_id: int, how: str) -> EntryNotChangeableError:
+        return EntryNotChangeableError(
+            f"{self._label}: entry {record_id} was tried again {how}. Nothing was written; to run it once more all the "
+            "same, force it.",
+            record_id=record_id,
+        )
 
     def truncate(
         self,
@@ -154,6 +174,10 @@ class History:
             )
             if progress is not None:
                 progress(deleted, max(total, deleted))
+
+
+def _standing(state: str | None) -> str:
+    return "has not ended, or is no longer in history" if state is None else f"is {state}"
 
 
 def _terminal(state: State | str) -> str:

@@ -362,6 +362,17 @@ def encode_settled(settled: Settled) -> str | None:
     return msgspec.json.encode(settled).decode() if settled else None
 
 
+def succeeded(column: str | None) -> str | None:
+    """Of a column `subscribers_done` those that succeeded; None if there are none, or it can't be read."""
+    try:
+        done: Settled = {
+            name: True for name, how in msgspec.json.decode(column or "{}").items() if how is True
+        }
+    except (msgspec.MsgspecError, AttributeError, RecursionError):
+        return None
+    return encode_settled(done)
+
+
 def unreachable(url: URL, error: BaseException) -> DatabaseUnreachableError:
     """What to raise when the database doesn't answer."""
     reason = str(getattr(error, "orig", error)).strip()

@@ -4,25 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from hashlib import sha256
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, literal, null, select, text
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    delete,
+    func,
+    insert,
+    literal,
+    null,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from sql.statements.base import PairStatements, fresh
+from sql.tables import RUN_LENGTH
+from sql.tables import queue_replays as replays
 
 
 class History(PairStatements):
     """Entries that have ended."""
 
-    def ended_state(self, connection: Connection, record_id: int) -> str | None:
-        """The state in which an entry ended; None if it is not in history."""
+    def ended_as(self, connection: Connection, record_id: int) -> tuple[str, str | None] | None:
+        """The state in which an entry ended, and its `subscribers_done`; None if it is not in history."""
         past = self.past
-        found: str | None = connection.execute(
-            select(past.c.processing_state).where(past.c.record_id == record_id)
-        ).scalar()
-        return found
+        statement = select(past.c.processing_state, past.c.subscribers_done)
+        found = connection.execute(statement.where(past.c.record_id == record_id)).first()
+        return None if found is None else (found[0], found[1])
 
-    def replay(self, connection: Connection, record_id: int, *, lane: str, now: datetime) -> int:
-        """Copy an entry to the main table as a new chain that names it (`replay_of`), due `now`; its new id."""
+    def successor(self, connection: Connection, record_id: int) -> tuple[int, str | None] | None:
+        """The entry that was last posted of this one by hand, and the state in which its chain ended here, if any."""
+        found = connection.execute(select(replays.c.replay_id).where(*self._by_hand(record_id))).scalar()
+        if found is None:
+            return None
+        past = self.past
+        chain = select(past.c.record_id, past.c.processing_state).where(
+            or_(past.c.record_id == found, past.c.origin_id == found)
+        )
+        last = connection.execute(chain.order_by(past.c.record_id.desc()).limit(1)).first()
+        return found, None if last is None else last.processing_state
+
+    def take_turn(self, connection: Connection, record_id: int, before: int | None, now: datetime) -> bool:
+        """Keep others from posting an entry by hand until this transaction ends.
+
+        False, or IntegrityError, if one has been posted since `before` (None: none) was the last one.
+        """
+        if before is None:
+            key = {"archive": self._hand, "record_id": record_id}
+            connection.execute(insert(replays).values(**key, replay_id=0, replayed_date=now))
+            return True
+        last = (*self._by_hand(record_id), replays.c.replay_id == before)
+        return (
+            connection.execute(update(replays).where(*last).values(replay_id=0, replayed_date=now)).rowcount
+            == 1
+        )
+
+    def replay(
+        self, connection: Connection, record_id: int, *, lane: str, now: datetime, settled: str | None
+    ) -> int:
+        """Copy an entry to the main table as a new chain that names it (`replay_of`), due `now`; its new id.
+
+        For the holder of `take_turn`. `settled`: its `subscribers_done`.
+        """
         main, past = self.main, self.past
         counts = ("error_count", "redispatch_count", "crash_count")
         values = (
@@ -30,7 +76,7 @@ class History(PairStatements):
             | dict.fromkeys(counts, literal(0))
             | {
                 "effective_date": literal(now, past.c.effective_date.type),
-                "subscribers_done": null(),
+                "subscribers_done": literal(settled, past.c.subscribers_done.type),
                 "origin_id": null(),
                 "replay_of": past.c.record_id,
             }
@@ -38,7 +84,17 @@ class History(PairStatements):
         rows = select(*values.values()).where(past.c.record_id == record_id)
         connection.execute(insert(main).from_select(list(values), rows))
         newest = select(func.max(main.c.record_id)).where(main.c.replay_of == record_id)
-        return int(connection.execute(newest).scalar_one())
+        new_id = int(connection.execute(newest).scalar_one())
+        connection.execute(update(replays).where(*self._by_hand(record_id)).values(replay_id=new_id))
+        return new_id
+
+    @property
+    def _hand(self) -> str:
+        """What stands in `queue_replays` for the archive: entries are posted again by hand, of this table."""
+        return "hand-" + sha256(self.main.name.encode()).hexdigest()[: RUN_LENGTH - 5]
+
+    def _by_hand(self, record_id: int) -> tuple[ColumnElement[bool], ...]:
+        return replays.c.archive == self._hand, replays.c.record_id == record_id
 
     def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
         """Empty history at once under its exclusive lock, and return the number of rows not older than `recent_since`.

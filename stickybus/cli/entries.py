@@ -182,11 +182,21 @@ def _archived(archive: str, table: str, record_id: int) -> list[Entry]:
 
 @app.command()
 def retry(
-    record_ids: Ids, *, table: TableName = DEFAULT_TABLE, url: Url = None, as_json: Json = False
+    record_ids: Ids,
+    *,
+    all_subscribers: Annotated[
+        bool, typer.Option("--all-subscribers", help="Run those that had succeeded, too.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also entries that were tried again before.")
+    ] = False,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
 ) -> None:
     """Run entries again that ended FAILED or REMOVED: each is posted anew, and its new id is told.
 
-    All are tried; if one can't be, the exit code is 1.
+    Subscribers that had succeeded don't run. An entry that was tried again before is refused, unless that failed too. All are tried; if one can't be, the exit code is 1.
 
     Examples:
       stickybus entries retry 4711
@@ -198,7 +208,7 @@ def retry(
 
         def one(record_id: int) -> dict[str, Any]:
             try:
-                return {"new_id": history.retry(record_id)}
+                return {"new_id": history.retry(record_id, all_subscribers=all_subscribers, force=force)}
             except EntryNotFoundError as error:
                 live = Entries(engine.store, None).find(Filter(record_ids=[record_id]))
                 if not live:

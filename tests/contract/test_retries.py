@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from random import Random
+from threading import Barrier, Thread
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from bus.persistent import PersistentBus
 from queue_core.clock import ManualClock
 from queue_core.entry import Entry, State
+from queue_core.errors import EntryNotChangeableError
 from queue_core.retry import (
     ExponentialRetries,
     Failure,
@@ -249,6 +251,69 @@ def test_a_failed_entry_retried_by_hand_starts_a_new_chain_that_names_its_parent
     assert (first.record_id, second.record_id, second.replay_of) == (failed, again, failed)
     assert states([first, second]) == [State.FAILED, State.PROCESSED]
     assert (second.user_token, second.search_key2, second.error_count) == ("token", 7, 0)
+
+
+def test_a_retry_by_hand_runs_only_what_had_failed_and_all_if_asked(bus: PersistentBus) -> None:
+    book, confirm = Recorder(), Recorder(failures=8)
+    bus.register(Order, book, name="book")
+    bus.register(Order, confirm, name="confirm")
+    bus.start()
+    failed = bus.post(Order(1))
+    ended(bus, 1)
+    second = bus.retry(failed)
+    ended(bus, 2)
+    assert (book.calls, confirm.calls) == (1, 8)
+    bus.retry(second)
+    ended(bus, 3)
+    assert (book.calls, confirm.calls) == (1, 9)
+    bus.retry(failed, all_subscribers=True)
+    ended(bus, 4)
+    assert (book.calls, confirm.calls) == (2, 10)
+
+
+def test_an_entry_that_was_tried_again_is_refused_unless_that_failed_or_it_is_forced(
+    bus: PersistentBus,
+) -> None:
+    recorder = Recorder(failures=8)
+    bus.register(Order, recorder)
+    bus.start()
+    failed = bus.post(Order(1))
+    ended(bus, 1)
+    bus.retry(failed)
+    ended(bus, 2)
+    good = bus.retry(failed)  # for the one before failed, too
+    ended(bus, 3)
+    with pytest.raises(EntryNotChangeableError, match=f"tried again as {good}, which is PROCESSED"):
+        bus.retry(failed)
+    bus.stop()
+    live = bus.retry(failed, force=True)
+    with pytest.raises(EntryNotChangeableError, match=f"tried again as {live}, which has not ended"):
+        bus.retry(failed)
+    assert [entry.record_id for entry in bus.find()] == [live]
+
+
+def test_of_two_retries_at_once_one_wins_and_tells_its_own_id(bus: PersistentBus) -> None:
+    bus.register(Order, Recorder(failures=4))
+    bus.start()
+    failed = bus.post(Order(1))
+    ended(bus, 1)
+    bus.stop()
+    start, told = Barrier(4), list[object]()
+
+    def retry() -> None:
+        start.wait(10)
+        try:
+            told.append(bus.retry(failed))
+        except EntryNotChangeableError as error:
+            told.append(error)
+
+    threads = [Thread(target=retry) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert [entry.record_id for entry in bus.find()] == [one for one in told if isinstance(one, int)]
+    assert (len(told), len(bus.find())) == (4, 1)
 
 
 def test_subscribers_with_different_schedules_each_run_at_their_own_times(make_bus: MakeBus) -> None:
