@@ -168,6 +168,8 @@ class MySQL(Dialect):
     name = "mysql"
     statements = MySQLStatements
     hints = False
+    _newer_settings = ""
+    """More of them, in a comment that only a server of a version that knows them reads."""
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         del application_name
@@ -184,7 +186,9 @@ class MySQL(Dialect):
 
     def prepare(self, engine: Engine) -> None:
         settings = {"time_zone": "'+00:00'"} | self._time_outs(self._limits)
-        statement = "SET " + ", ".join(f"{name} = {value}" for name, value in settings.items())
+        statement = (
+            "SET " + ", ".join(f"{name} = {value}" for name, value in settings.items()) + self._newer_settings
+        )
         isolation = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
         answer_seconds = self._limits.answer
 
@@ -256,6 +260,8 @@ class MariaDB(MySQL):
 
     name = "mariadb"
     statements = MariaDBStatements
+    # Since 11.0 a small table would be read whole where ids are given, and waits for each row that others have locked.
+    _newer_settings = " /*M!110001 , optimizer_scan_setup_cost = 1000000 */"
 
     def _time_outs(self, limits: Limits) -> dict[str, str]:
         lock = str(whole(limits.lock))
