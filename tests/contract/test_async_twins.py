@@ -1,4 +1,4 @@
-"""The awaitable twins, with psycopg's asyncio connection, aiosqlite and aiomysql."""
+"""The awaitable twins, with psycopg's asyncio connection, asyncpg, aiosqlite and aiomysql."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bus.persistent import PersistentBus
 from queue_core.entry import Posting
 from queue_core.errors import InvalidConnectionError, InvalidPostError
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, delivered, ended
+from tests.contract.harness import Order, Recorder, delivered, ended, on_postgresql
 
 _DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
@@ -205,3 +205,30 @@ def test_the_wrong_kind_of_connection_is_refused_with_advice(
 
     asyncio.run(main())
     assert bus.find() == []
+
+
+@on_postgresql
+@each_kind
+def test_asyncpg_delivers_at_its_commit_at_once_and_nothing_at_its_rollback(
+    database_url: URL, make_bus: MakeBus, open_one: Callable[[AsyncEngine], Given]
+) -> None:
+    bus, recorder = make_bus(poll_interval_seconds=600.0), Recorder()
+    bus.register(Order, recorder)
+    bus.start()
+
+    async def main() -> None:
+        engine = create_async_engine(database_url.set(drivername="postgresql+asyncpg"))
+        async with open_one(engine) as given:
+            await bus.post_many_async([Order(number) for number in range(3, 40)], connection=given)
+            await given.rollback()
+            await bus.post_async(Order(1), search_key2=5, connection=given)
+            await bus.post_many_async([Order(2)], connection=given)
+            assert [entry.search_key2 for entry in await bus.find_async(search_key2=5, connection=given)] == [
+                5
+            ]
+            await given.commit()
+        await engine.dispose()
+
+    asyncio.run(main())
+    ended(bus, 2)
+    assert recorder.numbers() == [1, 2]
