@@ -6,9 +6,11 @@ through `release`, fenced by owner and claim count.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from queue_core.config import Mode
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from queue_core.node import Node
 
 WINDOW_SECONDS = 0.1
+_BY_COUNT = itemgetter(1, 0)
+"""Claims are given up by how often their entries were claimed: a statement for each number."""
+RELEASE_BATCH = 1_000
+"""Claims that are given up in one transaction."""
 
 
 class Claims:
@@ -120,9 +126,19 @@ class Claims:
         database, statements = self.store.database, self.store.statements
         return database.fetch(lambda connection: statements.in_processing(connection, lane=self.name))
 
-    def release(self, claims: Sequence[tuple[int, int]]) -> int:
-        """Give up claims that have not run, to where such entries wait; the number that were still ours."""
-        return self._release(self.waiting_lane, SUSPECT, claims)
+    def release(self, claims: Sequence[tuple[int, int]], seconds: float = math.inf) -> int:
+        """Give up claims that have not run, to where such entries wait; the number that were still ours.
+
+        A batch a transaction, of which none begins after so many `seconds`, but the first.
+        """
+        lane, released = self.waiting_lane, 0
+        deadline = self.clock.monotonic() + seconds
+        ordered = sorted(claims, key=_BY_COUNT)
+        for start in range(0, len(ordered), RELEASE_BATCH):
+            released += self._release(lane, SUSPECT, ordered[start : start + RELEASE_BATCH])
+            if self.clock.monotonic() >= deadline:
+                break
+        return released
 
     def park(self, claims: Sequence[tuple[int, int]]) -> None:
         """Give up claims of entries that nobody here knows."""

@@ -42,6 +42,10 @@ from queue_core.watchdog import Watchdog
 log = get_logger(__name__)
 
 
+GIVE_BACK_SECONDS = 1.0
+"""A stop gives back what has not run for so long at least, when handlers have used its time up."""
+
+
 class Phase(Enum):
     """Where a bus or service is between its start and its stop."""
 
@@ -134,7 +138,7 @@ class Lifecycle:
         node = nodes.join(self, self.config, make)
         self.claimer.forget()
         try:
-            recovered = recover(self.store, node.name, self.failed)
+            recovered = recover(self.store, node.name, self.failed, crashed=node.follows_crash)
         except BaseException:
             nodes.leave(node, self)  # else its lane would have a live node that runs nothing
             raise
@@ -147,14 +151,15 @@ class Lifecycle:
     def stop(self, timeout_seconds: float | None = None) -> bool:
         """Stop claiming, let handlers finish, write all outcomes, give back the rest, and end the lease.
 
-        `timeout_seconds` (default: `shutdown_timeout_seconds`) bounds the wait for handlers, and once more that for
-        `on_failed` functions that are called last. Coroutines that still run then are cancelled, which is no failure.
+        `timeout_seconds` (default: `shutdown_timeout_seconds`) bounds the wait for handlers and, with what is left of it but
+        a second at least, the giving back; and once more the wait for `on_failed` functions that are called last. Coroutines that still run then are cancelled, which is no failure.
         False if handlers still ran then, or if the database was away: their entries are given to other nodes when the
         lease has ended.
         """
         if self.phase is not Phase.RUNNING or self.store.forked:
             return True
         limit = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
+        deadline = self.clock.monotonic() + limit
         dispatcher = self.dispatcher  # once it is STOPPED, a start may make a new one
         self.phase, self.claims.stopping = Phase.STOPPING, True
         self.wakeup.stop()
@@ -170,7 +175,7 @@ class Lifecycle:
                 entries=len(self.ledger),
             )
         try:
-            self.leave()
+            self.leave(max(GIVE_BACK_SECONDS, deadline - self.clock.monotonic()))
         except Exception:
             # The rows still say that this node runs them: whoever reaps it, or takes its name, finds them there.
             log.exception("outcomes_unwritten", table=self.config.table)
@@ -181,8 +186,11 @@ class Lifecycle:
             dispatcher.take_left(limit)  # hooks of what has failed since the pool ended
         return ended
 
-    def leave(self) -> None:
-        """Write what is unwritten, give back what has not run, and leave the cluster."""
+    def leave(self, seconds: float = math.inf) -> None:
+        """Write what is unwritten, give back what has not run, and leave the cluster.
+
+        What can't be given back in so many `seconds` is for the reapers of others, when the lease has ended.
+        """
         node = self.node
         if node is None:
             return
@@ -190,7 +198,9 @@ class Lifecycle:
             self.finisher.write_all()
             running = {entry.record_id for entry in self.dispatcher.running()}
             # From the table, for it knows of the callers' commits too that nobody has looked up yet.
-            self.claims.release([claim for claim in self.claims.standing() if claim[0] not in running])
+            self.claims.release(
+                [claim for claim in self.claims.standing() if claim[0] not in running], seconds
+            )
         finally:
             self.claims.node = (
                 None  # first: what is posted from here on is for other nodes, whatever fails below

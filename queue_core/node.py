@@ -80,6 +80,8 @@ class Node:
         self.skew_seconds = 0.0
         """What the database's clock is ahead of this machine's."""
         self.members: list[Member] = []
+        self.follows_crash = True
+        """Whether the former holder of the name, if there was any, ended without a stop."""
         self._beat = 0
         """Number of the last beat that was sent. Others may have seen it though its answer was lost."""
         self._renewals = 0
@@ -189,6 +191,7 @@ class Node:
         taken = self.database.write(work)
         if taken:
             self.epoch, self._beat, self._renewals = epoch, 0, 0
+            self.follows_crash = row.state not in nodes.IN_ORDER
         return taken
 
     def beat_turn(self) -> float:

@@ -6,9 +6,9 @@ is fenced first (its row says DEAD, if epoch and beat still are what was seen); 
 in a transaction that holds the node's row, so that the name can't come back meanwhile.
 
 What a dead node leaves: an entry that ran, or was due, goes to history as REAPED, and a copy of it with the next
-redispatch count is born AVAILABLE for any node; one not yet due only changes its lane. Whatever was running is a
-suspect, since it may have killed its process: suspects run one at a time on each node, and one whose process dies
-that way more than `max_redispatches` times ends FAILED.
+redispatch count is born AVAILABLE for any node; one not yet due only changes its lane. What was running when a
+process died is a suspect, since it may have killed it: suspects run one at a time on each node, and one whose process
+dies that way more than `max_redispatches` times ends FAILED. A process that stopped in order leaves no suspects.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Reaper:
         self._watch(rows)
         if not node.may_start():
             return self._node.config.reap_period_seconds
-        dead = {name for name, row in rows.items() if row.state == nodes.DEAD}
-        dead |= {row.name for row in rows.values() if row.state != nodes.DEAD and self._fence(row)}
+        dead = {name for name, row in rows.items() if row.state in nodes.FENCED}
+        dead |= {row.name for row in rows.values() if row.state not in nodes.FENCED and self._fence(row)}
         left = set[str]()
         self._turns += 1
         # A lane without a node is rare: its node has never been seen to die. A dead one is looked for at once.
@@ -155,10 +155,12 @@ class Reaper:
         """
         total = 0
         for kind in _Kind:
-            moved = limit = self._node.config.reap_batch_size
+            before, moved = 0, (limit := self._node.config.reap_batch_size)
             while moved == limit and self._node.may_start():
-                queues, failed = store.database.write(partial(self._batch, store=store, lane=lane, kind=kind))
+                batch = partial(self._batch, store=store, lane=lane, kind=kind, before=before)
+                queues, failed = store.database.write(batch)
                 moved = len(queues)
+                before += moved
                 total += moved
                 # Not before the commit: a claim would find nothing yet, and the next comes a poll interval later.
                 if queues:
@@ -167,11 +169,14 @@ class Reaper:
             log.warning("entries_reaped", node=lane, table=store.config.table, entries=total)
 
     def _batch(
-        self, connection: Connection, *, store: Store, lane: str, kind: _Kind
+        self, connection: Connection, *, store: Store, lane: str, kind: _Kind, before: int = 0
     ) -> tuple[list[str], list[Entry]]:
-        """Move one batch; the queues of its entries, one by one, and those entries that have ended FAILED."""
+        """Move one batch, after so many `before` of its kind.
+
+        Returns the queues of its entries, one by one, and those entries that have ended FAILED.
+        """
         row = nodes.node(connection, lane, lock=True)
-        if row is None or row.state != nodes.DEAD:
+        if row is None or row.state not in nodes.FENCED:
             return [], []
         statements, now = store.statements, store.clock.now()
         found = statements.locked_page(
@@ -188,7 +193,8 @@ class Reaper:
             ids = [entry.record_id for entry in found]
             statements.move_lane(connection, ids=ids, from_lane=lane, to_lane=ANY_NODE, suspect_lane=SUSPECT)
         elif found:
-            failed = redispatch(connection, store, found)
+            crashed = row.state not in nodes.IN_ORDER
+            failed = redispatch(connection, store, found, crashed=crashed, before=before)
         return [entry.queue_name for entry in found], failed
 
     def _tell(self, store: Store, reaped: Sequence[str], failed: Sequence[Entry]) -> None:
@@ -204,18 +210,30 @@ class Reaper:
                 self._node.database.write(partial(nodes.forget, name=row.name, epoch=row.epoch))
 
 
-def redispatch(connection: Connection, store: Store, rows: Sequence[Row[Any]]) -> list[Entry]:
-    """Move locked entries of a dead process to history as REAPED, and give each a copy that lives on.
+def redispatch(
+    connection: Connection, store: Store, rows: Sequence[Row[Any]], *, crashed: bool, before: int = 0
+) -> list[Entry]:
+    """Move locked entries of a process that is no more to history as REAPED, and give each a copy that lives on.
 
-    Those that ran become suspects, or end FAILED when their processes died too often; the latter are returned.
+    `rows` are in claim order, after so many `before` of the same node. If the process has `crashed`, those that may
+    have killed it become suspects, or end FAILED when their processes died too often; the latter are returned.
     """
-    statements, now = store.statements, store.clock.now()
-    ran = [row for row in rows if row.processing_state == State.IN_PROCESSING]
+    statements, now, config = store.statements, store.clock.now(), store.config
+    held = [row for row in rows if row.processing_state == State.IN_PROCESSING]
+    known = [row for row in held if row.crash_count]
     # The first crash makes a suspect; from then on it ran alone among suspects, and its crashes count.
-    poison = [row for row in ran if row.crash_count > store.config.max_redispatches]
-    suspects = [row.record_id for row in ran if not row.crash_count]
-    again = [row.record_id for row in ran if 0 < row.crash_count <= store.config.max_redispatches]
-    innocent = [row.record_id for row in rows if row.processing_state != State.IN_PROCESSING]
+    poison = [row for row in known if crashed and row.crash_count > config.max_redispatches]
+    again = [row.record_id for row in known if row.crash_count <= config.max_redispatches or not crashed]
+    # A pool takes entries in claim order, one a thread. What was held behind them waited, unless those before had
+    # ended unwritten: one of it that is held by a second process when that dies, of the few that a node takes from
+    # the lane of any, is a suspect wherever it stood.
+    suspects = [
+        row.record_id
+        for place, row in enumerate(held, before)
+        if crashed and not row.crash_count and (place < config.handler_threads or row.redispatch_count)
+    ]
+    others = {*suspects, *again, *(row.record_id for row in poison)}
+    innocent = [row.record_id for row in rows if row.record_id not in others]
     statements.copy_anew(connection, ids=suspects, lane=SUSPECT, crashes=1)
     # Not at once: nodes that do nothing but die have no time for the innocent.
     later = now + timedelta(seconds=store.config.node.lease_seconds)
@@ -227,7 +245,7 @@ def redispatch(connection: Connection, store: Store, rows: Sequence[Row[Any]]) -
         values={"processing_state": State.REAPED.value, "finished_date": now},
     )
     reason = (
-        f"PoisonEntry: the process that ran this entry died {store.config.max_redispatches + 1} times, while it was the "
+        f"PoisonEntry: the process that ran this entry died {config.max_redispatches + 1} times, while it was the "
         "only entry under suspicion there. It was not run again; its payload is kept here."
     )
     ended = {"processing_state": State.FAILED, "finished_date": now, "last_error": reason}
@@ -235,19 +253,20 @@ def redispatch(connection: Connection, store: Store, rows: Sequence[Row[Any]]) -
     return [msgspec.structs.replace(from_row(row), **ended) for row in poison]
 
 
-def recover(store: Store, name: str, failed: Callable[[Sequence[Entry]], None]) -> int:
+def recover(store: Store, name: str, failed: Callable[[Sequence[Entry]], None], *, crashed: bool) -> int:
     """Redispatch what a former process of this node's name was running; what only waited stays in its lane.
 
-    Returns how many; `failed` is called with those that ended for good.
+    `crashed`: it did not stop in order. Returns how many; `failed` is called with those that ended for good.
     """
     total = 0
     while True:
 
-        def batch(connection: Connection) -> tuple[int, list[Entry]]:
+        def batch(connection: Connection, before: int = total) -> tuple[int, list[Entry]]:
             rows = store.statements.locked_page(
                 connection, lane=name, state=State.IN_PROCESSING, limit=store.config.node.reap_batch_size
             )
-            return len(rows), redispatch(connection, store, rows) if rows else []
+            ended = redispatch(connection, store, rows, crashed=crashed, before=before) if rows else []
+            return len(rows), ended
 
         moved, ended = store.database.write(batch)
         failed(ended)

@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, case, delete, insert, select, update
 
 from sql.tables import queue_nodes as nodes
 
-LIVE, STOPPED, DEAD = "LIVE", "STOPPED", "DEAD"
+LIVE, STOPPED, DEAD, GONE = "LIVE", "STOPPED", "DEAD", "GONE"
+"""A node that has stopped in order is GONE once its lease has ended; one that fell silent is DEAD."""
+FENCED = frozenset({DEAD, GONE})
+"""States in which a node's entries are moved to others."""
+IN_ORDER = frozenset({STOPPED, GONE})
+"""States of a node whose process took leave: nothing that it left has killed it."""
 
 
 def all_nodes(connection: Connection) -> list[Row[Any]]:
@@ -41,8 +46,9 @@ def beat(connection: Connection, name: str, *, epoch: int, beat: int, now: datet
 
 
 def fence(connection: Connection, name: str, *, epoch: int, beat: int) -> bool:
-    """Declare a node dead that has not beaten since it was seen."""
-    return _change(connection, name, epoch=epoch, beat=beat, values={"state": DEAD})
+    """Declare a node dead, or gone if it had stopped, that has not beaten since it was seen."""
+    state = case((nodes.c.state == STOPPED, GONE), else_=DEAD)
+    return _change(connection, name, epoch=epoch, beat=beat, values={"state": state})
 
 
 def _change(connection: Connection, name: str, *, epoch: int, beat: int, values: Mapping[str, Any]) -> bool:
@@ -64,6 +70,6 @@ def serve(connection: Connection, name: str, *, epoch: int, serves: str) -> None
 
 
 def forget(connection: Connection, name: str, *, epoch: int) -> None:
-    """Remove the row of a node that is dead."""
-    statement = delete(nodes).where(nodes.c.name == name, nodes.c.epoch == epoch, nodes.c.state == DEAD)
+    """Remove the row of a node that is dead or gone."""
+    statement = delete(nodes).where(nodes.c.name == name, nodes.c.epoch == epoch, nodes.c.state.in_(FENCED))
     connection.execute(statement)

@@ -5,6 +5,7 @@ The fence of a claim is its id, owner and claim count: who writes to an entry na
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
@@ -119,9 +120,11 @@ class Claims(PairStatements):
         return connection.execute(statement).one_or_none()
 
     def _fence(self, owner: str, record_id: int, claim_count: int) -> list[ColumnElement[bool]]:
+        return [self.main.c.record_id == record_id, *self._claim_of(owner, claim_count)]
+
+    def _claim_of(self, owner: str, claim_count: int) -> list[ColumnElement[bool]]:
         main = self.main
         return [
-            main.c.record_id == record_id,
             main.c.processing_owner == owner,
             main.c.claim_count == claim_count,
             main.c.processing_state == IN_PROCESSING,
@@ -159,10 +162,16 @@ class Claims(PairStatements):
         suspect_lane: str,
         claims: Sequence[tuple[int, int]],
     ) -> int:
-        """Put entries that `owner` holds, named by (record id, claim count), into a lane; their fence is raised."""
+        """Put entries that `owner` holds, named by (record id, claim count), into a lane; their fence is raised.
+
+        One statement for all that have been claimed as often: what is given back in bulk was claimed once.
+        """
         main = self.main
-        released = 0
+        by_count = defaultdict[int, list[int]](list)
         for record_id, claim_count in sorted(claims):
+            by_count[claim_count].append(record_id)
+        released = 0
+        for claim_count, ids in by_count.items():
             values = {
                 "processing_state": AVAILABLE,
                 "processing_owner": None,
@@ -170,6 +179,6 @@ class Claims(PairStatements):
                 "claim_count": raised(claim_count),
                 "lane": lane_by_suspicion(main, lane, suspect_lane),
             }
-            statement = update(main).where(*self._fence(owner, record_id, claim_count)).values(**values)
-            released += connection.execute(statement).rowcount
+            held = [main.c.record_id.in_(ids), *self._claim_of(owner, claim_count)]
+            released += connection.execute(update(main).where(*held).values(**values)).rowcount
         return released

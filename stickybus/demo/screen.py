@@ -17,7 +17,7 @@ from stickybus.demo.observer import NodeView, QueueView, View
 from stickybus.demo.verdict import Latency, Verdict
 
 PIPE_WIDTH = 110
-_STATES = {"LIVE": "green", "DEAD": "red", "STOPPED": "dim", "KILLED": "red"}
+_STATES = {"LIVE": "green", "DEAD": "red", "STOPPED": "dim", "GONE": "dim", "KILLED": "red"}
 
 
 class Screen:

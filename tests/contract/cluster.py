@@ -122,7 +122,7 @@ class Cluster:
     def bury(self, dead: str, *alive: Peer, step: float = 3.0) -> float:
         """Live on until `dead` was declared dead and what it left was moved; the seconds that took."""
         started = self.clock.monotonic()
-        while self.row(dead).state != nodes.DEAD:
+        while self.row(dead).state not in nodes.FENCED:
             assert self.clock.monotonic() - started < 60, f"{dead} was never declared dead"
             self.tick(step, *alive)
         return self.clock.monotonic() - started

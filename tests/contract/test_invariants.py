@@ -381,9 +381,9 @@ def test_what_is_posted_while_a_bus_starts_runs_once(
     bus, handler = make_bus(), Recorder()
     bus.register(Order, handler)
 
-    def posting(*arguments: Any) -> int:
+    def posting(*arguments: Any, **options: Any) -> int:
         bus.post(Order(1))
-        found = recover(*arguments)
+        found = recover(*arguments, **options)
         bus.post(Order(2))
         return found
 

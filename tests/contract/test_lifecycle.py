@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Engine, create_engine
+from sqlalchemy import URL, Engine, create_engine, event
 
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
@@ -167,6 +167,53 @@ def test_a_stop_gives_back_what_has_not_started(make_bus: MakeBus) -> None:
     heir.start()
     ended(bus, 10)
     assert sorted(recorder.numbers() + heard.numbers()) == list(range(10))
+
+
+def test_a_stop_gives_a_backlog_back_by_few_statements(make_bus: MakeBus) -> None:
+    entries = 3_500
+    bus, recorder = make_bus(handler_threads=1), Recorder(hold=True)
+    bus.register(Order, recorder)
+    bus.start()
+    bus.post_many([Order(number) for number in range(entries)])
+    recorder.wait(1)
+    changes = list[str]()
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if statement.startswith("UPDATE bus_events SET"):
+            changes.append(statement)
+
+    for own in bus.engine.database.engines:
+        event.listen(own, "before_cursor_execute", note)
+    stopping = threading.Thread(target=bus.stop)
+    stopping.start()
+    _wait_until_nothing_starts(bus)
+    recorder.release()
+    stopping.join()
+
+    rest = bus.find(limit=entries)
+    assert states(rest) == [State.AVAILABLE] * (entries - 1)
+    assert {(entry.crash_count, entry.claim_count) for entry in rest} == {(0, 2)}
+    assert 1 <= len(changes) <= 50
+
+
+def test_a_stop_whose_time_is_up_leaves_the_rest_to_others_who_suspect_none_of_it(make_bus: MakeBus) -> None:
+    short: dict[str, Any] = {"lease_seconds": 0.6, "beat_interval_seconds": 0.1, "reap_period_seconds": 0.1}
+    bus = make_bus(handler_threads=1, **short)
+    recorder = Recorder(hold=True)
+    bus.register(Order, recorder)
+    bus.start()
+    bus.post_many([Order(number) for number in range(50)])
+    recorder.wait(1)
+    bus.engine.lifecycle.claims.release = lambda *_: 0  # type: ignore[method-assign]
+    bus.stop(timeout_seconds=0)
+
+    heir, heard = make_bus(**short), Recorder()
+    heir.register(Order, heard)
+    heir.start()
+    eventually(lambda: len(heir.history(states=[State.PROCESSED], limit=100)) == 50, "the heir has run all")
+    recorder.release()
+
+    assert {entry.crash_count for entry in heir.history(limit=200)} == {0}
 
 
 def test_a_stop_gives_back_what_a_caller_has_committed_and_nobody_looked_up(

@@ -532,16 +532,16 @@ def test_a_poison_entry_ends_also_when_each_crash_is_found_by_a_reaper(cluster: 
 
 
 def test_innocent_neighbours_of_a_poison_entry_are_all_processed(cluster: Cluster) -> None:
-    peer = cluster.join("a", max_redispatches=2)
+    peer = cluster.join("a", max_redispatches=2, handler_threads=5)
     peer.bus.post_many([Order(number) for number in range(5)])  # number 3 kills its process
-    peer = restart(cluster, peer, max_redispatches=2)
+    peer = restart(cluster, peer, max_redispatches=2, handler_threads=5)
     done = list[int]()
     for _ in range(20):
         if not peer.claim():
             break
         [number] = peer.numbers_held()  # one suspect at a time
         if number == 3:
-            peer = restart(cluster, peer, max_redispatches=2)
+            peer = restart(cluster, peer, max_redispatches=2, handler_threads=5)
         else:
             peer.lifecycle.run_due()
             done.append(number)
@@ -561,6 +561,68 @@ def test_what_only_waited_when_its_node_died_is_no_suspect(cluster: Cluster) -> 
 
     assert {entry.lane for entry in other.bus.find()} == {""}
     assert len(other.claim()) == 3
+
+
+def test_of_a_large_backlog_only_what_may_have_started_is_suspect(cluster: Cluster) -> None:
+    killed, other = cluster.join("a", handler_threads=4), cluster.join("b", handler_threads=4)
+    killed.bus.post_many([Order(number) for number in range(50)])
+    first = sorted(entry.record_id for entry in killed.bus.find())[:4]
+
+    cluster.bury("a", other)
+
+    suspects = [entry for entry in other.bus.find() if entry.lane == SUSPECT]
+    assert sorted(entry.origin_id or 0 for entry in suspects) == first
+    assert {entry.crash_count for entry in suspects} == {1}
+    assert {entry.lane for entry in other.bus.find()} == {SUSPECT, ""}
+
+
+def test_what_a_second_process_held_when_it_died_is_suspect_wherever_it_stood(cluster: Cluster) -> None:
+    """So that one which was not found at the first time does not kill for ever."""
+    killed, second = cluster.join("a", handler_threads=1), cluster.join("b", handler_threads=1)
+    killed.bus.post_many([Order(number) for number in range(3)])
+    cluster.bury("a", second)
+    assert len(second.claim()) == 3
+    third = cluster.join("c", handler_threads=1)
+
+    cluster.bury("b", third)
+
+    assert sorted(entry.crash_count for entry in third.bus.find()) == [1, 1, 2]
+    assert {entry.lane for entry in third.bus.find()} == {SUSPECT}
+
+
+def test_what_is_left_by_stops_in_order_is_never_suspect(cluster: Cluster) -> None:
+    """A long job over more deploys than it may crash; each node has stopped before the job had ended."""
+    watcher = cluster.join("w")
+    watcher.bus.register("Other", Recorder())
+    peer = cluster.join("d0")
+    peer.bus.post(Order(1))
+    for number in range(8):
+        peer.claim()
+        node = peer.node
+        node.stop()
+        while cluster.row(node.name).state != nodes.GONE:
+            cluster.tick(3, watcher)
+        cluster.tick(3, watcher)
+        [entry] = watcher.bus.find()
+        assert (entry.crash_count, entry.lane) == (0, "")
+        peer = cluster.join(f"d{number + 1}")
+
+    late = born_claimed(watcher.bus.engine, "d0", 2)  # a caller's commit long after the stop
+    cluster.live(18, watcher, step=3)
+    assert {entry.crash_count for entry in watcher.bus.find()} == {0}
+    assert late[0] in {entry.record_id for entry in reaped(watcher)}
+
+
+def test_a_name_taken_again_after_a_stop_in_order_finds_no_suspects(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    peer.bus.post(Order(1))
+    peer.node.stop()
+    cluster.vanish(peer)
+
+    again = cluster.join("a")
+
+    [entry] = again.bus.find()
+    assert (entry.crash_count, entry.lane) == (0, "")
 
 
 def test_a_suspect_that_fails_in_its_handler_stays_a_suspect_until_it_has_ended(cluster: Cluster) -> None:

@@ -271,20 +271,20 @@ class ClaimLife(RuleBasedStateMachine):
     @rule(owner=owners)
     def die_and_come_back(self, owner: str) -> None:
         """What it ran becomes suspect; what only waited stays in its lane."""
-        recover(self.store, owner, lambda _failed: None)
+        recover(self.store, owner, lambda _failed: None, crashed=True)
         self._redispatched(owner, State.IN_PROCESSING)
 
     @rule(owner=owners)
     def die_for_good(self, owner: str) -> None:
         """What it ran, what was due and what will be go to others."""
-        recover(self.store, owner, lambda _failed: None)
+        recover(self.store, owner, lambda _failed: None, crashed=True)
         self._redispatched(owner, State.IN_PROCESSING)
 
         def reap(connection: Connection) -> None:
             due = self.store.statements.locked_page(
                 connection, lane=owner, state=State.AVAILABLE, limit=100, due_by=self.clock.now()
             )
-            redispatch(connection, self.store, due)
+            redispatch(connection, self.store, due, crashed=True)
 
         self.store.database.write(reap)
         self._redispatched(owner, State.AVAILABLE)
