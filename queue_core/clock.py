@@ -5,6 +5,7 @@ jumps because someone set the machine's clock. Two time lines: `now()` for dates
 for leases and time-outs.
 """
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,10 +16,13 @@ from typing import Protocol, runtime_checkable
 
 from queue_core.errors import InvalidPostError, NaiveDateTimeError
 
-# Linux stops CLOCK_MONOTONIC while the machine is suspended. A lease must run out meanwhile, as it does for the
-# other nodes; CLOCK_BOOTTIME goes on.
+# The clock that goes on while the machine is suspended: a lease must run out meanwhile, as it does for the other nodes.
+# Linux calls it CLOCK_BOOTTIME; on macOS it is CLOCK_MONOTONIC_RAW, and time.monotonic() stands still there.
+_CONTINUOUS: int | None = getattr(
+    time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC_RAW", None) if sys.platform == "darwin" else None
+)
 _monotonic: Callable[[], float] = (
-    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+    time.monotonic if _CONTINUOUS is None else partial(time.clock_gettime, _CONTINUOUS)
 )
 
 
