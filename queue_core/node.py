@@ -76,7 +76,9 @@ class Node:
         self.config = config
         self.epoch = 0
         self.steady_since: float | None = None
-        """Monotonic time since when this node's beats have succeeded without a gap; None while they fail."""
+        """Monotonic time since when no beat of this node has failed; None while they fail."""
+        self._gaps: list[tuple[float, float]] = []
+        """Seconds between two beats since then, and when it was over: the last gap of its length or a longer one."""
         self.skew_seconds = 0.0
         """What the database's clock is ahead of this machine's."""
         self.members: list[Member] = []
@@ -108,12 +110,12 @@ class Node:
         """Seconds until this node starts nothing more, were no further beat to succeed."""
         return max(0.0, self._deadline - self.clock.monotonic())
 
-    def steady_seconds(self) -> float:
-        """For how long this node's own beats have succeeded without a gap, up to now."""
-        now = self.clock.monotonic()
-        if self.steady_since is None or now - self._last_beat > self.config.lease_seconds / 2:
-            return 0.0
-        return now - self.steady_since
+    def steady_from(self, longest_gap: float) -> float | None:
+        """Monotonic time since when this node's beats have succeeded, no two further apart than `longest_gap`, up to now."""
+        since, gaps = self.steady_since, self._gaps
+        if since is None or self.clock.monotonic() - self._last_beat > longest_gap:
+            return None
+        return next((end for seconds, end in reversed(gaps) if seconds > longest_gap), since)
 
     def register(self) -> None:
         """Take the name, with a new epoch.
@@ -214,7 +216,11 @@ class Node:
             read = partial(self.database.dialect.database_now, connection)
             return renewed, read_clock(read) if asks else None
 
-        renewed, reading = self.database.write(work)
+        try:
+            renewed, reading = self.database.write(work)
+        except BaseException:
+            self.steady_since = None  # what keeps this node's beats from the database keeps those of others
+            raise
         if not renewed:
             log.error("lease_lost", node=self.name, epoch=self.epoch)
             self._deadline, self.steady_since = float("-inf"), None
@@ -230,9 +236,12 @@ class Node:
         return self.config.beat_interval_seconds
 
     def _beaten(self, sent: float) -> None:
-        # A gap of half a lease: what this node saw of others' beats before it says nothing about them.
-        if self.steady_since is None or sent - self._last_beat > self.config.lease_seconds / 2:
-            self.steady_since = sent
+        # A long gap: what this node saw of others' beats before it says nothing about them.
+        if self.steady_since is None:
+            self._gaps, self.steady_since = [], sent
+        else:
+            gap = sent - self._last_beat
+            self._gaps = [*(longer for longer in self._gaps if longer[0] > gap), (gap, sent)]
         self._last_beat = sent
         self._deadline = sent + self.config.lease_seconds * (1 - MARGIN)
 

@@ -90,7 +90,7 @@ class Reaper:
     def _pause(self, rows: dict[str, Row[Any]], dead: set[str]) -> float:
         """Seconds until the period is over, or the lease of a silent node, should it stay silent."""
         others = (row for name, row in rows.items() if name not in dead and name != self._node.name)
-        ends: list[float] = [row.lease_seconds - self._watched_seconds(row.name) for row in others]
+        ends: list[float] = [self._due_seconds(row) - self._watched_seconds(row) for row in others]
         return max(0.01, min([self._node.config.reap_period_seconds, *ends]))
 
     def _watch(self, rows: dict[str, Row[Any]]) -> None:
@@ -106,15 +106,25 @@ class Reaper:
             )
             self._seen[name] = seen if seen and same else _Seen(row.epoch, row.beat, row.state, now)
 
-    def _watched_seconds(self, name: str) -> float:
-        """For how long a node was silent under our eyes: while our own beats succeeded."""
+    def _due_seconds(self, row: Row[Any]) -> float:
+        """For how long a node has to be silent: its lease, or what our beats, if they are too rare for that, can tell."""
+        return max(float(row.lease_seconds), 3 * self._node.config.beat_interval_seconds)
+
+    def _watched_seconds(self, row: Row[Any]) -> float:
+        """For how long a node was silent under our eyes: while our own beats succeeded, close enough together.
+
+        What is a short gap for us may have been all the time that a node with a shorter lease had.
+        """
         node = self._node
-        return min(node.clock.monotonic() - self._seen[name].since, node.steady_seconds())
+        steady_from = node.steady_from(min(node.config.lease_seconds, self._due_seconds(row)) / 2)
+        if steady_from is None:
+            return 0.0
+        return node.clock.monotonic() - max(self._seen[row.name].since, steady_from)
 
     def _fence(self, row: Row[Any]) -> bool:
         """Declare a node dead if it was silent for its whole lease under our eyes."""
         node = self._node
-        if row.name == node.name or self._watched_seconds(row.name) < row.lease_seconds:
+        if row.name == node.name or self._watched_seconds(row) < self._due_seconds(row):
             return False
         fenced = node.database.write(
             lambda connection: nodes.fence(connection, row.name, epoch=row.epoch, beat=row.beat)

@@ -14,6 +14,7 @@ import tenacity
 from sqlalchemy import URL, Connection, Engine, RootTransaction, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
+from sqlalchemy.util import memoized_property
 
 from sql.dialects import DRIVERS, dialect_of
 from sql.dialects.base import Dialect
@@ -128,10 +129,10 @@ class Database:
         """All that connects."""
         return list(dict.fromkeys((self.engine, self.singles, self.inserts)))
 
-    @property
+    @memoized_property
     def key(self) -> str:
-        """Names the database, without its password: two objects for one database have the same key."""
-        return self.url.set(username=None, password=None, query={}).render_as_string()
+        """What the database calls itself: two objects for one have the same key, however their URLs are spelled."""
+        return self.fetch(self.dialect.identity)
 
     @contextmanager
     def begin(

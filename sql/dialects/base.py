@@ -32,6 +32,10 @@ class Dialect:
     one_writer = False
     """Whether transactions that write take turns, so that one of two works costs less than two."""
 
+    def identity(self, connection: Connection) -> str:
+        """Names the server, the database and the schema that `connection` is to, by what they say. Needs no special rights."""
+        raise NotImplementedError
+
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         """Arguments of `create_engine` for our own connections."""
         raise NotImplementedError

@@ -208,6 +208,18 @@ class PostgreSQL(Dialect):
     keeps_plans = True
     notifies = True
 
+    def identity(self, connection: Connection) -> str:
+        """See `Dialect.identity`: the cluster's own number, which its standbys share; its address if that is kept from us."""
+        allowed = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
+        cluster = (
+            "(SELECT system_identifier::text FROM pg_control_system())"
+            if connection.exec_driver_sql(allowed).scalar()
+            else "concat_ws(':', host(inet_server_addr()), current_setting('port'))"
+        )
+        database = "(SELECT oid::text FROM pg_database WHERE datname = current_database())"
+        answer = connection.exec_driver_sql(f"SELECT {cluster}, {database}, current_schema()").one()
+        return "postgresql/" + "/".join(map(str, answer))
+
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         self._limits = Limits(statement_timeout_seconds)
         return {

@@ -95,6 +95,11 @@ class SQLite(Dialect):
         self._lenient = False
         """A text that isn't UTF-8 was met, as only a row by hand holds: from then on such bytes are read as U+FFFD."""
 
+    def identity(self, connection: Connection) -> str:
+        """See `Dialect.identity`: the real file."""
+        files = connection.exec_driver_sql("PRAGMA database_list").all()
+        return os.path.realpath(str(next(file for _, name, file in files if name == "main")))
+
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         del application_name
         self._limits = Limits(statement_timeout_seconds)

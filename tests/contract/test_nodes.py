@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,10 +30,11 @@ from stickybus import (
     NotificationService,
     PersistentBus,
     State,
+    create_schema,
 )
 from tests.contract.cluster import Cluster, QuietNode, cluster, sample
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, eventually, listening, on_servers
+from tests.contract.harness import Order, eventually, listening, on_postgresql, on_servers
 
 __all__ = ["cluster"]
 
@@ -402,3 +404,71 @@ def test_a_service_refuses_to_start_under_a_name_that_beats(database_url: URL) -
         finally:
             node_module._nodes[node.database.key, "a"] = held
             service.close()
+
+
+def test_an_outage_is_no_silence_of_a_node_with_a_shorter_lease(cluster: Cluster) -> None:
+    short = cluster.join("short", lease_seconds=15)
+    witness = cluster.join("witness", lease_seconds=60, beat_interval_seconds=3)
+    cluster.live(6, short, witness, step=3.0)
+
+    cluster.clock.advance(seconds=20)  # nobody beats; half of the witness's lease is longer
+    for peer in (witness, short):
+        peer.beat()
+        peer.reap()
+
+    assert cluster.row("short").state == nodes.LIVE
+
+
+def test_a_dead_node_with_a_shorter_lease_is_found_by_one_that_beats_rarely(cluster: Cluster) -> None:
+    cluster.join("short", lease_seconds=3)
+    witness = cluster.join("witness", lease_seconds=60, beat_interval_seconds=12)
+
+    assert cluster.bury("short", witness, step=12.0) <= 48
+
+
+def test_a_failed_beat_discards_what_was_seen_of_others(cluster: Cluster) -> None:
+    silent, witness = cluster.join("silent"), cluster.join("witness")
+    cluster.live(12, witness, step=3.0)
+
+    def fail(_connection: object, _cursor: object, text: str, *_rest: object) -> None:
+        if "queue_nodes" in text:
+            raise RuntimeError("no answer")
+
+    cluster.clock.advance(seconds=2)
+    with listening(witness.store.database, before_cursor_execute=fail), pytest.raises(RuntimeError):
+        witness.beat()
+    cluster.clock.advance(seconds=2)
+    witness.beat()
+    witness.reap()
+
+    assert cluster.row("silent").state == nodes.LIVE
+    assert cluster.bury(silent.node.name, witness) >= 13
+
+
+def test_two_spellings_of_one_database_are_one_node(
+    make_bus: MakeBus, make_service: MakeService, database_url: URL, tmp_path: Path
+) -> None:
+    bus = make_bus(node_name="one").start()
+    other = database_url.set(host="localhost") if database_url.host else database_url
+    if database_url.database and not database_url.host:
+        (tmp_path / "link.db").symlink_to(database_url.database)
+        other = database_url.set(database=str(tmp_path / "link.db"))
+    assert other != database_url
+
+    service = make_service(database=other, node_name="one").start()
+
+    assert service.engine.lifecycle.node is bus.engine.lifecycle.node
+
+
+@on_postgresql
+def test_two_schemas_of_one_database_are_two_nodes(make_bus: MakeBus, database_url: URL) -> None:
+    here = make_bus(node_name="one").start()
+    with here.engine.database.begin() as connection:
+        connection.exec_driver_sql("CREATE SCHEMA elsewhere")
+    url = database_url.update_query_dict({"options": "-csearch_path=elsewhere"})
+    create_schema(url)
+
+    there = make_bus(node_name="one", database=url).start()
+
+    assert there.engine.lifecycle.node is not here.engine.lifecycle.node
+    assert there.engine.database.fetch(lambda connection: nodes.node(connection, "one")) is not None

@@ -238,7 +238,11 @@ def lease_judged_by_dates() -> list[Planting]:
 def outage_not_noticed() -> list[Planting]:
     """A reaper counts the time of an outage as silence of others."""
     return [
-        (Reaper, "_watched_seconds", lambda self, name: self._node.clock.monotonic() - self._seen[name].since)
+        (
+            Reaper,
+            "_watched_seconds",
+            lambda self, row: self._node.clock.monotonic() - self._seen[row.name].since,
+        )
     ]
 
 
