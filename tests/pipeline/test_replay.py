@@ -93,6 +93,34 @@ def test_a_replayed_entry_is_delivered(spark: SparkSession, history_url: URL, ta
     bus.close()
 
 
+def test_of_a_failed_entry_only_the_subscribers_run_again_that_had_not_succeeded(
+    spark: SparkSession, database_url: URL, tmp_path: Path
+) -> None:
+    """Of one that ended otherwise all run: who replays what was PROCESSED wants it once more."""
+    done = '{"book":true,"mail":false}'
+    write_rows(
+        database_url,
+        [ended(1, "FAILED", subscribers_done=done), ended(2, "PROCESSED", subscribers_done=done)],
+    )
+    target = str(tmp_path / "archive")
+    archive_history(spark, database_url, target)
+    bus = PersistentBus(database_url)
+    book, mail = Recorder(), Recorder()
+    bus.register("Order", book, name="book")
+    bus.register("Order", mail, name="mail")
+
+    replay_archive(spark, database_url, target, where="true", post=True)
+    drain(bus)
+
+    assert [event["number"] for event in mail.events] == [1, 2]
+    assert [event["number"] for event in book.events] == [2]
+    assert [(entry.replay_of, entry.processing_state) for entry in bus.history()] == [
+        (1, State.PROCESSED),
+        (2, State.PROCESSED),
+    ]
+    bus.close()
+
+
 def test_a_dry_run_shows_what_would_be_posted_and_posts_nothing(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
