@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 import tenacity
-from sqlalchemy import Connection
+from sqlalchemy import Connection, RootTransaction
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.entry import Entry, Settled, State
@@ -88,11 +88,9 @@ class ExactlyOnce:
         with self._store.database.lazy() as connection:
             transaction = connection.begin()
             try:
+                self._store.database.dialect.mark(connection)
                 subscriber.handler(event, context_of(finished.entry, connection))
-                if not transaction.is_active:
-                    raise RuntimeError(  # noqa: TRY301 -- rolled back like any other
-                        f"{subscriber.name} ended its transaction, to which the entry's outcome belongs"
-                    )
+                self._check_whole(connection, transaction, subscriber)
                 recorded = self._record(connection, finished, last=last)
             except BaseException:
                 with suppress(DBAPIError):  # a broken connection can't roll back; its server has done so
@@ -110,6 +108,24 @@ class ExactlyOnce:
                 if not isinstance(error, DBAPIError) or not self._has_committed(finished, last=last):
                     raise
             return True
+
+    def _check_whole(
+        self, connection: Connection, transaction: RootTransaction, subscriber: Subscriber
+    ) -> None:
+        """Raises RuntimeError if the transaction is not the one that the handler was given."""
+        ended = RuntimeError(
+            f"{subscriber.name} ended its transaction, to which the entry's outcome belongs: by COMMIT or ROLLBACK, by a "
+            "statement that commits by itself (DDL, on MariaDB and MySQL), or by going on after an error that rolled it "
+            "back (a deadlock). No outcome was recorded; let such errors pass, and leave the transaction alone"
+        )
+        if not transaction.is_active:
+            raise ended
+        try:
+            self._store.database.dialect.unmark(connection)
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise
+            raise ended from error
 
     def _record(self, connection: Connection, finished: Finished, *, last: bool) -> bool:
         """Write the outcome; False if the entry was taken over."""

@@ -20,6 +20,9 @@ T = TypeVar("T")
 
 _NOTHING = nullcontext()
 
+MARK = "stickybus_run"
+"""A savepoint; it is gone when its transaction is."""
+
 
 class Dialect:
     """A database's ways. One instance for each `Database`."""
@@ -61,6 +64,14 @@ class Dialect:
     def lending(self, connection: Connection) -> AbstractContextManager[None]:
         """A transaction of ours in which the user's code writes, in this thread."""
         return _NOTHING
+
+    def mark(self, connection: Connection) -> None:
+        """Mark the transaction that has begun, so that `unmark` tells whether it is still the same."""
+        connection.exec_driver_sql(f"SAVEPOINT {MARK}")
+
+    def unmark(self, connection: Connection) -> None:
+        """Take the mark away; DBAPIError if the marked transaction is over, or can't be committed any more."""
+        connection.exec_driver_sql(f"RELEASE SAVEPOINT {MARK}")
 
     def alone(self, connection: Connection, work: Callable[[Connection], T]) -> T:
         """Run `work`, one statement that commits by itself."""

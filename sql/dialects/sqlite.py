@@ -23,7 +23,7 @@ from typing import IO, Any, TypeVar
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError
 
-from sql.dialects.base import Dialect
+from sql.dialects.base import MARK, Dialect
 from sql.dialects.sqlite_statements import SQLiteStatements
 from sql.driver import OURS, Use
 from sql.limits import Limits, milliseconds
@@ -34,6 +34,8 @@ LAZY = "stickybus_lazy"
 """Execution option of a connection: it takes the write lock at its first write."""
 WAITS = "stickybus_waits"
 """In a connection's `info`: the seconds that SQLite itself waits for locks on it."""
+MARKED = "stickybus_marked"
+"""In a connection's `info`: whether its lazy transaction has taken the write lock."""
 
 SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.0001, 0.002
 """Between tries for the write lock while another process has it."""
@@ -153,6 +155,9 @@ class SQLite(Dialect):
         if not reads and not _driver(connection).in_transaction:
             self._take_write_lock(connection)
             self._turn.changes += 1
+            if not connection.info[MARKED]:
+                connection.info[MARKED] = True
+                _driver(connection).execute(f"SAVEPOINT {MARK}")
 
     def _take_write_lock(self, connection: Connection) -> None:
         self._let_wait(connection, 0.0)
@@ -198,12 +203,21 @@ class SQLite(Dialect):
     def lending(self, connection: Connection) -> Iterator[None]:
         key = self._path, threading.get_ident()
         _lent[key] = connection
+        connection.info[MARKED] = False
         event.listen(connection, "before_cursor_execute", self._lock_at_first_write)
         try:
             yield
         finally:
             del _lent[key]
             self._turn.changes += 1
+
+    def mark(self, connection: Connection) -> None:
+        """Done at its first write: until then there is no transaction."""
+
+    def unmark(self, connection: Connection) -> None:
+        if connection.info[MARKED]:
+            # Where the transaction is over, this would begin another: the mark is not in it.
+            super().unmark(connection)
 
     def writing(self) -> AbstractContextManager[None]:
         lent = _lent.get((self._path, threading.get_ident()))

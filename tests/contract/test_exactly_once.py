@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, cast
 
 import pytest
@@ -15,7 +16,16 @@ from queue_core.handler import EntryContext
 from queue_core.retry import ImmediateRetries
 from tests.contract.cluster import Cluster, cluster
 from tests.contract.conftest import MakeBus, Orders
-from tests.contract.harness import Order, Recorder, ended, eventually, lost_answers, on_sqlite, states
+from tests.contract.harness import (
+    Order,
+    Recorder,
+    ended,
+    eventually,
+    lost_answers,
+    on_mariadb,
+    on_sqlite,
+    states,
+)
 
 __all__ = ["cluster"]
 
@@ -226,6 +236,112 @@ def test_a_handler_that_ends_its_own_transaction_has_failed(
     (entry,) = ended(bus)
     assert entry.processing_state is State.FAILED
     assert "ended its transaction" in (entry.last_error or "")
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+@pytest.mark.parametrize("then", ["ends", "goes on"])
+def test_a_handler_that_ends_its_transaction_by_a_statement_has_failed(
+    make_bus: MakeBus, orders: Orders, end: str, then: str
+) -> None:
+    bus = make_bus(retry=ImmediateRetries(0))
+
+    @bus.subscribe(Order, exactly_once=True)
+    def overreach(order: Order, context: EntryContext) -> None:
+        connection = _connection(context)
+        connection.execute(orders.add(order.number))
+        connection.exec_driver_sql(end)
+        if then == "goes on":
+            connection.execute(orders.add(order.number + 1))
+
+    bus.start()
+    bus.post(Order(1))
+    (entry,) = ended(bus)
+    assert entry.processing_state is State.FAILED
+    assert "ended its transaction" in (entry.last_error or "")
+    assert orders.numbers() == ([1] if end == "COMMIT" else [])
+
+
+@on_mariadb
+def test_a_handler_whose_ddl_commits_has_failed(make_bus: MakeBus, orders: Orders) -> None:
+    bus = make_bus(retry=ImmediateRetries(0))
+
+    @bus.subscribe(Order, exactly_once=True)
+    def make_table(order: Order, context: EntryContext) -> None:
+        _connection(context).exec_driver_sql("CREATE TABLE of_the_handler (id INTEGER)")
+
+    bus.start()
+    bus.post(Order(1))
+    (entry,) = ended(bus)
+    assert entry.processing_state is State.FAILED
+    assert "ended its transaction" in (entry.last_error or "")
+
+
+@on_mariadb
+def test_a_handler_that_goes_on_after_a_deadlock_has_failed(make_bus: MakeBus, orders: Orders) -> None:
+    """MariaDB and MySQL have rolled back all that it wrote before, and take what comes as a new transaction."""
+    bus, met = make_bus(retry=ImmediateRetries(0)), list[DBAPIError]()
+    with orders.engine.begin() as connection:
+        connection.execute(orders.add(1))
+        connection.execute(orders.add(2))
+    rows, half, waits = orders.table, threading.Event(), threading.Event()
+
+    def lock(connection: Connection, number: int) -> None:
+        connection.execute(select(rows).where(rows.c.number == number).with_for_update()).all()
+
+    @bus.subscribe(Order, exactly_once=True)
+    def stubborn(order: Order, context: EntryContext) -> None:
+        connection = _connection(context)
+        lock(connection, 1)
+        half.set()
+        waits.wait(20)
+        try:
+            while not met:
+                lock(connection, 2)
+        except DBAPIError as error:
+            met.append(error)
+
+    def opponent() -> None:
+        half.wait(20)
+        with orders.engine.begin() as other:
+            # It has written more, so that the handler is the victim.
+            for number in range(10, 60):
+                other.execute(orders.add(number))
+            lock(other, 2)
+            waits.set()
+            lock(other, 1)
+
+    bus.start()
+    thread = threading.Thread(target=opponent)
+    thread.start()
+    bus.post(Order(1))
+    (entry,) = ended(bus)
+    thread.join(30)
+    assert met
+    assert entry.processing_state is State.FAILED
+    assert "ended its transaction" in (entry.last_error or "")
+
+
+@pytest.mark.parametrize("way", ["one statement", "locked first"])
+def test_concurrent_handlers_lose_no_update(bus: PersistentBus, orders: Orders, way: str) -> None:
+    with orders.engine.begin() as connection:
+        connection.execute(orders.add(0))
+    rows = orders.table
+
+    @bus.subscribe(Order, exactly_once=True)
+    def count(order: Order, context: EntryContext) -> None:
+        connection = _connection(context)
+        if way == "one statement":
+            connection.execute(update(rows).values(number=rows.c.number + 1))
+            return
+        if connection.dialect.name == "sqlite":  # it has no FOR UPDATE: a write takes the file's lock
+            connection.execute(update(rows).values(number=rows.c.number))
+        number = connection.scalar(select(rows.c.number).with_for_update()) or 0
+        connection.execute(update(rows).values(number=number + 1))
+
+    bus.start()
+    bus.post_many(Order(number) for number in range(40))
+    assert states(ended(bus, 40)) == [State.PROCESSED] * 40
+    assert orders.numbers() == [40]
 
 
 def test_a_savepoint_of_a_handler_is_its_own_affair(bus: PersistentBus, orders: Orders) -> None:
