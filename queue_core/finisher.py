@@ -38,6 +38,9 @@ GATHERED = 20
 """Outcomes that are written at once; fewer wait for others while the last turn is fresh."""
 GATHER_TURNS, GATHER_SECONDS = 3.0, 0.01
 """How long they wait at most: so many times the last turn's duration. Posts have the database meanwhile."""
+IDLE_SECONDS = 60.0
+PARKED_LOG_SECONDS = 1.0
+"""The log tells of parked entries so often at most: while a deployment is incomplete, each batch has some."""
 
 _OF_ONE = (DataError, HistoryConflictError, ValueError, TypeError, OverflowError)
 """Errors, the database's and those of encoding, that are about an outcome itself: another try would meet them again."""
@@ -69,6 +72,9 @@ class Finisher:
         """The threads of the loops that are in a turn."""
         self._gathered = Signal()
         self._next_turn = 0.0
+        self._telling = threading.Lock()
+        self._untold, self._tell_at = 0, 0.0
+        """Parked entries that the log does not tell of yet, and when it does."""
         self.hooks: list[FailedHook] = []
         # Where one writes at a time, two: the database has the one's statement while Python has the other.
         names = ["finish", "finish-2"] if claims.store.database.dialect.one_writer else ["finish"]
@@ -89,13 +95,14 @@ class Finisher:
         written = list[Outcome]()
         while batch := self._turn(claim=False):
             written += batch
+        self._tell_of_parked(now=True)
         return written
 
     def _turn_in_time(self) -> float:
         """Take a turn, but let outcomes gather for a while after one that wrote few: each is a commit."""
         if len(self._outcomes) < GATHERED:
             if self._writing:
-                return 60.0  # for the other loop, which goes on when it has written
+                return IDLE_SECONDS  # for the other loop, which goes on when it has written
             # In real time: this is about the load of machines, which no manual clock moves.
             _machine.wait(self._gathered, self._next_turn - _machine.monotonic())
         began = _machine.monotonic()
@@ -113,7 +120,7 @@ class Finisher:
 
         `claim`: the transaction may claim as well.
         """
-        return 0.0 if self._turn(claim=claim) else 60.0
+        return 0.0 if self._turn(claim=claim) else self._tell_of_parked()
 
     def _turn(self, *, claim: bool) -> list[Outcome]:
         with self._taken() as taken:
@@ -156,8 +163,22 @@ class Finisher:
         claims.release(claims_of(released))
         if parked:
             claims.park(claims_of(parked))
-            log.warning("entries_parked", table=claims.config.table, entries=len(parked))
+            self._tell_of_parked(len(parked))
         return lost, unwritable
+
+    def _tell_of_parked(self, entries: int = 0, *, now: bool = False) -> float:
+        """Log how many were parked since the last line, once in `PARKED_LOG_SECONDS`, or `now`; seconds until there is more to tell."""
+        moment = self._claims.clock.monotonic()
+        with self._telling:
+            self._untold += entries
+            if not self._untold:
+                return IDLE_SECONDS
+            if moment < self._tell_at and not now:
+                return self._tell_at - moment
+            entries, self._untold = self._untold, 0
+            self._tell_at = moment + PARKED_LOG_SECONDS
+        log.warning("entries_parked", table=self._claims.config.table, entries=entries)
+        return IDLE_SECONDS
 
     def _record(
         self, finished: list[Finished], retried: list[Retried], taking: Taking | None = None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import time
 from datetime import timedelta
 
+import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL
 
 from queue_core.entry import PARKED
+from queue_core.finisher import PARKED_LOG_SECONDS
 from stickybus import BusConfig, PersistentBus, State
 from tests.contract.cluster import Cluster, cluster
 from tests.contract.conftest import MakeBus
@@ -68,6 +72,28 @@ def test_parked_events_hold_up_nobody(cluster: Cluster) -> None:
     assert peer.handler.numbers() == list(range(30))
     assert set(lanes(peer.bus)) == {PARKED}
     assert len(peer.bus.find()) == 30
+
+
+def test_the_log_tells_of_parked_events_once_a_second_at_most(
+    make_bus: MakeBus, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus, stranger, began = make_bus().start(), make_bus(), time.monotonic()
+
+    def told() -> list[int]:
+        lines = [record.getMessage() for record in caplog.records]
+        found = [re.search(r"entries_parked .*entries=(\d+)", line) for line in lines]
+        return [int(one[1]) for one in found if one]
+
+    for _ in range(20):  # each a batch of its own
+        stranger.post({}, event_name="Invoice.paid")
+        eventually(lambda: set(lanes(bus)) == {PARKED}, "it is parked")
+    eventually(lambda: sum(told()) == 20, "all are told of")
+
+    assert len(told()) <= 1 + (time.monotonic() - began) / PARKED_LOG_SECONDS
+    stranger.post({}, event_name="Invoice.paid")
+    eventually(lambda: lanes(bus) == [PARKED] * 21, "it is parked")
+    bus.stop()
+    assert sum(told()) == 21
 
 
 def test_parked_events_are_visible_in_the_metrics_of_their_queue(database_url: URL, cluster: Cluster) -> None:
