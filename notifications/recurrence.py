@@ -19,13 +19,14 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from itertools import takewhile
-from typing import Self
+from typing import Self, SupportsFloat
 from zoneinfo import ZoneInfo
 
 from apscheduler.triggers.cron import CronTrigger
 
 from queue_core.clock import in_utc
 from queue_core.errors import InvalidPostError
+from queue_core.shown import shown
 
 MAX_FIRINGS = 1000
 """How many missed firings FIRE_ALL makes up for: the latest ones."""
@@ -44,6 +45,8 @@ _MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+_CRON = f"five fields or one of {', '.join(_MACROS)}"
+_INTERVAL = f"{_SHORTEST_INTERVAL.total_seconds()} s to a century, as seconds or a timedelta"
 
 
 class MissedPolicy(StrEnum):
@@ -81,6 +84,10 @@ class Recurrence:
 
     def __post_init__(self) -> None:
         start = in_utc(self.start, key="start")
+        if not isinstance(self.missed, MissedPolicy):
+            raise _invalid(
+                "missed", self.missed, ", ".join(f"MissedPolicy.{policy}" for policy in MissedPolicy)
+            )
         object.__setattr__(self, "start", start)
         if self.kind is Kind.CRON:
             rule = _cron(self.expression, self.timezone)
@@ -176,25 +183,37 @@ def parse(
     for a bad expression, one that never fires, or an unknown time zone; NaiveDateTimeError for a naive `start`.
     """
     if (cron is None) == (every_seconds is None):
-        raise _invalid("cron", cron, "either it or an interval")
+        given = "both" if cron is not None else "neither"
+        raise InvalidPostError(
+            f"give either cron=… (a cron line) or every=… (seconds or a timedelta), not {given}. Nothing was scheduled.",
+            key="cron",
+        )
     if every_seconds is None:
+        if not isinstance(cron, str):
+            raise _invalid("cron", cron, _CRON)
         return Recurrence(
-            kind=Kind.CRON, expression=str(cron).strip(), timezone=timezone, start=start, missed=missed
+            kind=Kind.CRON, expression=cron.strip(), timezone=timezone, start=start, missed=missed
         )
     seconds = every_seconds.total_seconds() if isinstance(every_seconds, timedelta) else every_seconds
+    # A text would be taken for a number, and True for a second.
+    if isinstance(seconds, bool) or not isinstance(seconds, SupportsFloat):
+        raise _invalid("every", every_seconds, _INTERVAL)
+    try:
+        expression = f"{float(seconds):.15g}"
+    except (OverflowError, ValueError) as error:
+        raise _invalid("every", every_seconds, _INTERVAL) from error
     return Recurrence(
-        kind=Kind.INTERVAL, expression=f"{seconds:.15g}", timezone=timezone, start=start, missed=missed
+        kind=Kind.INTERVAL, expression=expression, timezone=timezone, start=start, missed=missed
     )
 
 
 def _interval(expression: str, start: datetime) -> Callable[[datetime], datetime | None]:
-    allowed = f"{_SHORTEST_INTERVAL.total_seconds()} s to a century"
     try:
         every = timedelta(seconds=float(expression))
     except (ValueError, OverflowError) as error:
-        raise _invalid("every", expression, allowed) from error
+        raise _invalid("every", expression, _INTERVAL) from error
     if not _SHORTEST_INTERVAL <= every <= _LONGEST_INTERVAL:
-        raise _invalid("every", expression, allowed)
+        raise _invalid("every", expression, _INTERVAL)
     # Whole microseconds: APScheduler's interval trigger counts in floats, and drifts off its own dates.
     return lambda date: start + ((date - start) // every + 1) * every
 
@@ -202,7 +221,7 @@ def _interval(expression: str, start: datetime) -> Callable[[datetime], datetime
 def _cron(expression: str, timezone: str) -> Callable[[datetime], datetime | None]:
     try:
         zone = ZoneInfo(timezone)
-    except (KeyError, ValueError, OSError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         raise _invalid("timezone", timezone, "a name such as UTC or Europe/Berlin") from error
     fields = _MACROS.get(expression, expression).split()
     try:
@@ -215,7 +234,7 @@ def _cron(expression: str, timezone: str) -> Callable[[datetime], datetime | Non
             for d, w in days
         ]
     except (ValueError, TypeError) as error:
-        raise _invalid("cron", expression, f"five fields or one of {', '.join(_MACROS)} ({error})") from error
+        raise _invalid("cron", expression, f"{_CRON} ({error})") from error
 
     def next_wall_time(wall: datetime) -> datetime | None:
         found = (trigger.get_next_fire_time(None, wall + _TICK) for trigger in triggers)
@@ -284,5 +303,7 @@ def _weekday(text: str) -> int:
 
 def _invalid(key: str, value: object, allowed: str) -> InvalidPostError:
     return InvalidPostError(
-        f"{key}={value!r} is not allowed. Allowed: {allowed}. Nothing was scheduled.", key=key, value=value
+        f"{key}={shown(value)} is not allowed. Allowed: {allowed}. Nothing was scheduled.",
+        key=key,
+        value=value,
     )

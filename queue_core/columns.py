@@ -14,6 +14,7 @@ from queue_core.config import QueueConfig, name_fault
 from queue_core.entry import Entry, Posting, State
 from queue_core.errors import InvalidPostError, NameTooLongError
 from queue_core.event_types import EventTypes
+from queue_core.shown import shown
 from sql.statements.base import AVAILABLE, IN_PROCESSING
 from sql.tables import CLASS_NAME_LENGTH, NAME_LENGTH
 
@@ -123,15 +124,31 @@ def search_key(value: Any, key: str, queue_name: str) -> int | None:
     """Check a search key. Raises InvalidPostError if it is no 64-bit integer."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not _SMALLEST_KEY <= value <= _LARGEST_KEY:
+    if not _is_integer(value):
         raise InvalidPostError(
-            f"{queue_name}: {key}={value!r} ({type(value).__name__}) is no 64-bit integer. Nothing was written; search "
-            "keys are integers or None.",
+            f"{queue_name}: {key}={shown(value)} ({type(value).__name__}) is no 64-bit integer. Nothing was written; "
+            "search keys are integers or None.",
             queue_name=queue_name,
             key=key,
         )
     # A subclass such as IntEnum is nothing that every driver knows.
     return int(value)
+
+
+def integer(value: Any, key: str, *, least: int = _SMALLEST_KEY) -> int:
+    """Check an id or a limit. Raises InvalidPostError if it is no 64-bit integer of `least` or more."""
+    if not _is_integer(value) or value < least:
+        raise InvalidPostError(
+            f"{key}={shown(value)} ({type(value).__name__}) is no 64-bit integer"
+            f"{f' of {least} or more' if least > _SMALLEST_KEY else ''}. Nothing was changed.",
+            key=key,
+            value=shown(value),
+        )
+    return int(value)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and _SMALLEST_KEY <= value <= _LARGEST_KEY
 
 
 def name(value: Any, key: str, *, limit: int = NAME_LENGTH, queue_name: str | None = None) -> str:
@@ -141,10 +158,10 @@ def name(value: Any, key: str, *, limit: int = NAME_LENGTH, queue_name: str | No
         return str.__str__(value)  # an Enum's own would be another text
     error = NameTooLongError if isinstance(value, str) and len(value) > limit else InvalidPostError
     raise error(
-        f"{key}={repr(value)[:80]} is not allowed: {fault}. Nothing was written.",
+        f"{key}={shown(value)} is not allowed: {fault}. Nothing was written.",
         queue_name=queue_name,
         key=key,
-        value=repr(value)[:80],
+        value=shown(value),
         limit=limit,
     )
 

@@ -9,9 +9,10 @@ import msgspec
 from sqlalchemy import ColumnElement, FromClause
 
 from queue_core.clock import in_utc
-from queue_core.columns import UNSET, Unset, search_key
+from queue_core.columns import UNSET, Unset, integer, search_key
 from queue_core.entry import State
 from queue_core.errors import InvalidPostError
+from queue_core.shown import shown
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +34,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         """For `Store.search`: these entries, of one queue or of all (None). Raises InvalidPostError for bad values."""
         # Every state rather than no condition: a row in none of them was written by hand, and is no entry.
         wanted = _state_values(State if self.states is None else self.states)
-        ids = None if self.record_ids is None else sorted(self.record_ids)
+        ids = None if self.record_ids is None else _ids(self.record_ids)
 
         def where(table: FromClause) -> Sequence[ColumnElement[bool]]:
             found: list[ColumnElement[bool]] = [table.c.processing_state.in_(wanted)]
@@ -58,11 +59,22 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         return where
 
 
+def _ids(record_ids: Iterable[int]) -> list[int]:
+    if not isinstance(record_ids, Iterable):
+        raise InvalidPostError(
+            f"record_ids={shown(record_ids)} is not allowed. Allowed: a collection of record ids.",
+            key="record_ids",
+        )
+    return sorted(integer(record_id, "record_ids") for record_id in record_ids)
+
+
 def _state_values(states: Iterable[State | str]) -> list[str]:
     """The states as columns hold them. Raises InvalidPostError for what is no state."""
     try:
         return [State(state).value for state in states]
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise InvalidPostError(
-            f"states: {error}. Allowed: a collection of {', '.join(State)}.", key="states", value=str(states)
+            f"states={shown(states)} is not allowed. Allowed: a collection of {', '.join(State)}.",
+            key="states",
+            value=shown(states),
         ) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -63,6 +64,22 @@ def test_a_key_of_another_kind_is_refused_in_a_search_as_in_a_post(keyed: Persis
     with pytest.raises(InvalidPostError, match="search_key2"):
         keyed.post(Order(9), search_key2=key)  # type: ignore[arg-type]  # as above
     assert len(keyed.find()) == 6
+
+
+@pytest.mark.parametrize(
+    "record_ids", [[2**70], [-(2**63) - 1], [True], ["1"], [None], [1.5], 7, "1"], ids=repr
+)
+def test_ids_that_no_entry_can_have_are_refused(keyed: PersistentBus, record_ids: Any) -> None:
+    for read in (keyed.find, keyed.history):
+        with pytest.raises(InvalidPostError, match="record_ids="):
+            read(record_ids=record_ids)
+
+
+@pytest.mark.parametrize("states", [7, ["DONE"], [[]], "FAILED"], ids=repr)
+def test_states_that_are_none_are_refused(keyed: PersistentBus, states: Any) -> None:
+    for read in (keyed.find, keyed.history):
+        with pytest.raises(InvalidPostError, match="states="):
+            read(states=states)
 
 
 def test_key_2_and_a_cut_off_date_find_what_is_due_before_it(cluster: Cluster) -> None:
