@@ -11,7 +11,9 @@ import queue
 import sys
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -24,7 +26,7 @@ from queue_core.config import QueueConfig
 from queue_core.entry import Entry, Settled, State, Waiting
 from queue_core.errors import StickybusError
 from queue_core.exactly_once import ExactlyOnce
-from queue_core.handler import Router, Subscriber, context_of
+from queue_core.handler import Router, Subscriber, Turns, context_of
 from queue_core.log import get_logger
 from queue_core.outcome import Finished, Outcome, Parked, Released, Retried, describe, given_up
 from queue_core.retry import Failure, decide
@@ -50,6 +52,8 @@ class Run(msgspec.Struct, eq=False):
     ended: bool = False
     event: Any = None
     pending: list[Subscriber] = msgspec.field(default_factory=list)
+    place: Turns | None = None
+    """Where it is expected, if a serial handler comes first."""
     settled: Settled = msgspec.field(default_factory=dict)
     alone: bool = True
     errors: dict[Subscriber, BaseException] = msgspec.field(default_factory=dict)
@@ -100,6 +104,7 @@ class Dispatcher:
         self._may_start = may_start
         self._complete = complete
         self._runs: queue.SimpleQueue[Run | Callable[[], None] | None] = queue.SimpleQueue()
+        self._resumed = deque[Run]()
         self._threads: list[threading.Thread] = []
         self._running: dict[int, tuple[Run, Subscriber, float]] = {}
         self._coroutines: asyncio.AbstractEventLoop | None = None
@@ -146,9 +151,24 @@ class Dispatcher:
 
     def submit(self, entries: Iterable[Entry], lease: int = 0) -> None:
         """Hand entries over to the pool, in order. `lease` is the one under which they were claimed."""
-        put = self._runs.put
+        put, places = self._runs.put, dict[tuple[str, str], Turns | None]()
         for entry in entries:
-            put(Run(entry, self, lease))
+            run, key = Run(entry, self, lease), (entry.queue_name, entry.class_name)
+            if key not in places:
+                places[key] = self._place(*key)
+            place = places[key]
+            if place is not None:
+                run.place = place
+                place.expect(run)
+            put(run)
+
+    def _place(self, queue_name: str, class_name: str) -> Turns | None:
+        """Where entries of a type are to come in the order of their submission."""
+        try:
+            subscribers = self._router.subscribers(queue_name, class_name)
+        except StickybusError:
+            return None  # it ends the run as well
+        return _in_order(subscribers)[0].turns if subscribers else None
 
     def call(self, task: Callable[[], None]) -> None:
         """Run a hook on the pool."""
@@ -211,6 +231,8 @@ class Dispatcher:
     def _work(self) -> None:
         while (run := self._runs.get()) is not None:
             self._take(run)
+            while self._resumed:  # else each call of a serial handler would wait for all that is in the queue
+                self._go_on()
 
     def _take(self, run: Run | Callable[[], None] | None) -> None:
         if isinstance(run, Run):
@@ -226,7 +248,7 @@ class Dispatcher:
 
     def _advance(self, run: Run) -> None:
         """Run an entry's subscribers one after the other, as far as serial ones have their turn."""
-        if not run.started and not self._open(run):
+        if not run.started and not self._started(run):
             return
         while run.pending:
             subscriber = run.pending[0]
@@ -236,9 +258,8 @@ class Dispatcher:
             try:
                 called = self._may_call(run) and self._call(run, subscriber)
             finally:
-                while subscriber.turns is not None and (following := subscriber.turns.leave()) is not None:
-                    if following.pool.resume(following):
-                        break
+                if subscriber.turns is not None:
+                    _pass_on(subscriber.turns, run)
             if not called:
                 self._complete(self._interrupted(run))
                 return
@@ -247,13 +268,34 @@ class Dispatcher:
                 return
         self._complete(self._outcome(run))
 
+    def _started(self, run: Run) -> bool:
+        """Open a run; its place is given up if it has nothing to do there after all."""
+        stays = False
+        try:
+            opened = self._open(run)
+            stays = opened and bool(run.pending) and run.pending[0].turns is run.place
+        finally:
+            if run.place is not None and not stays:
+                _pass_on(run.place, run)
+        return opened
+
+    @property
+    def accepting(self) -> bool:
+        """Whether it starts what is submitted."""
+        return self._accepting
+
     def resume(self, run: Run) -> bool:
         """Go on with a run whose turn at a serial handler has come; False if this pool has stopped."""
         if self._accepting:
-            self._runs.put(run)
+            self._resumed.append(run)
+            self._runs.put(self._go_on)
         else:
             self._complete(self._interrupted(run))
         return self._accepting
+
+    def _go_on(self) -> None:
+        with suppress(IndexError):
+            self._take(self._resumed.popleft())
 
     def _may_call(self, run: Run) -> bool:
         """Whether its next subscriber may start. A stop lets runs that have begun come to their end."""
@@ -305,8 +347,7 @@ class Dispatcher:
         run.pending = [subscriber for subscriber in subscribers if _runs_now(run, subscriber)]
         run.alone = len(subscribers) == 1
         if not run.alone:
-            # Exactly-once handlers last: the last of them records the outcome in its own transaction.
-            run.pending.sort(key=lambda subscriber: subscriber.exactly_once)
+            run.pending = _in_order(run.pending)
 
     def _call(self, run: Run, subscriber: Subscriber) -> bool:
         """Call a subscriber; False if a stop has cancelled it, which says nothing about it."""
@@ -439,6 +480,18 @@ class Dispatcher:
             last_error=last_error,
             undelivered=state is State.PROCESSED and not run.settled,
         )
+
+
+def _in_order(subscribers: Sequence[Subscriber]) -> list[Subscriber]:
+    """Exactly-once handlers last: the last of them records the outcome in its own transaction."""
+    return sorted(subscribers, key=lambda subscriber: subscriber.exactly_once)
+
+
+def _pass_on(turns: Turns, run: Run) -> None:
+    """Leave a serial handler to who is next; those whose pool has stopped are given back meanwhile."""
+    following = turns.leave(run)
+    while following is not None and not following.pool.resume(following):
+        following = turns.leave(following)
 
 
 def _runs_now(run: Run, subscriber: Subscriber) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -125,27 +125,58 @@ def _parameters(handler: Handler, name: str) -> int:
 
 
 class Turns:
-    """Turns at a serial handler: who finds it busy is kept in order, and holds no thread meanwhile."""
+    """Turns at a serial handler: who finds it busy is kept in order, and holds no thread meanwhile.
+
+    Runs that come to it first of all are expected in the order in which they were submitted: of two threads that take one
+    each, the second may be the faster.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._busy = False
-        self._waiting: deque[Any] = deque()
+        self._holder: Any = None
+        self._expected = OrderedDict[Any, bool]()
+        """Whether each has arrived, and waits to be handed out."""
+        self._others: deque[Any] = deque()
+
+    def expect(self, run: Any) -> None:
+        """Keep a place, to be given up by `leave`."""
+        with self._lock:
+            self._expected[run] = False
 
     def enter(self, run: Any) -> bool:
         """Take the turn; False: `run` was kept, and is handed out by the `leave` of whoever is before it."""
         with self._lock:
-            if self._busy:
-                self._waiting.append(run)
-                return False
-            self._busy = True
-            return True
+            expected = run in self._expected
+            if self._holder is None and (not expected or run is self._first()):
+                self._holder = run
+                return True
+            if expected:
+                self._expected[run] = True
+            else:
+                self._others.append(run)
+            return False
 
-    def leave(self) -> Any | None:
-        """End the turn and return the run to be started anew, if one waits."""
+    def leave(self, run: Any) -> Any | None:
+        """End a turn, or give up a place, and return the run to be started anew, if one waits."""
         with self._lock:
-            self._busy = False
-            return self._waiting.popleft() if self._waiting else None
+            self._expected.pop(run, None)
+            if self._holder is run:
+                self._holder = None
+            if self._holder is not None:
+                return None
+            first = self._first()
+            if first is not None and self._expected[first]:
+                self._expected[first] = False
+                return first
+            return self._others.popleft() if self._others else None
+
+    def _first(self) -> Any | None:
+        while self._expected:
+            run = next(iter(self._expected))
+            if self._expected[run] or run.pool.accepting:
+                return run
+            del self._expected[run]  # a stop may leave it in its queue for good
+        return None
 
 
 class Router(Protocol):
