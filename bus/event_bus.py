@@ -8,9 +8,11 @@ from typing import Any, TypeVar
 from bus.subscriptions import Subscriptions, subscriber_name
 from queue_core.config import BusConfig
 from queue_core.entry import Posting
+from queue_core.errors import InvalidPostError
 from queue_core.event_types import EventTypes
 from queue_core.handler import Handler, Subscriber
 from queue_core.retry import RetryPolicy
+from queue_core.shown import shown
 from queue_core.twin import Asynchronous, awaited
 
 H = TypeVar("H", bound=Handler)
@@ -127,6 +129,10 @@ class EventBus:
 
         Returns their ids in order; otherwise as `post`.
         """
+        if not isinstance(events, Iterable):
+            raise InvalidPostError(
+                f"events={shown(events)} is no collection of events. Nothing was written.", key="events"
+            )
         postings = [event if isinstance(event, Posting) else Posting(event=event) for event in events]
         return self._post(postings, connection)
 

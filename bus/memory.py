@@ -27,6 +27,7 @@ from queue_core.config import BusConfig
 from queue_core.dispatcher import Dispatcher
 from queue_core.entry import ANY_NODE, Entry, Posting, Settled, State, Waiting
 from queue_core.errors import ConfigurationError, InvalidConnectionError, LifecycleError
+from queue_core.filter import state_values
 from queue_core.handler import Subscriber
 from queue_core.outcome import Finished, Outcome, Released, Retried
 from queue_core.store import encode_settled
@@ -210,7 +211,7 @@ def _ended(outcome: Outcome) -> Entry:
 
 
 def _of_states(entries: Iterable[Entry], states: Iterable[State | str] | None) -> list[Entry]:
-    wanted = None if states is None else {State(state) for state in states}
+    wanted = None if states is None else state_values(states)
     found = [entry for entry in entries if wanted is None or entry.processing_state in wanted]
     return sorted(found, key=lambda entry: entry.record_id)
 

@@ -19,6 +19,7 @@ from queue_core.errors import InvalidPostError
 from queue_core.filter import Filter
 from queue_core.handler import Subscriber
 from queue_core.reads import Reads
+from queue_core.shown import shown
 from queue_core.twin import Asynchronous, awaited
 
 
@@ -102,13 +103,24 @@ class NotificationQueue(Reads):
 
     def schedule_many(self, postings: Iterable[Posting], *, connection: Any = None) -> list[int]:
         """Schedule several in one transaction, all or none; each has its date in `at` (None: now). Their ids in order."""
+        if not isinstance(postings, Iterable):
+            raise self._no_posting(postings)
         named = [self._named(posting) for posting in postings]
         return self._engine.poster.post(self.full_name, named, connection)
 
     def _named(self, posting: Posting) -> Posting:
+        if not isinstance(posting, Posting):
+            raise self._no_posting(posting)
         if posting.event_name is None and isinstance(posting.event, dict):
             return msgspec.structs.replace(posting, event_name=self.queue_name)
         return posting
+
+    def _no_posting(self, given: object) -> InvalidPostError:
+        return InvalidPostError(
+            f"{self.full_name}: postings: {shown(given)} is no Posting, nor a collection of them. Nothing was written.",
+            queue_name=self.full_name,
+            key="postings",
+        )
 
     def _date(self, at: datetime | None, delay: timedelta | float | None) -> datetime:
         if (at is None) == (delay is None):
@@ -124,7 +136,7 @@ class NotificationQueue(Reads):
             return self._engine.store.clock.now() + length
         except (OverflowError, TypeError, ValueError) as error:
             raise InvalidPostError(
-                f"{self.full_name}: delay={delay!r} gives no date that can be stored. Nothing was written.",
+                f"{self.full_name}: delay={shown(delay)} gives no date that can be stored. Nothing was written.",
                 queue_name=self.full_name,
                 key="delay",
             ) from error
@@ -230,6 +242,7 @@ class NotificationQueue(Reads):
 
     def stop_recurring(self, name: str) -> bool:
         """End a recurring schedule, for all nodes; what it has fired stays. False if there was none."""
+        check_name(name, "name", queue_name=self.full_name)
         return self._schedules.remove(self.full_name, name)
 
     def recurring(self) -> list[Schedule]:

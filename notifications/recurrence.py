@@ -200,7 +200,7 @@ def parse(
         raise _invalid("every", every_seconds, _INTERVAL)
     try:
         expression = f"{float(seconds):.15g}"
-    except (OverflowError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise _invalid("every", every_seconds, _INTERVAL) from error
     return Recurrence(
         kind=Kind.INTERVAL, expression=expression, timezone=timezone, start=start, missed=missed

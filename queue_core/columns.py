@@ -167,7 +167,15 @@ def name(value: Any, key: str, *, limit: int = NAME_LENGTH, queue_name: str | No
 
 
 def _token(value: Any, key: str, queue_name: str) -> str:
-    return str(value) and name(str(value), key, limit=_TOKEN_LENGTH, queue_name=queue_name)
+    try:
+        text = str(value)  # such as a UUID's
+    except Exception as error:
+        raise InvalidPostError(
+            f"{queue_name}: {key} is a {type(value).__name__} that has no text. Nothing was written.",
+            queue_name=queue_name,
+            key=key,
+        ) from error
+    return text and name(text, key, limit=_TOKEN_LENGTH, queue_name=queue_name)
 
 
 def _headers(value: Any, queue_name: str) -> str:

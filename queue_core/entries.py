@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from queue_core.entry import Entry, State
+from queue_core.columns import integer, name
+from queue_core.entry import ANY_NODE, Entry, State
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError
 from queue_core.filter import Filter
 from queue_core.store import Store
@@ -27,6 +28,7 @@ class Entries:
     def find(self, wanted: Filter, *, limit: int | None = None, connection: Any = None) -> list[Entry]:
         """Entries that are AVAILABLE or IN_PROCESSING and wanted, by ascending id."""
         where = wanted.conditions(self._queue_name)
+        limit = None if limit is None else integer(limit, "limit", least=0)
         return self._store.read(
             connection, self._label, lambda inner: self._store.search(inner, where=where, limit=limit)
         )
@@ -39,6 +41,8 @@ class Entries:
         if self._queue_name is not None:
             statement = statement.where(main.c.queue_name == self._queue_name)
         if owner is not None:
+            if owner != ANY_NODE:
+                name(owner, "owner")
             statement = statement.where(main.c.lane == owner)
         return self._store.read(
             connection, self._label, lambda inner: int(inner.execute(statement).scalar_one())
@@ -49,6 +53,7 @@ class Entries:
 
         Raises EntryNotFoundError, or EntryNotChangeableError if it runs or has ended; nothing was written then.
         """
+        record_id = integer(record_id, "record_id")
 
         def work(inner: Connection) -> Entry:
             if not values or self._store.statements.change_available(
@@ -94,6 +99,7 @@ class Entries:
                 f"{self._label}: remove takes a record id, or search keys. Nothing was removed.",
                 queue_name=self._queue_name,
             )
+        record_id = None if record_id is None else integer(record_id, "record_id")
         statements = self._store.statements
         ended = {"processing_state": State.REMOVED.value, "finished_date": self._store.clock.now()}
 

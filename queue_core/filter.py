@@ -33,7 +33,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     def conditions(self, queue_name: str | None) -> Callable[[FromClause], Sequence[ColumnElement[bool]]]:
         """For `Store.search`: these entries, of one queue or of all (None). Raises InvalidPostError for bad values."""
         # Every state rather than no condition: a row in none of them was written by hand, and is no entry.
-        wanted = _state_values(State if self.states is None else self.states)
+        wanted = state_values(State if self.states is None else self.states)
         ids = None if self.record_ids is None else _ids(self.record_ids)
 
         def where(table: FromClause) -> Sequence[ColumnElement[bool]]:
@@ -68,7 +68,7 @@ def _ids(record_ids: Iterable[int]) -> list[int]:
     return sorted(integer(record_id, "record_ids") for record_id in record_ids)
 
 
-def _state_values(states: Iterable[State | str]) -> list[str]:
+def state_values(states: Iterable[State | str]) -> list[str]:
     """The states as columns hold them. Raises InvalidPostError for what is no state."""
     try:
         return [State(state).value for state in states]

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from queue_core.clock import in_utc
+from queue_core.columns import integer
 from queue_core.entry import ANY_NODE, Entry, State
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError, LifecycleError
 from queue_core.filter import Filter
@@ -39,6 +40,7 @@ class History:
     ) -> list[Entry]:
         """Entries that have ended and are wanted, by ascending id (or the newest first)."""
         where = wanted.conditions(self._queue_name)
+        limit = None if limit is None else integer(limit, "limit", least=0)
         return self._store.read(
             connection,
             self._label,
@@ -54,6 +56,7 @@ class History:
         EntryNotChangeableError for an entry that ended otherwise, or that was posted again before, unless that ended
         FAILED or REMOVED too, or `force`. Of two calls at once one wins.
         """
+        record_id = integer(record_id, "record_id")
         statements, now = self._store.statements, self._store.clock.now()
 
         def work(connection: Connection) -> int:

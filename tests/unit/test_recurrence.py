@@ -316,6 +316,7 @@ def test_a_cron_line_that_can_not_work_is_refused(cron: str) -> None:
             10**400,
             [],
             object,
+            int,
         ),
     ],
 )
