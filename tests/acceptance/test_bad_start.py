@@ -16,6 +16,8 @@ from stickybus import PersistentBus
 from tests.contract.harness import Order, Recorder, eventually, on_servers, on_sqlite
 
 _BOUND_SECONDS = 60
+_FORK_WARNING = "ignore:This process:DeprecationWarning"
+"""Python 3.12 and later warn of a fork beside other threads, as is right: these programs do it to see what comes of it."""
 
 _PRELUDE = """
 import json, os, sys, threading
@@ -51,7 +53,8 @@ def _run(url: URL, script: str) -> list[dict[str, Any]]:
     """What a program of its own told, line by line; a warning of a leak is an error, and so is any word on stderr."""
     done = subprocess.run(
         [
-            *(sys.executable, "-W", "error::ResourceWarning", "-X", "dev", "-c", _PRELUDE + script),
+            *(sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-W", _FORK_WARNING),
+            *("-c", _PRELUDE + script),
             url.render_as_string(hide_password=False),
         ],
         capture_output=True,
