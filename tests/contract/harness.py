@@ -27,12 +27,12 @@ _PACE_SECONDS = 0.005
 
 on_servers = pytest.mark.parametrize(
     "database_name",
-    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("postgresql", "mariadb")],
+    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("postgresql", "mariadb", "mysql")],
 )
 """For what an embedded database does not have: two-phase commits, sessions that can be killed."""
-on_sqlite, on_postgresql, on_mariadb = (
+on_sqlite, on_postgresql, on_mariadb, on_mysql = (
     pytest.mark.parametrize("database_name", [pytest.param(name, marks=getattr(pytest.mark, name))])
-    for name in ("sqlite", "postgresql", "mariadb")
+    for name in ("sqlite", "postgresql", "mariadb", "mysql")
 )
 
 

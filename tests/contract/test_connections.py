@@ -37,6 +37,8 @@ WAITING = {
     "mariadb": "SELECT id FROM information_schema.processlist WHERE db = database() AND state LIKE 'Waiting for table%%'",
 }
 KILL = {"postgresql": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}
+for _statements in (SESSIONS, HOLD, RELEASE, WAITING, KILL):
+    _statements["mysql"] = _statements["mariadb"]  # type: ignore[index]
 
 
 def sessions(engine: Engine, database_name: str) -> set[int]:
