@@ -305,7 +305,10 @@ class MySQLServer(_InnoDBServer):
     def _create_data(self) -> None:
         self._create_user()
         data = self.folder / "data"
-        _run([find_program(self._program), "--no-defaults", "--initialize-insecure", f"--datadir={data}"], cwd=self.folder)
+        _run(
+            [find_program(self._program), "--no-defaults", "--initialize-insecure", f"--datadir={data}"],
+            cwd=self.folder,
+        )
 
     def _command(self) -> list[str]:
         options = {
