@@ -39,6 +39,8 @@ URL_VARIABLES: Final = {
     "mariadb": "STICKYBUS_TEST_MARIADB_URL",
     "mysql": "STICKYBUS_TEST_MYSQL_URL",
 }
+OPT_IN: Final = "mysql"
+"""The tests run without this server unless its URL is set or `--only` names it."""
 # Where setup.sh puts a MySQL server that the system itself doesn't have.
 _OWN_MYSQL: Final = "/var/cache/stickybus/mysql"
 _USER: Final = "stickybus"
@@ -375,7 +377,7 @@ _SERVERS: Final[Mapping[str, type[DatabaseServer]]] = {
 _PROGRAMS: Final = {
     "postgresql": (("initdb", "postgres"), "PostgreSQL 14 or later (Debian: postgresql)"),
     "mariadb": (("mariadbd",), "MariaDB 10.6 or later (Debian: mariadb-server-core)"),
-    "mysql": (("mysqld",), "MySQL 9 or later (on Debian `make servers` does, in a folder of its own)"),
+    "mysql": (("mysqld",), "MySQL 9 or later (on Debian `scripts/setup.sh mysql` does, in a folder of its own)"),
     "redis": (("redis-server",), "Redis 6 or later (Debian: redis-server)"),
 }
 
@@ -461,11 +463,6 @@ def missing_programs(name: str) -> list[str]:
         except ServerError:
             missing.append(program)
     return missing
-
-
-def left_out(name: str) -> bool:
-    """Whether the tests run without this server: MySQL where there is no program of it. In CI none is left out."""
-    return name == "mysql" and not os.environ.get("CI") and bool(missing_programs(name))
 
 
 def _advice(name: str, missing: Sequence[str]) -> str:
@@ -573,7 +570,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     which = [
         name
         for name in ([options.only] if options.only else URL_VARIABLES)
-        if not os.environ.get(URL_VARIABLES[name]) and (options.only or not left_out(name))
+        if not os.environ.get(URL_VARIABLES[name]) and (options.only or name != OPT_IN)
     ]
     if not options.command:
         parser.error("a command is required after --")
