@@ -377,7 +377,10 @@ _SERVERS: Final[Mapping[str, type[DatabaseServer]]] = {
 _PROGRAMS: Final = {
     "postgresql": (("initdb", "postgres"), "PostgreSQL 14 or later (Debian: postgresql)"),
     "mariadb": (("mariadbd",), "MariaDB 10.6 or later (Debian: mariadb-server-core)"),
-    "mysql": (("mysqld",), "MySQL 9 or later (on Debian `scripts/setup.sh mysql` does, in a folder of its own)"),
+    "mysql": (
+        ("mysqld",),
+        "MySQL 9 or later (on Debian `scripts/setup.sh mysql` does, in a folder of its own)",
+    ),
     "redis": (("redis-server",), "Redis 6 or later (Debian: redis-server)"),
 }
 

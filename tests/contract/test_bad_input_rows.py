@@ -331,12 +331,14 @@ def test_a_date_that_nobody_could_read_is_refused_by_the_database(
     """One such row at the head of a lane would stop every claim from it."""
     _started(bus)
     row = f"INSERT INTO bus_events (class_name, {column}) VALUES ('Order', :date)"
-    for date in NO_DATES[database_name]:
-        with pytest.raises(DBAPIError, match="bus_events_readable"), engine.begin() as connection:
-            if database_name == "mysql":
-                # By default it refuses such dates itself; each session can allow them.
-                connection.execute(text("SET SESSION sql_mode = 'STRICT_TRANS_TABLES'"))
-            connection.execute(text(row), {"date": date})
+    with engine.connect() as connection:
+        if database_name == "mysql":
+            # By default it refuses such dates itself; each session can allow them.
+            connection.execute(text("SET SESSION sql_mode = 'STRICT_TRANS_TABLES'"))
+            connection.commit()
+        for date in NO_DATES[database_name]:
+            with pytest.raises(DBAPIError, match="bus_events_readable"), connection.begin():
+                connection.execute(text(row), {"date": date})
     assert _still_delivers(bus)
 
 
