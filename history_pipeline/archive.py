@@ -8,11 +8,10 @@ A file that no manifest names is of a run that was killed, or is still at work; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from posixpath import dirname
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from pyspark.errors import AnalysisException
@@ -25,6 +24,7 @@ from history_pipeline.manifest import (
     DataFile,
     Manifest,
     decoded,
+    digest,
     live_files,
     manifest_numbers,
     manifest_path,
@@ -38,13 +38,12 @@ EVENT_DATE = "event_date"
 KEPT = timedelta(days=1)
 """Files that no manifest names, or that were replaced, are removed after so long: who reads them or writes them is done."""
 
-_SETTINGS = {
-    "spark.sql.session.timeZone": "UTC",
-    # Else dates become 96-bit numbers without statistics, which nobody can filter by.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Dates before 1582, as only rows by hand have, are kept as they are.
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-}
+
+class Extent(NamedTuple):
+    """Of some files: the sum of their ids, and the latest `finished_date` (UTC; None if there is no row)."""
+
+    id_total: int
+    newest: datetime | None
 
 
 class Archive:
@@ -74,9 +73,25 @@ class Archive:
 
     def manifests(self) -> list[Manifest]:
         """All manifests, in order; none if there is no archive yet. Raises ArchiveDamagedError."""
-        numbers = manifest_numbers(self.storage.names("manifests"), self.where)
-        paths = [manifest_path(number) for number in numbers]
-        return [decoded(self.storage.read(path), f"{self.where}/{path}") for path in paths]
+        found = list[Manifest]()
+        before: str | None = None
+        for number in manifest_numbers(self.storage.names("manifests"), self.where):
+            path = manifest_path(number)
+            content = self.storage.read(path)
+            manifest = decoded(content, f"{self.where}/{path}")
+            if manifest.previous_sha256 is not None and manifest.previous_sha256 != before:
+                raise ArchiveDamagedError(
+                    f"{self.where}/{path} follows another {manifest_path(number - 1)} than the one that is there. Nothing "
+                    "was read or written. Bring that back from a copy of the directory; manifests never change.",
+                    path=f"{self.where}/{manifest_path(number - 1)}",
+                )
+            before = digest(content)
+            found.append(manifest)
+        return found
+
+    def digest(self, number: int) -> str:
+        """The SHA-256 of the manifest of a number."""
+        return digest(self.storage.read(manifest_path(number)))
 
     def publish(self, manifest: Manifest) -> Manifest:
         """Make what a manifest names part of the archive, under the next free number; the manifest as it is then.
@@ -85,6 +100,9 @@ class Archive:
         """
         self.storage.settle(file.path for file in manifest.files)
         while True:
+            if manifest.number > 1:
+                before = self.digest(manifest.number - 1)
+                manifest = msgspec.structs.replace(manifest, previous_sha256=before)
             try:
                 self.storage.create(manifest.path, manifest.encoded())
             except FileExistsError as error:
@@ -118,6 +136,13 @@ class Archive:
                 path=missing,
             ) from error
 
+    def extent(self, files: Iterable[DataFile]) -> Extent:
+        """What tells rows in some files from as many others, and when the newest of them ended."""
+        total = f.sum(f.col("record_id").cast("decimal(38,0)")).alias("total")
+        newest = f.max("finished_date").alias("newest")
+        [found] = self.read(files).agg(total, newest).toArrow().to_pylist()
+        return Extent(int(found["total"] or 0), found["newest"])
+
     def write(self, rows: DataFrame, run: str) -> tuple[Fingerprint, list[DataFile]]:
         """Write rows as the files of a run, read them back, and return what was written and what was found.
 
@@ -131,8 +156,13 @@ class Archive:
         ).option("compression", "zstd").parquet(f"{self.where}/data/{run}")
         return Fingerprint.of(written.get), self.found(self.storage.sizes(f"data/{run}"))
 
-    def found(self, sizes: dict[str, int]) -> list[DataFile]:
-        """Files as they are read back, given by path and size; those without rows are left out."""
+    def found(
+        self, sizes: Mapping[str, int], hashed_columns: Sequence[str] = tuple(HISTORY_SCHEMA.names)
+    ) -> list[DataFile]:
+        """Files as they are read back, given by path and size; those without rows are left out.
+
+        Their fingerprints cover `hashed_columns`.
+        """
         if not sizes:
             return []
         paths = [f"{self.where}/{path}" for path in sizes]
@@ -144,7 +174,10 @@ class Archive:
             *aggregates(f.col("hashed")),
         ]
         hashed = self.spark.read.schema(HISTORY_SCHEMA).parquet(*paths)
-        hashed = hashed.select(file_place.alias("place"), "record_id", row_hash().alias("hashed"))
+        hashed = hashed.select(
+            file_place.alias("place"), "record_id", row_hash(hashed_columns).alias("hashed")
+        )
+        digests = self._digests(paths)
         rows = {row["place"]: row for row in hashed.groupBy("place").agg(*facts).collect()}
         return [
             DataFile(
@@ -154,15 +187,31 @@ class Archive:
                 first_id=rows[place]["first_id"],
                 last_id=rows[place]["last_id"],
                 fingerprint=Fingerprint.of(rows[place]),
+                sha256=digests[place],
             )
             for path, size_bytes in sizes.items()
             if (place := "/".join(path.split("/")[-2:])) in rows
         ]
 
-    def sweep(self, manifests: Sequence[Manifest], *, now: datetime, kept: timedelta = KEPT) -> None:
-        """Remove files that no manifest names any more, or of runs that ended before they published one.
+    def _digests(self, paths: Sequence[str]) -> dict[str, str]:
+        """The SHA-256 of files, by the last two parts of their paths; computed where the data is."""
+        contents = self.spark.read.format("binaryFile").load(list(paths))
+        place = f.substring_index("path", "/", -2)
+        found = contents.select(place.alias("place"), f.sha2("content", 256).alias("sha256"))
+        return {row["place"]: row["sha256"] for row in found.collect()}
 
-        Only what was replaced, or begun, longer than `kept` ago: others may still read it, or write it.
+    def sweep(
+        self,
+        manifests: Sequence[Manifest],
+        *,
+        now: datetime,
+        deleted_runs: Iterable[str] | None,
+        kept: timedelta = KEPT,
+    ) -> None:
+        """Remove files that were replaced, and those of runs that ended before they published a manifest.
+
+        Only what was replaced, or begun, longer than `kept` ago: others may still read it, or write it. Runs without a
+        manifest stay if it is not known (None), or true, that the database has deleted their rows (`deleted_runs`).
         """
         live = {dirname(file.path) for file in live_files(manifests)}
         replaced = {dirname(path): manifest.created for manifest in manifests for path in manifest.replaces}
@@ -171,7 +220,8 @@ class Archive:
             days = {f"{folder}/{day}" for day in self.storage.names(folder) if day.startswith(EVENT_DATE)}
             gone = {day for day in days & replaced.keys() if replaced[day] < now - kept}
             if not days & (live | replaced.keys()):
-                if began is not None and began < now - kept:
+                unpublished = deleted_runs is not None and run not in deleted_runs
+                if unpublished and began is not None and began < now - kept:
                     self.storage.remove(folder)
             elif gone == days:
                 self.storage.remove(folder)
@@ -183,20 +233,6 @@ class Archive:
 def dated(rows: DataFrame) -> DataFrame:
     """Rows of history with the day on which they ended."""
     return rows.withColumn(EVENT_DATE, f.to_date("finished_date"))
-
-
-@contextmanager
-def writing_settings(spark: SparkSession) -> Iterator[None]:
-    """Give the session what the archive's files need, for as long as the block lasts."""
-    before = {key: spark.conf.get(key) for key in _SETTINGS}
-    for key, value in _SETTINGS.items():
-        spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key, former in before.items():
-            if former is not None:
-                spark.conf.set(key, former)
 
 
 def read_archive(spark: SparkSession, target: str, table: str | None = None) -> DataFrame:

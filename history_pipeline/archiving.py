@@ -15,12 +15,14 @@ from pyspark.sql import SparkSession
 from sqlalchemy import URL
 from sqlalchemy import Engine as SqlalchemyEngine
 
-from history_pipeline.archive import EVENT_DATE, Archive, dated, writing_settings
+from history_pipeline.agreement import check_agreement
+from history_pipeline.archive import EVENT_DATE, Archive, dated
 from history_pipeline.deletion import History, delete_run, finish_run, locked_history
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.fingerprint import Fingerprint, joined
-from history_pipeline.manifest import Kind, Manifest, new_run
+from history_pipeline.manifest import HASHED, Kind, Manifest, new_run
 from history_pipeline.progress import Progress, silent, watched
+from history_pipeline.session import own_session
 from queue_core.clock import in_utc
 from queue_core.config import BusConfig, NodeConfig
 from queue_core.engine import open_tables
@@ -74,8 +76,8 @@ def archive_history(
     )
     opened = open_tables(database, config)
     try:
-        archive = Archive(spark, target, table)
-        with locked_history(opened, table) as history, writing_settings(spark):
+        archive = Archive(own_session(spark), target, table)
+        with locked_history(opened, table) as history:
             archiver = Archiver(history, archive, limit or history.now() - RECENT, run_rows, progress)
             return archiver.work()
     finally:
@@ -99,8 +101,9 @@ class Archiver:
         """Finish what an earlier call has left, and archive what there is."""
         self.archive.storage.make("manifests")
         published = self.archive.manifests()
+        check_agreement(self.archive, published, self.history.database)
         finished = self.finish(published)
-        self.archive.sweep(published, now=self.history.now())
+        self.archive.sweep(published, now=self.history.now(), deleted_runs=self.history.deleted_runs())
         self.total = self.history.count(self.before)
         runs = list[Manifest]()
         while (chosen := self.choose(published + runs)) is not None:
@@ -144,6 +147,7 @@ class Archiver:
             first_id=first_id,
             last_id=last_id,
             before=self.before,
+            columns=HASHED,
         )
 
     def copy(self, chosen: Manifest) -> Manifest:

@@ -24,6 +24,7 @@ from sqlalchemy import URL, ColumnElement, Connection, Table, func, or_, select
 from history_pipeline import breakdowns
 from history_pipeline.completeness import Fault, chain_faults, gaps, known_ids
 from history_pipeline.progress import Progress, silent
+from history_pipeline.session import own_session
 from history_pipeline.snapshot import Snapshot, TableSnapshot
 from history_pipeline.statistics import statistics
 from history_pipeline.transforms import all_of
@@ -107,6 +108,7 @@ def audit(
     a table that is in neither, and what reading an archive raises.
     """
     made = datetime.now(UTC)
+    spark = own_session(spark)
     with ExitStack() as closing:
         database = None if url is None else Database(url, application_name="stickybus-audit")
         if database is not None:

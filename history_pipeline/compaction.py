@@ -8,7 +8,7 @@ removed a day later, by the next archive or compaction: whoever reads them gets 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -16,12 +16,13 @@ from itertools import accumulate
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from history_pipeline.archive import EVENT_DATE, Archive, dated, writing_settings
+from history_pipeline.archive import EVENT_DATE, Archive, dated
 from history_pipeline.archiving import check_written
 from history_pipeline.errors import ArchiveDamagedError
-from history_pipeline.fingerprint import joined
-from history_pipeline.manifest import DataFile, Kind, Manifest, live_files, new_run
+from history_pipeline.fingerprint import Fingerprint, joined
+from history_pipeline.manifest import HASHED, DataFile, Kind, Manifest, live_files, new_run
 from history_pipeline.progress import Progress, silent, watched
+from history_pipeline.session import own_session
 
 FILE_BYTES = 128 * 1024 * 1024
 """What a file aims at."""
@@ -56,15 +57,14 @@ def compact_archive(
     Archives, replays and readers may run meanwhile. Raises ArchiveNotFoundError, ArchiveDamagedError,
     ArchiveConflictError; the archive is as it was then.
     """
-    archive = Archive(spark, target, table)
+    archive = Archive(own_session(spark), target, table)
     published = archive.open()
-    archive.sweep(published, now=datetime.now(UTC))
+    # Which runs the database has deleted is not known here.
+    archive.sweep(published, now=datetime.now(UTC), deleted_runs=None)
     days = scattered(live_files(published), file_bytes)
     if not days:
         return Compacted(table, archive.where)
-    with writing_settings(spark):
-        manifest = _rewritten(archive, published, days, progress)
-        archive.publish(manifest)
+    manifest = archive.publish(_rewritten(archive, published, days, progress))
     return Compacted(
         table=table,
         target=archive.where,
@@ -101,7 +101,7 @@ def _rewritten(
 ) -> Manifest:
     """The files of some days written anew, and the manifest that would replace them."""
     old = [file for day in days.values() for file in day.files]
-    expected = joined([file.fingerprint for file in old])
+    expected = _expected(archive, published, old)
     run = new_run(now := datetime.now(UTC))
     # Each day goes to as many tasks as it needs files.
     tasks = sum(day.wanted for day in days.values())
@@ -115,12 +115,7 @@ def _rewritten(
     ):
         written, files = archive.write(placed, run)
     check_written(archive, run, written, joined([file.fingerprint for file in files]))
-    if written != expected:
-        raise ArchiveDamagedError(
-            f"{archive.where}: the files of {', '.join(days)} hold {written.rows} rows, their manifests say "
-            f"{expected.rows}, or others. Nothing was replaced. Find the damaged file: stickybus history verify",
-            path=archive.where,
-        )
+    check_rewritten(archive, days, expected, written)
     return Manifest(
         number=len(published) + 1,
         kind=Kind.COMPACTION,
@@ -134,4 +129,34 @@ def _rewritten(
         first_id=min(file.first_id for file in old),
         last_id=max(file.last_id for file in old),
         before=max(manifest.before for manifest in published),
+        columns=HASHED,
     )
+
+
+def _expected(archive: Archive, published: Sequence[Manifest], old: Sequence[DataFile]) -> Fingerprint:
+    """The fingerprint of files over all columns that history has now: by their manifests, or as they are read.
+
+    What is read of a file with fewer columns must have its fingerprint over those. Raises ArchiveDamagedError.
+    """
+    now = tuple(column.name for column in HASHED)
+    of_file = {file.path: manifest.hashed for manifest in published for file in manifest.files}
+    expected = joined([file.fingerprint for file in old if of_file[file.path] == now])
+    for columns in {of_file[file.path] for file in old} - {now}:
+        files = [file for file in old if of_file[file.path] == columns]
+        sizes = {file.path: file.size_bytes for file in files}
+        told, read = (
+            joined([file.fingerprint for file in found]) for found in (files, archive.found(sizes, columns))
+        )
+        check_rewritten(archive, [file.event_date for file in files], told, read)
+        expected += joined([file.fingerprint for file in archive.found(sizes)])
+    return expected
+
+
+def check_rewritten(archive: Archive, days: Iterable[str], told: Fingerprint, found: Fingerprint) -> None:
+    """Raises ArchiveDamagedError unless the files of some days hold what their manifests say."""
+    if found != told:
+        raise ArchiveDamagedError(
+            f"{archive.where}: the files of {', '.join(sorted(set(days)))} hold {found.rows} rows, their manifests say "
+            f"{told.rows}, or others. Nothing was replaced. Find the damaged file: stickybus history verify",
+            path=archive.where,
+        )

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -112,17 +113,21 @@ def locked_history(database: Database, table: str) -> Iterator[History]:
 def delete_run(history: History, archive: Archive, manifest: Manifest, told: Told) -> None:
     """Delete the rows of a run that was published just now: its whole closed range.
 
-    Raises ArchiveMismatchError if they are not as many as were archived; nothing is deleted then.
+    Raises ArchiveMismatchError if they are not those that were archived, by their number and the sum of their ids;
+    nothing is deleted then.
     """
+    extent = archive.extent(manifest.files)
     try:
         with history.database.begin(history.connection) as connection:
-            _delete_range(history, connection, manifest, told)
-            _enter(history, connection, archive, manifest, manifest.fingerprint.rows)
-    except _OtherCountError as error:
+            _delete_range(history, connection, manifest, extent.id_total, told)
+            _enter(
+                history, connection, archive, manifest, rows=manifest.fingerprint.rows, newest=extent.newest
+            )
+    except _OtherRowsError as error:
         found = compared(history, archive, manifest)
         raise ArchiveMismatchError(
             f"{history.table}: {error.rows} rows of history would be deleted, but run {manifest.run} archived "
-            f"{manifest.fingerprint.rows}. Not archived: {_named(found.late)}. Nothing was deleted; what was archived "
+            f"{manifest.fingerprint.rows}, or others. Not archived: {_named(found.late)}. Nothing was deleted; what was archived "
             "stays. Start it again: it deletes those that are archived, one by one, and archives the others.",
             run=manifest.run,
             archived=manifest.fingerprint.rows,
@@ -147,6 +152,7 @@ def finish_run(history: History, archive: Archive, manifest: Manifest) -> int:
             "Name another directory for this database.",
             path=archive.where,
         )
+    newest = archive.extent(manifest.files).newest
     with history.database.begin(history.connection) as connection:
         deleted = sum(
             history.statements.delete_history(
@@ -163,7 +169,7 @@ def finish_run(history: History, archive: Archive, manifest: Manifest) -> int:
                 found=deleted,
                 path=archive.where,
             )
-        _enter(history, connection, archive, manifest, deleted)
+        _enter(history, connection, archive, manifest, rows=deleted, newest=newest)
     return deleted
 
 
@@ -187,8 +193,9 @@ def compared(history: History, archive: Archive, manifest: Manifest) -> Comparis
         for file in live_files(archive.manifests())
         if file.first_id <= manifest.last_id and file.last_id >= manifest.first_id
     ]
-    stored = archive.read(near).select("record_id", row_hash().alias("stored"))
-    present = history.rows(archive, manifest).select("record_id", row_hash().alias("present"))
+    hashed = row_hash(manifest.hashed)
+    stored = archive.read(near).select("record_id", hashed.alias("stored"))
+    present = history.rows(archive, manifest).select("record_id", hashed.alias("present"))
     same = f.max(f.col("stored") == f.col("present"))
     found = present.join(stored, "record_id", "left").groupBy("record_id", "present").agg(same.alias("same"))
     table = found.select("record_id", "same").sort("record_id").toArrow()
@@ -199,22 +206,33 @@ def compared(history: History, archive: Archive, manifest: Manifest) -> Comparis
     return Comparison(archived=kinds[True], late=kinds[None], foreign=kinds[False])
 
 
-def _delete_range(history: History, connection: Connection, manifest: Manifest, told: Told) -> None:
-    deleted, first_id = 0, manifest.first_id
+def _delete_range(
+    history: History, connection: Connection, manifest: Manifest, id_total: int, told: Told
+) -> None:
+    deleted, total, first_id = 0, 0, manifest.first_id
     while first_id <= manifest.last_id:
         last_id = history.statements.range_page(
             connection, first_id=first_id, last_id=manifest.last_id, limit=DELETE_ROWS
         )
-        deleted += history.statements.delete_range(
-            connection, first_id=first_id, last_id=last_id, before=manifest.before
-        )
+        page: dict[str, Any] = {"first_id": first_id, "last_id": last_id, "before": manifest.before}
+        # By locked ids: else a row could vanish, and another appear, between the look and the deletion.
+        total += sum(history.statements.locked_range(connection, **page))
+        deleted += history.statements.delete_range(connection, **page)
         told(deleted)
         first_id = last_id + 1
-    if deleted != manifest.fingerprint.rows:
-        raise _OtherCountError(deleted)
+    if (deleted, total) != (manifest.fingerprint.rows, id_total):
+        raise _OtherRowsError(deleted)
 
 
-def _enter(history: History, connection: Connection, archive: Archive, manifest: Manifest, rows: int) -> None:
+def _enter(
+    history: History,
+    connection: Connection,
+    archive: Archive,
+    manifest: Manifest,
+    *,
+    rows: int,
+    newest: datetime | None,
+) -> None:
     archives.enter_deleted(
         connection,
         run=manifest.run,
@@ -225,6 +243,9 @@ def _enter(history: History, connection: Connection, archive: Archive, manifest:
         before=manifest.before,
         entries=rows,
         now=history.now(),
+        manifest_number=manifest.number,
+        manifest_sha256=archive.digest(manifest.number),
+        newest_date=newest,
     )
 
 
@@ -235,8 +256,8 @@ def _named(ids: Sequence[int]) -> str:
     return f"entries {shown}{more}" if ids else "no entry"
 
 
-class _OtherCountError(Exception):
-    """Rolls back a deletion of other than the archived number of rows."""
+class _OtherRowsError(Exception):
+    """Rolls back a deletion of other rows than the archived ones."""
 
     def __init__(self, rows: int) -> None:
         super().__init__(rows)

@@ -4,6 +4,7 @@ StickybusError
 └── PipelineError
     ├── SparkUnavailableError       the extra or a Java runtime that fits is missing
     ├── SourceOptionError           an option of the format `stickybus` is missing or can't work
+    ├── StreamLossError             entries that a stream has not handed over were archived and deleted
     ├── WriteError                  rows can't be posted as events
     │   └── RunConflictError        the run has posted other rows before
     ├── ArchiveError
@@ -31,6 +32,12 @@ class SourceOptionError(PipelineError):
     """The option `key` of the format `stickybus` is missing or can't work; nothing was read or written."""
 
     key: str | None = None
+
+
+class StreamLossError(PipelineError):
+    """Entries that a stream has not handed over were archived and deleted, by the run `run`; nothing was handed over."""
+
+    run: str | None = None
 
 
 class WriteError(PipelineError):

@@ -1,12 +1,13 @@
 """What tells whether two sets of rows are the same, in whatever order they are met.
 
-Each row has a 64-bit hash of all its columns (Spark's `xxhash64`). A set has the number of its rows and the smallest,
+Each row has a 64-bit hash of its columns (Spark's `xxhash64`), of those that a manifest names, so that a column which
+history gets later changes no hash. A set has the number of its rows and the smallest,
 the largest and the sum of their hashes, the sum modulo 2^64: sets that are joined have theirs added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
 from typing import Any
@@ -18,6 +19,8 @@ from pyspark.sql import functions as f
 from history_pipeline.schema import HISTORY_SCHEMA
 
 _MODULUS = 2**64
+HASH_VERSION = 1
+"""Of the way in which `row_hash` computes; a manifest names the one that its fingerprints have."""
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
@@ -50,9 +53,9 @@ def joined(fingerprints: list[Fingerprint]) -> Fingerprint:
     return reduce(add, fingerprints, Fingerprint())
 
 
-def row_hash() -> Column:
-    """The hash of a row of history."""
-    columns = [f.col(name) for name in HISTORY_SCHEMA.names]
+def row_hash(names: Sequence[str] = tuple(HISTORY_SCHEMA.names)) -> Column:
+    """The hash of a row of history, of the columns `names` in that order."""
+    columns = [f.col(name) for name in names]
     # A NULL adds nothing to the hash by itself: a value that slips into the next column would go unnoticed.
     return f.xxhash64(*columns, *(column.isNull() for column in columns))
 

@@ -1,11 +1,13 @@
 """Manifests: the log that says which files an archive consists of.
 
 They are numbered from 1 and never changed or removed, so that a reader who sees the numbers 1 to n sees one state of
-the archive. Each adds files; a compaction also names those that its own replace.
+the archive. Each adds files; a compaction also names those that its own replace. Each names the SHA-256 of the one before,
+and `queue_archives` in the database that of each archive's: so no manifest can vanish or change unseen.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 from collections.abc import Iterable, Sequence
@@ -16,7 +18,8 @@ from typing import Literal
 import msgspec
 
 from history_pipeline.errors import ArchiveDamagedError
-from history_pipeline.fingerprint import Fingerprint
+from history_pipeline.fingerprint import HASH_VERSION, Fingerprint, joined
+from history_pipeline.schema import HISTORY_SCHEMA
 
 _RUN_DATE = "%Y%m%dT%H%M%S%fZ"
 _NAME = re.compile(r"(\d{8})\.json")
@@ -30,7 +33,10 @@ class Kind(StrEnum):
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """One Parquet file: its path below the table's folder, the day (UTC) on which its entries ended, and its rows."""
+    """One Parquet file: its path below the table's folder, the day (UTC) on which its entries ended, and its rows.
+
+    `sha256` is that of its bytes, in hexadecimal; None in manifests of format 1.
+    """
 
     path: str
     event_date: str
@@ -38,6 +44,20 @@ class DataFile(msgspec.Struct, frozen=True):
     first_id: int
     last_id: int
     fingerprint: Fingerprint
+    sha256: str | None = None
+
+
+class HashedColumn(msgspec.Struct, frozen=True):
+    """A column that fingerprints cover, with its type as Spark names it."""
+
+    name: str
+    type: str
+
+
+HASHED = [HashedColumn(str(field.name), field.dataType.simpleString()) for field in HISTORY_SCHEMA.fields]
+"""The columns that this version's fingerprints cover, in order."""
+_FORMAT_1_COLUMNS = 28
+"""Of these, the first: the columns of history when manifests did not name them."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,10 +65,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     `archive` is the run of manifest 1, which names the archive as a whole. The rows are all those of the history of
     `database` with ids from `first_id` to `last_id` that ended before `before`; of a compaction, those of the files
-    that it replaces, which it gives the same dates and ids.
+    that it replaces, which it gives the same dates and ids. `columns` (in order) and `hash_version` say what the
+    fingerprints cover; `previous_sha256` is that of the manifest before, None in the first and in format 1.
     """
 
-    format: Literal[1] = 1
+    format: Literal[1, 2] = 2
     number: int
     kind: Kind
     run: str
@@ -62,6 +83,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     first_id: int
     last_id: int
     before: datetime
+    columns: list[HashedColumn] = []
+    hash_version: int = HASH_VERSION
+    previous_sha256: str | None = None
+
+    @property
+    def hashed(self) -> tuple[str, ...]:
+        """The names of the columns that the fingerprints cover."""
+        return tuple(column.name for column in self.columns or HASHED[:_FORMAT_1_COLUMNS])
 
     @property
     def path(self) -> str:
@@ -94,12 +123,31 @@ def manifest_numbers(names: Iterable[str], where: str) -> list[int]:
 def decoded(content: bytes, where: str) -> Manifest:
     """The manifest that a file holds. Raises ArchiveDamagedError."""
     try:
-        return msgspec.json.decode(content, type=Manifest)
+        manifest = msgspec.json.decode(content, type=Manifest)
     except msgspec.MsgspecError as error:
         raise ArchiveDamagedError(
             f"{where} is no manifest that this version can read: {error}. Nothing was read or written.",
             path=where,
         ) from error
+    if manifest.hash_version != HASH_VERSION:
+        raise ArchiveDamagedError(
+            f"{where} has fingerprints of version {manifest.hash_version}, this version of the library computes "
+            f"{HASH_VERSION}. Nothing was read or written. Install the newer stickybus that wrote it.",
+            path=where,
+        )
+    total = joined([file.fingerprint for file in manifest.files])
+    if total != manifest.fingerprint:
+        raise ArchiveDamagedError(
+            f"{where} says that it has {manifest.fingerprint.rows} rows; those of its files add up to {total.rows}, or "
+            "to others. Nothing was read or written. Bring it back from a copy of the directory; manifests never change.",
+            path=where,
+        )
+    return manifest
+
+
+def digest(content: bytes) -> str:
+    """The SHA-256 of a manifest's bytes, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def live_files(manifests: Sequence[Manifest]) -> list[DataFile]:

@@ -48,6 +48,8 @@ class StreamOptions:
     max_rows_per_batch: int = 1_000_000
     rows_per_partition: int = 50_000
     """Of one task."""
+    fail_on_data_loss: bool = True
+    """Whether the stream fails if rows that it has not handed over were archived and deleted."""
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> StreamOptions:
@@ -67,6 +69,7 @@ class StreamOptions:
             settle_seconds=_seconds(options, "settle_seconds", cls.settle_seconds),
             max_rows_per_batch=whole(options, most, smallest=1) or cls.max_rows_per_batch,
             rows_per_partition=whole(options, width, smallest=1) or cls.rows_per_partition,
+            fail_on_data_loss=_switch(options, "fail_on_data_loss", default=cls.fail_on_data_loss),
         )
 
 
@@ -135,6 +138,15 @@ def whole(options: Mapping[str, str], key: str, *, smallest: int | None = None) 
             key=key,
         )
     return value
+
+
+def _switch(options: Mapping[str, str], key: str, *, default: bool) -> bool:
+    text = options.get(key, str(default)).lower()
+    if text not in {"true", "false"}:
+        raise SourceOptionError(
+            f"the option {key}={options.get(key)!r} is neither true nor false. Nothing was read.", key=key
+        )
+    return text == "true"
 
 
 def _seconds(options: Mapping[str, str], key: str, default: float) -> float:

@@ -32,13 +32,12 @@ def pages(
     *,
     first_id: int,
     last_id: int,
-    where: Sequence[ColumnElement[bool]] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """The rows with ids from `first_id` to `last_id`, both included, that meet `where`, in batches of `schema`.
+    """The rows with ids from `first_id` to `last_id`, both included, in batches of `schema`.
 
     Columns of the schema that the table does not have are NULL.
     """
-    statement, ordered = _selecting(database, table, schema, where)
+    statement, ordered = _selecting(database, table, schema)
     statement = statement.order_by(table.c.record_id)
     next_id, limit = first_id, FIRST_ROWS
     while next_id <= last_id:
@@ -62,7 +61,7 @@ def rows_of_ids(
     *,
     where: Sequence[ColumnElement[bool]] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """As `pages`, the rows of the given ids that are there."""
+    """As `pages`, the rows of the given ids that are there and meet `where`."""
     statement, ordered = _selecting(database, table, schema, where)
     place, limit = 0, FIRST_ROWS
     while place < len(ids):
@@ -75,7 +74,7 @@ def rows_of_ids(
 
 
 def _selecting(
-    database: Database, table: Table, schema: pa.Schema, where: Sequence[ColumnElement[bool]]
+    database: Database, table: Table, schema: pa.Schema, where: Sequence[ColumnElement[bool]] = ()
 ) -> tuple[Select[Any], pa.Schema]:
     """A statement for the columns of `schema` with the id first, and the schema of its rows."""
     names = [_ID, *(name for name in schema.names if name != _ID)]

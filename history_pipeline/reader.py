@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 from sqlalchemy import Connection, Table, func, select
 
-from history_pipeline.filters import conditions
 from history_pipeline.options import ReadOptions
 from history_pipeline.pages import pages
 from history_pipeline.schema import arrow_schema
@@ -35,12 +34,6 @@ class HistoryReader(DataSourceReader):
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self.schema = schema
         self.options = options
-        self.filters: list[Filter] = []
-
-    @property
-    def pushFilters(self) -> _Accepting:  # noqa: N802 -- Spark's name
-        """What Spark calls with its filters, if its switch `spark.sql.python.filterPushdown.enabled` is on."""
-        return _Accepting(self)
 
     def partitions(self) -> list[IdRange]:
         """Ranges of ids that hold all rows committed by now; one that holds none if there are no rows."""
@@ -64,7 +57,6 @@ class HistoryReader(DataSourceReader):
                 schema,
                 first_id=partition.first,
                 last_id=partition.last,
-                where=conditions(table, self.filters),
             )
         finally:
             database.close()
@@ -73,32 +65,13 @@ class HistoryReader(DataSourceReader):
         """The smallest and the largest id within those asked for; (1, 0) if there is none."""
         table = entry_table(self.options.table)
         record_id = table.c.record_id
-        on_ids = [one for one in self.filters if getattr(one, "attribute", None) == ("record_id",)]
-        statement = select(func.min(record_id), func.max(record_id)).where(*conditions(table, on_ids))
+        statement = select(func.min(record_id), func.max(record_id))
         if self.options.first_id is not None:
             statement = statement.where(record_id >= self.options.first_id)
         if self.options.last_id is not None:
             statement = statement.where(record_id <= self.options.last_id)
         first, last = connection.execute(statement).one()
         return (1, 0) if first is None else (first, last)
-
-
-class _Accepting:
-    """A `pushFilters` that Spark takes for one that is not there.
-
-    While its switch is off, Spark refuses a reader that has such a method, instead of not calling it; it looks at the
-    function behind the method. A reader is not told how the switch stands.
-    """
-
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, reader: HistoryReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take all filters, and leave all to Spark as well; see `history_pipeline.filters`."""
-        self._reader.filters = list(filters)
-        return filters
 
 
 def entry_table(name: str) -> Table:

@@ -29,6 +29,7 @@ from history_pipeline.deletion import History, locked_history
 from history_pipeline.errors import ReplayConditionError, ReplayError
 from history_pipeline.manifest import Manifest, live_files
 from history_pipeline.progress import Progress, silent
+from history_pipeline.session import own_session
 from history_pipeline.sources import read_history
 from queue_core.config import BusConfig
 from queue_core.engine import open_tables
@@ -107,7 +108,7 @@ def replay_archive(
     """
     opened = open_tables(database, BusConfig(table=table, application_name="stickybus-replay"))
     try:
-        archive = Archive(spark, target, table)
+        archive = Archive(own_session(spark), target, table)
         with locked_history(opened, table) as history:
             return _Replay(history, archive, archive.open(), where, progress).work(post=post)
     finally:

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 LOCAL = "local[*]"
 """All cores of this machine, in one process and its Python workers."""
 
+_ARCHIVE_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    # Else dates become 96-bit numbers without statistics, which nobody can filter by.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Dates before 1582, as only rows by hand have, are kept as they are.
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
 _REGISTERED = "spark.stickybus.registered"
 _LOG_FILE = Path(__file__).parent / "conf" / "log4j2.properties"
 _JVM_OPTIONS = " ".join(
@@ -82,6 +89,19 @@ def open_session(
     session: SparkSession = builder.getOrCreate()
     register(session)
     return session
+
+
+def own_session(session: SparkSession) -> SparkSession:
+    """A session beside the caller's, with its settings but for those that the archive's files and all dates need.
+
+    The caller's stays as it is.
+    """
+    # Not `newSession`, which has neither the settings nor the format, and refuses to register that.
+    copied = session._jsparkSession.cloneSession()  # noqa: SLF001 -- it has no other door
+    own = type(session)(session.sparkContext, copied)
+    for key, value in _ARCHIVE_SETTINGS.items():
+        own.conf.set(key, value)
+    return own
 
 
 def register(session: SparkSession) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- as all of Spark's documents name it
 from sqlalchemy import Connection, func, select
 
+from history_pipeline.agreement import check_agreement
 from history_pipeline.archive import Archive, archived_tables, read_archive
 from history_pipeline.manifest import live_files
 from history_pipeline.schema import HISTORY_SCHEMA
@@ -106,7 +107,9 @@ class Snapshot:
         url = self._database.url
         last_id = self._database.fetch(lambda connection: _last_id(connection, table))
         if table in self._archived_tables and self._archive is not None:
-            manifests = Archive(self._spark, self._archive, table).manifests()
+            archive = Archive(self._spark, self._archive, table)
+            manifests = archive.manifests()
+            check_agreement(archive, manifests, self._database)
             last_id = max(last_id, *(file.last_id for file in live_files(manifests)), 0)
         live, live_count = self._kept(
             _live(read_history(self._spark, url, table, columns=_LIVE_COLUMNS), table)

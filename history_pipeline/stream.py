@@ -32,6 +32,7 @@ from pyspark.sql.types import StructType
 from sqlalchemy import ColumnElement, Table, and_, event, func, literal, select
 
 from history_pipeline.batches import record_batch
+from history_pipeline.errors import StreamLossError
 from history_pipeline.options import StreamOptions
 from history_pipeline.pages import rows_of_ids
 from history_pipeline.position import Position
@@ -39,6 +40,7 @@ from history_pipeline.reader import entry_table
 from history_pipeline.schema import arrow_schema
 from history_pipeline.settling import settled
 from queue_core.log import get_logger
+from sql import archives
 from sql.database import Database
 from sql.statements.base import IN_PROCESSING
 
@@ -86,13 +88,26 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The position after the next batch; `start` if there is nothing to hand over."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._planning(lambda plan: plan.next(Position.read(start), self._only_until, most)).offset()
+
+        def plan_next(plan: StreamPlan) -> Position:
+            plan.check_kept(Position.read(start))
+            return plan.next(Position.read(start), self._only_until, most)
+
+        return self._planning(plan_next).offset()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[EndedEntries]:
         """The rows from one position to the next, in parts."""
         if start == end:
             return []
-        return self._planning(lambda plan: plan.parts(Position.read(start), Position.read(end)))
+
+        def plan_parts(plan: StreamPlan) -> list[EndedEntries]:
+            parts = plan.parts(Position.read(start), Position.read(end))
+            plan.check_kept(
+                Position.read(start)
+            )  # afterwards: what was deleted meanwhile may be missing in them
+            return parts
+
+        return self._planning(plan_parts)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a part."""
@@ -126,6 +141,22 @@ class StreamPlan:
         self._options = options
         self._history = entry_table(options.table)
         self._main = entry_table(options.table.removesuffix("_history"))
+
+    def check_kept(self, start: Position) -> None:
+        """Raises StreamLossError if rows that ended after `start` were archived and deleted."""
+        if not self._options.fail_on_data_loss:
+            return
+        lost = self._database.fetch(
+            lambda connection: archives.deleted_after(connection, self._main.name, start.finished)
+        )
+        if lost is not None:
+            raise StreamLossError(
+                f"{self._history.name}: run {lost.run} has moved entries to the archive {lost.target} that this stream has "
+                f"not handed over (it stands at {start.finished.isoformat()}). Nothing was handed over. Read what is "
+                "missing from the archive, then start the stream with fail_on_data_loss=false or, without a checkpoint, "
+                "after a date. To avoid it, archive only what the stream has passed: --before.",
+                run=lost.run,
+            )
 
     def frontier(self, start: Position) -> datetime:
         """Up to where no row can be added any more; where `start` is, as long as a writer's transaction stays open."""

@@ -1,16 +1,21 @@
-"""Verification: whether the files of an archive still hold what their manifests say."""
+"""Verification: whether the files of an archive still hold what their manifests say, and a database what they deleted."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no annotations
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from sqlalchemy import URL
+from sqlalchemy import Engine as SqlalchemyEngine
 
+from history_pipeline.agreement import check_agreement
 from history_pipeline.archive import Archive
 from history_pipeline.fingerprint import joined
-from history_pipeline.manifest import DataFile, live_files
+from history_pipeline.manifest import DataFile, Manifest, live_files
+from queue_core.engine import open_database
 
 
 @dataclass(frozen=True)
@@ -25,13 +30,27 @@ class Verified:
     damaged: list[str]
 
 
-def verify_archive(spark: SparkSession, target: str, *, table: str = "bus_events") -> Verified:
-    """Read every file of an archive, and compare it with its fingerprint; changes nothing.
+def verify_archive(
+    spark: SparkSession,
+    target: str,
+    *,
+    table: str = "bus_events",
+    database: str | URL | SqlalchemyEngine | None = None,
+) -> Verified:
+    """Read every file of an archive, and compare it with its fingerprint and its SHA-256; changes nothing.
 
-    Raises ArchiveNotFoundError, and ArchiveDamagedError if a manifest is missing or can't be read.
+    With the `database` that was archived, the newest manifests are known to be there as well: nothing else tells of
+    them. Raises ArchiveNotFoundError, ArchiveDamagedError if a manifest is missing, changed, or can't be read, and what
+    opening the database raises.
     """
     archive = Archive(spark, target, table)
     manifests = archive.open()
+    if database is not None:
+        opened = open_database(database, application_name="stickybus-verify")
+        try:
+            check_agreement(archive, manifests, opened)
+        finally:
+            opened.close()
     files = live_files(manifests)
     return Verified(
         table=table,
@@ -39,24 +58,37 @@ def verify_archive(spark: SparkSession, target: str, *, table: str = "bus_events
         manifests=len(manifests),
         files=len(files),
         entries=joined([file.fingerprint for file in files]).rows,
-        damaged=_damaged(archive, files),
+        damaged=[path for manifest in manifests for path in _damaged(archive, manifest, files)],
     )
 
 
-def _damaged(archive: Archive, files: list[DataFile]) -> list[str]:
-    sizes = archive.storage.sizes("data")
+def _damaged(archive: Archive, manifest: Manifest, live: list[DataFile]) -> list[str]:
+    """Of the files that a manifest has added and none has replaced."""
+    files = [file for file in manifest.files if file in live]
+    sizes = archive.storage.sizes(f"data/{manifest.run}")
     there = [file for file in files if file.path in sizes]
     missing = [file.path for file in files if file.path not in sizes]
-    return missing + _differing(archive, there, sizes)
+    return missing + _differing(archive, there, sizes, manifest.hashed)
 
 
-def _differing(archive: Archive, files: list[DataFile], sizes: dict[str, int]) -> list[str]:
+def _differing(
+    archive: Archive, files: list[DataFile], sizes: dict[str, int], columns: tuple[str, ...]
+) -> list[str]:
     """Those that can't be read, or are not what they were; halved until each of them is known."""
     try:
-        found = {file.path: file for file in archive.found({file.path: sizes[file.path] for file in files})}
+        read = archive.found({file.path: sizes[file.path] for file in files}, columns)
     except (PySparkException, Py4JError):
         if len(files) == 1:
             return [files[0].path]
         half = len(files) // 2
-        return _differing(archive, files[:half], sizes) + _differing(archive, files[half:], sizes)
-    return [file.path for file in files if found.get(file.path) != file]
+        halves = (files[:half], files[half:])
+        return [path for some in halves for path in _differing(archive, some, sizes, columns)]
+    found = {file.path: file for file in read}
+    return [file.path for file in files if not _same(file, found.get(file.path))]
+
+
+def _same(told: DataFile, found: DataFile | None) -> bool:
+    """Whether a file is what its manifest says; one of format 1 names no SHA-256."""
+    return found is not None and told == (
+        found if told.sha256 else msgspec.structs.replace(found, sha256=None)
+    )

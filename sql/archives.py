@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, Row, func, insert, select
 
 from sql.tables import queue_archives as archives
 from sql.tables import queue_replays as replays
@@ -16,6 +17,19 @@ def deleted_runs(connection: Connection, table_name: str) -> set[str]:
     return set(
         connection.execute(select(archives.c.run).where(archives.c.table_name == table_name)).scalars()
     )
+
+
+def entered(connection: Connection, table_name: str) -> list[Row[Any]]:
+    """All columns of the runs of a table's archive whose rows are deleted, in the order of their deletion."""
+    rows = select(archives).where(archives.c.table_name == table_name)
+    return list(connection.execute(rows.order_by(archives.c.deleted_date, archives.c.run)))
+
+
+def deleted_after(connection: Connection, table_name: str, finished: datetime) -> Row[Any] | None:
+    """The first run that holds rows which ended after a date; by the date before which all ended, if no more is known."""
+    newest = func.coalesce(archives.c.newest_date, archives.c.before_date)
+    rows = select(archives).where(archives.c.table_name == table_name, newest > finished)
+    return connection.execute(rows.order_by(archives.c.deleted_date, archives.c.run).limit(1)).first()
 
 
 def enter_deleted(
@@ -29,8 +43,11 @@ def enter_deleted(
     before: datetime,
     entries: int,
     now: datetime,
+    manifest_number: int,
+    manifest_sha256: str,
+    newest_date: datetime | None,
 ) -> None:
-    """Enter that the rows of a run, `entries` of them, were deleted in this transaction."""
+    """Enter that the rows of a run, `entries` of them, were deleted in this transaction, and which manifest names it."""
     connection.execute(
         insert(archives).values(
             run=run,
@@ -41,6 +58,9 @@ def enter_deleted(
             before_date=before,
             entries=entries,
             deleted_date=now,
+            manifest_number=manifest_number,
+            manifest_sha256=manifest_sha256,
+            newest_date=newest_date,
         )
     )
 

@@ -221,6 +221,9 @@ queue_archives = Table(
     Column("before_date", UtcDateTime, nullable=False),
     Column("entries", BigInteger, nullable=False),
     Column("deleted_date", UtcDateTime, nullable=False),
+    Column("manifest_number", BigInteger),
+    Column("manifest_sha256", String(64)),
+    Column("newest_date", UtcDateTime),
     **_OPTIONS,
 )
 """Archived ranges of history whose rows are deleted here, entered by the transaction that deleted them."""

@@ -160,6 +160,13 @@ class History(PairStatements):
         found: int | None = connection.execute(ids.offset(limit - 1).limit(1)).scalar()
         return last_id if found is None else found
 
+    def locked_range(
+        self, connection: Connection, *, first_id: int, last_id: int, before: datetime
+    ) -> list[int]:
+        """Lock the rows of a closed range, and return their ids."""
+        ids = select(self.past.c.record_id).where(*self._closed(first_id, last_id, before)).with_for_update()
+        return list(connection.execute(ids).scalars())
+
     def delete_range(self, connection: Connection, *, first_id: int, last_id: int, before: datetime) -> int:
         """Delete the rows of a closed range, and return how many."""
         return connection.execute(delete(self.past).where(*self._closed(first_id, last_id, before))).rowcount

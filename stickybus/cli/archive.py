@@ -138,10 +138,16 @@ def compact(*, folder: Folder, table: TableName = DEFAULT_TABLE, as_json: Json =
         )
 
 
-def verify(*, folder: Folder, table: TableName = DEFAULT_TABLE, as_json: Json = False) -> None:
+def verify(
+    *, folder: Folder, table: TableName = DEFAULT_TABLE, url: Url = None, as_json: Json = False
+) -> None:
     """Read every file of an archive and compare it with its manifest. Exit code 1 if one is missing or differs.
 
-    Example:
+    With the URL of the database that was archived, the newest manifests are known to be there as well.
+
+    Examples:
+      stickybus history verify --in /var/archive --url postgresql://user@host/name
+
       stickybus history verify --in /var/archive
     """
     with steps(quiet=as_json):
@@ -150,7 +156,7 @@ def verify(*, folder: Folder, table: TableName = DEFAULT_TABLE, as_json: Json = 
         with job_session("stickybus verify") as spark:
             from history_pipeline.verification import verify_archive
 
-            done = verify_archive(spark, folder, table=table)
+            done = verify_archive(spark, folder, table=table, database=url_of(url) if url else None)
     if as_json:
         write_json(asdict(done))
     else:

@@ -75,5 +75,6 @@ def _plain(value: Any) -> Any:
 
 def plural(count: int, noun: str) -> str:
     """`1 entry`, `1,000 entries`."""
-    nouns = noun if count == 1 else f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    changes = noun.endswith("y") and noun[-2] not in "aeiou"
+    nouns = noun if count == 1 else f"{noun[:-1]}ies" if changes else f"{noun}s"
     return f"{count:,} {nouns}"

@@ -29,7 +29,6 @@ _ASYNC_DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
     "postgresql": "postgresql+psycopg",
     "mariadb": "mysql+aiomysql",
-    "mysql": "mysql+aiomysql",
 }
 
 

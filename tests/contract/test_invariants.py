@@ -141,12 +141,16 @@ def test_the_turn_at_a_serial_handler_outlives_a_stop_that_ran_out_of_time(make_
     found = bus.engine.lifecycle._router.subscribers("bus", bus.types.name_of(Order(0), None))
     assert found
     [subscriber] = found
-    assert subscriber.turns is not None
-    waiting = subscriber.turns._waiting
-    eventually(lambda: len(waiting) == 1, "the second waits for its turn")
+    turns = subscriber.turns
+    assert turns is not None
+
+    def waiting() -> int:
+        return sum(turns._expected.values()) + len(turns._others)
+
+    eventually(lambda: waiting() == 1, "the second waits for its turn")
     assert not bus.stop(timeout_seconds=0)
     bus.start()
-    eventually(lambda: len(waiting) == 3, "both wait again, behind the turn of the life before")
+    eventually(lambda: waiting() == 3, "both wait again, behind the turn of the life before")
 
     slow.release()
 

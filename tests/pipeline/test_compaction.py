@@ -85,9 +85,9 @@ def test_replaced_files_stay_for_a_day_for_those_who_read_them(spark: SparkSessi
 
     assert sorted(reading.collect()) == rows
     now = datetime.now(UTC)
-    archive.sweep(archive.manifests(), now=now + timedelta(hours=23))
+    archive.sweep(archive.manifests(), now=now + timedelta(hours=23), deleted_runs=set())
     assert len(list(Path(target).rglob("*.parquet"))) == 6
-    archive.sweep(archive.manifests(), now=now + timedelta(hours=25))
+    archive.sweep(archive.manifests(), now=now + timedelta(hours=25), deleted_runs=set())
     assert len(list(Path(target).rglob("*.parquet"))) == 2
     assert rows_of(spark, target) == rows
 

@@ -14,13 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from sqlalchemy import URL, Connection, delete, insert
 
-from history_pipeline.errors import SourceOptionError
+from history_pipeline.archiving import archive_history
+from history_pipeline.errors import SourceOptionError, StreamLossError
 from history_pipeline.options import StreamOptions
 from history_pipeline.schema import HISTORY_SCHEMA
 from history_pipeline.stream import HistoryStreamReader
 from sql.database import Database
 from sql.tables import entry_tables
-from tests.contract.harness import eventually
+from tests.contract.harness import eventually, on_sqlite
 from tests.pipeline.sample import START, TABLE, ended, sample_history, write_rows
 
 MAIN, HISTORY = entry_tables("bus_events").main, entry_tables("bus_events").history
@@ -278,3 +279,25 @@ def _finish(database: Database, row: dict[str, Any]) -> None:
         connection.execute(insert(HISTORY).values(row))
 
     database.write(work)
+
+
+@on_sqlite
+def test_a_stream_fails_if_what_it_has_not_handed_over_was_archived(
+    spark: SparkSession, history_url: URL, database: Database, tmp_path: Path
+) -> None:
+    stream, loose = Stream(history_url), Stream(history_url, fail_on_data_loss=False)
+    first = stream.plan(ReadMaxRows(10))
+    archive_history(spark, history_url, str(tmp_path / "archive"), before=datetime(2026, 3, 2, tzinfo=UTC))
+
+    with pytest.raises(StreamLossError, match=r"moved entries to the archive .* not handed over"):
+        stream.plan()
+    with pytest.raises(StreamLossError, match="fail_on_data_loss"):
+        stream.rows(first)  # planned before, read afterwards
+    assert 1 not in loose.batch()
+    passed = _after(Stream(history_url), datetime(2026, 3, 2, tzinfo=UTC))
+    assert passed.batch() == [number for number in SAMPLE if number > 3]
+
+
+def test_a_switch_that_is_none_is_refused() -> None:
+    with pytest.raises(SourceOptionError, match="neither true nor false"):
+        StreamOptions.read({"url": "sqlite:///x.db", "fail_on_data_loss": "perhaps"})

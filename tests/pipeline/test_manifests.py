@@ -1,0 +1,188 @@
+"""A manifest that is missing or changed is an error for everybody, and nothing that it named is removed."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
+from sqlalchemy import URL, text
+
+from history_pipeline import manifest as manifests
+from history_pipeline.archive import Archive
+from history_pipeline.archiving import archive_history
+from history_pipeline.audit import audit
+from history_pipeline.errors import ArchiveDamagedError
+from history_pipeline.fingerprint import row_hash
+from history_pipeline.schema import HISTORY_SCHEMA
+from history_pipeline.verification import verify_archive
+from sql.database import Database
+from tests.contract.harness import on_sqlite
+from tests.pipeline.sample import ended, write_rows
+
+FROZEN = Path(__file__).parent / "frozen"
+"""Archives as former versions wrote them, and as this one does: they must verify for ever."""
+MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.mark.parametrize("sample", sorted(path.name for path in FROZEN.iterdir()))
+def test_an_archive_that_any_version_wrote_verifies_for_ever(spark: SparkSession, sample: str) -> None:
+    found = verify_archive(spark, str(FROZEN / sample))
+    assert (found.damaged, found.manifests, found.files, found.entries) == ([], 3, 2, 37)
+
+
+def two_runs(spark: SparkSession, url: URL, target: Path) -> list[Path]:
+    """Archive in two runs; the files of the two manifests."""
+    archive_history(spark, url, str(target), before=MIDNIGHT)
+    archive_history(spark, url, str(target))
+    return sorted((target / "bus_events/manifests").glob("*.json"))
+
+
+@on_sqlite
+def test_a_last_manifest_that_is_missing_stops_everybody_and_its_files_stay(
+    spark: SparkSession, history_url: URL, target: Path
+) -> None:
+    two_runs(spark, history_url, target)[1].unlink()
+    write_rows(history_url, [ended(60)])
+    data = sorted((target / "bus_events/data").rglob("*"))
+
+    with pytest.raises(ArchiveDamagedError, match=r"00000002\.json: the manifest of run .* is missing"):
+        archive_history(spark, history_url, str(target))
+    with pytest.raises(ArchiveDamagedError, match="is missing"):
+        verify_archive(spark, str(target), database=history_url)
+    with pytest.raises(ArchiveDamagedError, match="is missing"):
+        audit(spark, url=history_url, archive=str(target))
+    assert sorted((target / "bus_events/data").rglob("*")) == data
+
+
+@on_sqlite
+def test_no_sweep_removes_files_of_a_run_that_the_database_has_deleted(
+    spark: SparkSession, history_url: URL, target: Path
+) -> None:
+    two_runs(spark, history_url, target)[1].unlink()
+    archive, later = Archive(spark, str(target), "bus_events"), datetime.now(UTC) + timedelta(days=2)
+    database = Database(history_url)
+    with database.engine.connect() as connection:
+        runs = set(connection.scalars(text("SELECT run FROM queue_archives")))
+    database.close()
+    data = sorted((target / "bus_events/data").rglob("*"))
+
+    archive.sweep(archive.manifests(), now=later, deleted_runs=None)
+    archive.sweep(archive.manifests(), now=later, deleted_runs=runs)
+    assert sorted((target / "bus_events/data").rglob("*")) == data
+    archive.sweep(archive.manifests(), now=later, deleted_runs=set())
+    assert sorted((target / "bus_events/data").rglob("*")) != data
+
+
+@on_sqlite
+def test_a_manifest_that_was_changed_is_told_by_the_next_one_or_by_the_database(
+    spark: SparkSession, history_url: URL, target: Path
+) -> None:
+    for path in two_runs(spark, history_url, target):
+        former = path.read_bytes()
+        path.write_bytes(former + b" ")
+        with pytest.raises(ArchiveDamagedError, match=f"{path.name}.*(is there|not the one)"):
+            verify_archive(spark, str(target), database=history_url)
+        path.write_bytes(former)
+    assert verify_archive(spark, str(target), database=history_url).damaged == []
+
+
+@on_sqlite
+def test_a_manifest_whose_files_do_not_add_up_is_refused(
+    spark: SparkSession, history_url: URL, target: Path
+) -> None:
+    [path, _] = two_runs(spark, history_url, target)
+    content = json.loads(path.read_text())
+    content["files"].pop()
+    path.write_text(json.dumps(content))
+    with pytest.raises(ArchiveDamagedError, match="add up"):
+        verify_archive(spark, str(target))
+
+
+@on_sqlite
+def test_an_archive_that_was_moved_is_compared_with_the_database_all_the_same(
+    spark: SparkSession, history_url: URL, target: Path, tmp_path: Path
+) -> None:
+    two_runs(spark, history_url, target)
+    moved = target.rename(tmp_path / "elsewhere")
+    assert verify_archive(spark, str(moved), database=history_url).damaged == []
+    (moved / "bus_events/manifests/00000002.json").unlink()
+    with pytest.raises(ArchiveDamagedError, match="is missing"):
+        verify_archive(spark, str(moved), database=history_url)
+
+
+@on_sqlite
+def test_a_byte_of_a_files_footer_that_was_changed_is_found(
+    spark: SparkSession, history_url: URL, target: Path
+) -> None:
+    two_runs(spark, history_url, target)
+    file = next((target / "bus_events/data").rglob("*.parquet"))
+    checksum = file.with_name(f".{file.name}.crc")
+    checksum.unlink(missing_ok=True)  # as after a copy, or on object storage
+    content = bytearray(file.read_bytes())
+    # Of the name of the library that wrote it, which no reader looks at.
+    place = content.rindex(b"parquet-mr")
+    content[place] ^= 1
+    file.write_bytes(content)
+    assert verify_archive(spark, str(target)).damaged == [str(file.relative_to(target / "bus_events"))]
+
+
+def test_a_column_that_history_gets_later_damages_no_file(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wider = StructType([*HISTORY_SCHEMA.fields, StructField("added", StringType())])
+    monkeypatch.setattr("history_pipeline.archive.HISTORY_SCHEMA", wider)
+    monkeypatch.setattr(
+        manifests, "HASHED", [*manifests.HASHED, manifests.HashedColumn(name="added", type="string")]
+    )
+    monkeypatch.setattr(row_hash, "__defaults__", (tuple(wider.names),))
+    for sample in FROZEN.iterdir():
+        assert verify_archive(spark, str(sample)).damaged == []
+
+
+@on_sqlite
+def test_rows_that_others_stand_for_are_not_deleted(
+    spark: SparkSession, history_url: URL, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many rows as were archived, but not the same: one was deleted by hand, and one committed late."""
+    from history_pipeline.archiving import Archiver
+    from history_pipeline.errors import ArchiveMismatchError
+
+    publish = Archiver.publish
+
+    def then_another_row(self: Archiver, manifest: manifests.Manifest) -> manifests.Manifest:
+        published = publish(self, manifest)
+        database = Database(history_url)
+        database.write(
+            lambda connection: connection.execute(text("DELETE FROM bus_events_history WHERE record_id = 5"))
+        )
+        database.close()
+        write_rows(history_url, [ended(12)])
+        return published
+
+    monkeypatch.setattr(Archiver, "publish", then_another_row)
+    with pytest.raises(ArchiveMismatchError, match="Not archived: entries 12"):
+        archive_history(spark, history_url, str(target))
+
+
+@on_sqlite
+def test_the_callers_session_keeps_its_settings_and_its_time_zone_changes_no_hour(
+    spark: SparkSession, history_url: URL, target: Path
+) -> None:
+    utc = audit(spark, url=history_url).rows("statistics")
+    former = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    try:
+        assert audit(spark, url=history_url).rows("statistics") == utc
+        archive_history(spark, history_url, str(target))
+        assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Kolkata"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(former))
