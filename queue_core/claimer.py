@@ -129,6 +129,14 @@ class Claimer:
         if self._unemptied or self._ledger.waiting:
             self._wake_loop()
 
+    def turn(self, record_id: int, *, come: bool) -> None:
+        """A held entry has begun to wait for a serial handler's turn, or its turn has come."""
+        if come:
+            self._ledger.take_up(record_id)
+        else:
+            self._ledger.set_aside(record_id)
+            self.freed()
+
     # -- from this process ------------------------------------------------------------------------------------
 
     def hand_over(self, entries: Sequence[Entry], lease: int) -> None:
@@ -287,7 +295,7 @@ class Claimer:
             # What waits in the node's own lane must not keep it from its share.
             share = max(FAIR_SHARE * self._config.handler_threads, self._claims.pace)
             capacity = min(share, self._capacity)
-            room = capacity - self._ledger.held_from(ANY_NODE, besides=ending)
+            room = capacity - self._ledger.active_from(ANY_NODE, besides=ending)
         else:
             capacity, room = self._capacity, self._room() + len(ending)
         room -= self._under_way

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -82,8 +82,23 @@ class Handling:
         return self.entry.claim
 
 
+def _no_one_counts(record_id: int, *, come: bool) -> None:
+    """Nothing is claimed by how full the pool is."""
+
+
+class Turning(Protocol):
+    """Learns that an entry has begun to wait for a serial handler's turn, or that its turn has `come`."""
+
+    def __call__(self, record_id: int, *, come: bool) -> None:
+        """See the class. It is called under the turns' lock, so that it hears of both in order."""
+        ...
+
+
 class Dispatcher:
-    """The pool of one bus or service. `complete` receives each run's outcome, in the thread that ran it."""
+    """The pool of one bus or service.
+
+    `complete` receives each run's outcome, in the thread that ran it; `turn` hears of waits for serial handlers.
+    """
 
     def __init__(
         self,
@@ -95,6 +110,7 @@ class Dispatcher:
         exactly_once: ExactlyOnce | None,
         may_start: Callable[[int], bool],
         complete: Callable[[Outcome], None],
+        turn: Turning = _no_one_counts,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -103,6 +119,7 @@ class Dispatcher:
         self._exactly_once = exactly_once
         self._may_start = may_start
         self._complete = complete
+        self._turn = turn
         self._runs: queue.SimpleQueue[Run | Callable[[], None] | None] = queue.SimpleQueue()
         self._resumed = deque[Run]()
         self._threads: list[threading.Thread] = []
@@ -283,6 +300,10 @@ class Dispatcher:
     def accepting(self) -> bool:
         """Whether it starts what is submitted."""
         return self._accepting
+
+    def turn(self, run: Run, *, come: bool) -> None:
+        """A run has begun to wait for its turn at a serial handler, or its turn has come."""
+        self._turn(run.entry.record_id, come=come)
 
     def resume(self, run: Run) -> bool:
         """Go on with a run whose turn at a serial handler has come; False if this pool has stopped."""

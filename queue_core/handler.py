@@ -154,6 +154,7 @@ class Turns:
                 self._expected[run] = True
             else:
                 self._others.append(run)
+            run.pool.turn(run, come=False)
             return False
 
     def leave(self, run: Any) -> Any | None:
@@ -167,8 +168,11 @@ class Turns:
             first = self._first()
             if first is not None and self._expected[first]:
                 self._expected[first] = False
-                return first
-            return self._others.popleft() if self._others else None
+            else:
+                first = self._others.popleft() if self._others else None
+            if first is not None:
+                first.pool.turn(first, come=True)
+            return first
 
     def _first(self) -> Any | None:
         while self._expected:

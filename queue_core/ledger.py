@@ -12,6 +12,9 @@ from collections.abc import Collection, Iterable
 
 from queue_core.entry import ANY_NODE, SUSPECT
 
+MOST_ASIDE = 1_000
+"""Entries that wait for a serial handler's turn without filling the pool; their events are in memory."""
+
 
 class Ledger:
     """In-flight ids. Each call is atomic under the interpreter's lock; an id is in `waiting` or with the pool."""
@@ -21,6 +24,7 @@ class Ledger:
         self.changes = 0
         """Raised whenever an entry is to be held: after a while without, nothing new can stand in the table unknown."""
         self._claims: dict[int, int] = {}
+        self._aside = set[int]()
         self._adding = threading.Lock()
         self._waiting: deque[int] = deque()
         self._origins: dict[str, set[int]] = {ANY_NODE: set(), SUSPECT: set()}
@@ -38,8 +42,8 @@ class Ledger:
 
     @property
     def active(self) -> int:
-        """How many are with the handler pool."""
-        return len(self._claims) - len(self._waiting)
+        """How many are with the handler pool, those aside not counted."""
+        return len(self._claims) - len(self._waiting) - min(len(self._aside), MOST_ASIDE)
 
     @property
     def waiting(self) -> int:
@@ -59,13 +63,28 @@ class Ledger:
             self._origins[lane].update(held)
         return held.keys()
 
+    def set_aside(self, record_id: int) -> None:
+        """An entry that is held waits for a serial handler's turn, and for no thread."""
+        if record_id in self._claims:
+            self._aside.add(record_id)
+
+    def take_up(self, record_id: int) -> None:
+        """Its turn has come."""
+        self._aside.discard(record_id)
+
     def held_from(self, lane: str, besides: Iterable[int] = ()) -> int:
         """How many entries that are held, `besides` some, were claimed from `lane`: the suspects' or any node's."""
         return len(self._origins[lane].difference(besides))
 
+    def active_from(self, lane: str, besides: Iterable[int] = ()) -> int:
+        """As `held_from`, those aside not counted."""
+        aside = min(len(self._origins[lane] & self._aside), MOST_ASIDE) if self._aside else 0
+        return self.held_from(lane, besides) - aside
+
     def discard(self, record_ids: Iterable[int]) -> None:
         """Hold entries no longer."""
-        claims, origins = self._claims, [origin for origin in self._origins.values() if origin]
+        claims = self._claims
+        origins = [ids for ids in (self._aside, *self._origins.values()) if ids]
         for record_id in record_ids:
             claims.pop(record_id, None)
             for origin in origins:
@@ -93,5 +112,6 @@ class Ledger:
         """Hold nothing."""
         self._claims.clear()
         self._waiting.clear()
+        self._aside.clear()
         for origin in self._origins.values():
             origin.clear()

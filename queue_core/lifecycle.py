@@ -98,6 +98,7 @@ class Lifecycle:
             exactly_once=ExactlyOnce(self.store, lambda: self.name),
             may_start=self.claims.may_start,
             complete=self.finisher.complete,
+            turn=self.claimer.turn,
         )
 
     # Each start has a pool of its own.

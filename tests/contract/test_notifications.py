@@ -564,3 +564,25 @@ def test_plain_dicts_are_stored_under_the_queues_name_and_typed_events_decoded(
     assert recorder.wait() == [{"a": 1}]
     assert typed.wait() == [Order(7)]
     assert [entry.class_name for entry in ended(anything)] == ["anything"]
+
+
+@pytest.mark.parametrize("mode", [Mode.STICKY_POLLING, Mode.POLLING])
+def test_what_waits_for_a_serial_handler_keeps_no_other_queue_from_its_threads(
+    make_service: MakeService, mode: Mode
+) -> None:
+    service = make_service(mode=mode, handler_threads=10, max_entries_claimed=10)
+    slow, other = Recorder(hold=True), Recorder()
+    behind = service.create_queue("billing", "slow", slow, event_types=[Order], serial=True)
+    beside = service.create_queue("billing", "other", other, event_types=[Order])
+    due = datetime.now(UTC)
+    behind.schedule_many([Posting(event=Order(number), at=due) for number in range(250)])
+    service.start()
+    slow.wait()
+    beside.schedule(Order(1_000), delay=0)
+
+    eventually(lambda: other.calls == 1, "the other queue's notification runs beside the serial handler")
+    assert slow.calls == 1
+
+    slow.release()
+    eventually(lambda: slow.calls == 250, "the serial handler has run them all")
+    assert sorted(slow.numbers()) == list(range(250))
