@@ -2,6 +2,7 @@
 # Set up what the Makefile's targets need:
 #   setup.sh environment LOCK   .venv with the locked packages and this checkout
 #   setup.sh servers            PostgreSQL and MariaDB programs, a Java runtime for Spark, a browser for its report
+#   setup.sh mysql              a MySQL program
 #   setup.sh java               a Java runtime for Spark
 # What the system lacks is installed by apt where that is ours to do (root on Debian), without
 # starting a service; elsewhere one line says what to install.
@@ -57,11 +58,66 @@ postgresql() {
 }
 
 mariadb() {
-    [ -z "${STICKYBUS_TEST_MYSQL_URL:-}" ] || return 0
+    [ -z "${STICKYBUS_TEST_MARIADB_URL:-}" ] || return 0
     ! has mariadbd || return 0
-    can_apt || fail "MariaDB not found: install its server, or set STICKYBUS_TEST_MYSQL_URL."
+    can_apt || fail "MariaDB not found: install its server, or set STICKYBUS_TEST_MARIADB_URL."
     # The core package holds the program and no service.
     apt_install mariadb-server-core
+}
+
+own_mysql=/var/cache/stickybus/mysql
+
+mysql() {
+    [ -z "${STICKYBUS_TEST_MYSQL_URL:-}" ] || return 0
+    ! has_mysqld || return 0
+    ! can_apt || mysql_by_apt || true
+    has_mysqld || fail "MySQL not found: install its server, or set STICKYBUS_TEST_MYSQL_URL."
+}
+
+# MariaDB bears MySQL's names, too.
+has_mysqld() {
+    [ ! -x $own_mysql/mysqld ] || return 0
+    has mysqld && ! readlink -f "$(PATH="$PATH:/usr/sbin" command -v mysqld)" | grep -q mariadbd
+}
+
+# Debian has MySQL in its unstable suite only: the server and its libraries are unpacked into a folder and
+# run from there, with the loader that came along. Nothing of the system is changed.
+mysql_by_apt() {
+    echo "Unpacking MySQL into $own_mysql"
+    [ -n "${apt_is_fresh:-}" ] || apt-get update -qq
+    apt_is_fresh=yes
+    mirror=$(apt-get indextargets --format '$(ORIGIN) $(LABEL) $(REPO_URI)' 'Identifier: Packages' |
+        sed -n 's/^Debian Debian //p' | head -n 1)
+    mkdir -p "${own_mysql%/*}"
+    folder=$(mktemp -d "$own_mysql.XXXXXX")
+    mkdir -p "$folder/apt/lists/partial" "$folder/apt/archives/partial" "$folder/apt/none" "$folder/root"
+    : > "$folder/apt/status"
+    keys=/usr/share/keyrings/debian-archive-keyring.gpg
+    echo "deb [signed-by=$keys] $mirror unstable main" > "$folder/apt/sources.list"
+    apt_aside update && apt_aside install --download-only mysql-server-core || { rm -rf "$folder"; return 1; }
+    for package in "$folder"/apt/archives/*.deb; do
+        dpkg-deb --extract "$package" "$folder/root"
+    done
+    rm -rf "$folder/apt" "$folder/root/usr/share/doc" "$folder/root/usr/share/perl"
+    cat > "$folder/mysqld" << 'EOF'
+#!/bin/sh
+# Runs the server with the libraries that it was built for.
+root=$(dirname "$(readlink -f "$0")")/root
+libraries=$(echo "$root"/usr/lib/*-linux-gnu*)
+exec "$libraries"/ld-linux*.so.* --library-path "$libraries" "$root/usr/sbin/mysqld" "$@" --basedir="$root/usr"
+EOF
+    chmod 755 "$folder" "$folder/mysqld"
+    # Another setup may have been faster.
+    { "$folder/mysqld" --version > /dev/null && mv -T "$folder" $own_mysql 2> /dev/null; } || rm -rf "$folder"
+}
+
+# apt with lists, a cache and a state of its own, in which nothing is installed.
+apt_aside() {
+    apt-get -qq --yes --no-install-recommends -o Dir::State="$folder/apt" -o Dir::State::status="$folder/apt/status" \
+        -o Dir::State::lists="$folder/apt/lists" -o Dir::Cache="$folder/apt" -o Dir::Cache::archives="$folder/apt/archives" \
+        -o Dir::Etc::sourcelist="$folder/apt/sources.list" -o Dir::Etc::sourceparts="$folder/apt/none" \
+        -o Dir::Etc::preferences=/dev/null -o Dir::Etc::preferencesparts="$folder/apt/none" \
+        -o APT::Sandbox::User=root -o Acquire::Languages=none "$@" > /dev/null
 }
 
 java_runtime() {
@@ -88,6 +144,7 @@ cd "$(dirname "$0")/.."
 case "${1:-}" in
     environment) environment "$2" ;;
     servers) postgresql; mariadb; java_runtime; browser ;;
+    mysql) mysql ;;
     java) java_runtime ;;
-    *) fail "usage: setup.sh environment LOCK | servers | java" ;;
+    *) fail "usage: setup.sh environment LOCK | servers | mysql | java" ;;
 esac

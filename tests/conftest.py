@@ -23,7 +23,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from sql import schema
-from tests.servers import URL_VARIABLES, DatabaseServer, database_servers
+from sql.dialects import DRIVERS
+from tests.servers import OPT_IN, URL_VARIABLES, DatabaseServer, database_servers
 
 _EACH_SERVER: Final = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in URL_VARIABLES]
 _EACH_DATABASE: Final = [pytest.param("sqlite", marks=pytest.mark.sqlite), *_EACH_SERVER]
@@ -44,6 +45,15 @@ class _SparkTogether(LoadScopeScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
     """How `pytest -n` spreads the tests. Groups by a mark (`--dist loadgroup`) don't form with pytest 9.2."""
     return _SparkTogether(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the tests on the server of `OPT_IN` out unless its URL is set."""
+    if os.environ.get(URL_VARIABLES[OPT_IN]):
+        return
+    without = [item for item in items if item.get_closest_marker(OPT_IN)]
+    items[:] = [item for item in items if item not in set(without)]
+    config.hook.pytest_deselected(items=without)
 
 
 class NewDatabase(Protocol):
@@ -168,7 +178,11 @@ class _MySQLCloner(_Cloner):
         connection.execute(text(f"DROP DATABASE IF EXISTS {name}"))
 
 
-_CLONERS: Final[dict[str, type[_Cloner]]] = {"postgresql": _PostgreSQLCloner, "mariadb": _MySQLCloner}
+_CLONERS: Final[dict[str, type[_Cloner]]] = {
+    "postgresql": _PostgreSQLCloner,
+    "mariadb": _MySQLCloner,
+    "mysql": _MySQLCloner,
+}
 
 
 class _SQLiteFiles:
@@ -191,7 +205,7 @@ def _sqlite_url(path: Path) -> URL:
 @pytest.fixture(scope="session")
 def _cloners() -> Iterator[dict[str, _Cloner]]:
     cloners = {
-        name: _CLONERS[name](make_url(os.environ[variable]))
+        name: _CLONERS[name](_server_url(name, os.environ[variable]))
         for name, variable in URL_VARIABLES.items()
         if os.environ.get(variable)
     }
@@ -205,6 +219,18 @@ def _sqlite_files(tmp_path_factory: pytest.TempPathFactory) -> _SQLiteFiles:
     return _SQLiteFiles(tmp_path_factory.mktemp("sqlite"))
 
 
+def _server_url(name: str, given: str) -> URL:
+    """The URL of a server to test on, as users write it, with the driver that our own connections use."""
+    url = make_url(given)
+    url = url.set(drivername=DRIVERS["postgresql" if name == "postgresql" else "mysql"])
+    if name in {"mysql", "mariadb"}:
+        engine = create_engine(url, poolclass=NullPool)
+        with engine.connect():
+            if getattr(engine.dialect, "is_mariadb", False) != (name == "mariadb"):
+                pytest.fail(f"{URL_VARIABLES[name]} names a server that is not {name}", pytrace=False)
+    return url
+
+
 def _cloner(cloners: dict[str, _Cloner], name: str) -> _Cloner:
     if name not in cloners:
         pytest.fail(
@@ -216,7 +242,7 @@ def _cloner(cloners: dict[str, _Cloner], name: str) -> _Cloner:
 
 @pytest.fixture(params=_EACH_DATABASE)
 def database_name(request: pytest.FixtureRequest) -> str:
-    """Name of the database that the test runs on: sqlite, postgresql or mariadb."""
+    """Name of the database that the test runs on: sqlite, postgresql, mariadb or mysql."""
     return str(request.param)
 
 

@@ -1,4 +1,4 @@
-"""PostgreSQL, MariaDB and Redis servers that live in a temporary folder and die with their owner.
+"""PostgreSQL, MariaDB, MySQL and Redis servers that live in a temporary folder and die with their owner.
 
 Invariants: a server listens on a free port of 127.0.0.1 only, runs without root's rights, keeps every
 file under one temporary folder, and ends with that folder when its owner ends, however that happens.
@@ -36,8 +36,13 @@ if TYPE_CHECKING:
 
 URL_VARIABLES: Final = {
     "postgresql": "STICKYBUS_TEST_POSTGRESQL_URL",
-    "mariadb": "STICKYBUS_TEST_MYSQL_URL",
+    "mariadb": "STICKYBUS_TEST_MARIADB_URL",
+    "mysql": "STICKYBUS_TEST_MYSQL_URL",
 }
+OPT_IN: Final = "mysql"
+"""The tests run without this server unless its URL is set or `--only` names it."""
+# Where setup.sh puts a MySQL server that the system itself doesn't have.
+_OWN_MYSQL: Final = "/var/cache/stickybus/mysql"
 _USER: Final = "stickybus"
 _UNPRIVILEGED_USER: Final = "nobody"
 _START_SECONDS: Final = 60.0
@@ -52,7 +57,7 @@ _GUARD: Final = """
 trap '' INT TERM HUP
 cat > /dev/null
 pid=$(head -n 1 "$1/postgresql/data/postmaster.pid" 2> /dev/null) && kill -QUIT "$pid" 2> /dev/null
-for server in mariadb redis; do
+for server in mariadb mysql redis; do
     pid=$(cat "$1/$server/server.pid" 2> /dev/null) && kill -KILL "$pid" 2> /dev/null
 done
 tries=0
@@ -213,11 +218,11 @@ class PostgreSQLServer(DatabaseServer):
         return False
 
 
-class MariaDBServer(DatabaseServer):
-    """MariaDB, of the version on the path."""
+class _InnoDBServer(DatabaseServer):
+    """What MariaDB and MySQL have in common."""
 
-    name = "mariadb"
     _stop_signals: ClassVar = {StopMode.GRACEFUL: signal.SIGTERM, StopMode.CRASH: signal.SIGKILL}
+    _program: ClassVar[str]
 
     @property
     def url(self) -> str:
@@ -229,26 +234,12 @@ class MariaDBServer(DatabaseServer):
             cursor.execute(f"SHOW VARIABLES WHERE variable_name IN ({names})")
             return {str(name): str(value) for name, value in cursor.fetchall()}
 
-    def _create_data(self) -> None:
+    def _create_user(self) -> None:
+        """Leave a script for the server's start; root enters by the socket only, or not at all."""
         (self.folder / "init.sql").write_text(
             f"CREATE USER IF NOT EXISTS '{_USER}'@'%' IDENTIFIED BY '{self._password}';\n"
             f"GRANT ALL ON *.* TO '{_USER}'@'%' WITH GRANT OPTION;\n"
         )
-        # As mariadb-install-db does, which wants programs of the client package; root enters by the socket only.
-        tables, rows = (_system_tables(part).read_text() for part in ("", "_data"))
-        lines = [line for line in rows.splitlines() if "@current_hostname" not in line]
-        script = self.folder / "bootstrap.sql"
-        script.write_text(
-            "CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = 'root';\nSET @skip_auth_anonymous = 1;\n"
-            + "\n".join([tables, *lines])
-        )
-        data = self.folder / "data"
-        data.mkdir()
-        if _is_root():
-            shutil.chown(data, _UNPRIVILEGED_USER)
-        bootstrap = [find_program("mariadbd"), "--no-defaults", "--bootstrap", f"--datadir={data}"]
-        bootstrap += [f"--tmpdir={self.folder}"]
-        _run([*bootstrap, "--enforce-storage-engine=", "--debug-no-sync"], cwd=self.folder, script=script)
 
     def _command(self) -> list[str]:
         settings = {
@@ -268,8 +259,7 @@ class MariaDBServer(DatabaseServer):
         }
         options = [f"--{name}={value}" for name, value in settings.items()]
         # --skip-name-resolve: where no resolver answers, each login would wait for the name of 127.0.0.1.
-        other = ["--skip-name-resolve"] if self.durable else ["--skip-name-resolve", "--debug-no-sync"]
-        return [find_program("mariadbd"), "--no-defaults", *options, *other]
+        return [find_program(self._program), "--no-defaults", *options, "--skip-name-resolve"]
 
     def _connect(self) -> pymysql.Connection[pymysql.cursors.Cursor]:
         return pymysql.connect(host="127.0.0.1", port=self.port, user=_USER, password=self._password)
@@ -278,6 +268,60 @@ class MariaDBServer(DatabaseServer):
         with contextlib.suppress(pymysql.OperationalError), self._connect():
             return True
         return False
+
+
+class MariaDBServer(_InnoDBServer):
+    """MariaDB, of the version on the path."""
+
+    name = "mariadb"
+    _program = "mariadbd"
+
+    def _create_data(self) -> None:
+        self._create_user()
+        # As mariadb-install-db does, which wants programs of the client package; root enters by the socket only.
+        tables, rows = (_system_tables(part).read_text() for part in ("", "_data"))
+        lines = [line for line in rows.splitlines() if "@current_hostname" not in line]
+        script = self.folder / "bootstrap.sql"
+        script.write_text(
+            "CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = 'root';\nSET @skip_auth_anonymous = 1;\n"
+            + "\n".join([tables, *lines])
+        )
+        data = self.folder / "data"
+        data.mkdir()
+        if _is_root():
+            shutil.chown(data, _UNPRIVILEGED_USER)
+        bootstrap = [find_program("mariadbd"), "--no-defaults", "--bootstrap", f"--datadir={data}"]
+        bootstrap += [f"--tmpdir={self.folder}"]
+        _run([*bootstrap, "--enforce-storage-engine=", "--debug-no-sync"], cwd=self.folder, script=script)
+
+    def _command(self) -> list[str]:
+        return [*super()._command(), *([] if self.durable else ["--debug-no-sync"])]
+
+
+class MySQLServer(_InnoDBServer):
+    """MySQL: of the version on the path, or of Debian's unstable suite in a folder of its own; see `find_program`."""
+
+    name = "mysql"
+    _program = "mysqld"
+
+    def _create_data(self) -> None:
+        self._create_user()
+        data = self.folder / "data"
+        _run(
+            [find_program(self._program), "--no-defaults", "--initialize-insecure", f"--datadir={data}"],
+            cwd=self.folder,
+        )
+
+    def _command(self) -> list[str]:
+        options = {
+            "mysqlx": "OFF",
+            # Else the server wants a folder that its package would have made.
+            "secure-file-priv": "NULL",
+            # A login by TLS takes PyMySQL 30 ms, and tests log in thousands of times.
+            "tls-version": "",
+            "sync-binlog": "1" if self.durable else "0",
+        }
+        return [*super()._command(), *(f"--{name}={value}" for name, value in options.items())]
 
 
 class RedisServer(DatabaseServer):
@@ -328,11 +372,15 @@ class RedisServer(DatabaseServer):
 
 
 _SERVERS: Final[Mapping[str, type[DatabaseServer]]] = {
-    server.name: server for server in (PostgreSQLServer, MariaDBServer, RedisServer)
+    server.name: server for server in (PostgreSQLServer, MariaDBServer, MySQLServer, RedisServer)
 }
 _PROGRAMS: Final = {
     "postgresql": (("initdb", "postgres"), "PostgreSQL 14 or later (Debian: postgresql)"),
     "mariadb": (("mariadbd",), "MariaDB 10.6 or later (Debian: mariadb-server-core)"),
+    "mysql": (
+        ("mysqld",),
+        "MySQL 9 or later (on Debian `scripts/setup.sh mysql` does, in a folder of its own)",
+    ),
     "redis": (("redis-server",), "Redis 6 or later (Debian: redis-server)"),
 }
 
@@ -394,18 +442,19 @@ def database_servers(
 
 
 def find_program(name: str) -> str:
-    """Path of a server's program: on PATH, in Debian's folders off PATH, the newest version first.
+    """Path of a server's program: on PATH, in Debian's folders off PATH, the newest version first, and in our own.
 
     Raises ServerError if it is not installed.
     """
     debian = Path("/usr/lib/postgresql").glob("*/bin")
     newest_first = sorted(debian, key=lambda path: float(path.parent.name), reverse=True)
-    found = shutil.which(
-        name, path=os.pathsep.join([*map(str, newest_first), os.environ["PATH"], "/usr/sbin"])
-    )
-    if found is None:
-        raise ServerError(f"{name} is not installed")
-    return found
+    folders = [*map(str, newest_first), *os.environ["PATH"].split(os.pathsep), "/usr/sbin", _OWN_MYSQL]
+    for folder in folders:
+        found = shutil.which(name, path=folder)
+        # MariaDB bears MySQL's names, too.
+        if found and (name == "mariadbd" or Path(found).resolve().name != "mariadbd"):
+            return found
+    raise ServerError(f"{name} is not installed")
 
 
 def missing_programs(name: str) -> list[str]:
@@ -524,7 +573,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     which = [
         name
         for name in ([options.only] if options.only else URL_VARIABLES)
-        if not os.environ.get(URL_VARIABLES[name])
+        if not os.environ.get(URL_VARIABLES[name]) and (options.only or name != OPT_IN)
     ]
     if not options.command:
         parser.error("a command is required after --")

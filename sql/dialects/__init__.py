@@ -5,7 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Engine
 
 from sql.dialects.base import Dialect
-from sql.dialects.mysql import MariaDB, MySQL
+from sql.dialects.mariadb import MariaDB
+from sql.dialects.mysql import MySQL
 from sql.dialects.postgresql import PostgreSQL
 from sql.dialects.sqlite import SQLite
 

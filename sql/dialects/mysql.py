@@ -1,4 +1,4 @@
-"""MySQL 8 and MariaDB 10.6+ through PyMySQL: READ COMMITTED, ids first, then writes by sorted primary key.
+"""MySQL through PyMySQL, and what MariaDB has in common with it: READ COMMITTED, ids first, then writes by sorted primary key.
 
 InnoDB locks every index entry that it reads under a lock, so that the claim index must answer the whole ORDER BY:
 the hint keeps it from being answered by a sort.
@@ -44,12 +44,14 @@ READ_ONLY = frozenset({(1290,), (1792,), (1836,)})
 TRANSIENT = frozenset({1020, 1205, 1213})
 """ER_CHECKREAD (MariaDB's snapshot isolation), ER_LOCK_WAIT_TIMEOUT, ER_LOCK_DEADLOCK."""
 
+_LONGEST_IDLE_SECONDS = 31_536_000
+"""A year, the most that the servers take."""
 _ROW_OVERHEAD = 1_000
 """Bytes of an entry's columns besides payload and headers, generously."""
 
 
 class MySQLStatements(Statements):
-    """MySQL 8; see the module."""
+    """MySQL; see the module."""
 
     _packet_limit: int | None = None
 
@@ -133,37 +135,9 @@ class MySQLStatements(Statements):
         statement = self._insert_text(connection, names, len(rows)) + ending
         return send(connection, statement, tuple(chain.from_iterable(values)))
 
-    def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
-        name = connection.dialect.identifier_preparer.quote(self.past.name)
-        for statement in self._lock_statements(name):
-            connection.execute(text(statement))
-        try:
-            return self._empty_locked(connection, name, recent_since)
-        finally:
-            connection.execute(text("UNLOCK TABLES"))
-
-    def _lock_statements(self, name: str) -> tuple[str, ...]:
-        # MySQL's shortest wait for a table lock is one second.
-        return "SET SESSION lock_wait_timeout = 1", f"LOCK TABLES {name} WRITE"
-
-
-class MariaDBStatements(MySQLStatements):
-    """MariaDB 10.6+: RETURNING, and locks that don't wait."""
-
-    def _insert_chunk(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-        if len(rows) == 1:
-            return super()._insert_chunk(connection, rows)
-        return [
-            record_id
-            for (record_id,) in self._insert_rows(connection, rows, " RETURNING record_id").fetchall()
-        ]
-
-    def _lock_statements(self, name: str) -> tuple[str, ...]:
-        return (f"LOCK TABLES {name} WRITE NOWAIT",)
-
 
 class MySQL(Dialect):
-    """MySQL 8; see the module."""
+    """MySQL; see the module."""
 
     name = "mysql"
     statements = MySQLStatements
@@ -216,7 +190,14 @@ class MySQL(Dialect):
         lock = str(whole(limits.lock))
         # Of MySQL's statements it limits only those that read.
         reading = str(milliseconds(limits.statement))
-        return {"innodb_lock_wait_timeout": lock, "lock_wait_timeout": lock, "max_execution_time": reading}
+        return {
+            "innodb_lock_wait_timeout": lock,
+            "lock_wait_timeout": lock,
+            "max_execution_time": reading,
+            # A process that is frozen in the middle of a transaction gives its locks back. MySQL has no limit for
+            # transactions alone: a connection that nobody uses for as long ends, too, and is replaced when needed.
+            "wait_timeout": str(whole(limits.statement)),
+        }
 
     def check_open(self, driver: Any) -> None:
         check_socket(driver._sock.fileno())  # noqa: SLF001 -- its socket has no public name
@@ -252,34 +233,22 @@ class MySQL(Dialect):
                 f"another session has held the lock {full!r} for {seconds} s. Nothing was done."
             )
         try:
+            self._keep_idle(connection, keep=had)
             yield had
         finally:
             if had:
                 connection.execute(select(func.release_lock(full)))
+                self._keep_idle(connection, keep=False)
+
+    def _keep_idle(self, connection: Connection, *, keep: bool) -> None:
+        """Let a session that holds a lock be silent for as long as its work lasts, or no longer."""
+        seconds = _LONGEST_IDLE_SECONDS if keep else whole(self._limits.statement)
+        connection.execute(text(f"SET SESSION wait_timeout = {seconds}"))
 
 
 def _limit_lock_waits(connection: Connection, seconds: float) -> None:
     connection.execute(text(f"SET SESSION lock_wait_timeout = {whole(seconds)}"))
     connection.commit()
-
-
-class MariaDB(MySQL):
-    """MariaDB 10.6+; see the module."""
-
-    name = "mariadb"
-    statements = MariaDBStatements
-    # Since 11.0 a small table would be read whole where ids are given, and waits for each row that others have locked.
-    _newer_settings = " /*M!110001 , optimizer_scan_setup_cost = 1000000 */"
-
-    def _time_outs(self, limits: Limits) -> dict[str, str]:
-        lock = str(whole(limits.lock))
-        return {
-            "innodb_lock_wait_timeout": lock,
-            "lock_wait_timeout": lock,
-            "max_statement_time": str(milliseconds(limits.statement) / 1000),
-            # A process that is frozen in the middle of a transaction gives its locks back.
-            "idle_transaction_timeout": str(whole(limits.statement)),
-        }
 
 
 def _written(kind: TypeEngine[Any]) -> str:

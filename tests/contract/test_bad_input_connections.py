@@ -29,6 +29,7 @@ _ASYNC_DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
     "postgresql": "postgresql+psycopg",
     "mariadb": "mysql+aiomysql",
+    "mysql": "mysql+aiomysql",
 }
 
 

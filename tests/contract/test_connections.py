@@ -30,13 +30,16 @@ SESSIONS = {
 HOLD = {
     "postgresql": ["BEGIN", "LOCK TABLE bus_events IN ACCESS EXCLUSIVE MODE"],
     "mariadb": ["LOCK TABLES bus_events WRITE"],
+    "mysql": ["LOCK TABLES bus_events WRITE"],
 }
-RELEASE = {"postgresql": "ROLLBACK", "mariadb": "UNLOCK TABLES"}
+RELEASE = {"postgresql": "ROLLBACK", "mariadb": "UNLOCK TABLES", "mysql": "UNLOCK TABLES"}
 WAITING = {
     "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
     "mariadb": "SELECT id FROM information_schema.processlist WHERE db = database() AND state LIKE 'Waiting for table%%'",
 }
-KILL = {"postgresql": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}
+KILL = {"postgresql": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}", "mysql": "KILL {}"}
+for _sessions in (SESSIONS, WAITING):
+    _sessions["mysql"] = _sessions["mariadb"]
 
 
 def sessions(engine: Engine, database_name: str) -> set[int]:

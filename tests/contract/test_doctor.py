@@ -235,7 +235,7 @@ def test_a_schema_of_another_version_is_found(
 def test_an_index_that_was_dropped_is_found_and_its_cure_builds_it(
     database_name: str, doctor: Doctor, run: Callable[..., None]
 ) -> None:
-    of_table = " ON bus_events" if database_name == "mariadb" else ""
+    of_table = " ON bus_events" if database_name in {"mariadb", "mysql"} else ""
     run(f"DROP INDEX bus_events_claim{of_table}")
 
     told = doctor()
@@ -250,7 +250,7 @@ def test_an_index_that_was_dropped_is_found_and_its_cure_builds_it(
 def test_an_index_of_history_that_was_dropped_costs_speed_only(
     database_name: str, doctor: Doctor, run: Callable[..., None]
 ) -> None:
-    of_table = " ON notifications_history" if database_name == "mariadb" else ""
+    of_table = " ON notifications_history" if database_name in {"mariadb", "mysql"} else ""
     run(f"DROP INDEX notifications_history_origin{of_table}")
 
     told = doctor()
@@ -264,7 +264,7 @@ def test_an_index_of_history_that_was_dropped_costs_speed_only(
 def test_an_index_of_the_right_name_on_other_columns_is_found(
     database_name: str, doctor: Doctor, run: Callable[..., None]
 ) -> None:
-    of_table = " ON bus_events" if database_name == "mariadb" else ""
+    of_table = " ON bus_events" if database_name in {"mariadb", "mysql"} else ""
     run(
         f"DROP INDEX bus_events_claim{of_table}",
         "CREATE INDEX bus_events_claim ON bus_events (effective_date, lane)",
@@ -285,6 +285,7 @@ def test_a_plan_that_reads_a_whole_table_is_found_once_the_table_has_rows(
         ],
         # The claim's index is forced, that of the keys is chosen.
         "mariadb": ["ALTER TABLE bus_events ALTER INDEX bus_events_keys IGNORED"],
+        "mysql": ["ALTER TABLE bus_events ALTER INDEX bus_events_keys INVISIBLE"],
     }
     run(*broken[database_name])
     fill(engine, "bus_events", rows=1_000)
@@ -292,7 +293,7 @@ def test_a_plan_that_reads_a_whole_table_is_found_once_the_table_has_rows(
 
     fill(engine, "bus_events", rows=1)
 
-    purpose = "a search by keys" if database_name == "mariadb" else "the claim"
+    purpose = "a search by keys" if database_name in {"mariadb", "mysql"} else "the claim"
     found = [finding for finding in doctor().of("bad-plan") if finding["what"].startswith(purpose)]
     assert [(finding["severity"], finding["subject"]) for finding in found] == [("slow", "bus_events")]
 
@@ -390,6 +391,7 @@ def test_settings_that_lose_data_in_a_crash_are_found(
     costly = {
         "postgresql": {"fsync", "full_page_writes"},
         "mariadb": {"innodb_flush_log_at_trx_commit", "innodb_doublewrite"},
+        "mysql": {"innodb_flush_log_at_trx_commit", "innodb_doublewrite", "sync_binlog"},
     }
     assert told.code == 1
     assert {finding["subject"] for finding in told.of("settings")} == costly[own_server.name]
@@ -403,6 +405,7 @@ def test_an_index_that_no_statement_uses_is_found(
     hide = {
         "postgresql": "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'bus_events_keys'::regclass",
         "mariadb": "ALTER TABLE bus_events ALTER INDEX bus_events_keys IGNORED",
+        "mysql": "ALTER TABLE bus_events ALTER INDEX bus_events_keys INVISIBLE",
     }
     run(hide[database_name])
 
@@ -437,7 +440,7 @@ def test_connections_that_are_nearly_used_up_are_found(
     finally:
         for session in sessions:
             session.close()
-        if database_name == "mariadb":
+        if database_name != "postgresql":
             run("SET GLOBAL max_connections = 300")
     assert told.code == 1
     assert "of the 10 connections" in told.one("connections")["what"]

@@ -196,6 +196,7 @@ SLOW = {
     "postgresql": "SELECT pg_sleep(30)",
     "mariadb": "SELECT COUNT(*) FROM "
     + ", ".join(f"information_schema.collations AS c{n}" for n in range(5)),
+    "mysql": "SELECT COUNT(*) FROM " + ", ".join(f"information_schema.collations AS c{n}" for n in range(5)),
 }
 
 

@@ -375,8 +375,8 @@ def test_a_commit_that_postgresql_turns_into_a_rollback_delivers_nothing(
 def test_a_transaction_whose_session_is_killed_delivers_nothing(
     engine: Engine, bus: PersistentBus, recorder: Recorder, database_name: str
 ) -> None:
-    number = {"postgresql": "SELECT pg_backend_pid()", "mariadb": "SELECT connection_id()"}[database_name]
-    kill = {"postgresql": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}[database_name]
+    number = {"postgresql": "SELECT pg_backend_pid()"}.get(database_name, "SELECT connection_id()")
+    kill = {"postgresql": "SELECT pg_terminate_backend({})"}.get(database_name, "KILL {}")
     with engine.connect() as connection, engine.connect() as killer:
         session = connection.scalar(text(number))
         bus.post(Order(1), connection=connection)

@@ -393,6 +393,7 @@ def test_nothing_is_deleted_once_the_lock_is_lost_with_its_connection(
     kill = {
         "postgresql": "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory'",
         "mariadb": f"KILL CONNECTION (SELECT IS_USED_LOCK('{history_url.database}:{TABLE}'))",
+        "mysql": f"KILL CONNECTION IS_USED_LOCK('{history_url.database}:{TABLE}')",
     }
     after("publish", lambda: execute(history_url, kill[database_name]), monkeypatch)
     with pytest.raises(Exception, match=r"(?i)connection|gone away|terminating"):
