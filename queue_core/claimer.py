@@ -161,9 +161,9 @@ class Claimer:
         if later:
             self._wake_loop()
 
-    def forget(self) -> None:
-        """Hold nothing that was claimed before the node was joined: it was given back, or is the reaper's."""
-        self._ledger.clear()
+    def forget(self, besides: Collection[tuple[int, int]] = ()) -> None:
+        """Hold nothing that was claimed before the node was joined, `besides` some: it was given back, or is the reaper's."""
+        self._ledger.keep(besides)
         self._early.clear()
 
     def load_waiting(self) -> None:

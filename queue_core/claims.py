@@ -46,8 +46,9 @@ class Claims:
 
     @property
     def waiting_lane(self) -> str:
-        """The lane in which entries of this node wait: its own, unless any node may run them."""
-        return ANY_NODE if self.config.mode is Mode.POLLING or self.node is None else self.name
+        """The lane in which entries of this node wait: its own, unless any node may run them, or it is about to leave."""
+        own = self.config.mode is not Mode.POLLING and self.node is not None and not self.stopping
+        return self.name if own else ANY_NODE
 
     @property
     def running(self) -> bool:
@@ -122,9 +123,11 @@ class Claims:
             self._sweeping = not quiet
 
     def standing(self) -> list[tuple[int, int]]:
-        """What the table says that this node runs, as (record id, claim count)."""
-        database, statements = self.store.database, self.store.statements
-        return database.fetch(lambda connection: statements.in_processing(connection, lane=self.name))
+        """What the table says that this node runs, as (record id, claim count); not what outlives another bus of it."""
+        database, statements, node = self.store.database, self.store.statements, self.node
+        found = database.fetch(lambda connection: statements.in_processing(connection, lane=self.name))
+        outliving = node.outliving(self.config.table) if node is not None else ()
+        return [claim for claim in found if claim[0] not in outliving] if outliving else found
 
     def release(self, claims: Sequence[tuple[int, int]], seconds: float = math.inf) -> int:
         """Give up claims that have not run, to where such entries wait; the number that were still ours.

@@ -146,7 +146,7 @@ class Dispatcher:
         """Start nothing more, wait for running handlers; what was not started completes as Released.
 
         False if handlers still ran after `timeout_seconds`. Coroutines are cancelled then, which is no failure of theirs;
-        functions can't be stopped, their outcomes come too late.
+        functions can't be stopped, their outcomes complete when they end.
         """
         self._accepting = False
         for _ in self._threads:
@@ -220,8 +220,8 @@ class Dispatcher:
             self._take(task)
 
     def running(self) -> list[Entry]:
-        """The entries whose handlers run now."""
-        return [run.entry for run, _, _ in list(self._running.values())]
+        """The entries whose handlers run now, or have ended without an outcome yet; not those taken from their handlers."""
+        return [run.entry for run, _, _ in list(self._running.values()) if not run.cut]
 
     def running_longer_than(self, seconds: float) -> list[Handling]:
         """Handlers that have run longer, or longer than their own limit."""
@@ -257,6 +257,10 @@ class Dispatcher:
                 self._advance(run)
             except BaseException as error:  # noqa: BLE001 -- of the user's other code: a policy, a codec, a log's sink
                 self._complete(self._finished(run, State.FAILED, run.entry.error_count, describe(error)))
+            finally:
+                self._running.pop(
+                    threading.get_ident(), None
+                )  # after its outcome: it is with one or the other
         elif run is not None:
             try:
                 run()
@@ -273,7 +277,7 @@ class Dispatcher:
                 return
             called = False
             try:
-                called = self._may_call(run) and self._call(run, subscriber)
+                called = self._call(run, subscriber)
             finally:
                 if subscriber.turns is not None:
                     _pass_on(subscriber.turns, run)
@@ -371,10 +375,12 @@ class Dispatcher:
             run.pending = _in_order(run.pending)
 
     def _call(self, run: Run, subscriber: Subscriber) -> bool:
-        """Call a subscriber; False if a stop has cancelled it, which says nothing about it."""
-        ident = threading.get_ident()
+        """Call a subscriber; False if it may not start, or a stop has cancelled it, which says nothing about it."""
+        self._running[threading.get_ident()] = (run, subscriber, self._clock.monotonic())
+        # Only now: a stop that waits no longer looks at what runs after it has said that nothing more may start.
+        if not self._may_call(run):
+            return False
         run.begun = True
-        self._running[ident] = (run, subscriber, self._clock.monotonic())
         try:
             if subscriber.exactly_once:
                 self._call_exactly_once(run, subscriber)
@@ -393,8 +399,6 @@ class Dispatcher:
             if self._over and subscriber.is_async and isinstance(error, asyncio.CancelledError):
                 return False
             run.errors[subscriber] = error
-        finally:
-            del self._running[ident]
         return True
 
     def _call_exactly_once(self, run: Run, subscriber: Subscriber) -> None:

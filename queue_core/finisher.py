@@ -75,17 +75,25 @@ class Finisher:
         self._telling = threading.Lock()
         self._untold, self._tell_at = 0, 0.0
         """Parked entries that the log does not tell of yet, and when it does."""
+        self.writer: Loop
+        """The loop that is woken for outcomes: the first of `loops`, or after a stop who writes what comes late."""
         self.hooks: list[FailedHook] = []
         # Where one writes at a time, two: the database has the one's statement while Python has the other.
         names = ["finish", "finish-2"] if claims.store.database.dialect.one_writer else ["finish"]
         self.loops = [
             Loop(f"{claims.config.table}-{name}", self._turn_in_time, claims.clock) for name in names
         ]
+        self.writer = self.loops[0]
+
+    @property
+    def unwritten(self) -> list[Entry]:
+        """The entries whose outcomes are to be written; while no loop is in a turn."""
+        return [outcome.entry for outcome in list(self._outcomes)]
 
     def complete(self, outcome: Outcome) -> None:
         """Write `outcome`, soon."""
         self._outcomes.append(outcome)
-        self.loops[0].wake()
+        self.writer.wake()
         if len(self._outcomes) >= GATHERED:
             self._gathered.set()
             self.loops[-1].wake()

@@ -108,10 +108,7 @@ class Ledger:
         """All that is held, as (record id, claim count)."""
         return list(self._claims.items())
 
-    def clear(self) -> None:
-        """Hold nothing."""
-        self._claims.clear()
+    def keep(self, claims: Collection[tuple[int, int]]) -> None:
+        """Hold nothing but `claims`, as far as they are held."""
         self._waiting.clear()
-        self._aside.clear()
-        for origin in self._origins.values():
-            origin.clear()
+        self.give_up(set(self.claims()) - set(claims))

@@ -84,6 +84,11 @@ class Lifecycle:
         self._parked = ParkedLane(self.claims, router, brought=self.claimer.wake, failed=self.finisher.failed)
         self._watchdog = Watchdog(self.config, self.finisher.complete)
         self.dispatcher = self._new_dispatcher()
+        self._former: list[Dispatcher] = []
+        """Pools of former starts, some of whose handlers may still run."""
+        self._outliving: frozenset[tuple[int, int]] = frozenset()
+        """Claims whose handlers ran on when this left its node, or whose outcomes were unwritten then."""
+        self._late = self._new_late()
         self.hints = Hints(store)
         self.wakeup = Wakeup(store, wake=self.claimer.wake, hint=self.hear, owner=lambda: self.name)
         self._next_turn_at = math.inf
@@ -100,6 +105,9 @@ class Lifecycle:
             complete=self.finisher.complete,
             turn=self.claimer.turn,
         )
+
+    def _new_late(self) -> Loop:
+        return Loop(f"{self.config.table}-late", self._late_turn, self.clock)
 
     # Each start has a pool of its own.
     def _submit(self, entries: Sequence[Entry], lease: int) -> None:
@@ -120,6 +128,9 @@ class Lifecycle:
             raise LifecycleError(
                 f"{self.config.table}: it is {self.phase.value} already; stop it before the next start."
             )
+        self._late.stop()  # the finish loops write what is left to it
+        self.finisher.writer = self.finisher.loops[0]
+        self._former = [pool for pool in [*self._former, self.dispatcher] if pool.running()]
         self.dispatcher = self._new_dispatcher()
         self.store.database.open_ahead()
         self.join()
@@ -137,14 +148,21 @@ class Lifecycle:
     def join(self, make: Callable[..., nodes.Node] = nodes.Node) -> None:
         """Take part in the cluster without loops of its own (what `start` does first, and the test kit alone)."""
         node = nodes.join(self, self.config, make)
-        self.claimer.forget()
+        self.claimer.forget(self._in_hand())
         try:
-            recovered = recover(self.store, node.name, self.failed, crashed=node.follows_crash)
+            recovered = recover(
+                self.store,
+                node.name,
+                self.failed,
+                crashed=node.follows_crash,
+                besides=node.outliving(self.config.table),
+            )
         except BaseException:
             nodes.leave(node, self)  # else its lane would have a live node that runs nothing
             raise
         if recovered:
             log.warning("entries_recovered", node=node.name, table=self.config.table, entries=recovered)
+        nodes.forget(self)  # the ledger holds what outlived the last stop
         # Only from here on are events born claimed: recovery would take them for those of a crash.
         self.claims.name, self.claims.node, self.claims.stopping = node.name, node, False
         self.look_at_parked()
@@ -154,8 +172,8 @@ class Lifecycle:
 
         `timeout_seconds` (default: `shutdown_timeout_seconds`) bounds the wait for handlers and, with what is left of it but
         a second at least, the giving back; and once more the wait for `on_failed` functions that are called last. Coroutines that still run then are cancelled, which is no failure.
-        False if handlers still ran then, or if the database was away: their entries are given to other nodes when the
-        lease has ended.
+        False if handlers still ran then, or if the database was away. Their outcomes are written when they end, also after
+        another start, which runs none of it beside them; other nodes take their entries when the node's lease has ended.
         """
         if self.phase is not Phase.RUNNING or self.store.forked:
             return True
@@ -195,18 +213,48 @@ class Lifecycle:
         node = self.node
         if node is None:
             return
+        self.claims.stopping = True
         try:
             self.finisher.write_all()
-            running = {entry.record_id for entry in self.dispatcher.running()}
+            in_hand = self._in_hand()
             # From the table, for it knows of the callers' commits too that nobody has looked up yet.
-            self.claims.release(
-                [claim for claim in self.claims.standing() if claim[0] not in running], seconds
-            )
+            if self.claims.release(
+                [claim for claim in self.claims.standing() if claim not in in_hand], seconds
+            ):
+                self.hints.tell()
         finally:
             self.claims.node = (
                 None  # first: what is posted from here on is for other nodes, whatever fails below
             )
-            nodes.leave(node, self)
+            self._outliving = frozenset(self._in_hand())
+            self.ledger.keep(self._outliving)
+            try:
+                nodes.leave(node, self)
+            finally:
+                if self._outliving:
+                    self._late = self.finisher.writer = self._new_late()
+                    self._late.start()
+
+    def _in_hand(self) -> set[tuple[int, int]]:
+        """Claims of what runs, in pools of former starts too, and of what has ended unwritten; while no outcome is written."""
+        # In this order: a pool lets go of a run when its outcome is with the finisher.
+        running = [entry for pool in [*self._former, self.dispatcher] for entry in pool.running()]
+        return {entry.claim for entry in [*running, *self.finisher.unwritten]}
+
+    def _late_turn(self) -> float:
+        """After a stop: write the outcomes of handlers that outlive it. One turn; returns seconds until the next."""
+        try:
+            self.finisher.write_all()
+        except SQLAlchemyError:
+            if not self.store.database.closed:
+                raise
+            log.exception("outcomes_unwritten", table=self.config.table)
+            self.ledger.keep(())  # nobody waits for it: other nodes, or the next start, take what is left
+        self.dispatcher.take_left(0.0)  # hooks of what has failed
+        if not self.outliving():
+            nodes.forget(self)
+            self._late.stop()
+        return 60.0
 
     # -- what others ask ----------------------------------------------------------------------------------------
 
@@ -242,6 +290,11 @@ class Lifecycle:
             lease_left_seconds=node.lease_left_seconds if node is not None else 0.0,
             skew_seconds=node.skew_seconds if node is not None else 0.0,
         )
+
+    def outliving(self) -> list[int]:
+        """See `node.Member`."""
+        held = set(self.ledger.claims())
+        return sorted(record_id for record_id, _ in self._outliving & held)
 
     def lease_lost(self) -> None:
         """See `node.Member`. What has not started comes back as Released from the pool, by `may_start`."""

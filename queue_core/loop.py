@@ -55,9 +55,9 @@ class Loop:
         """Let the turn end and the thread with it."""
         self._stopping = True
         self._signal.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout_seconds)
-        self._thread = None
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout_seconds)
 
     def _run(self) -> None:
         failures = 0

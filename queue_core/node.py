@@ -53,6 +53,10 @@ class Member(Protocol):
         """What is served, as plain JSON."""
         ...
 
+    def outliving(self) -> list[int]:
+        """After it has left: ids of entries whose handlers still run, or whose outcomes are still to be written."""
+        ...
+
     def lease_lost(self) -> None:
         """The lease ended: give back what has not started."""
         ...
@@ -91,6 +95,8 @@ class Node:
         self._deadline = float("-inf")
         self._last_beat = float("-inf")
         self._pid = os.getpid()
+        self._telling = threading.Lock()
+        """What is served is written by one at a time: what was true before a member joined would have its entries taken."""
         self._reaper = Reaper(self)
         # No error may keep beats back for as long as a lease, however short that is.
         self._beats = Loop(
@@ -170,13 +176,32 @@ class Node:
         }
 
     def _serves(self) -> str:
-        return msgspec.json.encode([member.describe() for member in self.members]).decode()
+        former = [
+            {**member.describe(), "queues": [], "types": [], nodes.OUTLIVING: ids}
+            for member in list(_former[self._key])
+            if (ids := member.outliving())
+        ]
+        return msgspec.json.encode([*(member.describe() for member in self.members), *former]).decode()
+
+    @property
+    def _key(self) -> tuple[str, str]:
+        return self.database.key, self.name
+
+    def outliving(self, table: str) -> set[int]:
+        """Ids of the entries of `table` that former members of this node and process still run, or are still to write."""
+        return {
+            record_id
+            for member in list(_former[self._key])
+            if member.store.config.table == table
+            for record_id in member.outliving()
+        }
 
     def _enter(self) -> bool:
         # Rows of dead nodes are removed after a while; an epoch from the clock is still never given twice.
         epoch = int(self.clock.now().timestamp() * 1000)
         try:
-            self.database.write(lambda connection: nodes.enter(connection, self._values(epoch)))
+            with self._telling:
+                self.database.write(lambda connection: nodes.enter(connection, self._values(epoch)))
         except IntegrityError:
             return False
         self.epoch, self._beat, self._renewals = epoch, 0, 0
@@ -190,7 +215,8 @@ class Node:
                 connection, self.name, epoch=row.epoch, beat=row.beat, values=self._values(epoch)
             )
 
-        taken = self.database.write(work)
+        with self._telling:
+            taken = self.database.write(work)
         if taken:
             self.epoch, self._beat, self._renewals = epoch, 0, 0
             self.follows_crash = row.state not in nodes.IN_ORDER
@@ -199,7 +225,6 @@ class Node:
     def beat_turn(self) -> float:
         """Renew the lease, tell what is served, and follow the database's clock. One turn; returns seconds until the next."""
         sent = self.clock.monotonic()
-        serves = self._serves()  # it may have changed: queues start and stop, types are registered
 
         def work(connection: Connection) -> tuple[bool, ClockReading | None]:
             # Never the same number twice: for the reapers of others the second would be none.
@@ -210,14 +235,15 @@ class Node:
                 epoch=self.epoch,
                 beat=self._beat,
                 now=self.clock.now(),
-                serves=serves,
+                serves=self._serves(),  # it may have changed: queues start and stop, types are registered
             )
             asks = self._renewals % CLOCK_BEATS == 0
             read = partial(self.database.dialect.database_now, connection)
             return renewed, read_clock(read) if asks else None
 
         try:
-            renewed, reading = self.database.write(work)
+            with self._telling:
+                renewed, reading = self.database.write(work)
         except BaseException:
             self.steady_since = None  # what keeps this node's beats from the database keeps those of others
             raise
@@ -256,9 +282,10 @@ class Node:
 
     def announce(self) -> None:
         """Write what the members serve."""
-        self.database.write(
-            lambda connection: nodes.serve(connection, self.name, epoch=self.epoch, serves=self._serves())
-        )
+        with self._telling:
+            self.database.write(
+                lambda connection: nodes.serve(connection, self.name, epoch=self.epoch, serves=self._serves())
+            )
 
     def start(self) -> None:
         """Register, and start to beat and to reap."""
@@ -329,6 +356,9 @@ def _is_zombie(pid: int) -> bool:
 _nodes: dict[tuple[str, str], Node] = {}
 # The threads of these beat in the parent of a fork alone.
 os.register_at_fork(after_in_child=_nodes.clear)
+_former: defaultdict[tuple[str, str], list[Member]] = defaultdict(list)
+"""Members that have left while handlers of theirs still ran, by the key of their node, which may be gone too."""
+os.register_at_fork(after_in_child=_former.clear)
 _locks: defaultdict[tuple[str, str], threading.RLock] = defaultdict(threading.RLock)
 """One a name: it is held for up to a lease while the name is fought for."""
 os.register_at_fork(after_in_child=_locks.clear)
@@ -411,6 +441,8 @@ def leave(node: Node, member: Member) -> None:
     key = node.database.key, node.name
     with _locks[key]:
         node.members.remove(member)
+        if member.outliving():
+            _former[key].append(member)
         if node.members:
             # The leaver closes its connections: what the node opened there from now on would stay open for good.
             node.database = node.members[0].store.database
@@ -418,3 +450,10 @@ def leave(node: Node, member: Member) -> None:
             return
         del _nodes[key]
     node.stop()
+
+
+def forget(member: Member) -> None:
+    """Nothing outlives `member` any more, or it is a member again."""
+    for members in list(_former.values()):
+        with suppress(ValueError):
+            members.remove(member)

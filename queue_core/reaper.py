@@ -5,6 +5,10 @@ its own node's beats succeeded without a gap: after an outage of the database no
 is fenced first (its row says DEAD, if epoch and beat still are what was seen); then its entries are moved, each batch
 in a transaction that holds the node's row, so that the name can't come back meanwhile.
 
+A live node may have lost a member: a bus that has stopped, while a service of its process goes on. Entries of tables
+that it no longer serves are moved like those of a node that has stopped in order, but for those whose handlers outlive
+the stop: the node's row names them. A member writes that its table is served before it claims anything.
+
 What a dead node leaves: an entry that ran, or was due, goes to history as REAPED, and a copy of it with the next
 redispatch count is born AVAILABLE for any node; one not yet due only changes its lane. What was running when a
 process died is a suspect, since it may have killed it: suspects run one at a time on each node, and one whose process
@@ -13,7 +17,7 @@ dies that way more than `max_redispatches` times ends FAILED. A process that sto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -37,7 +41,7 @@ log = get_logger(__name__)
 FORGET_SECONDS = 86_400.0
 """How long the row of a dead node without entries is kept, for `status`."""
 LANE_TURNS = 6
-"""With one turn of so many, lanes are looked for that no node has, though no node is dead."""
+"""With one turn of so many, lanes are looked for that no node has or serves, though no node is dead."""
 
 
 class _Kind(Enum):
@@ -62,6 +66,7 @@ class Reaper:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._seen: dict[str, _Seen] = {}
+        self._served: dict[str, set[str]] = {}
         self._turns = -1
 
     def turn(self) -> float:
@@ -75,8 +80,9 @@ class Reaper:
         dead |= {row.name for row in rows.values() if row.state not in nodes.FENCED and self._fence(row)}
         left = set[str]()
         self._turns += 1
-        # A lane without a node is rare: its node has never been seen to die. A dead one is looked for at once.
-        if not dead and self._turns % LANE_TURNS:
+        live = {name: row for name, row in rows.items() if row.state == nodes.LIVE and name != node.name}
+        # A lane without a node is rare: its node has never been seen to die. One just dead or left is looked for at once.
+        if not (self._has_left(live) or dead) and self._turns % LANE_TURNS:
             return self._pause(rows, dead)
         for store in {id(member.store.statements): member.store for member in node.members}.values():
             lanes = node.database.fetch(store.statements.lanes)
@@ -84,8 +90,15 @@ class Reaper:
                 if lane in dead or (lane not in rows and self._enter_dead(lane)):
                     left.add(lane)
                     self._reap(store, lane)
+                elif lane in live and _outliving(live[lane], store.config.table) is not None:
+                    self._reap(store, lane)
         self._forget(rows[name] for name in dead - left if name in rows)
         return self._pause(rows, dead)
+
+    def _has_left(self, live: dict[str, Row[Any]]) -> bool:
+        """Whether a live node serves less than at the last look."""
+        before, self._served = self._served, {name: _served(row) for name, row in live.items()}
+        return any(before.get(name, set()) - served for name, served in self._served.items())
 
     def _pause(self, rows: dict[str, Row[Any]], dead: set[str]) -> float:
         """Seconds until the period is over, or the lease of a silent node, should it stay silent."""
@@ -186,7 +199,10 @@ class Reaper:
         Returns the queues of its entries, one by one, and those entries that have ended FAILED.
         """
         row = nodes.node(connection, lane, lock=True)
-        if row is None or row.state not in nodes.FENCED:
+        if row is None:
+            return [], []
+        besides = [] if row.state in nodes.FENCED else _outliving(row, store.config.table)
+        if besides is None:
             return [], []
         statements, now = store.statements, store.clock.now()
         found = statements.locked_page(
@@ -197,13 +213,14 @@ class Reaper:
             due_by=now if kind is _Kind.DUE else None,
             # What is due and was passed over, because another transaction held it, must not slip through here.
             due_after=now if kind is _Kind.LATER else None,
+            besides=besides,
         )
         failed = list[Entry]()
         if kind is _Kind.LATER:
             ids = [entry.record_id for entry in found]
             statements.move_lane(connection, ids=ids, from_lane=lane, to_lane=ANY_NODE, suspect_lane=SUSPECT)
         elif found:
-            crashed = row.state not in nodes.IN_ORDER
+            crashed = row.state == nodes.DEAD
             failed = redispatch(connection, store, found, crashed=crashed, before=before)
         return [entry.queue_name for entry in found], failed
 
@@ -218,6 +235,36 @@ class Reaper:
         for row in rows:
             if (now - row.beat_date).total_seconds() > FORGET_SECONDS:
                 self._node.database.write(partial(nodes.forget, name=row.name, epoch=row.epoch))
+
+
+class _Member(msgspec.Struct):
+    table: str
+    outliving: list[int] | None = None
+
+
+def _members(row: Row[Any]) -> list[_Member] | None:
+    try:
+        return msgspec.json.decode(row.serves, type=list[_Member])
+    except (msgspec.MsgspecError, RecursionError):
+        return None  # not ours
+
+
+def _served(row: Row[Any]) -> set[str]:
+    return {member.table for member in _members(row) or [] if member.outliving is None}
+
+
+def _outliving(row: Row[Any], table: str) -> list[int] | None:
+    """Ids of `table` that a live node still runs, though it serves it no more; None if it does, or is not live."""
+    members = _members(row)
+    if row.state != nodes.LIVE or members is None:
+        return None
+    found = list[int]()
+    for member in members:
+        if member.table == table:
+            if member.outliving is None:
+                return None
+            found += member.outliving
+    return found
 
 
 def redispatch(
@@ -263,17 +310,28 @@ def redispatch(
     return [msgspec.structs.replace(from_row(row), **ended) for row in poison]
 
 
-def recover(store: Store, name: str, failed: Callable[[Sequence[Entry]], None], *, crashed: bool) -> int:
+def recover(
+    store: Store,
+    name: str,
+    failed: Callable[[Sequence[Entry]], None],
+    *,
+    crashed: bool,
+    besides: Collection[int] = (),
+) -> int:
     """Redispatch what a former process of this node's name was running; what only waited stays in its lane.
 
-    `crashed`: it did not stop in order. Returns how many; `failed` is called with those that ended for good.
+    `crashed`: it did not stop in order. `besides`: ids that this process itself still runs. Returns how many; `failed` is called with those that ended for good.
     """
     total = 0
     while True:
 
         def batch(connection: Connection, before: int = total) -> tuple[int, list[Entry]]:
             rows = store.statements.locked_page(
-                connection, lane=name, state=State.IN_PROCESSING, limit=store.config.node.reap_batch_size
+                connection,
+                lane=name,
+                state=State.IN_PROCESSING,
+                limit=store.config.node.reap_batch_size,
+                besides=besides,
             )
             ended = redispatch(connection, store, rows, crashed=crashed, before=before) if rows else []
             return len(rows), ended

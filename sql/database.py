@@ -338,6 +338,11 @@ class Database:
         if self._closed and os.getpid() == self._pid:
             record.invalidate()
 
+    @property
+    def closed(self) -> bool:
+        """Whether connections are closed as soon as they come back."""
+        return self._closed
+
     def close(self) -> None:
         """Close all connections that are not in use; those in use close when they come back."""
         # In a child process of a fork the connections are still the parent's.

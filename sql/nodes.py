@@ -16,6 +16,8 @@ FENCED = frozenset({DEAD, GONE})
 """States in which a node's entries are moved to others."""
 IN_ORDER = frozenset({STOPPED, GONE})
 """States of a node whose process took leave: nothing that it left has killed it."""
+OUTLIVING = "outliving"
+"""A key of what a node serves: this table is served no more, but for these ids, which the node still runs."""
 
 
 def all_nodes(connection: Connection) -> list[Row[Any]]:

@@ -51,18 +51,21 @@ def stranded_lane(connection: Connection, scope: Scope) -> Iterator[Finding]:
     states = {row.name: row.state for row in rows}
     for statements in scope.statements():
         table = statements.main.name
-        if any(served.get("table") == table for row in living for served in _served(row)):
+        if any(
+            served.get("table") == table and nodes.OUTLIVING not in served
+            for row in living
+            for served in _served(row)
+        ):
             continue
         for lane in filter(is_node_lane, statements.lanes(connection)):
-            if lane not in {row.name for row in living}:
-                yield Finding(
-                    "stranded-lane",
-                    Severity.DANGER,
-                    lane,
-                    f"entries of {table} wait for the node {lane!r} ({states.get(lane, 'no such node')}), and no live node "
-                    "serves that table, which would take them over.",
-                    "stickybus worker MODULE:OBJECT # with a bus or service on that table",
-                )
+            yield Finding(
+                "stranded-lane",
+                Severity.DANGER,
+                lane,
+                f"entries of {table} wait for the node {lane!r} ({states.get(lane, 'no such node')}), and no live node "
+                "serves that table, which would take them over.",
+                "stickybus worker MODULE:OBJECT # with a bus or service on that table",
+            )
 
 
 def overdue_schedule(connection: Connection, scope: Scope) -> Iterator[Finding]:

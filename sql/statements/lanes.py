@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -122,14 +122,17 @@ class Lanes(PairStatements):
         limit: int,
         due_by: datetime | None = None,
         due_after: datetime | None = None,
+        besides: Collection[int] = (),
     ) -> list[Row[Any]]:
-        """Lock and return up to `limit` entries of a lane in claim order, skipping what others hold."""
+        """Lock and return up to `limit` entries of a lane in claim order, skipping what others hold, and ids `besides`."""
         main = self.main
         statement = select(*self.columns).where(main.c.lane == lane, main.c.processing_state == state)
         if due_by is not None:
             statement = statement.where(main.c.effective_date <= due_by)
         if due_after is not None:
             statement = statement.where(main.c.effective_date > due_after)
+        if besides:
+            statement = statement.where(main.c.record_id.not_in(sorted(besides)))
         ordered = statement.order_by(main.c.effective_date, main.c.record_id).limit(limit)
         return list(connection.execute(ordered.with_for_update(skip_locked=True)))
 

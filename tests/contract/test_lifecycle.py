@@ -16,6 +16,8 @@ from queue_core import node as nodes
 from queue_core.config import BusConfig, Mode
 from queue_core.entry import State
 from queue_core.errors import LifecycleError
+from queue_core.retry import ImmediateRetries, ScheduledRetries
+from tests.contract.cluster import born_claimed
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, ended, eventually, states
 
@@ -236,7 +238,9 @@ def test_a_stop_gives_back_what_a_caller_has_committed_and_nobody_looked_up(
     )
 
 
-def test_a_stop_that_runs_out_of_time_says_so_and_a_later_start_runs_the_rest(make_bus: MakeBus) -> None:
+def test_a_stop_that_runs_out_of_time_says_so_and_the_outcome_is_written_when_the_handler_ends(
+    make_bus: MakeBus,
+) -> None:
     bus, recorder = make_bus(), Recorder(hold=True)
     bus.register(Order, recorder)
     bus.start()
@@ -244,11 +248,115 @@ def test_a_stop_that_runs_out_of_time_says_so_and_a_later_start_runs_the_rest(ma
     recorder.wait(1)
     assert not bus.stop(timeout_seconds=0)
     recorder.release()
-    eventually(lambda: recorder.running == 0, "the handler has ended too late")
-    bus.start()
     (entry,) = ended(bus)
     assert entry.processing_state is State.PROCESSED
-    assert recorder.calls == 2
+    bus.start()
+    bus.post(Order(2))
+    ended(bus, 2)
+    assert recorder.numbers() == [1, 2]
+
+
+def test_a_failure_after_the_stop_is_told_to_the_hooks(make_bus: MakeBus) -> None:
+    bus, recorder = make_bus(retry=ImmediateRetries(0)), Recorder(hold=True, failures=1)
+    bus.register(Order, recorder)
+    told = list[int]()
+    bus.on_failed(lambda entry, _error: told.append(entry.record_id))
+    bus.start()
+    record_id = bus.post(Order(1))
+    recorder.wait(1)
+    assert not bus.stop(timeout_seconds=0)
+    recorder.release()
+    assert states(ended(bus)) == [State.FAILED]
+    eventually(lambda: told == [record_id], "the hook is called")
+
+
+@pytest.mark.parametrize("another", [False, True], ids=["same", "another"])
+@pytest.mark.parametrize("kept", [False, True], ids=["alone", "kept"])
+def test_a_start_after_a_stop_in_vain_runs_nothing_beside_itself(
+    make_bus: MakeBus, make_service: MakeService, *, another: bool, kept: bool
+) -> None:
+    first, recorder = make_bus(node_name="shared", handler_threads=2), Recorder(hold=True)
+    first.register(Order, recorder, name="orders")
+    if kept:
+        make_service(node_name="shared").start()
+    first.start()
+    first.post(Order(1))
+    recorder.wait(1)
+    assert not first.stop(timeout_seconds=0)
+    second = make_bus(node_name="shared", handler_threads=2) if another else first
+    if another:
+        first.close()
+        second.register(Order, recorder, name="orders")
+    second.start()
+    sweep = second.engine.lifecycle._sweep
+    sweep.soon()
+    second.engine.lifecycle._loop.wake()
+    eventually(lambda: sweep._at > 0.0, "the sweep takes a turn")
+    second.post(Order(2))
+    recorder.wait(2)
+    recorder.release()
+
+    assert states(ended(second, 2)) == [State.PROCESSED] * 2
+    assert recorder.numbers() == [1, 2]
+
+
+def _left_by_a_bus(make_bus: MakeBus, make_service: MakeService) -> tuple[PersistentBus, Recorder]:
+    """A bus whose node lives on with a service."""
+    bus, recorder = make_bus(node_name="shared", handler_threads=1), Recorder(hold=True)
+    bus.register(Order, recorder)
+    make_service(node_name="shared").start()
+    return bus.start(), recorder
+
+
+def _heir(make_bus: MakeBus) -> tuple[PersistentBus, Recorder]:
+    heir, heard = make_bus(node_name="heir", reap_period_seconds=0.1), Recorder()
+    heir.register(Order, heard)
+    return heir.start(), heard
+
+
+def test_what_a_bus_had_not_started_runs_elsewhere_at_once_though_its_node_lives_on(
+    make_bus: MakeBus, make_service: MakeService
+) -> None:
+    bus, recorder = _left_by_a_bus(make_bus, make_service)
+    bus.post_many(Order(number) for number in range(5))
+    recorder.wait(1)
+    heir, heard = _heir(make_bus)
+    assert not bus.stop(timeout_seconds=0)
+
+    heard.wait(4)
+    assert heard.numbers() == [1, 2, 3, 4]
+    heir.stop()
+    recorder.release()
+    (own,) = [entry for entry in ended(bus, 5) if entry.processing_owner == "shared"]
+    assert (own.processing_state, own.redispatch_count) == (State.PROCESSED, 0)
+    assert recorder.numbers() == [0]
+
+
+def test_what_waited_for_its_bus_runs_elsewhere_though_its_node_lives_on(
+    make_bus: MakeBus, make_service: MakeService
+) -> None:
+    bus, fails = make_bus(node_name="shared", retry=ScheduledRetries([0.5])), Recorder(failures=1)
+    bus.register(Order, fails)
+    make_service(node_name="shared").start()
+    bus.start()
+    bus.post(Order(1))
+    eventually(lambda: [entry.error_count for entry in bus.find()] == [1], "the retry is written")
+    assert bus.stop()
+    _, heard = _heir(make_bus)
+    heard.wait(1)
+    assert states(ended(bus)) == [State.PROCESSED]
+
+
+def test_a_commit_after_the_stop_of_its_bus_runs_elsewhere_though_its_node_lives_on(
+    make_bus: MakeBus, make_service: MakeService
+) -> None:
+    bus, recorder = _left_by_a_bus(make_bus, make_service)
+    heir, heard = _heir(make_bus)
+    assert bus.stop()
+    born_claimed(bus.engine, "shared", 1)
+    heard.wait(1)
+    assert states(ended(heir)) == [State.PROCESSED]
+    assert recorder.calls == 0
 
 
 def test_events_posted_while_the_bus_stops_are_not_lost(make_bus: MakeBus, engine: Engine) -> None:

@@ -79,7 +79,7 @@ class LedgerLife(RuleBasedStateMachine):
     @rule()
     def clear(self) -> None:
         """It joins the cluster anew."""
-        self.ledger.clear()
+        self.ledger.keep(())
         self._forget(list(self.held))
         self.waiting.clear()
 
