@@ -132,6 +132,8 @@ class Evidence:
     main: Sequence[Standing] = ()
     history: Sequence[Standing] = ()
     leases_ended: Sequence[LeaseEnded] = ()
+    stops: Sequence[tuple[str, float, float]] = ()
+    """(node, from, until): its bus stopped then, though its lease went on. What it had not started is for others."""
     most_in_flight: Mapping[str, int] = field(default_factory=dict)
     limits: Limits = Limits()
 
@@ -317,7 +319,11 @@ def _not_sticky(evidence: Evidence, posted: Mapping[int, Posted]) -> Iterator[Vi
         post = posted.get(run.key)
         if post is None or not post.sticky or run.node == post.node or run.record_id in replays:
             continue
-        if not any(post.at <= at <= run.started for at in ends[post.node]):
+        stopped = any(
+            node == post.node and post.at <= until and since <= run.started
+            for node, since, until in evidence.stops
+        )
+        if not stopped and not any(post.at <= at <= run.started for at in ends[post.node]):
             yield Violation(
                 invariant=Invariant.STICKY,
                 record_ids=(run.record_id,),

@@ -75,6 +75,13 @@ class Stopping(_Line, frozen=True, tag=True, kw_only=True):
     node: str
 
 
+class Left(_Line, frozen=True, tag=True, kw_only=True):
+    """The bus has stopped, though its node lives on; it began to at `since`."""
+
+    node: str
+    since: float
+
+
 class Sampled(_Line, frozen=True, tag=True, kw_only=True):
     """What a node uses and how long its claims took, since its start."""
 
@@ -86,7 +93,7 @@ class Sampled(_Line, frozen=True, tag=True, kw_only=True):
     claim_seconds: float
 
 
-Line: TypeAlias = Posting | Answered | Started | Ended | Beaten | Stopping | Sampled
+Line: TypeAlias = Posting | Answered | Started | Ended | Beaten | Stopping | Left | Sampled
 
 
 class Journal:

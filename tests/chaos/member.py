@@ -27,8 +27,17 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from queue_core.engine import open_database
 from queue_core.node import Node
-from stickybus import BusConfig, EntryContext, Mode, NodeConfig, PersistentBus, StickybusError
-from tests.chaos.journal import Beaten, Ended, Journal, Sampled, Started, Stopping, monotonic
+from stickybus import (
+    BusConfig,
+    EntryContext,
+    Mode,
+    NodeConfig,
+    NotificationConfig,
+    NotificationService,
+    PersistentBus,
+    StickybusError,
+)
+from tests.chaos.journal import Beaten, Ended, Journal, Left, Sampled, Started, Stopping, monotonic
 from tests.chaos.load import Kind, Load, Work
 
 BEATS_PER_LEASE: Final = 8
@@ -63,23 +72,31 @@ class Settings:
     pool_size: int | None = None
     samples: bool = False
     bus_options: dict[str, Any] = field(default_factory=dict)
+    neighbour: bool = False
+    """Whether a notification service shares the node with the bus, which may leave it and come back."""
 
     def config(self) -> BusConfig:
         """The bus's configuration."""
         return BusConfig(
-            node_name=self.name if self.delivers else None,
             mode=self.mode,
-            node=NodeConfig(
+            poll_interval_seconds=0.5,
+            handler_threads=self.handler_threads,
+            queue_capacity=self.queue_capacity,
+            **self.node_settings(),
+            **self.bus_options,
+        )
+
+    def node_settings(self) -> dict[str, Any]:
+        """What all members of the node share."""
+        return {
+            "node_name": self.name if self.delivers else None,
+            "node": NodeConfig(
                 lease_seconds=self.lease_seconds,
                 beat_interval_seconds=self.lease_seconds / BEATS_PER_LEASE,
                 reap_period_seconds=0.5,
                 statement_timeout_seconds=3.0,
             ),
-            poll_interval_seconds=0.5,
-            handler_threads=self.handler_threads,
-            queue_capacity=self.queue_capacity,
-            **self.bus_options,
-        )
+        }
 
 
 class Command:
@@ -87,6 +104,8 @@ class Command:
 
     REST: Final = "rest"
     """Post no more; answered by the same word."""
+    REJOIN: Final = "rejoin"
+    """Stop the bus, waiting for handlers for so many milliseconds, and start it again."""
     PAGES: Final = "pages"
     """With a number: the most pages that the SQLite file may have; 0 for no limit."""
 
@@ -120,6 +139,7 @@ class _Member:
         self._registry = CollectorRegistry()
         self._max_pages = 0
         self._load: Load | None = None
+        self._neighbour: NotificationService | None = None
 
     def run(self) -> None:
         settings = self._settings
@@ -132,6 +152,13 @@ class _Member:
             self._watch_beats(bus)
             if not self._started(bus):
                 return
+            if settings.neighbour:
+                self._neighbour = NotificationService(
+                    settings.url,
+                    NotificationConfig(**settings.node_settings()),
+                    metrics_registry=CollectorRegistry(),
+                )
+                self._neighbour.start()
         if settings.rate > 0:
             self._load = Load(
                 bus,
@@ -148,6 +175,8 @@ class _Member:
             self._load.stop(_STOP_SECONDS)
         if settings.delivers:
             self._journal.write(Stopping(at=monotonic(), node=settings.name))
+        if self._neighbour is not None:
+            self._neighbour.close()
         bus.close()
 
     # -- life ---------------------------------------------------------------------------------------------------
@@ -195,6 +224,11 @@ class _Member:
         command, number = message
         if command == Command.PAGES:
             self._max_pages = number
+        elif command == Command.REJOIN:
+            since = monotonic()
+            self._bus.stop(number / 1000)
+            self._journal.write(Left(at=monotonic(), node=self._settings.name, since=since))
+            self._bus.start()
         elif command == Command.REST and (self._load is None or self._load.stop(_STOP_SECONDS)):
             self._control.send(Command.REST)
 

@@ -15,6 +15,7 @@ from sqlalchemy import func, select, text
 
 from stickybus import Mode, PersistentBus
 from tests.chaos.journal import monotonic
+from tests.chaos.member import Command
 from tests.chaos.stage import Stage
 from tests.checker import Standing
 from tests.proxy import Moment
@@ -241,6 +242,16 @@ def rolling(stage: Stage, sizes: Sizes) -> None:
             stage.pause(sizes.of(1.0, 0.5))
 
 
+def rejoin(stage: Stage, sizes: Sizes) -> None:
+    """A bus stops, waiting for no handler, and starts again, while a service keeps its node alive."""
+    for done in sizes.times(60, 6):
+        stage.say(f"rejoin {done + 1}")
+        one = stage.random.choice(stage.nodes())
+        stage.mark(f"rejoin {one.settings.name}")
+        one.tell(Command.REJOIN, stage.random.choice((0, 20, 400)))
+        stage.pause(stage.random.uniform(0.1, 1.0))
+
+
 _EACH_MODE = (Mode.STICKY_EVENTS, Mode.POLLING, Mode.STICKY_POLLING)
 SCENARIOS = {
     scenario.name: scenario
@@ -266,6 +277,7 @@ SCENARIOS = {
         Scenario("disk-full", disk_full, ("sqlite",)),
         Scenario("busy", busy, ("sqlite",)),
         Scenario("rolling", rolling, modes=_EACH_MODE),
+        Scenario("rejoin", rejoin, modes=_EACH_MODE, settings={"neighbour": True}),
     )
 }
 """By name, in the order in which they are reported."""

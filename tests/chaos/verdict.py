@@ -11,7 +11,7 @@ from math import inf
 
 from stickybus import State
 from tests.chaos import journal
-from tests.chaos.journal import Answered, Beaten, Ended, Line, Posting, Started, Stopping
+from tests.chaos.journal import Answered, Beaten, Ended, Left, Line, Posting, Started, Stopping
 from tests.chaos.load import Kind
 from tests.chaos.member import Settings
 from tests.chaos.stage import Death, Fault, Stage
@@ -85,6 +85,9 @@ def result_of(stage: Stage, settings: Settings, *, scenario: str, seed: int) -> 
         main=main,
         history=history,
         leases_ended=[one for one in leases if isinstance(one, LeaseEnded)],
+        stops=[
+            (line.node, line.since, line.at) for lines in files for line in lines if isinstance(line, Left)
+        ],
         most_in_flight=_most_in_flight(files),
         limits=Limits(
             max_failure_retries=settings.config().max_failure_retries,
