@@ -258,9 +258,8 @@ class Dispatcher:
             except BaseException as error:  # noqa: BLE001 -- of the user's other code: a policy, a codec, a log's sink
                 self._complete(self._finished(run, State.FAILED, run.entry.error_count, describe(error)))
             finally:
-                self._running.pop(
-                    threading.get_ident(), None
-                )  # after its outcome: it is with one or the other
+                # After its outcome, so that a stop finds it with one or the other.
+                self._running.pop(threading.get_ident(), None)
         elif run is not None:
             try:
                 run()
