@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -134,6 +135,7 @@ class Process:
         self.database = database
         self.application = application
         self.nodes: dict[tuple[str, str], Node] = {}
+        self.former_members = defaultdict[tuple[str, str], list[Any]](list)
         """In place of the registry of nodes of a real process."""
         self.last_node: Node | None = None
         self.clock = ProcessClock(self.scheduler)

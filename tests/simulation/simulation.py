@@ -6,6 +6,7 @@ import functools
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -491,6 +492,7 @@ class Simulation:
     def enter(self, process: Process) -> None:
         """What is the process's own and the interpreter's here becomes `process`'s."""
         queue_core.node._nodes = process.nodes
+        queue_core.node._former = process.former_members
 
     def is_dead(self, row: Row[Any]) -> bool:
         """In place of a look at the machine's processes."""
@@ -547,6 +549,7 @@ def simulating(databases: Databases, settings: Settings) -> Iterator[Simulation]
             (queue_core.node, "_host_identity", _identity),
             (queue_core.node, "_is_dead_neighbour", simulation.is_dead),
             (queue_core.node, "_nodes", {}),
+            (queue_core.node, "_former", defaultdict(list)),
             (queue_core.dispatcher, "threading", threads),
             (queue_core.claimer, "FROM_MEMORY", FROM_MEMORY),
             (sql.dialects.sqlite, "threading", threads),
