@@ -200,6 +200,9 @@ class Lifecycle:
             log.exception("outcomes_unwritten", table=self.config.table)
             ended = False
         finally:
+            if self._outliving:
+                self._late = self.finisher.writer = self._new_late()
+                self._late.start()
             self.phase = Phase.STOPPED
             self.hints.stop()
             dispatcher.take_left(limit)  # hooks of what has failed since the pool ended
@@ -228,12 +231,7 @@ class Lifecycle:
             )
             self._outliving = frozenset(self._in_hand())
             self.ledger.keep(self._outliving)
-            try:
-                nodes.leave(node, self)
-            finally:
-                if self._outliving:
-                    self._late = self.finisher.writer = self._new_late()
-                    self._late.start()
+            nodes.leave(node, self)
 
     def _in_hand(self) -> set[tuple[int, int]]:
         """Claims of what runs, in pools of former starts too, and of what has ended unwritten; while no outcome is written."""
