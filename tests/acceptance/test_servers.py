@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import URL, Engine, create_engine, inspect, text
 
 from tests.contract.harness import eventually
-from tests.servers import URL_VARIABLES, DatabaseServer, StopMode, database_servers
+from tests.servers import OPT_IN, URL_VARIABLES, DatabaseServer, StopMode, database_servers
 
 _WAITING_CHILD = (
     f"import os, sys; print(os.environ['{URL_VARIABLES['postgresql']}'], flush=True); sys.stdin.read()"
@@ -42,7 +42,7 @@ def test_servers_and_their_files_end_with_their_owner(end: signal.Signals) -> No
     assert owner.stdout is not None
     assert owner.stdin is not None
     data = _data_folder(owner.stdout.readline().decode().strip())
-    assert {path.name for path in data.iterdir()} == set(URL_VARIABLES)
+    assert {path.name for path in data.iterdir()} == set(URL_VARIABLES) - {OPT_IN}
     if end == signal.SIGINT:
         os.killpg(owner.pid, end)
     else:
