@@ -406,7 +406,7 @@ def test_a_start_that_fails_halfway_leaves_no_node_behind_and_can_be_tried_again
     bus, handler = make_bus(), Recorder()
     bus.register(Order, handler)
 
-    def failing(*_arguments: Any) -> int:
+    def failing(*_arguments: Any, **_options: Any) -> int:
         raise Trouble
 
     with monkeypatch.context() as patched:
