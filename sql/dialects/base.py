@@ -11,9 +11,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 
+from sql.limits import Limits
 from sql.statements import Statements
 
 T = TypeVar("T")
@@ -34,6 +35,8 @@ class Dialect:
     """Whether connections that only insert keep the plans of their statements, where others had better not."""
     one_writer = False
     """Whether transactions that write take turns, so that one of two works costs less than two."""
+    _limits: Limits
+    """Of the connections, since `connect_options`."""
 
     def identity(self, connection: Connection) -> str:
         """Names the server, the database and the schema that `connection` is to, by what they say. Needs no special rights."""
@@ -96,8 +99,20 @@ class Dialect:
     @contextmanager
     def impatient(self, connection: Connection, seconds: float) -> Iterator[None]:
         """Let the session wait for a lock no longer than that in this block."""
-        del connection, seconds
-        yield
+        self._limit_lock_waits(connection, seconds)
+        try:
+            yield
+        finally:
+            connection.rollback()
+            self._limit_lock_waits(connection, self._limits.lock)
+
+    def _limit_lock_waits(self, connection: Connection, seconds: float) -> None:
+        connection.execute(text(self._lock_limit(seconds)))
+        connection.commit()
+
+    def _lock_limit(self, seconds: float) -> str:
+        """The statement after which a session waits for a lock no longer than that."""
+        raise NotImplementedError
 
     def index_progress(self, connection: Connection) -> float | None:
         """How much of the index that a session builds here is done, from 0 to 1; None if none is, or nothing tells."""

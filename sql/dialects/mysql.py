@@ -213,14 +213,8 @@ class MySQL(Dialect):
         now: datetime = connection.execute(select(func.utc_timestamp(6))).scalar_one()
         return now.replace(tzinfo=UTC)
 
-    @contextmanager
-    def impatient(self, connection: Connection, seconds: float) -> Iterator[None]:
-        _limit_lock_waits(connection, seconds)
-        try:
-            yield
-        finally:
-            connection.rollback()
-            _limit_lock_waits(connection, self._limits.lock)
+    def _lock_limit(self, seconds: float) -> str:
+        return f"SET SESSION lock_wait_timeout = {whole(seconds)}"
 
     @contextmanager
     def named_lock(self, connection: Connection, name: str, *, wait: bool) -> Iterator[bool]:
@@ -244,11 +238,6 @@ class MySQL(Dialect):
         """Let a session that holds a lock be silent for as long as its work lasts, or no longer."""
         seconds = _LONGEST_IDLE_SECONDS if keep else whole(self._limits.statement)
         connection.execute(text(f"SET SESSION wait_timeout = {seconds}"))
-
-
-def _limit_lock_waits(connection: Connection, seconds: float) -> None:
-    connection.execute(text(f"SET SESSION lock_wait_timeout = {whole(seconds)}"))
-    connection.commit()
 
 
 def _written(kind: TypeEngine[Any]) -> str:

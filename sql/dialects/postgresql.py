@@ -292,14 +292,8 @@ class PostgreSQL(Dialect):
             if had:
                 connection.execute(select(func.pg_advisory_unlock(_LOCK_SPACE, key)))
 
-    @contextmanager
-    def impatient(self, connection: Connection, seconds: float) -> Iterator[None]:
-        _limit_lock_waits(connection, seconds)
-        try:
-            yield
-        finally:
-            connection.rollback()
-            _limit_lock_waits(connection, self._limits.lock)
+    def _lock_limit(self, seconds: float) -> str:
+        return f"SET lock_timeout = {milliseconds(seconds)}"
 
     def index_progress(self, connection: Connection) -> float | None:
         done: float | None = connection.execute(_INDEX_PROGRESS).scalar()
@@ -310,11 +304,6 @@ class PostgreSQL(Dialect):
 
     def notifier(self, engine: Engine, channel: str, payload: str) -> Notifier:
         return PostgreSQLNotifier(engine, channel, payload, self._limits.answer)
-
-
-def _limit_lock_waits(connection: Connection, seconds: float) -> None:
-    connection.execute(text(f"SET lock_timeout = {milliseconds(seconds)}"))
-    connection.commit()
 
 
 def _quoted(connection: Connection, name: str) -> str:
