@@ -19,7 +19,18 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext, MigrationInfo
 from alembic.script import ScriptDirectory
-from sqlalchemy import URL, Connection, Select, column, false, inspect, literal_column, select, table
+from sqlalchemy import (
+    URL,
+    Connection,
+    MetaData,
+    Select,
+    column,
+    false,
+    inspect,
+    literal_column,
+    select,
+    table,
+)
 from sqlalchemy.exc import DBAPIError
 
 from sql.database import Database
@@ -97,19 +108,28 @@ def ensure(
         with database.begin(connection):
             before = check(connection, tables)
             if before.fit is Fit.MISSING and before.found is None:
-                _migrate(connection, tables)
+                _migrate(database, connection, tables)
         if before.fit is Fit.TOO_OLD:
             _upgrade(database, connection, progress)
         if before.fit not in {Fit.NEWER, Fit.TOO_NEW}:  # a table made by this version would lack what is new
             with database.begin(connection):
-                metadata_for(*tables).create_all(connection)
+                _create_missing(connection, metadata_for(*tables), indices=database.dialect.ddl_commits)
         # A lock given back before this would let the next one see no tables yet.
     return before
 
 
-def _migrate(connection: Connection, tables: Sequence[str], **attributes: Any) -> None:
+def _create_missing(connection: Connection, metadata: MetaData, *, indices: bool) -> None:
+    """Create the tables that are missing; and indices, if a process that was killed may have left tables without."""
+    metadata.create_all(connection)
+    for made in metadata.sorted_tables if indices else ():
+        for index in made.indexes:
+            index.create(connection, checkfirst=True)
+
+
+def _migrate(database: Database, connection: Connection, tables: Sequence[str], **attributes: Any) -> None:
     config = _config(tables)
-    config.attributes.update(connection=connection, **attributes)
+    attributes |= {"connection": connection, "ddl_commits": database.dialect.ddl_commits}
+    config.attributes.update(attributes)
     with _upgrading:
         command.upgrade(config, "head")
 
@@ -125,7 +145,7 @@ def _upgrade(database: Database, connection: Connection, progress: Progress) -> 
         done = len(steps) - steps.index(step.up_revision_id or "")
         progress(scripts.get_revision(step.up_revision_id or "").doc, done, len(steps))
 
-    once = partial(_migrate, connection, tables, in_use=True, on_version_apply=applied)
+    once = partial(_migrate, database, connection, tables, in_use=True, on_version_apply=applied)
     if database.dialect.one_writer:
         with database.begin(connection):
             once()

@@ -35,6 +35,8 @@ class Dialect:
     """Whether connections that only insert keep the plans of their statements, where others had better not."""
     one_writer = False
     """Whether transactions that write take turns, so that one of two works costs less than two."""
+    ddl_commits = False
+    """Whether each change of a table commits by itself."""
     _limits: Limits
     """Of the connections, since `connect_options`."""
 

@@ -142,6 +142,7 @@ class MySQL(Dialect):
     name = "mysql"
     statements = MySQLStatements
     hints = False
+    ddl_commits = True
     _newer_settings = ""
     """More of them, in a comment that only a server of a version that knows them reads."""
 

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from alembic import context, op
+from sqlalchemy import inspect
+
+from sql.migrations.tables import may_be_there
 
 
 def create(name: str, table: str, columns: Sequence[str], **options: Any) -> None:
-    """Create an index; what a killed upgrade left of it is made anew."""
+    """Create an index, unless a killed upgrade did; what one left of it on PostgreSQL is made anew."""
     if not _beside_traffic():
-        op.create_index(name, table, columns, **options)
+        if not (may_be_there() and _exists(name, table)):
+            op.create_index(name, table, columns, **options)
         return
     with op.get_context().autocommit_block():
         op.drop_index(name, table, if_exists=True, postgresql_concurrently=True)
@@ -21,13 +25,18 @@ def create(name: str, table: str, columns: Sequence[str], **options: Any) -> Non
 def replace(name: str, table: str, columns: Sequence[str], **options: Any) -> None:
     """Make an index anew under its name; until then statements have the old one."""
     if not _beside_traffic():
-        op.drop_index(name, table)
+        if not may_be_there() or _exists(name, table):
+            op.drop_index(name, table)
         op.create_index(name, table, columns, **options)
         return
     create(f"{name}_new", table, columns, **options)
     op.drop_index(name, table)
     quote = op.get_context().dialect.identifier_preparer.quote
     op.execute(f"ALTER INDEX {quote(f'{name}_new')} RENAME TO {quote(name)}")
+
+
+def _exists(name: str, table: str) -> bool:
+    return inspect(op.get_bind()).has_index(table, name)
 
 
 def _beside_traffic() -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,19 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import URL, Column, Connection, Engine, Integer, MetaData, Table, create_engine, inspect, text
+from sqlalchemy import (
+    URL,
+    Column,
+    Connection,
+    Engine,
+    Integer,
+    MetaData,
+    Table,
+    create_engine,
+    event,
+    inspect,
+    text,
+)
 
 from sql import schema
 from sql.database import Database
@@ -28,8 +42,9 @@ from stickybus import (
     State,
     create_schema,
 )
+from tests.conftest import NewDatabase
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Recorder, ended, eventually, on_postgresql, on_servers, on_sqlite
+from tests.contract.harness import Recorder, ended, eventually, on, on_postgresql, on_servers, on_sqlite
 
 TABLES = {
     *("bus_events", "bus_events_history", "notifications", "notifications_history"),
@@ -406,6 +421,52 @@ def test_an_upgrade_makes_an_index_anew_while_others_write_and_a_transaction_sta
 
     assert described(empty) == described(engine)
     assert report(empty).fit is Fit.CURRENT
+
+
+@on("mariadb", "mysql")
+def test_a_creation_killed_after_any_change_of_a_table_ends_when_it_is_run_again(
+    empty: Engine, engine: Engine
+) -> None:
+    """There such a change commits by itself, before the version that tells of it."""
+    assert runs_until_created(empty, *schema.DEFAULT_TABLES) > len(TABLES)
+
+    assert report(empty).fit is Fit.CURRENT
+    assert described(empty) == described(engine)
+
+
+@on("mariadb", "mysql")
+def test_tables_of_further_names_are_whole_after_a_creation_killed_at_any_change(
+    new_database: NewDatabase, engine: Engine
+) -> None:
+    create_schema(engine.url, tables=["audit_events"])
+    other = _reflecting(new_database("other"))
+
+    assert runs_until_created(other, "audit_events") > len({"audit_events", "audit_events_history"})
+
+    assert described(other) == described(engine)
+    other.dispose()
+
+
+def runs_until_created(engine: Engine, *names: str) -> int:
+    """Create the tables, killed after the first change that each run makes; returns how many runs that took."""
+
+    def kill(_connection: Connection, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if statement.lstrip().startswith(("CREATE", "ALTER", "DROP")):
+            raise _KilledError
+
+    event.listen(Engine, "after_cursor_execute", kill)
+    try:
+        for run in itertools.count(1):
+            with suppress(_KilledError):
+                create_schema(engine.url, tables=names)
+                return run
+    finally:
+        event.remove(Engine, "after_cursor_execute", kill)
+    raise AssertionError
+
+
+class _KilledError(BaseException):
+    """Nothing of the program runs on."""
 
 
 @on_servers

@@ -5,6 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import context, op
 
+from sql.migrations import indices, tables
 from sql.types import UtcDateTime, long_bytes, long_text, name, readable, record_id, utc_now
 
 revision = "0001"
@@ -23,7 +24,7 @@ READ = {
 
 
 def upgrade() -> None:
-    op.create_table(
+    tables.create(
         "queue_nodes",
         *(
             columns := (
@@ -43,7 +44,7 @@ def upgrade() -> None:
         sa.CheckConstraint(readable(*columns), name="queue_nodes_readable"),
         **OPTIONS,
     )
-    op.create_table(
+    tables.create(
         "queue_schedules",
         sa.Column("table_name", name(64), primary_key=True),
         sa.Column("queue_name", name(129), primary_key=True),
@@ -65,7 +66,7 @@ def upgrade() -> None:
 
 
 def create_entries(main_name: str) -> None:
-    op.create_table(
+    tables.create(
         main_name,
         sa.Column("record_id", record_id(), primary_key=True, autoincrement=True),
         *(columns := entry_columns()),
@@ -78,12 +79,12 @@ def create_entries(main_name: str) -> None:
         sqlite_autoincrement=True,
         **OPTIONS,
     )
-    op.create_index(f"{main_name}_claim", main_name, ["lane", "effective_date", "record_id"])
+    indices.create(f"{main_name}_claim", main_name, ["lane", "effective_date", "record_id"])
     keyed = sa.text("search_key2 IS NOT NULL")
     keys = ["search_key2", "search_key1"]
-    op.create_index(f"{main_name}_keys", main_name, keys, postgresql_where=keyed, sqlite_where=keyed)
+    indices.create(f"{main_name}_keys", main_name, keys, postgresql_where=keyed, sqlite_where=keyed)
     history_name = f"{main_name}_history"
-    op.create_table(
+    tables.create(
         history_name,
         sa.Column("record_id", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("finished_date", UtcDateTime, primary_key=True),
@@ -92,9 +93,9 @@ def create_entries(main_name: str) -> None:
         sa.Column("last_error", long_text()),
         **OPTIONS,
     )
-    op.create_index(f"{history_name}_keys", history_name, keys)
-    op.create_index(f"{history_name}_origin", history_name, ["origin_id"])
-    op.create_index(f"{history_name}_finished", history_name, ["finished_date"], postgresql_using="brin")
+    indices.create(f"{history_name}_keys", history_name, keys)
+    indices.create(f"{history_name}_origin", history_name, ["origin_id"])
+    indices.create(f"{history_name}_finished", history_name, ["finished_date"], postgresql_using="brin")
     if op.get_context().dialect.name == "postgresql":
         quote = op.get_context().dialect.identifier_preparer.quote
         # Room for the claim's update on the entry's own page, and a vacuum that keeps up with a table whose rows

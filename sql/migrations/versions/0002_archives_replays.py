@@ -3,8 +3,8 @@
 from typing import Any
 
 import sqlalchemy as sa
-from alembic import op
 
+from sql.migrations import tables
 from sql.types import UtcDateTime, long_text, name
 
 revision = "0002"
@@ -18,7 +18,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def upgrade() -> None:
-    op.create_table(
+    tables.create(
         "queue_archives",
         sa.Column("run", sa.String(40), primary_key=True),
         sa.Column("table_name", name(64), nullable=False),
@@ -30,7 +30,7 @@ def upgrade() -> None:
         sa.Column("deleted_date", UtcDateTime, nullable=False),
         **OPTIONS,
     )
-    op.create_table(
+    tables.create(
         "queue_replays",
         sa.Column("archive", sa.String(40), primary_key=True),
         sa.Column("record_id", sa.BigInteger, primary_key=True, autoincrement=False),

@@ -3,8 +3,8 @@
 from typing import Any
 
 import sqlalchemy as sa
-from alembic import op
 
+from sql.migrations import tables
 from sql.types import UtcDateTime, long_bytes, long_text, name
 
 revision = "0003"
@@ -18,7 +18,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def upgrade() -> None:
-    op.create_table(
+    tables.create(
         "queue_staged",
         sa.Column("run", name(64), primary_key=True),
         sa.Column("job", sa.String(32), primary_key=True),
@@ -40,7 +40,7 @@ def upgrade() -> None:
         sa.Column("replay_of", sa.BigInteger),
         **OPTIONS,
     )
-    op.create_table(
+    tables.create(
         "queue_posted_runs",
         sa.Column("run", name(64), primary_key=True),
         sa.Column("part", sa.Integer, primary_key=True, autoincrement=False),

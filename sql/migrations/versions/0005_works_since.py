@@ -4,7 +4,8 @@ A later migration that older code can't work with raises the value; one that onl
 """
 
 import sqlalchemy as sa
-from alembic import op
+
+from sql.migrations import tables
 
 revision = "0005"
 down_revision = "0004"
@@ -12,4 +13,4 @@ down_revision = "0004"
 
 def upgrade() -> None:
     works_since = sa.Column("works_since", sa.String(32), nullable=False, server_default="0005")
-    op.add_column("stickybus_schema", works_since)
+    tables.add_columns("stickybus_schema", works_since)

@@ -1,8 +1,8 @@
 """The database knows the manifest of each archived run, so that none can vanish unseen, and when its newest row ended."""
 
 import sqlalchemy as sa
-from alembic import op
 
+from sql.migrations import tables
 from sql.types import UtcDateTime
 
 revision = "0006"
@@ -10,6 +10,9 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    op.add_column("queue_archives", sa.Column("manifest_number", sa.BigInteger))
-    op.add_column("queue_archives", sa.Column("manifest_sha256", sa.String(64)))
-    op.add_column("queue_archives", sa.Column("newest_date", UtcDateTime))
+    tables.add_columns(
+        "queue_archives",
+        sa.Column("manifest_number", sa.BigInteger),
+        sa.Column("manifest_sha256", sa.String(64)),
+        sa.Column("newest_date", UtcDateTime),
+    )
