@@ -120,8 +120,8 @@ def test_a_raw_connection_to_another_database_of_the_same_kind_is_refused(
 def test_a_connection_to_another_kind_of_database_is_refused(
     bus: PersistentBus, queue: NotificationQueue, database_name: str, tmp_path: Path
 ) -> None:
-    server = os.environ[URL_VARIABLES["postgresql"]]
-    foreign = create_engine(server if database_name == "sqlite" else f"sqlite:///{tmp_path}/kind.db")
+    file = f"sqlite:///{tmp_path}/kind.db"
+    foreign = create_engine(os.environ[URL_VARIABLES["postgresql"]] if database_name == "sqlite" else file)
     with foreign.connect() as connection:
         _refuses(bus, queue, connection, "this queue lives on")
         _refuses(bus, queue, connection.connection.driver_connection, "this queue lives on")
