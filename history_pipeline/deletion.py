@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ class History:
 
     def now(self) -> datetime:
         """The database's clock, in UTC."""
-        return self.database.fetch(self.database.dialect.database_now) or datetime.now(UTC)
+        return self.database.fetch(self.database.dialect.database_now)
 
     def count(self, before: datetime) -> int:
         """How many rows ended before a date."""

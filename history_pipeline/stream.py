@@ -18,7 +18,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -160,7 +160,7 @@ class StreamPlan:
 
     def frontier(self, start: Position) -> datetime:
         """Up to where no row can be added any more; where `start` is, as long as a writer's transaction stays open."""
-        now = self._database.fetch(self._database.dialect.database_now) or datetime.now(UTC)
+        now = self._database.fetch(self._database.dialect.database_now)
         candidate = now - timedelta(seconds=self._options.lag_seconds)
         if candidate <= start.finished:
             return start.finished

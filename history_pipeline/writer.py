@@ -108,7 +108,7 @@ class EventWriter(DataSourceArrowWriter):
     def _post(self, connection: Connection, database: Database, winners: Sequence[Staged]) -> None:
         run, table = self.options.run, self.options.table
         total = sum(message.rows for message in winners)
-        now = database.dialect.database_now(connection) or datetime.now(UTC)
+        now = database.dialect.database_now(connection)
         before = staging.entered(connection, run)
         if before is None:
             if winners:

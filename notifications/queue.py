@@ -133,7 +133,7 @@ class NotificationQueue(Reads):
             return in_utc(at, key="at")
         try:
             length = delay if isinstance(delay, timedelta) else timedelta(seconds=float(delay or 0))
-            return self._engine.store.clock.now() + length
+            return self._engine.store.now() + length
         except (OverflowError, TypeError, ValueError) as error:
             raise InvalidPostError(
                 f"{self.full_name}: delay={shown(delay)} gives no date that can be stored. Nothing was written.",
@@ -234,7 +234,7 @@ class NotificationQueue(Reads):
         """
         store = self._engine.store
         check_name(name, "name", queue_name=self.full_name)
-        recurrence = parse(cron, every, timezone, start=store.clock.now(), missed=missed)
+        recurrence = parse(cron, every, timezone, start=store.now(), missed=missed)
         posting = Posting(
             event=event, event_name=event_name, search_key1=search_key1, search_key2=search_key2
         )

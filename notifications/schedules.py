@@ -70,7 +70,7 @@ class Schedules:
         fresh = {
             "rule": msgspec.json.encode(recurrence.to_dict()).decode(),
             "last_due": None,
-            "next_due": recurrence.next_after(None, store.clock.now()),
+            "next_due": recurrence.next_after(None, store.now()),
         }
         stored = self._stored.put(
             queue_name, name, payload, fresh, same_rule=lambda rule: _recurrence(rule) == recurrence

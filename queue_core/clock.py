@@ -1,8 +1,8 @@
 """Where every date and every wait of the engine comes from.
 
-All dates are aware, in UTC, with microseconds, and follow the *database's* clock as far as it is known. No clock
-jumps because someone set the machine's clock. Two time lines: `now()` for dates that go into rows, `monotonic()`
-for leases and time-outs.
+All dates are aware, in UTC, with microseconds, and follow the *database's* clock, which is read again and again; that of
+an SQLite file is this machine's. Two time lines: `now()` for dates that go into rows, which jumps if the database's
+clock was set, and `monotonic()` for leases and time-outs, which never does.
 """
 
 import sys
@@ -12,19 +12,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from queue_core.errors import InvalidPostError, NaiveDateTimeError
 
-# The clock that goes on while the machine is suspended: a lease must run out meanwhile, as it does for the other nodes.
-# Linux calls it CLOCK_BOOTTIME; on macOS it is CLOCK_MONOTONIC_RAW, and time.monotonic() stands still there.
-_CONTINUOUS: int | None = getattr(
-    time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC_RAW", None) if sys.platform == "darwin" else None
-)
-_monotonic: Callable[[], float] = (
-    time.monotonic if _CONTINUOUS is None else partial(time.clock_gettime, _CONTINUOUS)
-)
 
+def continuous(source: Any = time, platform: str = sys.platform) -> Callable[[], float]:
+    """The monotonic clock that goes on while the machine is suspended, of those that `source`, a module like `time`, has.
+
+    A lease must run out meanwhile, as it does for the other nodes. Linux calls that clock CLOCK_BOOTTIME. On macOS it is
+    CLOCK_MONOTONIC_RAW, and `time.monotonic` stands still there. Elsewhere `time.monotonic` is all there is.
+    """
+    name = "CLOCK_MONOTONIC_RAW" if platform == "darwin" else "CLOCK_BOOTTIME"
+    number = getattr(source, name, None)
+    monotonic: Callable[[], float] = (
+        source.monotonic if number is None else partial(source.clock_gettime, number)
+    )
+    return monotonic
+
+
+_monotonic = continuous()
 
 ROUND_TRIP_SECONDS = 0.02
 """What the answer of a database's clock may take, and be wrong by, without a word."""
@@ -139,40 +146,49 @@ class ClockReading:
         return self.took_seconds <= ROUND_TRIP_SECONDS
 
 
-def read_clock(ask: Callable[[], datetime | None]) -> ClockReading | None:
-    """A reading of the database's clock by `ask`, a single statement; None where it is this machine's.
+def read_clock(ask: Callable[[], datetime]) -> ClockReading:
+    """A reading of the database's clock by `ask`, a single statement.
 
     The statement alone is timed: a COMMIT or a connection that takes long must not look like a clock that is wrong.
     """
     before = _monotonic()
     date = ask()
     took = _monotonic() - before
-    return None if date is None else ClockReading(date, before + took / 2, took)
+    return ClockReading(date, before + took / 2, took)
+
+
+def _anchored() -> float:
+    """What the machine's clock is ahead of the monotonic one, in seconds."""
+    # Two readings around the wall clock: its best estimate is the middle.
+    before = _monotonic()
+    wall = time.time()
+    return wall - (before + _monotonic()) / 2
 
 
 class SystemClock:
-    """Real time: anchored to the wall clock once, then carried by the monotonic clock.
+    """Real time, carried by the monotonic clock from one reading of the database's clock to the next.
 
-    `offset_seconds` is what the database's clock is ahead of the anchored wall clock.
+    `offset_seconds` is what the database's clock is ahead of this machine's.
     """
 
     def __init__(self, offset_seconds: float = 0.0) -> None:
-        self._offset_seconds = offset_seconds
-        # Two readings around the wall clock: its best estimate is the middle.
-        before = _monotonic()
-        wall = time.time()
-        self._anchor = wall - (before + _monotonic()) / 2
-        self._base = self._anchor + offset_seconds
+        self.followed_at = float("-inf")
+        """Monotonic time of the last reading of the database's clock."""
+        self._waiting = set[Signal]()
+        self.adjust(offset_seconds)
 
     @property
     def offset_seconds(self) -> float:
-        """What the database's clock is ahead of this machine's, as last given to `adjust`."""
-        return self._offset_seconds
+        """What the database's clock is ahead of this machine's, as last given to `adjust` or read by `follow`."""
+        return self._base - self._anchor
 
     def adjust(self, offset_seconds: float) -> None:
-        """Set the offset to the database's clock, as a whole and not as a change; `now()` follows at once."""
-        self._offset_seconds = offset_seconds
+        """Set the offset to the database's clock, as a whole and not as a change; `now()` follows at once, and waits end."""
+        self._anchor = _anchored()
         self._base = self._anchor + offset_seconds
+        # They were for a date that is nearer now, or further.
+        for signal in tuple(self._waiting):
+            signal.set()
 
     def follow(self, reading: ClockReading) -> float:
         """Adjust to a reading of the database's clock, and return the offset in seconds.
@@ -180,11 +196,13 @@ class SystemClock:
         A difference that its round trip may account for is ignored, and so is one below `ROUND_TRIP_SECONDS`: dates
         would jitter for nothing.
         """
+        self.followed_at = reading.moment
         shown_here = datetime.fromtimestamp(self._base + reading.moment, UTC)
         ahead = (reading.date - shown_here).total_seconds()
+        self._anchor = _anchored()  # somebody may have set this machine's clock
         if abs(ahead) > max(ROUND_TRIP_SECONDS, reading.took_seconds):
-            self.adjust(self._offset_seconds + ahead)
-        return self._offset_seconds
+            self.adjust(self.offset_seconds + ahead)
+        return self.offset_seconds
 
     def now(self) -> datetime:
         """See `Clock.now`."""
@@ -197,7 +215,11 @@ class SystemClock:
     def wait(self, signal: Signal, timeout_seconds: float | None) -> bool:
         """See `Clock.wait`."""
         # The wait for an entry due in the year 9000 is longer than a lock can wait.
-        return signal.wait_until(_never, _bounded(timeout_seconds))
+        self._waiting.add(signal)
+        try:
+            return signal.wait_until(_never, _bounded(timeout_seconds))
+        finally:
+            self._waiting.discard(signal)
 
 
 def _bounded(timeout_seconds: float | None) -> float | None:

@@ -76,8 +76,7 @@ def _clock_of(database: Database) -> Clock:
     clock = SystemClock()
     now = database.dialect.database_now
     reading = database.fetch(lambda connection: read_clock(partial(now, connection)))
-    if reading is not None:
-        clock.follow(reading)
+    clock.follow(reading)
     return clock
 
 

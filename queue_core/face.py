@@ -68,5 +68,5 @@ class Face:
         unless `force`.
         """
         new_id = self._history.retry(record_id, all_subscribers=all_subscribers, force=force)
-        self.engine.lifecycle.rescheduled(self.engine.store.clock.now(), None)
+        self.engine.lifecycle.rescheduled(self.engine.store.now(), None)
         return new_id

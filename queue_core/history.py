@@ -57,7 +57,7 @@ class History:
         FAILED or REMOVED too, or `force`. Of two calls at once one wins.
         """
         record_id = integer(record_id, "record_id")
-        statements, now = self._store.statements, self._store.clock.now()
+        statements, now = self._store.statements, self._store.now()
 
         def work(connection: Connection) -> int:
             ended = statements.ended_as(connection, record_id)
@@ -129,7 +129,7 @@ class History:
 
     def _empty(self, progress: Progress | None) -> int | None:
         store, statements = self._store, self._store.statements
-        recent_since = store.clock.now() - RECENT
+        recent_since = store.now() - RECENT
         older = store.database.fetch(
             lambda connection: statements.count_history(connection, before=recent_since, states=None)
         )
@@ -156,7 +156,7 @@ class History:
     def _delete(self, before: datetime | None, states: list[str] | None, progress: Progress | None) -> int:
         store, statements = self._store, self._store.statements
         # What ends from now on stays, else a busy queue would never let this end.
-        until = store.clock.now() if before is None else before
+        until = store.now() if before is None else before
         total = 0
         if progress is not None:
             total = store.database.fetch(

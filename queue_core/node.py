@@ -40,8 +40,8 @@ MARGIN = 0.1
 """Share of the lease that a node gives up: it starts nothing when another may soon judge it dead."""
 
 SKEW_WARNING_SECONDS = 1.0
-CLOCK_BEATS = 20
-"""With one beat of so many the database's clock is read."""
+CLOCK_SHARE = 0.5
+"""The first beat after so much of a lease reads the database's clock again."""
 
 
 class Member(Protocol):
@@ -90,8 +90,8 @@ class Node:
         """Whether the former holder of the name, if there was any, ended without a stop."""
         self._beat = 0
         """Number of the last beat that was sent. Others may have seen it though its answer was lost."""
-        self._renewals = 0
-        """Beats of this epoch that are known to have renewed the lease; one that read the clock too slowly does not count."""
+        self._clock_read_at = float("-inf")
+        """When the beat was sent that read the database's clock last; one that read it too slowly does not count."""
         self._deadline = float("-inf")
         self._last_beat = float("-inf")
         self._pid = os.getpid()
@@ -204,7 +204,7 @@ class Node:
                 self.database.write(lambda connection: nodes.enter(connection, self._values(epoch)))
         except IntegrityError:
             return False
-        self.epoch, self._beat, self._renewals = epoch, 0, 0
+        self.epoch, self._beat, self._clock_read_at = epoch, 0, float("-inf")
         return True
 
     def _take_over(self, row: Row[Any]) -> bool:
@@ -218,7 +218,7 @@ class Node:
         with self._telling:
             taken = self.database.write(work)
         if taken:
-            self.epoch, self._beat, self._renewals = epoch, 0, 0
+            self.epoch, self._beat, self._clock_read_at = epoch, 0, float("-inf")
             self.follows_crash = row.state not in nodes.IN_ORDER
         return taken
 
@@ -237,7 +237,7 @@ class Node:
                 now=self.clock.now(),
                 serves=self._serves(),  # it may have changed: queues start and stop, types are registered
             )
-            asks = self._renewals % CLOCK_BEATS == 0
+            asks = sent - self._clock_read_at >= CLOCK_SHARE * self.config.lease_seconds
             read = partial(self.database.dialect.database_now, connection)
             return renewed, read_clock(read) if asks else None
 
@@ -257,8 +257,8 @@ class Node:
         self._beaten(sent)
         if reading is not None:
             self._follow(reading)
-        if reading is None or reading.is_close:
-            self._renewals += 1  # else the next beat reads it again
+            if reading.is_close:  # else the next beat reads it again
+                self._clock_read_at = sent
         return self.config.beat_interval_seconds
 
     def _beaten(self, sent: float) -> None:

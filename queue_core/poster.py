@@ -62,6 +62,8 @@ class Poster:
         lifecycle = self._lifecycle
         # Once: a row born claimed in a lane that isn't its owner's would never be found.
         running = lifecycle.running
+        if not running:
+            self._store.keep_time()
         claimed = (
             running
             and may_claim

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,10 +16,10 @@ from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import URL, ColumnElement, Connection, FromClause
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from queue_core.borrowed import Borrowed, borrow, explain
-from queue_core.clock import Clock
+from queue_core.clock import Clock, SystemClock, read_clock
 from queue_core.codec import Codecs
 from queue_core.columns import Columns
 from queue_core.config import QueueConfig
@@ -78,6 +79,29 @@ class Store:
         self.columns = Columns(config, clock, types, codecs)
         self.statements: Statements = database.dialect.statements(entry_tables(config.table))
         self.reserved_ids = ReservedIds(database, self.statements)
+        self._tried_at = float("-inf")
+        """When the database's clock was to be read last (monotonic), by other than beats."""
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def now(self) -> datetime:
+        """The time by the database's clock. It is read again if that is a lease ago, as where no node does so with its beats."""
+        self.keep_time()
+        return self.clock.now()
+
+    def keep_time(self) -> None:
+        """Read the database's clock if it was not for a lease."""
+        clock = self.clock
+        if not isinstance(clock, SystemClock):
+            return
+        lease, moment = self.config.node.lease_seconds, clock.monotonic()
+        if moment - max(clock.followed_at, self._tried_at) < lease:
+            return
+        self._tried_at = moment
+        # What is done by the time meets the same error, and says what was written.
+        with suppress(SQLAlchemyError):
+            ask = self.database.dialect.database_now
+            clock.follow(self.database.fetch(lambda connection: read_clock(partial(ask, connection))))
 
     # -- process ------------------------------------------------------------------------------------------------
 

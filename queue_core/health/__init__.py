@@ -72,8 +72,6 @@ def _clock_skew(database: Database, clock: Clock) -> tuple[datetime, list[Findin
     before = clock.now()
     shown = database.fetch(database.dialect.database_now)
     after = clock.now()
-    if shown is None:
-        return after, []
     skew = (shown - before - (after - before) / 2).total_seconds()
     if abs(skew) <= SKEW_SECONDS + (after - before).total_seconds() / 2:
         return shown, []

@@ -6,9 +6,10 @@ Callers never ask which database it is.
 from __future__ import annotations
 
 import select
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, text
@@ -93,10 +94,10 @@ class Dialect:
         """Whether a driver's error tells that its session can't write any more, as one that outlived a fail-over."""
         return False
 
-    def database_now(self, connection: Connection) -> datetime | None:
-        """The server's clock in UTC, or None where it is this machine's."""
+    def database_now(self, connection: Connection) -> datetime:
+        """The server's clock in UTC, or this machine's where there is no server."""
         del connection
-        return None
+        return datetime.fromtimestamp(time.time(), UTC)
 
     @contextmanager
     def impatient(self, connection: Connection, seconds: float) -> Iterator[None]:

@@ -210,7 +210,7 @@ class MySQL(Dialect):
     def is_stale(self, error: BaseException) -> bool:
         return getattr(error, "args", ())[:1] in READ_ONLY
 
-    def database_now(self, connection: Connection) -> datetime | None:
+    def database_now(self, connection: Connection) -> datetime:
         now: datetime = connection.execute(select(func.utc_timestamp(6))).scalar_one()
         return now.replace(tzinfo=UTC)
 

@@ -277,7 +277,7 @@ class PostgreSQL(Dialect):
     def is_stale(self, error: BaseException) -> bool:
         return getattr(error, "sqlstate", None) == READ_ONLY
 
-    def database_now(self, connection: Connection) -> datetime | None:
+    def database_now(self, connection: Connection) -> datetime:
         now: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
         return now.astimezone(UTC)
 

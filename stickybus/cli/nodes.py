@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -68,7 +68,7 @@ def node_standings(database: Database) -> list[NodeStanding]:
     """All nodes, by name. Raises SchemaMissingError."""
 
     def read(connection: Connection) -> list[NodeStanding]:
-        now = database.dialect.database_now(connection) or datetime.now(UTC)
+        now = database.dialect.database_now(connection)
         return [_standing(row, now) for row in sql_nodes.all_nodes(connection)]
 
     try:

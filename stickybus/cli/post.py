@@ -170,7 +170,7 @@ def _run(
 
 def _post(engine: QueueEngine, queue_name: str, batch: list[Line], fields: Fields, report: _Report) -> bool:
     """Post a batch, or report its bad lines and return False: nothing of it is written then."""
-    now = engine.store.clock.now()
+    now = engine.store.now()
     postings = []
     for line in batch:
         try:

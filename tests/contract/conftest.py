@@ -15,7 +15,7 @@ from notifications.service import NotificationService
 from queue_core.clock import Clock
 from queue_core.config import BusConfig, NotificationConfig
 from queue_core.retry import ImmediateRetries
-from tests.contract.harness import Recorder, config_of
+from tests.contract.harness import Machine, Recorder, config_of
 
 _SETTINGS: dict[str, Any] = {"handler_threads": 4, "retry": ImmediateRetries(3)}
 """What no test measures is kept small."""
@@ -88,6 +88,12 @@ def make_service(database_url: URL, _node_names: Callable[[], str]) -> Iterator[
             return service
 
         yield make
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """This machine, whose clocks can be set."""
+    return Machine(monkeypatch)
 
 
 class Orders:

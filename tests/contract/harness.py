@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from bus.persistent import PersistentBus
+from queue_core import clock as clock_module
 from queue_core.config import NodeConfig, QueueConfig
 from queue_core.entry import Entry, State
 from queue_core.handler import EntryContext
@@ -45,6 +46,24 @@ def eventually(condition: Callable[[], T], what: str = "the condition") -> T:
         assert time.monotonic() < deadline, f"never came true: {what}; last answer: {found!r}"
         pace.wait(_PACE_SECONDS)
     return found
+
+
+class Machine:
+    """The clocks of this process, moved without waiting."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        wall, monotonic = time.time, clock_module._monotonic
+        self._set, self._passed = 0.0, 0.0
+        patch.setattr(time, "time", lambda: wall() + self._set + self._passed)
+        patch.setattr(clock_module, "_monotonic", lambda: monotonic() + self._passed)
+
+    def set_clock(self, seconds: float) -> None:
+        """Set the wall clock, as NTP does, or whoever wakes a paused virtual machine, whose clocks all stood still."""
+        self._set += seconds
+
+    def suspend(self, seconds: float) -> None:
+        """Let time pass on all clocks, but no thread run."""
+        self._passed += seconds
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from sqlalchemy import URL
 
-from queue_core import clock as clock_module
 from queue_core import node as node_module
 from queue_core.clock import SystemClock
 from queue_core.node import Node
@@ -34,7 +33,7 @@ from stickybus import (
 )
 from tests.contract.cluster import Cluster, QuietNode, cluster, sample
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, eventually, listening, on_postgresql, on_servers
+from tests.contract.harness import Machine, Order, eventually, listening, on_postgresql, on_servers
 
 __all__ = ["cluster"]
 
@@ -327,18 +326,6 @@ def test_dates_follow_the_clock_of_the_database(make_bus: MakeBus, database_url:
 
 
 @pytest.fixture
-def lag(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Lets seconds pass by the monotonic clock of this process alone, without waiting for them."""
-    monotonic, passed = clock_module._monotonic, [0.0]
-    monkeypatch.setattr(clock_module, "_monotonic", lambda: monotonic() + passed[0])
-
-    def lag(seconds: float) -> None:
-        passed[0] += seconds
-
-    return lag
-
-
-@pytest.fixture
 def following(make_bus: MakeBus) -> Iterator[Node]:
     """A node that follows the database's clock, without loops."""
     bus = make_bus(clock=SystemClock())
@@ -349,8 +336,8 @@ def following(make_bus: MakeBus) -> Iterator[Node]:
 
 
 @on_servers
-def test_a_slow_commit_of_a_beat_is_no_skew(following: Node, lag: Callable[[float], None]) -> None:
-    with listening(following.database, commit=lambda _connection: lag(3.0)):
+def test_a_slow_commit_of_a_beat_is_no_skew(following: Node, machine: Machine) -> None:
+    with listening(following.database, commit=lambda _connection: machine.suspend(3.0)):
         following.beat_turn()
 
     assert abs(following.skew_seconds) < 1
@@ -358,14 +345,14 @@ def test_a_slow_commit_of_a_beat_is_no_skew(following: Node, lag: Callable[[floa
 
 @on_servers
 def test_a_clock_that_was_slow_to_answer_is_no_skew_and_is_read_again_with_the_next_beat(
-    following: Node, lag: Callable[[float], None]
+    following: Node, machine: Machine
 ) -> None:
     read, slow = list[str](), [3.0, 0.0]
 
     def note(_connection: Any, _cursor: Any, text: str, *_rest: Any) -> None:
         if "_timestamp(" in text:
             read.append(text)
-            lag(slow[len(read) - 1])
+            machine.suspend(slow[len(read) - 1])
 
     with listening(following.database, after_cursor_execute=note):
         following.beat_turn()

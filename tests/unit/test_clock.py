@@ -8,7 +8,16 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from queue_core.clock import Clock, ClockReading, ManualClock, Signal, SystemClock, in_utc, read_clock
+from queue_core.clock import (
+    Clock,
+    ClockReading,
+    ManualClock,
+    Signal,
+    SystemClock,
+    continuous,
+    in_utc,
+    read_clock,
+)
 from queue_core.errors import InvalidPostError, NaiveDateTimeError
 
 REAL_BOUND_SECONDS = 10.0
@@ -59,10 +68,11 @@ def test_a_clock_follows_another_by_more_than_its_reading_may_be_wrong_and_no_le
         date = datetime.now(UTC) + timedelta(seconds=ahead)
         return clock.follow(ClockReading(date, clock.monotonic(), took))
 
-    assert follow(ahead=5.0, took=8.0) == 0.0
+    assert follow(ahead=5.0, took=8.0) == pytest.approx(0.0, abs=0.5)
     assert follow(ahead=3600.0, took=8.0) == pytest.approx(3600.0, abs=0.5)
-    before = clock.offset_seconds
-    assert follow(ahead=3604.0, took=8.0) == before
+    before = clock.now() - datetime.now(UTC)
+    assert follow(ahead=3604.0, took=8.0) == pytest.approx(3600.0, abs=0.5)
+    assert abs(clock.now() - datetime.now(UTC) - before) < timedelta(milliseconds=100)
     assert follow(ahead=3604.0, took=0.01) == pytest.approx(3604.0, abs=0.5)
 
 
@@ -71,11 +81,68 @@ def test_only_the_statement_is_timed_by_which_a_clock_is_read() -> None:
     before = clock.monotonic()
     reading = read_clock(lambda: datetime.now(UTC))
     after = clock.monotonic()
-    assert reading is not None
     assert before <= reading.moment - reading.took_seconds / 2
     assert reading.moment + reading.took_seconds / 2 <= after
     assert clock.follow(reading) == pytest.approx(0.0, abs=0.5)
-    assert read_clock(lambda: None) is None
+
+
+@pytest.mark.parametrize("step", [3600.0, -3600.0])
+def test_a_step_of_the_machines_clock_is_followed_where_that_is_the_databases_and_else_is_a_skew(
+    monkeypatch: pytest.MonkeyPatch, step: float
+) -> None:
+    embedded, served = SystemClock(), SystemClock()
+    before, moment = served.now(), served.monotonic()
+    wall = time.time
+    monkeypatch.setattr(time, "time", lambda: wall() + step)
+
+    shown = datetime.fromtimestamp(time.time(), UTC)
+    assert embedded.follow(ClockReading(shown, embedded.monotonic(), 0.0)) == pytest.approx(0.0, abs=0.1)
+    assert (embedded.now() - before).total_seconds() == pytest.approx(step, abs=0.5)
+
+    shown -= timedelta(seconds=step)
+    assert served.follow(ClockReading(shown, served.monotonic(), 0.0)) == pytest.approx(-step, abs=0.1)
+    assert (served.now() - before).total_seconds() == pytest.approx(0.0, abs=0.5)
+    assert 0.0 <= served.monotonic() - moment < 0.5, "leases know no steps"
+
+
+def test_a_clock_that_is_set_ends_the_waits_for_dates() -> None:
+    clock, signal = SystemClock(), Signal()
+    waiter = in_thread(lambda: clock.wait(signal, 3600.0))
+    deadline = time.monotonic() + REAL_BOUND_SECONDS
+    while not waiter.done():
+        assert time.monotonic() < deadline
+        clock.adjust(3600.0)
+    assert waiter.result()
+
+
+class _Clocks:
+    """A module like `time`, of a machine that was suspended for 100 s."""
+
+    def __init__(self, **numbers: int) -> None:
+        vars(self).update(numbers)
+
+    @staticmethod
+    def monotonic() -> float:
+        return 1.0
+
+    @staticmethod
+    def clock_gettime(number: int) -> float:
+        return 100.0 + number
+
+
+@pytest.mark.parametrize(
+    ("platform", "numbers", "shows"),
+    [
+        ("linux", {"CLOCK_BOOTTIME": 7, "CLOCK_MONOTONIC_RAW": 4}, 107.0),
+        ("darwin", {"CLOCK_MONOTONIC_RAW": 4}, 104.0),
+        ("linux", {"CLOCK_MONOTONIC_RAW": 4}, 1.0),  # which stands still there, as its monotonic clock
+        ("win32", {}, 1.0),
+    ],
+)
+def test_leases_go_by_the_clock_that_goes_on_while_the_machine_is_suspended(
+    platform: str, numbers: dict[str, int], shows: float
+) -> None:
+    assert continuous(_Clocks(**numbers), platform)() == shows
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), ManualClock()])
