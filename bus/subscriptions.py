@@ -9,6 +9,7 @@ from typing import Any
 from queue_core.errors import ConfigurationError
 from queue_core.event_types import EventTypes
 from queue_core.handler import Handler, Subscriber
+from queue_core.subscriber_sets import published
 
 
 class Subscriptions:
@@ -86,7 +87,19 @@ class Subscriptions:
 
     def describe(self) -> dict[str, Any]:
         """See `Router`."""
-        return {"queues": [self._queue_name], "types": sorted(self._types.names())}
+        types = sorted(self._types.names())
+        subscribers = {
+            class_name: published(subscriber.name for subscriber in found)
+            for class_name in types
+            if (found := self._found(class_name)) is not None
+        }
+        return {"queues": [self._queue_name], "types": types, "subscribers": subscribers}
+
+    def _found(self, class_name: str) -> Sequence[Subscriber] | None:
+        try:
+            return self.subscribers(self._queue_name, class_name)
+        except ConfigurationError:
+            return None  # a name of two types: its events end FAILED
 
 
 def subscriber_name(handler: Handler) -> str:

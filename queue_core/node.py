@@ -177,7 +177,7 @@ class Node:
 
     def _serves(self) -> str:
         former = [
-            {**member.describe(), "queues": [], "types": [], nodes.OUTLIVING: ids}
+            {**member.describe(), "queues": [], "types": [], "subscribers": {}, nodes.OUTLIVING: ids}
             for member in list(_former[self._key])
             if (ids := member.outliving())
         ]

@@ -31,6 +31,7 @@ from sqlalchemy.exc import IntegrityError
 from queue_core.entry import ANY_NODE, SUSPECT, Entry, State, from_row, is_node_lane
 from queue_core.log import get_logger
 from queue_core.store import Store
+from queue_core.subscriber_sets import SubscriberWatch
 from sql import nodes
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Reaper:
         self._node = node
         self._seen: dict[str, _Seen] = {}
         self._served: dict[str, set[str]] = {}
+        self._subscribers = SubscriberWatch(node.name)
         self._turns = -1
 
     def turn(self) -> float:
@@ -74,6 +76,7 @@ class Reaper:
         node = self._node
         rows = {row.name: row for row in node.database.fetch(nodes.all_nodes)}
         self._watch(rows)
+        self._subscribers.look(rows, node.clock.now())
         if not node.may_start():
             return self._node.config.reap_period_seconds
         dead = {name for name, row in rows.items() if row.state in nodes.FENCED}
