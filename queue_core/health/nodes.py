@@ -1,4 +1,4 @@
-"""Nodes that are silent, what waits for them, and what all nodes together need."""
+"""Nodes that are silent or differ, what waits for them, and what all nodes together need."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Row, select
 
 from queue_core.entry import is_node_lane
+from queue_core.subscriber_sets import differences
 from sql import nodes
 from sql.health.base import Check, Health, Scope
 from sql.health.finding import Finding, Severity, lasting
@@ -17,6 +18,8 @@ from sql.tables import queue_schedules
 SILENT_LEASES = 3
 """After one lease any live node declares a silent one dead."""
 OVERDUE_SECONDS = 600.0
+DEPLOY_SECONDS = 600.0
+"""For so long after the start of a node a deploy may go on, during which old and new nodes differ."""
 FULL = 0.9
 """Share of a limit of connections from which the rest may be gone at any moment."""
 AT_REST = 10
@@ -83,6 +86,22 @@ def overdue_schedule(connection: Connection, scope: Scope) -> Iterator[Finding]:
             )
 
 
+def differing_subscribers(connection: Connection, scope: Scope) -> Iterator[Finding]:
+    """Event types of which the live nodes of a bus have different subscribers: each runs its share with its own."""
+    for difference in differences(nodes.all_nodes(connection), scope.now):
+        rows = [row for rows in difference.nodes_of.values() for row in rows]
+        settled = all((scope.now - row.started_date).total_seconds() > DEPLOY_SECONDS for row in rows)
+        yield Finding(
+            "differing-subscribers",
+            Severity.DANGER if settled else Severity.NOTE,
+            difference.class_name,
+            f"events {difference.class_name!r} of {difference.queue_name!r} in {difference.table} have other subscribers on "
+            f"other nodes: {difference.described()}. Each node runs its share with its own, and the others never see it.",
+            "Give all nodes of a bus the same subscribers, or each service a bus with a table of its own"
+            + ("" if settled else "; during a deploy, wait for its end"),
+        )
+
+
 def connections(connection: Connection, scope: Scope, *, health: Health) -> Iterator[Finding]:
     """Limits of connections that are nearly used up, or less than the live nodes keep open."""
     members = [served for row in nodes.all_nodes(connection) if _beats(row, scope) for served in _served(row)]
@@ -126,4 +145,4 @@ def _served(row: Row[Any]) -> Sequence[dict[str, Any]]:
         return []
 
 
-NODE_CHECKS: tuple[Check, ...] = (silent_node, stranded_lane, overdue_schedule)
+NODE_CHECKS: tuple[Check, ...] = (silent_node, stranded_lane, overdue_schedule, differing_subscribers)

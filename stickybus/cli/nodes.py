@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.errors import SchemaMissingError
+from queue_core.subscriber_sets import Difference, differences
 from sql import nodes as sql_nodes
 from sql.database import Database
 from stickybus.cli.output import write_json, write_table
@@ -66,10 +67,21 @@ def nodes(*, url: Url = None, as_json: Json = False) -> None:
 
 def node_standings(database: Database) -> list[NodeStanding]:
     """All nodes, by name. Raises SchemaMissingError."""
+    rows, now = _rows(database)
+    return [_standing(row, now) for row in rows]
 
-    def read(connection: Connection) -> list[NodeStanding]:
+
+def subscriber_differences(database: Database) -> list[Difference]:
+    """Where live nodes have different subscribers of an event type. Raises SchemaMissingError."""
+    return differences(*_rows(database))
+
+
+def _rows(database: Database) -> tuple[list[Row[Any]], datetime]:
+    """The rows of all nodes, and the time by the database's clock."""
+
+    def read(connection: Connection) -> tuple[list[Row[Any]], datetime]:
         now = database.dialect.database_now(connection)
-        return [_standing(row, now) for row in sql_nodes.all_nodes(connection)]
+        return sql_nodes.all_nodes(connection), now
 
     try:
         return database.fetch(read)

@@ -15,11 +15,13 @@ from queue_core.errors import SchemaMissingError
 from queue_core.event_types import EventTypes
 from queue_core.overview import RATE_SECONDS, QueueStanding, standings
 from queue_core.store import Store
+from queue_core.subscriber_sets import Difference
 from sql import schema
-from stickybus.cli.nodes import NodeStanding, node_standings, write_nodes
+from stickybus.cli.nodes import NodeStanding, node_standings, subscriber_differences, write_nodes
 from stickybus.cli.output import console, write_json, write_table
 from stickybus.cli.target import Json, Url, connected
 
+TYPES_SHOWN = 3
 QUEUE_COLUMNS = {
     "table": "TABLE",
     "queue_name": "QUEUE",
@@ -39,6 +41,7 @@ QUEUE_COLUMNS = {
 class _Status:
     queues: list[QueueStanding]
     nodes: list[NodeStanding]
+    differences: list[Difference]
 
 
 def status(
@@ -55,7 +58,8 @@ def status(
     """Show all queues with what they hold, and the nodes with their leases. Rates are of the last minute.
 
     READY entries are due and wait for a node; SCHEDULED ones have a later date; SUSPECT ones were running when their
-    process died and run again one by one; PARKED ones have a type or queue that no node has known so far.
+    process died and run again one by one; PARKED ones have a type or queue that no node has known so far. A last line
+    tells of event types of which the live nodes have different subscribers.
 
     Examples:
       stickybus status
@@ -69,6 +73,7 @@ def status(
                 "rate_seconds": RATE_SECONDS,
                 "queues": msgspec.to_builtins(found.queues),
                 "nodes": msgspec.to_builtins(found.nodes),
+                "differing_subscribers": [_builtins(difference) for difference in found.differences],
             }
         )
         return
@@ -83,6 +88,25 @@ def status(
     )
     console().print()
     write_nodes(found.nodes)
+    if found.differences:
+        names = ", ".join(difference.class_name for difference in found.differences[:TYPES_SHOWN])
+        more = len(found.differences) - TYPES_SHOWN
+        line = (
+            f"Subscribers differ between nodes, of {names}{f' and {more} more' if more > 0 else ''}: each node runs its share of "
+            "these events with its own. See: stickybus doctor"
+        )
+        console().print(f"\n{line}", markup=False, soft_wrap=True)
+
+
+def _builtins(difference: Difference) -> dict[str, object]:
+    return {
+        "table": difference.table,
+        "queue_name": difference.queue_name,
+        "class_name": difference.class_name,
+        "nodes_by_subscribers": {
+            shown: [row.name for row in rows] for shown, rows in difference.nodes_of.items()
+        },
+    }
 
 
 def _read(url: str | None, tables: list[str] | None) -> _Status:
@@ -99,7 +123,12 @@ def _read(url: str | None, tables: list[str] | None) -> _Status:
             types = EventTypes()
             store = Store(database, BusConfig(table=table), SystemClock(), types, Codecs(types))
             queues += standings(store)
-        return _Status(queues, node_standings(database))
+        differing = [
+            difference
+            for difference in subscriber_differences(database)
+            if difference.table in (tables or known)
+        ]
+        return _Status(queues, node_standings(database), differing)
 
 
 def age(seconds: float | None) -> str | None:

@@ -289,6 +289,28 @@ def test_status_shows_running_entries_and_a_live_lease(cli: Cli, bus: Persistent
     assert node["serves"][0]["queues"] == ["bus"]
 
 
+def test_status_tells_in_a_line_that_nodes_have_different_subscribers(
+    cli: Cli, bus: PersistentBus, database_url: URL
+) -> None:
+    other = PersistentBus(database_url, BusConfig(node_name="billing"))
+    for name in ("Order", "A", "B", "C"):
+        bus.register(name, print, name="mail")
+        other.register(name, print, name="book")
+    with bus:
+        assert "Subscribers differ" not in cli("status").out
+        assert cli("status", "--json").json["differing_subscribers"] == []
+        with other:
+            [*_, order] = cli("status", "--json").json["differing_subscribers"]
+            assert order == {
+                "table": "bus_events",
+                "queue_name": "bus",
+                "class_name": "Order",
+                "nodes_by_subscribers": {"mail": [bus.engine.lifecycle.name], "book": ["billing"]},
+            }
+            assert "Subscribers differ between nodes, of A, B, C and 1 more: each" in cli("status").out
+            assert "Subscribers differ" not in cli("status", "--table", "notifications").out
+
+
 def test_nodes_shows_who_serves_what(cli: Cli, bus: PersistentBus) -> None:
     assert "No node has ever run here" in cli("nodes").out
     with bus:

@@ -29,6 +29,7 @@ from sqlalchemy import (
     make_url,
     select,
     text,
+    update,
 )
 from sqlalchemy.pool import NullPool
 
@@ -351,6 +352,38 @@ def test_a_live_node_that_no_longer_beats_is_found(doctor: Doctor, engine: Engin
     assert told.code == 1
     assert told.one("silent-node")["subject"] == "silent"
     assert "No node is alive" in told.one("silent-node")["what"]
+
+
+def test_nodes_with_different_subscribers_are_found_and_endanger_delivery_unless_a_deploy_may_go_on(
+    doctor: Doctor, engine: Engine
+) -> None:
+    book, mail = {"Order": ["shop.book", "shop.mail"]}, {"Order": ["billing.mail"]}
+    for name in ("a", "b", "c", "d"):
+        enter(engine, name, tables=["bus_events"], subscribers=book)
+    enter(engine, "old", tables=["bus_events"])
+    enter(engine, "stopped", state="STOPPED", tables=["bus_events"], subscribers=mail)
+    enter(
+        engine,
+        "silent",
+        beat=datetime.now(UTC) - timedelta(seconds=20),
+        tables=["bus_events"],
+        subscribers=mail,
+    )
+    assert doctor().of("differing-subscribers") == []
+
+    enter(engine, "new", tables=["bus_events"], subscribers=mail, started=datetime.now(UTC))
+
+    told = doctor()
+    found = told.one("differing-subscribers")
+    assert (told.code, found["severity"], found["subject"]) == (0, "note", "Order")
+    assert "shop.book, shop.mail (on a, b, c and 1 more); billing.mail (on new)" in found["what"]
+    assert "deploy" in found["cure"]
+    with engine.begin() as connection:
+        connection.execute(update(queue_nodes).values(started_date=LONG_AGO))
+    told = doctor()
+    found = told.one("differing-subscribers")
+    assert (told.code, found["severity"]) == (1, "danger")
+    assert "deploy" not in found["cure"]
 
 
 def test_a_schedule_whose_date_has_passed_is_found(doctor: Doctor, engine: Engine) -> None:
@@ -940,11 +973,16 @@ def enter(
     *,
     state: str = "LIVE",
     beat: datetime | None = None,
+    started: datetime = LONG_AGO,
     tables: list[str] | None = None,
+    subscribers: dict[str, list[str]] | None = None,
 ) -> None:
-    """The row of a node."""
+    """The row of a node; without `subscribers`, as the version before wrote it."""
     now = datetime.now(UTC)
-    serves = [{"table": table, "mode": "POLLING", "queues": ["bus"], "types": []} for table in tables or []]
+    own = {} if subscribers is None else {"subscribers": subscribers}
+    serves = [
+        {"table": table, "mode": "POLLING", "queues": ["bus"], "types": [], **own} for table in tables or []
+    ]
     with engine.begin() as connection:
         connection.execute(
             insert(queue_nodes).values(
@@ -956,7 +994,7 @@ def enter(
                 host_identity="host",
                 pid=os.getpid(),
                 lease_seconds=15.0,
-                started_date=LONG_AGO,
+                started_date=started,
                 beat_date=beat or now,
                 serves=json.dumps(serves),
             )
