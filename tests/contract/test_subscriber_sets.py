@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,9 +16,21 @@ from sql import nodes
 from stickybus import BusConfig, Mode, PersistentBus
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, eventually
+from tests.contract.harness import eventually
 
 __all__ = ["cluster"]
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Other than `Order`, it has no subtypes in other tests."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Crate:
+    number: int
 
 
 class Warnings(logging.Handler):
@@ -60,7 +73,7 @@ class Bare(Peer):
     def __init__(self, bus: PersistentBus, *names: str) -> None:
         self.bus, self.lifecycle, self.store = bus, bus.engine.lifecycle, bus.engine.store
         for name in names:
-            bus.register(Order, lambda _event: None, name=name)
+            bus.register(Parcel, lambda _event: None, name=name)
 
 
 def other(cluster: Cluster, name: str, *names: str, mode: Mode = Mode.STICKY_EVENTS) -> Peer:
@@ -80,7 +93,7 @@ def look(cluster: Cluster, *peers: Peer, times: int = 2) -> None:
 def test_a_node_that_joins_others_with_other_subscribers_warns_once_for_each_type(
     cluster: Cluster, warnings: Warnings
 ) -> None:
-    first, twin = cluster.join("a"), cluster.join("b")
+    first, twin = other(cluster, "a", "orders"), other(cluster, "b", "orders")
     look(cluster, first, twin)
     assert warnings.told == []
 
@@ -93,7 +106,7 @@ def test_a_node_that_joins_others_with_other_subscribers_warns_once_for_each_typ
         "node": "c",
         "table": "bus_events",
         "queue_name": "bus",
-        "class_name": "Order",
+        "class_name": "Parcel",
         "here": "book, mail",
         "elsewhere": "orders (on a, b)",
     }
@@ -102,7 +115,7 @@ def test_a_node_that_joins_others_with_other_subscribers_warns_once_for_each_typ
 def test_started_nodes_warn_by_themselves(make_bus: MakeBus, warnings: Warnings) -> None:
     for name in ("shop", "billing"):
         bus = make_bus(node_name=name, reap_period_seconds=0.05)
-        bus.register(Order, lambda _event: None, name=name)
+        bus.register(Parcel, lambda _event: None, name=name)
         bus.start()
         eventually(lambda bus=bus: bus.engine.lifecycle.node._reaper._turns >= 1, "a look")  # type: ignore[misc]
 
@@ -132,20 +145,20 @@ def test_long_lists_of_subscribers_are_compared_by_a_digest(
 
     [told] = warnings.told
     assert told["here"].startswith(f"{LONGEST_LIST} subscribers, sha256 ")
-    assert told["here"] == served("c")[0]["subscribers"]["Order"]
-    assert told["elsewhere"] == f"{served('a')[0]['subscribers']['Order']} (on a, b)"
+    assert told["here"] == served("c")[0]["subscribers"]["Parcel"]
+    assert told["elsewhere"] == f"{served('a')[0]['subscribers']['Parcel']} (on a, b)"
 
 
 def test_a_subscriber_that_is_added_later_is_published_with_the_next_beat_and_compared(
     cluster: Cluster, warnings: Warnings, served: Served
 ) -> None:
-    first, second = cluster.join("a"), cluster.join("b")
+    first, second = other(cluster, "a", "orders"), other(cluster, "b", "orders")
     look(cluster, first, second)
 
-    second.bus.register(Order, lambda _event: None, name="late")
-    assert served("b")[0]["subscribers"] == {"Order": ["orders"]}
+    second.bus.register(Parcel, lambda _event: None, name="late")
+    assert served("b")[0]["subscribers"] == {"Parcel": ["orders"]}
     second.beat()
-    assert served("b")[0]["subscribers"] == {"Order": ["late", "orders"]}
+    assert served("b")[0]["subscribers"] == {"Parcel": ["late", "orders"]}
     look(cluster, first, second)
 
     [told] = warnings.told
@@ -155,11 +168,11 @@ def test_a_subscriber_that_is_added_later_is_published_with_the_next_beat_and_co
 def test_a_node_that_posts_what_it_does_not_subscribe_to_warns_in_a_sticky_mode_where_it_runs_it(
     cluster: Cluster, warnings: Warnings
 ) -> None:
-    first, poster = cluster.join("a"), other(cluster, "web")
+    first, poster = other(cluster, "a", "orders"), other(cluster, "web")
     look(cluster, first, poster)
     assert warnings.told == []
 
-    poster.bus.post(Order(1))
+    poster.bus.post(Parcel(1))
     look(cluster, first, poster)
 
     [told] = warnings.told
@@ -169,8 +182,8 @@ def test_a_node_that_posts_what_it_does_not_subscribe_to_warns_in_a_sticky_mode_
 def test_a_node_that_posts_what_it_does_not_subscribe_to_is_no_difference_where_others_run_it(
     cluster: Cluster, warnings: Warnings
 ) -> None:
-    first, poster = cluster.join("a", mode=Mode.POLLING), other(cluster, "web", mode=Mode.POLLING)
-    poster.bus.post(Order(1))
+    first, poster = other(cluster, "a", "orders", mode=Mode.POLLING), other(cluster, "web", mode=Mode.POLLING)
+    poster.bus.post(Parcel(1))
     look(cluster, first, poster)
 
     assert warnings.told == []
@@ -180,7 +193,7 @@ def test_a_node_that_posts_what_it_does_not_subscribe_to_is_no_difference_where_
 def test_a_node_that_is_dead_or_silent_or_has_stopped_does_not_count(
     cluster: Cluster, warnings: Warnings, row: dict[str, Any]
 ) -> None:
-    cluster.join("a")
+    other(cluster, "a", "orders")
     cluster.change_row("a", **row)
     cluster.clock.advance(seconds=16)
 
@@ -189,7 +202,7 @@ def test_a_node_that_is_dead_or_silent_or_has_stopped_does_not_count(
     assert warnings.told == []
 
 
-OLD = {"table": "bus_events", "mode": "STICKY_EVENTS", "queues": ["bus"], "types": ["Order"]}
+OLD = {"table": "bus_events", "mode": "STICKY_EVENTS", "queues": ["bus"], "types": ["Parcel"]}
 """What a node of the version before says."""
 
 
@@ -201,15 +214,15 @@ HOSTILE: list[str] = [
             {},
             {"subscribers": None},
             {"subscribers": 7},
-            {"subscribers": ["Order"]},
-            {"subscribers": {"Order": None}},
-            {"subscribers": {"Order": 7}},
-            {"subscribers": {"Order": [7]}},
-            {"subscribers": {"Order": ["x"]}, "queues": None},
-            {"subscribers": {"Order": ["x"]}, "queues": ["elsewhere"]},
-            {"subscribers": {"Order": ["x"]}, "table": "elsewhere"},
-            {"subscribers": {"Order": ["x"]}, "table": None},
-            {"subscribers": {"order": ["x"], "": ["x"]}},
+            {"subscribers": ["Parcel"]},
+            {"subscribers": {"Parcel": None}},
+            {"subscribers": {"Parcel": 7}},
+            {"subscribers": {"Parcel": [7]}},
+            {"subscribers": {"Parcel": ["x"]}, "queues": None},
+            {"subscribers": {"Parcel": ["x"]}, "queues": ["elsewhere"]},
+            {"subscribers": {"Parcel": ["x"]}, "table": "elsewhere"},
+            {"subscribers": {"Parcel": ["x"]}, "table": None},
+            {"subscribers": {"parcel": ["x"], "": ["x"]}},
         )
     ),
 ]
@@ -230,21 +243,17 @@ def test_nodes_of_the_version_before_or_of_a_hand_stop_no_look_and_are_not_warne
 
 
 def test_two_types_of_one_name_keep_no_beat_back(cluster: Cluster, served: Served) -> None:
-    def variant() -> type:
-        class Variant(Order):
-            pass
+    def variant(qualified: str) -> type[Crate]:
+        return type("Variant", (Crate,), {"__qualname__": qualified})
 
-        return Variant
-
-    first, second = variant(), variant()
-    second.__qualname__ = "Another"
-    peer = cluster.join("a")
+    both = variant("First"), variant("Second")
+    peer = other(cluster, "a", "orders")
+    peer.bus.register(Crate, print, name="crates")
 
     peer.beat()
 
-    assert {first.__name__, second.__name__} == {"Variant"}
-    assert "Variant" not in served("a")[0]["subscribers"]
-    assert served("a")[0]["subscribers"]["Order"] == ["orders"]
+    assert [known.__name__ for known in both] == ["Variant", "Variant"]
+    assert served("a")[0]["subscribers"] == {"Crate": ["crates"], "Parcel": ["orders"]}
 
 
 def test_a_queue_has_one_handler_whatever_its_name(
