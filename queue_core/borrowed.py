@@ -205,7 +205,8 @@ def _passive(database: Database) -> SqlalchemyDialect:
         quiet = dict.fromkeys(
             ("do_begin", "do_commit", "do_rollback", "do_close", "do_terminate"), _do_nothing
         )
-        dialect = type(f"Passive{kind.__name__}", (kind,), quiet)(dbapi=engine.dialect.dbapi)
+        passive = type(f"Passive{kind.__name__}", (kind,), {**quiet, "supports_statement_cache": True})
+        dialect = passive(dbapi=engine.dialect.dbapi)
         dialect.__dict__.update({**engine.dialect.__dict__, "name": engine.dialect.name})
         _passive_dialects[engine] = dialect
     return _passive_dialects[engine]

@@ -56,15 +56,22 @@ class Entries:
         record_id = integer(record_id, "record_id")
 
         def work(inner: Connection) -> Entry:
-            if not values or self._store.statements.change_available(
-                inner, record_id=record_id, queue_name=self._queue_name, values=values
-            ):
-                found = self._search_id(inner, record_id)
-                if found is not None:
-                    return found
-            raise self._unchangeable(inner, record_id)
+            found = self._search_id(inner, record_id)
+            if found is not None and values:
+                found = self._changed(inner, record_id, values)
+            if found is None:
+                raise self._unchangeable(inner, record_id)
+            return found
 
         return self._store.write(connection, self._label, work)
+
+    def _changed(self, connection: Connection, record_id: int, values: Mapping[str, Any]) -> Entry | None:
+        statements = self._store.statements
+        # Not by what the UPDATE counts: a driver's connection may leave out a row that has these values already.
+        if not statements.lock_available(connection, ids=[record_id]):
+            return None
+        statements.change(connection, record_id=record_id, values=values)
+        return self._search_id(connection, record_id)
 
     def _search_id(self, connection: Connection, record_id: int, *, past: bool = False) -> Entry | None:
         where = Filter(record_ids=[record_id]).conditions(self._queue_name)
@@ -81,9 +88,12 @@ class Entries:
                 f"{self._label}: there is no entry {record_id}, neither live nor in history. Nothing was changed.",
                 **facts,
             )
+        state = found.processing_state.value
+        if found.processing_state is State.AVAILABLE:
+            state = f"{state} only in the state of the database that this transaction sees; it runs now, or has ended"
         return EntryNotChangeableError(
-            f"{self._label}: entry {record_id} is {found.processing_state.value}; only AVAILABLE entries can be changed "
-            "or removed. Nothing was changed.",
+            f"{self._label}: entry {record_id} is {state}. Only AVAILABLE entries can be changed or removed. Nothing was "
+            "changed.",
             **facts,
         )
 
@@ -91,8 +101,7 @@ class Entries:
         """Move entries that have not started to history as REMOVED, and return how many.
 
         By id: raises EntryNotFoundError or EntryNotChangeableError. By a filter: those that run are left alone. Ids
-        are read without locks first, then locked by primary key: an InnoDB range that matches nothing would lock gaps
-        in the caller's transaction.
+        are read without locks first, for the reason that `Statements.lock_available` gives.
         """
         if (record_id is None) == (wanted == EVERY):
             raise InvalidPostError(

@@ -69,11 +69,11 @@ class MySQLStatements(Statements):
         return update(self.main).where(among).values(**self._taken())
 
     def _remove(self, connection: Connection, ids: Sequence[int]) -> int:
-        # A list of parameters would be compiled anew each time.
+        # A list of parameters would be compiled anew each time. For the hint see `_looked_up`.
         table = connection.dialect.identifier_preparer.quote(self.main.name)
         marks = ", ".join([self.mark] * len(ids))
-        removed = send(connection, f"DELETE FROM {table} WHERE record_id IN ({marks})", tuple(ids))
-        return int(removed.rowcount)
+        statement = f"DELETE /*+ INDEX({table} `PRIMARY`) */ FROM {table} WHERE record_id IN ({marks})"
+        return int(send(connection, statement, tuple(ids)).rowcount)
 
     def claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
         due = {"from_lane": claim.lane, "since": claim.since, "due_by": claim.due_by, "limit": claim.limit}
@@ -93,7 +93,8 @@ class MySQLStatements(Statements):
 
     def _looked_up(self, statement: Select[Any]) -> Select[Any]:
         # A scan, which the optimiser prefers while the table is small, waits for every row that another transaction
-        # has locked: entries posted in a transaction that stays open would hold up all outcomes.
+        # has locked: entries posted in a transaction that stays open would hold up all outcomes. In a caller's
+        # REPEATABLE READ it would lock all rows, and the gap that new ones go into.
         return statement.prefix_with("STRAIGHT_JOIN").with_hint(self.main, "FORCE INDEX (PRIMARY)")
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:

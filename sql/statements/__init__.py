@@ -145,19 +145,19 @@ class Statements(Claims, Outcomes, Lanes, History):
         return list(connection.execute(statement))
 
     def lock_available(self, connection: Connection, *, ids: Sequence[int]) -> list[int]:
-        """Lock by primary key those of `ids` that nobody runs, and return them."""
+        """Lock by primary key those of `ids` that nobody runs, and return them.
+
+        For ids that this transaction has read: InnoDB keeps what a snapshot shows, if only as deleted. A lock that finds
+        nothing at all would be on the gap, in REPEATABLE READ, and past the last row no new id could be inserted.
+        """
         main = self.main
         statement = select(main.c.record_id).where(
             main.c.record_id.in_(sorted(ids)), main.c.processing_state == AVAILABLE
         )
-        return list(connection.execute(statement.order_by(main.c.record_id).with_for_update()).scalars())
+        ordered = self._looked_up(statement.order_by(main.c.record_id))
+        return list(connection.execute(ordered.with_for_update()).scalars())
 
-    def change_available(
-        self, connection: Connection, *, record_id: int, queue_name: str | None, values: Mapping[str, Any]
-    ) -> bool:
-        """Write `values` into an entry (of a queue, if one is named) that nobody runs; False if there is none such."""
+    def change(self, connection: Connection, *, record_id: int, values: Mapping[str, Any]) -> None:
+        """Write `values` into an entry that this transaction has locked."""
         main = self.main
-        statement = update(main).where(main.c.record_id == record_id, main.c.processing_state == AVAILABLE)
-        if queue_name is not None:
-            statement = statement.where(main.c.queue_name == queue_name)
-        return connection.execute(statement.values(**values)).rowcount == 1
+        connection.execute(update(main).where(main.c.record_id == record_id).values(**values))

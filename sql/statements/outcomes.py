@@ -157,7 +157,7 @@ class Outcomes(PairStatements):
             for name, value in values.items()
         }
         source = {name: self.main.c[name] for name in ENTRY_COLUMNS} | overrides
-        rows = select(*source.values()).where(self.main.c.record_id.in_(sorted(ids)))
+        rows = self._looked_up(select(*source.values()).where(self.main.c.record_id.in_(sorted(ids))))
         copies = insert(self.past).from_select(list(source), rows).execution_options(preserve_rowcount=True)
         copied = connection.execute(copies).rowcount
         self._remove_copied(connection, sorted(ids), copied)

@@ -200,9 +200,8 @@ class Tables:
 
     def change(self) -> None:
         for record_id in self.ids[:10]:
-            self.statements.change_available(
-                self.connection, record_id=record_id, queue_name="bus", values={"effective_date": self.now}
-            )
+            self.statements.lock_available(self.connection, ids=[record_id])
+            self.statements.change(self.connection, record_id=record_id, values={"effective_date": self.now})
 
     def search(self, *, past: bool) -> None:
         first = 5

@@ -15,7 +15,7 @@ from sqlalchemy import URL
 from bus.persistent import PersistentBus
 from queue_core.entry import State
 from queue_core.errors import InvalidConnectionError, WriteLockError
-from tests.contract.conftest import MakeBus
+from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, delivered, ended, on_postgresql, on_servers, on_sqlite
 
 Connect = Callable[..., Any]
@@ -144,6 +144,18 @@ def test_a_raw_connection_keeps_its_own_settings(bus: PersistentBus, connect: Co
     assert cursor.fetchone() == {"many": 1}
     raw.rollback()
     raw.close()
+
+
+def test_a_raw_update_to_the_values_that_an_entry_has_already_is_no_error(
+    make_service: MakeService, connect: Connect
+) -> None:
+    """PyMySQL's own connections count the rows that an UPDATE changes, SQLAlchemy's those that it finds."""
+    queue = make_service().create_queue("shop", "bills", Recorder(), event_types=[Order])
+    record_id = queue.schedule(Order(1), delay=3600, search_key2=5)
+    raw = connect()
+    assert queue.update(record_id, search_key2=5, connection=raw).search_key2 == 5
+    raw.commit()
+    assert [entry.record_id for entry in queue.find(search_key2=5)] == [record_id]
 
 
 def test_a_raw_transaction_stays_open_and_is_the_callers_alone(
