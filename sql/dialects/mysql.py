@@ -13,11 +13,11 @@ from itertools import chain
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     Engine,
     FromClause,
     Select,
+    Table,
     bindparam,
     event,
     func,
@@ -35,6 +35,7 @@ from sql.dialects.base import Dialect, check_socket
 from sql.driver import send
 from sql.limits import Limits, milliseconds, whole
 from sql.statements import Statements
+from sql.statements.base import S
 from sql.statements.claims import Claim
 from sql.statements.outcomes import FINISH_COLUMNS
 from sql.types import UtcDateTime
@@ -55,8 +56,15 @@ class MySQLStatements(Statements):
 
     _packet_limit: int | None = None
 
-    def _due(self, *columns: ColumnElement[Any]) -> Select[Any]:
-        return super()._due(*columns).with_hint(self.main, f"FORCE INDEX ({self.tables.claim_index})")
+    def _by_id(self, table: Table, statement: S) -> S:
+        return statement.prefix_with(self._id_hint(table))
+
+    def _id_hint(self, table: Table) -> str:
+        """See `_looked_up`. Unlike FORCE INDEX it allows no scan of the index; MariaDB takes it for a comment."""
+        return f"/*+ INDEX({table.name} PRIMARY) */"
+
+    def _by_claims(self, statement: Select[Any]) -> Select[Any]:
+        return statement.with_hint(self.main, f"FORCE INDEX ({self.tables.claim_index})")
 
     @memoized_property
     def _due_entries(self) -> Any:
@@ -66,13 +74,13 @@ class MySQLStatements(Statements):
     def _take(self) -> Any:
         # The driver writes the list into the text.
         among = self.main.c.record_id.op("IN")(bindparam("ids"))
-        return update(self.main).where(among).values(**self._taken())
+        return self._by_id(self.main, update(self.main)).where(among).values(**self._taken())
 
     def _remove(self, connection: Connection, ids: Sequence[int]) -> int:
-        # A list of parameters would be compiled anew each time. For the hint see `_looked_up`.
+        # A list of parameters would be compiled anew each time.
         table = connection.dialect.identifier_preparer.quote(self.main.name)
         marks = ", ".join([self.mark] * len(ids))
-        statement = f"DELETE /*+ INDEX({table} `PRIMARY`) */ FROM {table} WHERE record_id IN ({marks})"
+        statement = f"DELETE {self._id_hint(self.main)} FROM {table} WHERE record_id IN ({marks})"
         return int(send(connection, statement, tuple(ids)).rowcount)
 
     def claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
@@ -95,7 +103,8 @@ class MySQLStatements(Statements):
         # A scan, which the optimiser prefers while the table is small, waits for every row that another transaction
         # has locked: entries posted in a transaction that stays open would hold up all outcomes. In a caller's
         # REPEATABLE READ it would lock all rows, and the gap that new ones go into.
-        return statement.prefix_with("STRAIGHT_JOIN").with_hint(self.main, "FORCE INDEX (PRIMARY)")
+        hinted = statement.prefix_with(self._id_hint(self.main), "STRAIGHT_JOIN")
+        return hinted.with_hint(self.main, "FORCE INDEX (PRIMARY)")
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """Multi-row INSERTs, each well below the server's packet limit."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Table, case, literal, null
+from sqlalchemy import ColumnElement, Connection, Delete, Select, Table, Update, case, literal, null
 
 from sql.driver import Prepared, driver_errors, send
 from sql.tables import ENTRY_COLUMNS, EntryTables
+
+S = TypeVar("S", Update, Delete)
 
 AVAILABLE = "AVAILABLE"
 IN_PROCESSING = "IN_PROCESSING"
@@ -61,6 +63,15 @@ class PairStatements:
     def _has_id(self, record_id: ColumnElement[int]) -> ColumnElement[bool]:
         """Whether a row of the main table has this id, of another table's row: looked up in the primary key."""
         return self.main.c.record_id == record_id
+
+    def _by_id(self, table: Table, statement: S) -> S:
+        """A change of rows that are named by their ids, made to look them up in the table's primary key."""
+        del table
+        return statement
+
+    def _by_claims(self, statement: Select[Any]) -> Select[Any]:
+        """A statement on entries of a lane in claim order, made to read them in the index of claims."""
+        return statement
 
     # -- what a node runs all the time ------------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ class Claims(PairStatements):
         """The first due entries of a lane in claim order, locked; what others hold is skipped."""
         main = self.main
         return (
-            select(*columns)
+            self._by_claims(select(*columns))
             .where(
                 main.c.lane == bindparam("from_lane"),
                 main.c.processing_state == AVAILABLE,
@@ -180,5 +180,6 @@ class Claims(PairStatements):
                 "lane": lane_by_suspicion(main, lane, suspect_lane),
             }
             held = [main.c.record_id.in_(ids), *self._claim_of(owner, claim_count)]
-            released += connection.execute(update(main).where(*held).values(**values)).rowcount
+            statement = self._by_id(main, update(main)).where(*held).values(**values)
+            released += connection.execute(statement).rowcount
         return released

@@ -135,7 +135,8 @@ class History(PairStatements):
         """
         past = self.past
         chosen = past.c.record_id.in_(sorted(ids))
-        return connection.execute(delete(past).where(chosen, *self._past(before, states))).rowcount
+        statement = self._by_id(past, delete(past)).where(chosen, *self._past(before, states))
+        return connection.execute(statement).rowcount
 
     def count_history(
         self, connection: Connection, *, before: datetime | None, states: Sequence[str] | None

@@ -85,9 +85,8 @@ class Lanes(PairStatements):
         `until` leaves out what is due later.
         """
         main = self.main
-        first = select(main.c.queue_name, main.c.processing_state, main.c.effective_date).where(
-            main.c.lane == lane
-        )
+        columns = main.c.queue_name, main.c.processing_state, main.c.effective_date
+        first = self._by_claims(select(*columns)).where(main.c.lane == lane)
         if until is not None:
             first = first.where(main.c.effective_date <= until)
         some = first.order_by(main.c.effective_date, main.c.record_id).limit(limit).subquery()
@@ -107,7 +106,7 @@ class Lanes(PairStatements):
         main = self.main
         # Not the bare column: SQLite would rather read the whole lane than look up the ids.
         lane = func.coalesce(main.c.lane, "")
-        statement = update(main).where(
+        statement = self._by_id(main, update(main)).where(
             main.c.record_id.in_(sorted(ids)), lane == from_lane, main.c.processing_state == AVAILABLE
         )
         statement = statement.values(lane=lane_by_suspicion(main, to_lane, suspect_lane))
@@ -126,7 +125,8 @@ class Lanes(PairStatements):
     ) -> list[Row[Any]]:
         """Lock and return up to `limit` entries of a lane in claim order, skipping what others hold, and ids `besides`."""
         main = self.main
-        statement = select(*self.columns).where(main.c.lane == lane, main.c.processing_state == state)
+        of_lane = main.c.lane == lane, main.c.processing_state == state
+        statement = self._by_claims(select(*self.columns)).where(*of_lane)
         if due_by is not None:
             statement = statement.where(main.c.effective_date <= due_by)
         if due_after is not None:

@@ -25,6 +25,8 @@ from sql.health.base import Step
 from sql.statements import Statements
 from sql.statements.claims import Claim
 from sql.statements.outcomes import Ending
+from tests.contract.conftest import MakeBus
+from tests.contract.harness import on_servers
 
 SIZES = (0, 1_000, 1_000_000)
 BATCH = 100
@@ -425,3 +427,30 @@ def test_every_statement_reads_by_index_in_tables_drained_under_a_snapshot_that_
                 found, _cost = session.run(operation, size)
                 faults += found
     assert not faults, "\n\n".join(faults)
+
+
+@on_servers
+def test_what_names_entries_by_id_waits_for_no_other_entry_that_somebody_has_locked(
+    make_bus: MakeBus, engine: Engine
+) -> None:
+    """Although the server takes the table for an empty one."""
+    bus = make_bus(statement_timeout_seconds=2.0)
+    statements, connecting = bus.engine.store.statements, bus.engine.database.engine
+    analyse(connecting)
+    ids = [bus.post({"number": number}, event_name="Ping") for number in range(20)]
+    for _ in range(2):
+        with engine.connect() as connection:
+            connection.exec_driver_sql("DELETE FROM bus_events")
+            connection.rollback()  # for MySQL's count they are gone
+    removed, kept = ids[::2], ids[1::2]
+    ended = {"processing_state": "REMOVED", "finished_date": datetime(2025, 1, 1, tzinfo=UTC)}
+    lanes = {"from_lane": ANY_NODE, "to_lane": PARKED, "suspect_lane": SUSPECT}
+    claims = [(record_id, 1) for record_id in kept]
+    with engine.begin() as other, connecting.connect() as connection:
+        other.exec_driver_sql("INSERT INTO bus_events (class_name) VALUES ('Ping')")
+        assert statements.lock_available(connection, ids=removed) == removed
+        assert statements.to_history(connection, ids=removed, values=ended) == len(removed)
+        assert statements.move_lane(connection, ids=kept, **lanes) == len(kept)
+        assert not statements.release(
+            connection, owner=NODE, lane=ANY_NODE, suspect_lane=SUSPECT, claims=claims
+        )

@@ -413,7 +413,7 @@ def test_a_claim_whose_commit_gave_no_answer_is_swept_at_once_and_runs_once(clus
 
     with (
         lost_answers(
-            peer.store.database, moving(peer.store.database, "UPDATE bus_events"), committed=True
+            peer.store.database, moving(peer.store.database, "bus_events SET"), committed=True
         ) as cut,
         pytest.raises(SQLAlchemyError),
     ):
