@@ -16,7 +16,7 @@ help: ## Show the targets
 demo: .venv/.base ## See the product at work on SQLite (needs Python only)
 	@$(BIN)/stickybus demo
 
-test: .venv/.full servers ## Run the whole suite on SQLite, PostgreSQL and MariaDB (and MySQL, if its URL is set)
+test: .venv/.full servers ## Run the whole suite on SQLite, PostgreSQL, MariaDB and, where it is found, MySQL
 	@$(BIN)/python -m tests.servers -- $(BIN)/pytest -n $(WORKERS) $(ARGS)
 
 lint: .venv/.full ## Check style, format and the import contract

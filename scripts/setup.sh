@@ -1,7 +1,7 @@
 #!/bin/sh
 # Set up what the Makefile's targets need:
 #   setup.sh environment LOCK   .venv with the locked packages and this checkout
-#   setup.sh servers            PostgreSQL and MariaDB programs, a Java runtime for Spark, a browser for its report
+#   setup.sh servers            PostgreSQL and MariaDB programs (in CI MySQL's too), a Java runtime for Spark, a browser for its report
 #   setup.sh mysql              a MySQL program
 #   setup.sh java               a Java runtime for Spark
 # What the system lacks is installed by apt where that is ours to do (root on Debian), without
@@ -143,7 +143,7 @@ browser() {
 cd "$(dirname "$0")/.."
 case "${1:-}" in
     environment) environment "$2" ;;
-    servers) postgresql; mariadb; java_runtime; browser ;;
+    servers) postgresql; mariadb; [ "${CI:-}" != true ] || mysql; java_runtime; browser ;;
     mysql) mysql ;;
     java) java_runtime ;;
     *) fail "usage: setup.sh environment LOCK | servers | mysql | java" ;;

@@ -24,7 +24,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from sql import schema
 from sql.dialects import DRIVERS
-from tests.servers import OPT_IN, URL_VARIABLES, DatabaseServer, database_servers
+from tests.servers import OPTIONAL, URL_VARIABLES, DatabaseServer, database_servers, is_done_without
 
 _EACH_SERVER: Final = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in URL_VARIABLES]
 _EACH_DATABASE: Final = [pytest.param("sqlite", marks=pytest.mark.sqlite), *_EACH_SERVER]
@@ -48,10 +48,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the tests on the server of `OPT_IN` out unless its URL is set."""
-    if os.environ.get(URL_VARIABLES[OPT_IN]):
+    """Leave the tests on the server of `OPTIONAL` out where there is none."""
+    if os.environ.get(URL_VARIABLES[OPTIONAL]) or not is_done_without(OPTIONAL):
         return
-    without = [item for item in items if item.get_closest_marker(OPT_IN)]
+    without = [item for item in items if item.get_closest_marker(OPTIONAL)]
     items[:] = [item for item in items if item not in set(without)]
     config.hook.pytest_deselected(items=without)
 

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import URL, Engine, create_engine, inspect, text
 
 from tests.contract.harness import eventually
-from tests.servers import OPT_IN, URL_VARIABLES, DatabaseServer, StopMode, database_servers
+from tests.servers import URL_VARIABLES, WITHOUT, DatabaseServer, StopMode, database_servers, is_done_without
 
 _WAITING_CHILD = (
     f"import os, sys; print(os.environ['{URL_VARIABLES['postgresql']}'], flush=True); sys.stdin.read()"
@@ -42,7 +42,9 @@ def test_servers_and_their_files_end_with_their_owner(end: signal.Signals) -> No
     assert owner.stdout is not None
     assert owner.stdin is not None
     data = _data_folder(owner.stdout.readline().decode().strip())
-    assert {path.name for path in data.iterdir()} == set(URL_VARIABLES) - {OPT_IN}
+    assert {path.name for path in data.iterdir()} == {
+        name for name in URL_VARIABLES if not is_done_without(name)
+    }
     if end == signal.SIGINT:
         os.killpg(owner.pid, end)
     else:
@@ -55,6 +57,34 @@ def test_servers_and_their_files_end_with_their_owner(end: signal.Signals) -> No
     assert not data.exists()
     # A process that was killed is listed until the kernel has taken it down.
     assert eventually(lambda: not _processes_below(data), "the servers' processes have gone")
+
+
+_WITHOUT_MYSQL = """
+import sys
+from tests import servers
+servers._PROGRAMS["mysql"] = (("no-such-mysqld",), "MySQL")
+sys.exit(servers.main(["--", "echo", "ran"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("ci", "output", "words"),
+    [("", "ran\n", f"{WITHOUT}\n"), ("true", "", "no-such-mysqld not found: install MySQL, or set ")],
+)
+def test_without_a_mysql_server_a_line_says_so_and_in_ci_it_is_an_error(
+    ci: str, output: str, words: str
+) -> None:
+    others = {URL_VARIABLES[name]: "given" for name in ("postgresql", "mariadb")}
+    environment = {key: value for key, value in os.environ.items() if key != URL_VARIABLES["mysql"]}
+    found = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_MYSQL],
+        env=environment | others | {"CI": ci},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode == 0, found.stdout) == (bool(output), output)
+    assert found.stderr.startswith(words)
 
 
 @pytest.mark.parametrize("mode", StopMode)
@@ -72,13 +102,15 @@ def test_committed_rows_survive_a_restart(own_server: DatabaseServer, mode: Stop
 
 
 def test_a_durable_server_says_so_itself() -> None:
-    with database_servers(durable=True) as servers:
-        postgresql = servers.server("postgresql").settings()
-        mariadb = servers.server("mariadb").settings()
+    which = [name for name in URL_VARIABLES if not is_done_without(name)]
+    with database_servers(durable=True, which=which) as servers:
+        says = {name: servers.server(name).settings() for name in which}
+    postgresql = says.pop("postgresql")
     assert (postgresql["fsync"], postgresql["synchronous_commit"], postgresql["full_page_writes"]) == (
         "on",
     ) * 3
-    assert (mariadb["innodb_flush_log_at_trx_commit"], mariadb["innodb_doublewrite"]) == ("1", "ON")
+    for innodb in says.values():
+        assert (innodb["innodb_flush_log_at_trx_commit"], innodb["innodb_doublewrite"]) == ("1", "ON")
 
 
 def test_each_test_gets_the_migrated_schema_and_nothing_else(database_url: URL, engine: Engine) -> None:
