@@ -21,8 +21,8 @@ from tests.checker import Standing
 from tests.proxy import Moment
 from tests.servers import StopMode
 
-SERVERS = ("postgresql", "mariadb")
-DATABASES = (*SERVERS, "sqlite")
+SERVERS = ("postgresql", "mariadb", "mysql")
+DATABASES = ("postgresql", "mariadb", "sqlite", "mysql")
 _HOUR_SECONDS = 3600.0
 _NETWORK_LEASE_SECONDS = 10.0
 """With half a second of latency a beat takes two: a lease has to last several."""
