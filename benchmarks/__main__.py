@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import report
-from benchmarks.databases import NAMES, targets
+from benchmarks.databases import CHOICES, NAMES, targets
 from benchmarks.measurement import Measurement, environment
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.workload import Sizes, VerificationError
@@ -31,7 +31,9 @@ def main(
         list[str] | None, typer.Argument(metavar="[SCENARIO]...", help=", ".join(SCENARIOS))
     ] = None,
     *,
-    database: Annotated[list[str] | None, typer.Option(help=f"Only on this one: {', '.join(NAMES)}.")] = None,
+    database: Annotated[
+        list[str] | None, typer.Option(help=f"Only on this one: {', '.join(CHOICES)}.")
+    ] = None,
     quick: Annotated[
         bool,
         typer.Option("--quick", help="A fortieth of the full sizes, two rounds; within five minutes."),
@@ -54,7 +56,7 @@ def main(
     A scenario reports once its tables were found right; one that breaks off fails the run, which goes on, and what the
     others have measured is kept. Without names all scenarios run. The files are written after each scenario.
     """
-    for kind, given, known in (("scenario", names, SCENARIOS), ("database", database, NAMES)):
+    for kind, given, known in (("scenario", names, SCENARIOS), ("database", database, CHOICES)):
         for name in given or ():
             if name not in known:
                 raise typer.BadParameter(f"{name!r} is no {kind}; use {', '.join(known)}")

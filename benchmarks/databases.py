@@ -18,6 +18,8 @@ from sql.database import Database
 from tests.servers import database_servers
 
 NAMES = ("sqlite", "postgresql", "mariadb")
+CHOICES = (*NAMES, "mysql")
+"""What can be asked for; results are published of `NAMES`."""
 
 
 @dataclass

@@ -177,7 +177,7 @@ class BarePostgreSQL(Bare):
         self._connection.execute(f"SELECT 1 FROM {self.main.name} LIMIT 1".encode())
 
 
-class BareMariaDB(Bare):
+class BareMySQL(Bare):
     """PyMySQL: read committed, ids first."""
 
     def _connect(self, url: URL) -> None:
@@ -191,7 +191,8 @@ class BareMariaDB(Bare):
             autocommit=True,
         )
         self._cursor = self._connection.cursor()
-        self._cursor.execute("SET tx_isolation = 'READ-COMMITTED', time_zone = '+00:00'")
+        self._cursor.execute("SET time_zone = '+00:00'")
+        self._cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
     def close(self) -> None:
         self._connection.close()
@@ -228,7 +229,7 @@ class BareMariaDB(Bare):
         return moved
 
     def hold_snapshot(self) -> None:
-        self._cursor.execute("SET tx_isolation = 'REPEATABLE-READ'")
+        self._cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         self._cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
 
 
@@ -279,7 +280,7 @@ class BareSQLite(Bare):
 
 _DRIVERS: Mapping[str, type[Bare]] = {
     "postgresql": BarePostgreSQL,
-    "mariadb": BareMariaDB,
+    "mysql": BareMySQL,
     "sqlite": BareSQLite,
 }
 
@@ -287,16 +288,11 @@ _DRIVERS: Mapping[str, type[Bare]] = {
 @contextmanager
 def bare(url: URL) -> Iterator[Bare]:
     """The bare driver on a database that has the schema."""
-    connection = _DRIVERS[_name(url)](url)
+    connection = _DRIVERS[url.get_backend_name()](url)
     try:
         yield connection
     finally:
         connection.close()
-
-
-def _name(url: URL) -> str:
-    backend = url.get_backend_name()
-    return "mariadb" if backend == "mysql" else backend
 
 
 def fill(connection: Bare, entries: int, batch: int = LOAD_BATCH) -> float:

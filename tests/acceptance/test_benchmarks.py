@@ -13,7 +13,7 @@ import typer
 from sqlalchemy import URL, delete
 
 import benchmarks.__main__
-from benchmarks.databases import Target
+from benchmarks.databases import NAMES, Target
 from benchmarks.measurement import Measurement, percentile
 from benchmarks.peers import PEERS
 from benchmarks.report import markdown
@@ -38,6 +38,7 @@ DURABLE = {
     "sqlite": {"synchronous": "2"},
     "postgresql": {"fsync": "on", "synchronous_commit": "on"},
     "mariadb": {"innodb_flush_log_at_trx_commit": "1"},
+    "mysql": {"innodb_flush_log_at_trx_commit": "1"},
 }
 
 
@@ -45,13 +46,14 @@ SPARK = [name for name in SCENARIOS if name.startswith("spark-")]
 # What runs on each database, and on all in one session of Spark.
 RUNS = [
     ([name for name in SCENARIOS if name not in SPARK and (name != "peers" or database in PEERS)], [database])
-    for database in DURABLE
+    for database in NAMES
 ]
-RUNS.append((SPARK, list(DURABLE)))
+RUNS.append((SPARK, list(NAMES)))
+ON_MYSQL = pytest.param(["floor", "post", "drain", "latency"], ["mysql"], marks=pytest.mark.mysql)
 
 
 @pytest.mark.timeout(LONGEST_SECONDS + 10)
-@pytest.mark.parametrize(("scenarios", "databases"), RUNS, ids=[*DURABLE, "spark"])
+@pytest.mark.parametrize(("scenarios", "databases"), [*RUNS, ON_MYSQL], ids=[*NAMES, "spark", "mysql"])
 def test_each_scenario_runs_and_reports_what_it_measured(
     scenarios: list[str], databases: list[str], tmp_path: Path
 ) -> None:
