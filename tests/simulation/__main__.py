@@ -5,6 +5,7 @@ SEEDS: how many (10,000). SEED: one, with its whole trace. FIRST: the first of m
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import os
 import signal
@@ -41,6 +42,11 @@ def _show(console: Console, folder: Path, seed: int, bug: str, *, short: bool) -
 
 def main() -> int:
     """Simulate; the exit code says whether all invariants held."""
+    argparse.ArgumentParser(
+        prog="python -m tests.simulation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args()
     console, bug = Console(), os.environ.get("PLANTED", "")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with in_memory() as folder:

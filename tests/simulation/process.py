@@ -32,7 +32,7 @@ from stickybus import (
     Posting,
 )
 from tests.simulation.steps import Behaviour, Change, Ending, Post
-from tests.simulation.threads import Killed, Scheduler, Task
+from tests.simulation.threads import Killed, Lock, Scheduler, Task
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -114,6 +114,7 @@ class SimulatedNode(Node):
     ) -> None:
         super().__init__(name, database, config, clock)
         self._pid = process.pid
+        self._telling = Lock(process.scheduler, "its turn to write what is served")  # type: ignore[assignment]
         process.last_node = self
 
     def start(self) -> None:

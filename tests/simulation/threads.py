@@ -103,6 +103,26 @@ class Scheduler:
         return id(self.current)
 
 
+class Lock:
+    """In place of `threading.Lock` where the engine holds one across a boundary: a real one would stop every greenlet."""
+
+    def __init__(self, scheduler: Scheduler, place: str) -> None:
+        self._scheduler = scheduler
+        self._place = place
+        self._held = False
+
+    def __enter__(self) -> None:
+        while self._held:
+            assert self._scheduler.current is not None, (
+                f"{self._place}: held by a thread, wanted outside of all"
+            )
+            self._scheduler.pause(self._place, stuck=True)
+        self._held = True
+
+    def __exit__(self, *_: object) -> None:
+        self._held = False
+
+
 class Replaced:
     """A module with some of its names replaced."""
 
