@@ -224,15 +224,19 @@ class _InnoDBServer(DatabaseServer):
 
     _stop_signals: ClassVar = {StopMode.GRACEFUL: signal.SIGTERM, StopMode.CRASH: signal.SIGKILL}
     _program: ClassVar[str]
+    _durability: ClassVar[Sequence[str]] = (
+        "innodb_flush_log_at_trx_commit",
+        "innodb_doublewrite",
+        "innodb_flush_method",
+    )
 
     @property
     def url(self) -> str:
         return f"mysql+pymysql://{_USER}:{self._password}@127.0.0.1:{self.port}/mysql"
 
     def settings(self) -> dict[str, str]:
-        names = "'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'innodb_flush_method', 'version'"
         with self._connect() as connection, connection.cursor() as cursor:
-            cursor.execute(f"SHOW VARIABLES WHERE variable_name IN ({names})")
+            cursor.execute("SHOW VARIABLES WHERE variable_name IN %s", [(*self._durability, "version")])
             return {str(name): str(value) for name, value in cursor.fetchall()}
 
     def _create_user(self) -> None:
@@ -304,6 +308,8 @@ class MySQLServer(_InnoDBServer):
 
     name = "mysql"
     _program = "mysqld"
+    # Unlike MariaDB it writes a binary log by default.
+    _durability: ClassVar[Sequence[str]] = (*_InnoDBServer._durability, "log_bin", "sync_binlog")
 
     def _create_data(self) -> None:
         self._create_user()

@@ -111,6 +111,7 @@ def test_a_durable_server_says_so_itself() -> None:
     ) * 3
     for innodb in says.values():
         assert (innodb["innodb_flush_log_at_trx_commit"], innodb["innodb_doublewrite"]) == ("1", "ON")
+        assert innodb.get("sync_binlog", "1") == "1"
 
 
 def test_each_test_gets_the_migrated_schema_and_nothing_else(database_url: URL, engine: Engine) -> None:
