@@ -7,10 +7,9 @@ or rollback is only announced from here, and rows are looked up before anything 
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.pool import StaticPool
 
 from queue_core.errors import InvalidConnectionError, WriteLockError
+from queue_core.place import check_file, check_map, check_server, database_of, foreign
 from queue_core.twin import is_asynchronous
 from sql.database import Database
 from sql.dialects.sqlite import LAZY
@@ -72,11 +72,11 @@ class Borrowed:
         _pending.setdefault(self.connection, []).append(announce)
 
 
-def borrow(given: Any, database: Database) -> Borrowed:
-    """Wrap what a user passes as `connection=`.
+def borrow(given: Any, database: Database, schema: str | None) -> Borrowed:
+    """Wrap what a user passes as `connection=`, for tables of a `schema` (None: they are named without).
 
     A SQLAlchemy Connection or Session, or a raw psycopg, PyMySQL or sqlite3 connection. Raises InvalidConnectionError
-    if it is closed, of another kind of database, or asynchronous (its calls have awaitable twins).
+    if it is closed, leads to another database, or is asynchronous (its calls have awaitable twins).
     """
     if is_asynchronous(given):
         raise InvalidConnectionError(
@@ -84,9 +84,9 @@ def borrow(given: Any, database: Database) -> Borrowed:
             "Await the call's twin: its name ends in _async."
         )
     if isinstance(given, Session | scoped_session):
-        return _checked(_of_session(given), database)
+        return _checked(_of_session(given), database, schema)
     if isinstance(given, Connection):
-        return _checked(given, database)
+        return _checked(given, database, schema)
     return Borrowed(_wrap_raw(given, database), raw=True)
 
 
@@ -99,38 +99,27 @@ def _of_session(session: Session | scoped_session[Session]) -> Connection:
         ) from error
 
 
-def _checked(connection: Connection, database: Database) -> Borrowed:
+def _checked(connection: Connection, database: Database, schema: str | None) -> Borrowed:
     if connection.closed or connection.invalidated:
         raise InvalidConnectionError(
             "the connection passed in is closed. Nothing was written; pass an open one."
         )
     own, given = database.engine.dialect.name, connection.dialect.name
     if {own, given} not in ({own}, {"mysql", "mariadb"}):
-        raise _foreign(given, own)
+        raise foreign(given, own)
+    check_map(connection, schema)
     theirs, ours = connection.engine.url, database.url
     if own == "sqlite":
         driver = connection.connection.driver_connection
         if isinstance(driver, sqlite3.Connection):
-            _check_file(_TupleRows(driver).cursor().execute("PRAGMA database_list"), database)
+            check_file(_TupleRows(driver).cursor().execute("PRAGMA database_list"), database)
         else:  # aiosqlite's proxy, which answers through SQLAlchemy alone
-            _check_file(connection.exec_driver_sql("PRAGMA database_list"), database)
+            check_file(connection.exec_driver_sql("PRAGMA database_list"), database)
     elif theirs.database != ours.database:
-        raise _foreign(f"database {theirs.database!r}", f"{ours.database!r}")
+        raise foreign(f"database {theirs.database!r}", f"{ours.database!r}")
+    else:
+        check_server(connection, database)
     return Borrowed(connection, raw=False)
-
-
-def _foreign(given: str, own: str) -> InvalidConnectionError:
-    return InvalidConnectionError(
-        f"the connection passed in is to {given}, this queue lives on {own}. Nothing was written; "
-        "pass a connection to the queue's own database."
-    )
-
-
-def _check_file(databases: Iterable[Any], database: Database) -> None:
-    """Refuse an SQLite connection to another file: its rows would be in tables that nobody reads."""
-    found = next((path for _, name, path in databases if name == "main"), "")
-    if os.path.realpath(found) != os.path.realpath(database.url.database or ""):
-        raise _foreign(f"the file {found!r}", f"{database.url.database!r}")
 
 
 def _wrap_raw(given: Any, database: Database) -> Connection:
@@ -142,10 +131,10 @@ def _wrap_raw(given: Any, database: Database) -> Connection:
             "SQLAlchemy Connection or Session, or a psycopg, PyMySQL or sqlite3 connection."
         )
     if module != expected:
-        raise _foreign(f"{module}", database.dialect.name)
+        raise foreign(f"{module}", database.dialect.name)
     if module == "sqlite3":
         try:
-            _check_file(_TupleRows(given).cursor().execute("PRAGMA database_list"), database)
+            check_file(_TupleRows(given).cursor().execute("PRAGMA database_list"), database)
         except sqlite3.ProgrammingError as error:
             raise InvalidConnectionError(
                 f"the connection passed in: {error}. Nothing was written."
@@ -154,17 +143,13 @@ def _wrap_raw(given: Any, database: Database) -> Connection:
         raise InvalidConnectionError(
             "the connection passed in is closed. Nothing was written; pass an open one."
         )
-    elif (name := _database_of(given)) != database.url.database:
-        raise _foreign(f"database {name!r}", f"{database.url.database!r}")
+    elif (name := database_of(given)) != database.url.database:
+        raise foreign(f"database {name!r}", f"{database.url.database!r}")
     pool = StaticPool(lambda: _TupleRows(given), reset_on_return=None)
-    return Engine(pool, _passive(database), database.url).connect()
-
-
-def _database_of(driver: Any) -> str | None:
-    """The database that a psycopg or PyMySQL connection was opened on."""
-    if hasattr(driver, "info"):
-        return str(driver.info.dbname)
-    return driver.db.decode() if isinstance(driver.db, bytes) else driver.db
+    connection = Engine(pool, _passive(database), database.url).connect()
+    if module != "sqlite3":
+        check_server(connection, database, given)
+    return connection
 
 
 class _TupleRows:

@@ -142,7 +142,7 @@ class PayloadNotDecodableError(PayloadError):
 
 
 class InvalidConnectionError(StickybusError):
-    """The given connection is closed, of another database, or asynchronous in a synchronous call."""
+    """The given connection is closed, leads to another database, server or schema, or is asynchronous in a synchronous call."""
 
 
 class WriteLockError(StickybusError):

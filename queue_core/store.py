@@ -77,7 +77,8 @@ class Store:
         self.types = types
         self.codecs = codecs
         self.columns = Columns(config, clock, types, codecs)
-        self.statements: Statements = database.dialect.statements(entry_tables(config.table))
+        schema = database.fetch(lambda connection: database.dialect.schema_of(connection, config.table))
+        self.statements: Statements = database.dialect.statements(entry_tables(config.table, schema=schema))
         self.reserved_ids = ReservedIds(database, self.statements)
         self._tried_at = float("-inf")
         """When the database's clock was to be read last (monotonic), by other than beats."""
@@ -136,7 +137,7 @@ class Store:
 
     def borrow(self, given: Any) -> Borrowed:
         """The caller's connection; see `queue_core.borrowed`."""
-        return borrow(given, self.database)
+        return borrow(given, self.database, self.statements.main.schema)
 
     def inside(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
         """Run `work` in the caller's transaction; errors are raised and never retried, for it is lost already."""

@@ -134,6 +134,11 @@ class Database:
         """What the database calls itself: two objects for one have the same key, however their URLs are spelled."""
         return self.fetch(self.dialect.identity)
 
+    @memoized_property
+    def server(self) -> str | None:
+        """What its server calls itself; see `Dialect.server`."""
+        return self.fetch(self.dialect.server)
+
     @contextmanager
     def begin(
         self, given: Connection | None = None, *, undo: Callable[[], None] = _nothing

@@ -111,14 +111,20 @@ class EntryTables:
         return f"{self.main.name}_claim"
 
 
-def entry_tables(main_name: str, metadata: MetaData | None = None) -> EntryTables:
-    """Define the pair `main_name` and `main_name + "_history"`."""
+def entry_tables(
+    main_name: str, metadata: MetaData | None = None, *, schema: str | None = None
+) -> EntryTables:
+    """Define the pair `main_name` and `main_name + "_history"`.
+
+    With a `schema`, statements find them whatever the session's search path is, or the connection's map of schemas.
+    """
     metadata = metadata if metadata is not None else MetaData()
     main = Table(
         main_name,
         metadata,
         Column("record_id", record_id(), primary_key=True, autoincrement=True),
         *_entry_columns(),
+        schema=schema,
         sqlite_autoincrement=True,  # else SQLite reuses the ids of deleted rows
         postgresql_with=_MAIN_STORAGE,
         **_OPTIONS,
@@ -154,6 +160,7 @@ def entry_tables(main_name: str, metadata: MetaData | None = None) -> EntryTable
         *_entry_columns(),
         Column("started_date", UtcDateTime),
         Column("last_error", long_text()),
+        schema=schema,
         postgresql_with={"autovacuum_vacuum_insert_scale_factor": 0.1},
         **_OPTIONS,
     )

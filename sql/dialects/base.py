@@ -41,6 +41,19 @@ class Dialect:
     _limits: Limits
     """Of the connections, since `connect_options`."""
 
+    copies_have_names = False
+    """Whether each copy of a database, as replication makes them, is on a server of another name."""
+
+    def schema_of(self, connection: Connection, table_name: str) -> str | None:
+        """The schema in which `connection` finds a table; None where that follows from the database."""
+        del connection, table_name
+        return None
+
+    def server(self, connection: Connection) -> str | None:
+        """What the server of `connection` calls itself, wherever it is reached; None if it tells nothing."""
+        del connection
+        return None
+
     def identity(self, connection: Connection) -> str:
         """Names the server, the database and the schema that `connection` is to, by what they say. Needs no special rights."""
         raise NotImplementedError

@@ -156,13 +156,18 @@ class MySQL(Dialect):
     _newer_settings = ""
     """More of them, in a comment that only a server of a version that knows them reads."""
 
-    def identity(self, connection: Connection) -> str:
-        """See `Dialect.identity`: the server's own id, which MariaDB and MySQL call by different names; older ones have none."""
+    copies_have_names = True
+
+    def server(self, connection: Connection) -> str:
+        """See `Dialect.server`: its own id, which MariaDB and MySQL call by different names; older ones have none."""
         names = "('server_uid', 'server_uuid', 'hostname', 'port')"
         shown = connection.exec_driver_sql(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN {names}").all()
         said = {name.lower(): value for name, value in shown}
-        server = said.get("server_uid") or said.get("server_uuid") or f"{said['hostname']}:{said['port']}"
-        return f"mysql/{server}/{connection.exec_driver_sql('SELECT DATABASE()').scalar()}"
+        return said.get("server_uid") or said.get("server_uuid") or f"{said['hostname']}:{said['port']}"
+
+    def identity(self, connection: Connection) -> str:
+        database = connection.exec_driver_sql("SELECT DATABASE()").scalar()
+        return f"mysql/{self.server(connection)}/{database}"
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         del application_name

@@ -15,6 +15,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     FromClause,
+    Table,
     any_,
     bindparam,
     cast,
@@ -105,7 +106,7 @@ class PostgreSQLStatements(Statements):
             statement = self._insert_text(connection, names, len(rows))
             send(connection, statement, tuple(chain.from_iterable(many)))
         else:
-            copying = f"COPY {_quoted(connection, self.main.name)} ({', '.join(names)}) FROM STDIN"
+            copying = f"COPY {_full_name(connection, self.main)} ({', '.join(names)}) FROM STDIN"
             with driver_errors(connection, copying), driver.cursor() as cursor, cursor.copy(copying) as copy:
                 for row in many:
                     copy.write_row(row)
@@ -140,7 +141,7 @@ class PostgreSQLStatements(Statements):
             fields = _fields({name: self.main.c[name].type for name in own})
             # Ids are given in the order of a SELECT that has one.
             statement = self._insert_texts[known] = (
-                f"INSERT INTO {_quoted(connection, self.main.name)} ({', '.join((*shared, *own))}) SELECT {marks} "
+                f"INSERT INTO {_full_name(connection, self.main)} ({', '.join((*shared, *own))}) SELECT {marks} "
                 f"FROM ROWS FROM (json_to_recordset(CAST({self.mark} AS json)) AS ({fields})) "
                 f"WITH ORDINALITY AS fields({', '.join((*own, 'place'))}) ORDER BY place{_RETURNING}"
             )
@@ -159,7 +160,7 @@ class PostgreSQLStatements(Statements):
         )
 
     def reserve(self, connection: Connection, count: int) -> list[int]:
-        table = _quoted(connection, self.main.name)
+        table = _full_name(connection, self.main)
         return sorted(connection.execute(self._reserve, {"table": table, "count": count}).scalar_one())
 
     def _has_id(self, record_id: ColumnElement[int]) -> ColumnElement[bool]:
@@ -195,7 +196,7 @@ class PostgreSQLStatements(Statements):
     def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
         connection.execute(text("SET LOCAL lock_timeout = '50ms'"))
         connection.execute(text("SET LOCAL enable_seqscan = on"))
-        name = _quoted(connection, self.past.name)
+        name = _full_name(connection, self.past)
         connection.execute(text(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"))
         return self._empty_locked(connection, name, recent_since)
 
@@ -208,17 +209,32 @@ class PostgreSQL(Dialect):
     keeps_plans = True
     notifies = True
 
-    def identity(self, connection: Connection) -> str:
-        """See `Dialect.identity`: the cluster's own number, which its standbys share; its address if that is kept from us."""
-        allowed = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
-        cluster = (
-            "(SELECT system_identifier::text FROM pg_control_system())"
-            if connection.exec_driver_sql(allowed).scalar()
-            else "concat_ws(':', host(inet_server_addr()), current_setting('port'))"
+    def schema_of(self, connection: Connection, table_name: str) -> str | None:
+        found = (
+            "SELECT nspname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+            "WHERE pg_class.oid = to_regclass(:name)"
         )
+        schema: str | None = connection.execute(
+            text(found), {"name": _quoted(connection, table_name)}
+        ).scalar()
+        return schema
+
+    def server(self, connection: Connection) -> str | None:
+        """See `Dialect.server`: the cluster's own number, which its standbys share."""
+        allowed = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
+        if not connection.exec_driver_sql(allowed).scalar():
+            return None
+        return str(
+            connection.exec_driver_sql("SELECT system_identifier FROM pg_control_system()").scalar_one()
+        )
+
+    def identity(self, connection: Connection) -> str:
+        """See `Dialect.identity`: the server's address if it tells nothing else."""
+        server = self.server(connection)
+        address = "concat_ws(':', host(inet_server_addr()), current_setting('port'))"
         database = "(SELECT oid::text FROM pg_database WHERE datname = current_database())"
-        answer = connection.exec_driver_sql(f"SELECT {cluster}, {database}, current_schema()").one()
-        return "postgresql/" + "/".join(map(str, answer))
+        answer = connection.exec_driver_sql(f"SELECT {address}, {database}, current_schema()").one()
+        return "/".join(map(str, ("postgresql", server or answer[0], *answer[1:])))
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         self._limits = Limits(statement_timeout_seconds)
@@ -308,6 +324,10 @@ class PostgreSQL(Dialect):
 
 def _quoted(connection: Connection, name: str) -> str:
     return connection.dialect.identifier_preparer.quote(name)
+
+
+def _full_name(connection: Connection, table: Table) -> str:
+    return connection.dialect.identifier_preparer.format_table(table)
 
 
 def _suits_json(row: Mapping[str, Any]) -> bool:

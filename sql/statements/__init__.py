@@ -50,7 +50,7 @@ class Statements(Claims, Outcomes, Lanes, History):
         known = (*names, rows)
         text = self._insert_texts.get(known)
         if text is None:
-            table = connection.dialect.identifier_preparer.quote(self.main.name)
+            table = connection.dialect.identifier_preparer.format_table(self.main)
             marks = ", ".join(["(" + ", ".join([self.mark] * len(names)) + ")"] * rows)
             text = f"INSERT INTO {table} ({', '.join(names)}) VALUES {marks}"  # noqa: S608 -- the table's own names
             if rows == 1:  # else one for each size of a batch would be kept

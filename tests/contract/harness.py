@@ -194,13 +194,18 @@ class Statements:
         return [text for text in self.texts if text.lstrip().upper().startswith(words)]
 
 
+def without_schema(statement: str) -> str:
+    """The statement as it is on a database whose tables are named without their schema."""
+    return statement.replace("public.", "")
+
+
 @contextmanager
 def statements_of(database: Database) -> Iterator[Statements]:
     """Record what our own connections run inside the block."""
     statements = Statements()
 
     def record(_connection: object, _cursor: object, text: str, *_rest: object) -> None:
-        statements.texts.append(text)
+        statements.texts.append(without_schema(text))
 
     with listening(database, before_cursor_execute=record):
         yield statements
@@ -234,7 +239,7 @@ def lost_answers(database: Database, statement: str, *, committed: bool) -> Iter
     lost = list[str]()
 
     def note(connection: Connection, _cursor: Any, text: str, parameters: Any, *_rest: Any) -> None:
-        if statement not in text:
+        if statement not in without_schema(text):
             return
         if connection.engine is not database.engine:  # it commits by itself
             cut(connection, text, parameters)

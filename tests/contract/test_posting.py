@@ -47,6 +47,7 @@ from tests.contract.harness import (
     on_sqlite,
     statements_of,
     states,
+    without_schema,
 )
 
 
@@ -415,7 +416,7 @@ def test_a_row_born_claimed_is_seen_by_others_only_once_its_id_is_in_the_ledger(
         ]
 
     def inserted(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
-        if statement.startswith("INSERT INTO bus_events "):
+        if without_schema(statement).startswith("INSERT INTO bus_events "):
             with ThreadPoolExecutor(1) as other:
                 unknown.append(other.submit(seen_and_unknown).result())
 
