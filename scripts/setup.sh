@@ -1,7 +1,7 @@
 #!/bin/sh
 # Set up what the Makefile's targets need:
 #   setup.sh environment LOCK   .venv with the locked packages and this checkout
-#   setup.sh servers            PostgreSQL and MariaDB programs (in CI MySQL's too), a Java runtime for Spark, a browser for its report
+#   setup.sh servers            PostgreSQL, PgBouncer and MariaDB programs (in CI MySQL's too), a Java runtime for Spark, a browser for its report
 #   setup.sh mysql              a MySQL program
 #   setup.sh java               a Java runtime for Spark
 # What the system lacks is installed by apt where that is ours to do (root on Debian), without
@@ -55,6 +55,27 @@ postgresql() {
     mkdir -p /etc/postgresql-common/createcluster.d
     echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.d/no-main-cluster.conf
     apt_install postgresql
+}
+
+# Debian's package would start a service: its program is unpacked into a folder, and run from there.
+pooler() {
+    own_pgbouncer=/var/cache/stickybus/pgbouncer
+    [ ! -x $own_pgbouncer/pgbouncer ] || return 0
+    ! has pgbouncer || return 0
+    can_apt || fail "PgBouncer not found: install it (Debian: pgbouncer)."
+    [ -n "${apt_is_fresh:-}" ] || apt-get update -qq
+    apt_is_fresh=yes
+    # shellcheck disable=SC2046 -- one word for each library
+    apt_install $(apt-cache depends pgbouncer | sed -n 's/^ *Depends: \(lib[^ ]*\)$/\1/p')
+    mkdir -p "${own_pgbouncer%/*}"
+    folder=$(mktemp -d $own_pgbouncer.XXXXXX)
+    (cd "$folder" && apt-get download -qq -o APT::Sandbox::User=root pgbouncer && dpkg-deb --extract pgbouncer_*.deb root) ||
+        fail "PgBouncer could not be unpacked: install it (Debian: pgbouncer)."
+    mv "$folder"/root/usr/sbin/pgbouncer "$folder"
+    rm -rf "$folder"/root "$folder"/*.deb
+    chmod 755 "$folder"
+    # Another setup may have been faster.
+    mv -T "$folder" $own_pgbouncer 2> /dev/null || rm -rf "$folder"
 }
 
 mariadb() {
@@ -143,7 +164,7 @@ browser() {
 cd "$(dirname "$0")/.."
 case "${1:-}" in
     environment) environment "$2" ;;
-    servers) postgresql; mariadb; [ "${CI:-}" != true ] || mysql; java_runtime; browser ;;
+    servers) postgresql; pooler; mariadb; [ "${CI:-}" != true ] || mysql; java_runtime; browser ;;
     mysql) mysql ;;
     java) java_runtime ;;
     *) fail "usage: setup.sh environment LOCK | servers | mysql | java" ;;

@@ -54,7 +54,8 @@ class Database:
 
     `target` is a URL, or an engine whose pool's way of connecting is taken over (credentials from events included)
     while its connections are left alone. A URL may name any driver, asynchronous ones too: ours is used.
-    Raises UnsupportedDatabaseError; connects only on MySQL's drivers, to learn which of the two servers it is.
+    Raises UnsupportedDatabaseError; connects to servers, to learn which of MySQL and MariaDB it is, and whether a pooler
+    that can't be used stands before PostgreSQL.
     """
 
     def __init__(
@@ -90,10 +91,23 @@ class Database:
             options = {"hide_parameters": True}
             connecting = {key: value for key, value in connecting.items() if key == "isolation_level"}
 
-        def open_engine(use: Use, **changes: Any) -> Engine:
-            changes["execution_options"] = {OURS: use}
+        def bare_engine(**changes: Any) -> Engine:
             pool = {} if given is None else {"pool": given.pool.recreate()}
-            engine = create_engine(self.url, **(connecting | options | pool | changes))
+            return create_engine(self.url, **(connecting | options | pool | changes))
+
+        probe = bare_engine()
+        shared = self.dialect.shares_sessions(probe)
+        probe.dispose()
+        if shared:
+            raise UnsupportedDatabaseError(
+                f"{self.url.render_as_string(hide_password=True)} is a pooler that hands each session of the server to "
+                "several clients in turn, as PgBouncer does with pool_mode = transaction or statement. Settings and locks "
+                "of ours would stay on sessions of other clients. Nothing was set or written; name the server itself, or "
+                "a pool with pool_mode = session."
+            )
+
+        def open_engine(use: Use, **changes: Any) -> Engine:
+            engine = bare_engine(execution_options={OURS: use}, **changes)
             self.dialect.prepare(engine)
             self._give_up_stale_sessions(engine)
             event.listen(engine, "checkin", self._let_go)

@@ -1,4 +1,4 @@
-"""PostgreSQL, MariaDB, MySQL and Redis servers that live in a temporary folder and die with their owner.
+"""PostgreSQL, MariaDB, MySQL and Redis servers, and PgBouncer, that live in a temporary folder and die with their owner.
 
 Invariants: a server listens on a free port of 127.0.0.1 only, runs without root's rights, keeps every
 file under one temporary folder, and ends with that folder when its owner ends, however that happens.
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import psycopg
 import pymysql
+from sqlalchemy import URL, make_url
 
 if TYPE_CHECKING:
     import redis
@@ -42,8 +43,8 @@ URL_VARIABLES: Final = {
 OPTIONAL: Final = "mysql"
 """The tests run without this server where there is none: Debian's stable suite lacks it. In CI all must be there."""
 WITHOUT: Final = "MySQL not found: its tests do not run; `scripts/setup.sh mysql` unpacks one"
-# Where setup.sh puts a MySQL server that the system itself doesn't have.
-_OWN_MYSQL: Final = "/var/cache/stickybus/mysql"
+# Where setup.sh puts programs that the system itself doesn't have.
+_OWN_FOLDERS: Final = ("/var/cache/stickybus/mysql", "/var/cache/stickybus/pgbouncer")
 _USER: Final = "stickybus"
 _UNPRIVILEGED_USER: Final = "nobody"
 _START_SECONDS: Final = 60.0
@@ -58,7 +59,7 @@ _GUARD: Final = """
 trap '' INT TERM HUP
 cat > /dev/null
 pid=$(head -n 1 "$1/postgresql/data/postmaster.pid" 2> /dev/null) && kill -QUIT "$pid" 2> /dev/null
-for server in mariadb mysql redis; do
+for server in mariadb mysql redis pgbouncer; do
     pid=$(cat "$1/$server/server.pid" 2> /dev/null) && kill -KILL "$pid" 2> /dev/null
 done
 tries=0
@@ -378,6 +379,49 @@ class RedisServer(DatabaseServer):
         return False
 
 
+class PgBouncer(DatabaseServer):
+    """PgBouncer before a PostgreSQL server that runs elsewhere; whoever logs in is that server's administrator."""
+
+    name = "pgbouncer"
+    _stop_signals: ClassVar = {StopMode.GRACEFUL: signal.SIGINT, StopMode.CRASH: signal.SIGKILL}
+
+    def __init__(self, folder: Path, server: URL, mode: str) -> None:
+        self._behind = server
+        self._mode = mode
+        super().__init__(folder, durable=False)
+
+    @property
+    def url(self) -> str:
+        return f"postgresql+psycopg://{self._behind.username}@127.0.0.1:{self.port}/{self._behind.database}"
+
+    def settings(self) -> dict[str, str]:
+        return {"pool_mode": self._mode}
+
+    def _create_data(self) -> None:
+        behind = self._behind
+        reached = f"host={behind.host} port={behind.port} user={behind.username} password={behind.password}"
+        settings = {
+            "listen_addr": "127.0.0.1",
+            "listen_port": str(self.port),
+            "unix_socket_dir": "",
+            "auth_type": "any",
+            "pool_mode": self._mode,
+            "pidfile": str(self.folder / "server.pid"),
+        }
+        file = self.folder / "pgbouncer.ini"
+        lines = [f"{name} = {value}" for name, value in settings.items()]
+        file.write_text("\n".join(["[databases]", f"* = {reached}", "[pgbouncer]", *lines, ""]))
+
+    def _command(self) -> list[str]:
+        return [find_program("pgbouncer"), str(self.folder / "pgbouncer.ini")]
+
+    def _accepts_logins(self) -> bool:
+        console = f"host=127.0.0.1 port={self.port} user={self._behind.username} dbname=pgbouncer"
+        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(console, autocommit=True):
+            return True
+        return False
+
+
 _SERVERS: Final[Mapping[str, type[DatabaseServer]]] = {
     server.name: server for server in (PostgreSQLServer, MariaDBServer, MySQLServer, RedisServer)
 }
@@ -389,6 +433,10 @@ _PROGRAMS: Final = {
         "MySQL 9 or later (on Debian `scripts/setup.sh mysql` does, in a folder of its own)",
     ),
     "redis": (("redis-server",), "Redis 6 or later (Debian: redis-server)"),
+    "pgbouncer": (
+        ("pgbouncer",),
+        "PgBouncer 1.18 or later (Debian: pgbouncer; `scripts/setup.sh servers` does)",
+    ),
 }
 
 
@@ -422,11 +470,44 @@ def database_servers(
 
     Raises ServerError in one line if a program is not installed, before anything has started.
     """
+    _require(which)
+    servers: list[DatabaseServer] = []
+    with _own_folder(folder or data_folder(durable=durable)) as data:
+        try:
+            for name in which:
+                servers.append(_SERVERS[name](data, durable=durable))
+                servers[-1].start()
+            yield Servers(servers)
+        finally:
+            # The data is thrown away, so nobody waits for a tidy end.
+            for server in servers:
+                server.stop(StopMode.CRASH)
+
+
+@contextlib.contextmanager
+def pgbouncer(server: URL, mode: str) -> Iterator[URL]:
+    """PgBouncer before a PostgreSQL server while the block runs, in a `pool_mode`; its URL for the same database."""
+    _require(["pgbouncer"])
+    with _own_folder(data_folder(durable=False)) as data:
+        pooler = PgBouncer(data, server, mode)
+        pooler.start()
+        try:
+            yield make_url(pooler.url)
+        finally:
+            pooler.stop(StopMode.CRASH)
+
+
+def _require(which: Collection[str]) -> None:
     for name in which:
         missing = missing_programs(name)
         if missing:
             raise ServerError(_advice(name, missing))
-    data = Path(tempfile.mkdtemp(prefix="stickybus-", dir=folder or data_folder(durable=durable)))
+
+
+@contextlib.contextmanager
+def _own_folder(parent: Path | None) -> Iterator[Path]:
+    """A folder that vanishes with its owner, and with it the servers that are in it."""
+    data = Path(tempfile.mkdtemp(prefix="stickybus-", dir=parent))
     if _is_root():
         data.chmod(0o711)
     guard = subprocess.Popen(
@@ -435,16 +516,9 @@ def database_servers(
         # A terminal's Ctrl-C goes to the whole session: the guard outlives it.
         start_new_session=True,
     )
-    servers: list[DatabaseServer] = []
     try:
-        for name in which:
-            servers.append(_SERVERS[name](data, durable=durable))
-            servers[-1].start()
-        yield Servers(servers)
+        yield data
     finally:
-        # The data is thrown away, so nobody waits for a tidy end.
-        for server in servers:
-            server.stop(StopMode.CRASH)
         guard.communicate()
 
 
@@ -455,7 +529,7 @@ def find_program(name: str) -> str:
     """
     debian = Path("/usr/lib/postgresql").glob("*/bin")
     newest_first = sorted(debian, key=lambda path: float(path.parent.name), reverse=True)
-    folders = [*map(str, newest_first), *os.environ["PATH"].split(os.pathsep), "/usr/sbin", _OWN_MYSQL]
+    folders = [*map(str, newest_first), *os.environ["PATH"].split(os.pathsep), "/usr/sbin", *_OWN_FOLDERS]
     for folder in folders:
         found = shutil.which(name, path=folder)
         # MariaDB bears MySQL's names, too.

@@ -62,6 +62,11 @@ class Dialect:
         """Arguments of `create_engine` for our own connections."""
         raise NotImplementedError
 
+    def shares_sessions(self, engine: Engine) -> bool:
+        """Whether `engine`, which has no settings of ours, leads to a pooler that lends a session to clients in turn."""
+        del engine
+        return False
+
     def prepare(self, engine: Engine) -> None:
         """Attach to an engine of our own what its connections need when they open."""
 

@@ -250,6 +250,11 @@ class PostgreSQL(Dialect):
             "isolation_level": "READ COMMITTED",
         }
 
+    def shares_sessions(self, engine: Engine) -> bool:
+        from sql.dialects.pooling import shares_sessions  # needs the driver
+
+        return shares_sessions(engine, self._limits.answer)
+
     def prepare(self, engine: Engine) -> None:
         from sql.dialects.libpq import Inserts, guard
 
