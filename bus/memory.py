@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from bus.commits import at_commit
 from bus.event_bus import EventBus
+from queue_core.arguments import of_kind, wait_seconds
 from queue_core.clock import Clock, SystemClock
 from queue_core.codec import Codec, Codecs
 from queue_core.columns import Columns
@@ -44,7 +45,11 @@ class InMemoryBus(EventBus):
     def __init__(
         self, config: BusConfig | None = None, *, clock: Clock | None = None, codec: Codec | None = None
     ) -> None:
-        super().__init__(config or BusConfig(), shared=False)
+        config = BusConfig() if config is None else config
+        of_kind(config, BusConfig, key="config")
+        super().__init__(config, shared=False)
+        if clock is not None:
+            of_kind(clock, Clock, key="clock")
         self._clock = clock or SystemClock()
         self._codecs = Codecs(self.types, codec)
         self._columns = Columns(self.config, self._clock, self.types, self._codecs)
@@ -87,11 +92,12 @@ class InMemoryBus(EventBus):
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
         """Let running handlers finish; what has not started waits for the next start. False if some still ran."""
+        limit = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
+        limit = wait_seconds(limit, key="timeout_seconds")
         with self._changed:
             if not self._running:
                 return True
             self._running, dispatcher = False, self._dispatcher
-        limit = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
         ended = dispatcher.stop(limit)
         # Runs that wait for threads whose handlers still run: the next start must not wait for these.
         dispatcher.take_left(limit)
@@ -109,6 +115,7 @@ class InMemoryBus(EventBus):
 
     def wait_until_idle(self, timeout_seconds: float = 10.0) -> None:
         """Block until every event that was delivered has ended. Raises TimeoutError."""
+        timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
         with self._changed:
             if not self._changed.wait_for(lambda: not self._live, timeout_seconds):
                 raise TimeoutError(f"{len(self._live)} events have not ended after {timeout_seconds} s")

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
 
 from bus.event_bus import EventBus
+from queue_core.arguments import of_kind
 from queue_core.clock import Clock
 from queue_core.codec import Codec
 from queue_core.config import BusConfig, Mode
@@ -38,7 +39,8 @@ class PersistentBus(EventBus, Face, Reads):
         metrics_registry: CollectorRegistry | None = None,
         codec: Codec | None = None,
     ) -> None:
-        config = config or BusConfig()
+        config = BusConfig() if config is None else config
+        of_kind(config, BusConfig, key="config")
         EventBus.__init__(self, config, shared=config.mode is Mode.POLLING)
         self.engine = QueueEngine(
             database,

@@ -12,6 +12,7 @@ from sqlalchemy import URL, Engine
 
 from notifications.queue import NotificationQueue
 from notifications.schedules import Schedules
+from queue_core.arguments import not_allowed, of_kind
 from queue_core.clock import Clock
 from queue_core.codec import Codec
 from queue_core.config import NotificationConfig, name_fault
@@ -22,6 +23,7 @@ from queue_core.face import Face
 from queue_core.handler import Handler, Subscriber
 from queue_core.history import History
 from queue_core.retry import RetryPolicy
+from queue_core.shown import shown
 
 
 class NotificationService(Face):
@@ -36,7 +38,8 @@ class NotificationService(Face):
         metrics_registry: CollectorRegistry | None = None,
         codec: Codec | None = None,
     ) -> None:
-        self.config = config or NotificationConfig()
+        self.config = NotificationConfig() if config is None else config
+        of_kind(self.config, NotificationConfig, key="config")
         self.types = EventTypes()
         self._queues: dict[str, NotificationQueue] = {}
         self._lock = threading.Lock()
@@ -82,6 +85,8 @@ class NotificationService(Face):
             retry=retry,
             max_run_seconds=max_run_seconds,
         )
+        if isinstance(event_types, str) or not isinstance(event_types, Iterable):
+            raise not_allowed("event_types", event_types, "a collection of event types and names")
         types = tuple(event_types) or _annotated(handler)
         names = set[str]()
         for event_type in types:
@@ -111,7 +116,8 @@ class NotificationService(Face):
 
     def get_queue(self, service_name: str, queue_name: str) -> NotificationQueue:
         """The queue of this name. Raises QueueNotFoundError."""
-        full_name = f"{service_name}:{queue_name}"
+        names: tuple[Any, ...] = (service_name, queue_name)
+        full_name = ":".join(name if isinstance(name, str) else shown(name) for name in names)
         queue = self._queues.get(full_name)
         if queue is None:
             known = ", ".join(sorted(self._queues)) or "none"
@@ -204,7 +210,7 @@ def _check_name(name: str) -> None:
         return
     error = NameTooLongError if fault and "characters" in fault and name else InvalidPostError
     raise error(
-        f"{name!r} can't be the name of a service or queue: allowed are {fault or 'no colons, which part the two'}.",
+        f"{shown(name)} can't be the name of a service or queue: allowed are {fault or 'no colons, which part the two'}.",
         key="queue_name",
         value=name,
     )

@@ -14,7 +14,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
+from queue_core.arguments import is_number, not_allowed, of_kind, wait_seconds
 from queue_core.errors import InvalidPostError, NaiveDateTimeError
+from queue_core.shown import shown
 
 
 def continuous(source: Any = time, platform: str = sys.platform) -> Callable[[], float]:
@@ -183,7 +185,16 @@ class SystemClock:
         return self._base - self._anchor
 
     def adjust(self, offset_seconds: float) -> None:
-        """Set the offset to the database's clock, as a whole and not as a change; `now()` follows at once, and waits end."""
+        """Set the offset to the database's clock, as a whole and not as a change; `now()` follows at once, and waits end.
+
+        Raises ConfigurationError if it leads out of the calendar.
+        """
+        try:
+            datetime.fromtimestamp(time.time() + offset_seconds, UTC)
+        except (OverflowError, OSError, TypeError, ValueError) as error:
+            raise not_allowed(
+                "offset_seconds", offset_seconds, "seconds that stay within the calendar"
+            ) from error
         self._anchor = _anchored()
         self._base = self._anchor + offset_seconds
         # They were for a date that is nearer now, or further.
@@ -244,11 +255,19 @@ class ManualClock:
         return self._elapsed.total_seconds()
 
     def advance(self, *, seconds: float) -> None:
-        """Move time forward and wake every waiter whose time has come. Raises ValueError if `seconds` < 0."""
-        if seconds < 0:
-            raise ValueError(f"seconds={seconds}: time doesn't run backwards")
+        """Move time forward and wake every waiter whose time has come.
+
+        Raises ValueError if `seconds` is below 0, no number, or leads past the year 9999.
+        """
+        if not is_number(seconds) or seconds < 0:
+            raise ValueError(f"seconds={shown(seconds)}: a number is needed, and time doesn't run backwards")
         with self._changed:
-            self._elapsed += timedelta(seconds=seconds)
+            try:
+                elapsed = self._elapsed + timedelta(seconds=seconds)
+                self._start + elapsed
+            except OverflowError as error:
+                raise ValueError(f"seconds={seconds} leads past the end of the calendar") from error
+            self._elapsed = elapsed
             waiting = list(self._waiting.values())
         for signal, _ in waiting:
             signal.recheck()
@@ -279,11 +298,13 @@ class ManualClock:
     def wait_until_waiting(self, count: int, *, timeout_seconds: float = 10.0) -> None:
         """Block until at least `count` threads are idle in `wait`.
 
-        Raises TimeoutError after `timeout_seconds` of real time.
+        Raises TimeoutError after `timeout_seconds` of real time, ConfigurationError for what is no number.
         """
+        of_kind(count, int, key="count")
+        timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
         with self._changed:
             if not self._changed.wait_for(lambda: self._idle() >= count, timeout_seconds):
-                raise TimeoutError(f"{self._idle()} of {count} threads wait after {timeout_seconds} s")
+                raise TimeoutError(f"{self._idle()} of {shown(count)} threads wait after {timeout_seconds} s")
 
     def _idle(self) -> int:
         return sum(

@@ -5,15 +5,17 @@ A handler gets a decoded copy, never the poster's object. Payloads don't appear 
 
 import json
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from queue_core.arguments import not_allowed, of_kind
 from queue_core.arrival import difference, is_simple
 from queue_core.errors import PayloadNotDecodableError, PayloadNotSerialisableError, PayloadTooLargeError
 from queue_core.event_types import EventTypes
 
 
+@runtime_checkable
 class Codec(Protocol):
     """Writes events as text or bytes and reads them back. Called from several threads; may raise anything."""
 
@@ -31,6 +33,7 @@ class Codec(Protocol):
         ...
 
 
+LONGEST_CODEC_NAME = 32
 _SINGLE = frozenset({type(None), bool, int, float, str})
 
 
@@ -156,8 +159,15 @@ class Codecs:
 
     def __init__(self, types: EventTypes, default: Codec | None = None, others: Iterable[Codec] = ()) -> None:
         json_codec = JsonCodec()
+        if default is not None:
+            of_kind(default, Codec, key="codec")
+            name: Any = default.name
+            if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_CODEC_NAME:
+                raise not_allowed(
+                    "codec", default, f"one with a name of 1 to {LONGEST_CODEC_NAME} characters"
+                )
         self._types = types
-        self._default: Codec = default or json_codec
+        self._default: Codec = json_codec if default is None else default
         self._by_name: dict[str, Codec] = {
             codec.name: codec for codec in (json_codec, *others, self._default)
         }

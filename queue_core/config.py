@@ -7,7 +7,7 @@ or the defaults here, in that order.
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, field_validator
 
@@ -31,11 +31,13 @@ class Mode(StrEnum):
     """The node that posted it; handed over from memory after the commit, without a claim."""
 
 
-def name_fault(name: str, limit: int = MAX_NAME_LENGTH) -> str | None:
+def name_fault(name: Any, limit: int = MAX_NAME_LENGTH) -> str | None:
     """Why `name` can't be a node's, bus's or queue's name (or another of at most `limit` characters), None if it can.
 
     Quotes, percent signs, emoji and spaces are fine; the limit counts characters (code points), not bytes.
     """
+    if not isinstance(name, str):
+        return f"texts, not a {type(name).__name__}"
     if not 1 <= len(name) <= limit:
         return f"1 to {limit} characters, not {len(name)}"
     try:
@@ -58,11 +60,19 @@ def _no_lane(name: str) -> str:
     return name
 
 
-def _free(table: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,47}", table):
-        raise ValueError("1 to 48 letters, digits and underscores, no digit first")
+def table_fault(table: Any) -> str | None:
+    """Why `table` can't be the name of a main table, None if it can."""
+    if not isinstance(table, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,47}", table):
+        return "1 to 48 letters, digits and underscores, no digit first"
     if table.lower() in _OWN_TABLES or table.lower().endswith("_history"):
-        raise ValueError(f"neither {', '.join(sorted(_OWN_TABLES))} nor a name that ends in _history")
+        return f"neither {', '.join(sorted(_OWN_TABLES))} nor a name that ends in _history"
+    return None
+
+
+def _free(table: str) -> str:
+    fault = table_fault(table)
+    if fault:
+        raise ValueError(fault)
     return table
 
 
@@ -149,7 +159,11 @@ class QueueConfig(Settings):
     @field_validator("mode", mode="before")
     @classmethod
     def _any_case(cls, mode: object) -> object:
-        return mode.upper().replace("-", "_") if isinstance(mode, str) else mode
+        if not isinstance(mode, str):
+            raise ValueError(  # noqa: TRY004 -- which pydantic takes for a fault of this setting
+                " or ".join(f"'{known}'" for known in Mode)
+            )
+        return mode.upper().replace("-", "_")
 
     @field_validator("node", mode="before")
     @classmethod

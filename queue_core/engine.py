@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from prometheus_client import CollectorRegistry
@@ -11,9 +11,10 @@ from sqlalchemy import URL, make_url
 from sqlalchemy import Engine as SqlalchemyEngine
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from queue_core.arguments import function, not_allowed, of_kind
 from queue_core.clock import Clock, SystemClock, read_clock
 from queue_core.codec import Codec, Codecs
-from queue_core.config import QueueConfig
+from queue_core.config import QueueConfig, table_fault
 from queue_core.entry import Entry
 from queue_core.errors import (
     ConfigurationError,
@@ -47,9 +48,13 @@ class QueueEngine:
         metrics_registry: CollectorRegistry | None = None,
         codec: Codec | None = None,
     ) -> None:
+        if clock is not None:
+            of_kind(clock, Clock, key="clock")
+        if metrics_registry is not None:
+            of_kind(metrics_registry, CollectorRegistry, key="metrics_registry")
         self.config = config
         self.types = types
-        self.codecs = Codecs(types, codec) if codec is not None else Codecs(types)
+        self.codecs = Codecs(types, codec)
         self.database = open_tables(database, config)
         self.store = Store(self.database, config, clock or _clock_of(self.database), types, self.codecs)
         self.metrics = Metrics(config.table, metrics_registry)
@@ -59,6 +64,7 @@ class QueueEngine:
 
     def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
         """Call `hook(entry, last_error)` after an entry has ended FAILED; returns `hook`, to serve as a decorator."""
+        function(hook, key="hook")
         self.lifecycle.finisher.hooks.append(hook)
         return hook
 
@@ -87,6 +93,7 @@ def open_database(
     application_name: str = "stickybus",
 ) -> Database:
     """Our connections to a database. Raises ConfigurationError, and DatabaseUnreachableError if it does not answer."""
+    of_kind(target, str, URL, SqlalchemyEngine, key="database")
     try:
         database = Database(
             target, statement_timeout_seconds=statement_timeout_seconds, application_name=application_name
@@ -164,3 +171,25 @@ def _check_schema(database: Database, config: QueueConfig) -> None:
 def _lacking(report: schema.SchemaReport) -> str:
     """Only tables of the newer version fit to those that are there."""
     return f", and lacks the tables {', '.join(report.missing_tables)}" if report.missing_tables else ""
+
+
+def create_schema(
+    url: str | URL | SqlalchemyEngine, *, tables: Iterable[str] = schema.DEFAULT_TABLES
+) -> schema.SchemaReport:
+    """Create what is missing of the schema for the main tables `tables`, and return the report of before.
+
+    Also upgrades an older schema. Nothing is changed when the schema is newer than this version's. Raises
+    ConfigurationError, DatabaseUnreachableError, or the driver's error through SQLAlchemy.
+    """
+    if isinstance(tables, str) or not isinstance(tables, Iterable):
+        raise not_allowed("tables", tables, "a collection of names")
+    names = list(tables)
+    for name in names:
+        fault = table_fault(name)
+        if fault:
+            raise not_allowed("tables", name, fault)
+    opened = open_database(url, statement_timeout_seconds=schema.STEP_SECONDS)
+    try:
+        return schema.ensure(opened, names)
+    finally:
+        opened.close()

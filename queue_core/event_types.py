@@ -7,6 +7,7 @@ name from a row is ever imported.
 import threading
 from collections.abc import Iterator
 from dataclasses import is_dataclass
+from typing import Any
 
 import msgspec
 
@@ -16,6 +17,7 @@ from queue_core.errors import (
     InvalidPostError,
     PayloadNotSerialisableError,
 )
+from queue_core.shown import shown
 from sql.tables import CLASS_NAME_LENGTH
 
 
@@ -31,23 +33,23 @@ class EventTypes:
         self._names: dict[type, str] = {}
         self._lock = threading.Lock()
 
-    def register(self, event_type: type, name: str | None = None) -> str:
+    def register(self, event_type: Any, name: str | None = None) -> str:
         """Make `event_type` known under `name` (default: its `__name__`), and return that name.
 
         A name that stood for plain dicts gets the type. The same class defined anew (a notebook cell run twice)
         takes the place of the old one. Raises ConfigurationError if another type has the name, or if the type or the
         name is none that can be stored.
         """
-        if name:
-            _check_name(name)
-        name = name or event_type.__name__
-        if not is_event_type(event_type):
+        if not isinstance(event_type, type) or not is_event_type(event_type):
+            called = event_type.__qualname__ if isinstance(event_type, type) else shown(event_type)
             raise ConfigurationError(
-                f"{event_type.__qualname__} can't be an event type. "
+                f"{called} can't be an event type. "
                 "Allowed: a dataclass, an attrs class, a msgspec Struct, a pydantic model; for plain dicts a name.",
                 key="event_type",
-                value=event_type.__qualname__,
+                value=called,
             )
+        name = name or event_type.__name__
+        _check_name(name)
         with self._lock:
             known = self._types.get(name)
             if known is not None and _path(known) != _path(event_type):
@@ -155,14 +157,14 @@ def is_event_type(event_type: type) -> bool:
     )
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: Any) -> None:
     # Each beat tells others of the names: one that can't be sent would end the lease.
     fault = name_fault(name, CLASS_NAME_LENGTH)
     if fault:
         raise ConfigurationError(
-            f"{name[:80]!r} can't be the name of an event type: allowed are {fault}.",
+            f"{shown(name)} can't be the name of an event type: allowed are {fault}.",
             key="event_type",
-            value=name[:80],
+            value=shown(name),
         )
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
+from queue_core.arguments import wait_seconds
 from queue_core.engine import QueueEngine
 from queue_core.entry import Entry, State
 from queue_core.history import History, Progress
@@ -28,6 +29,8 @@ class Face:
 
         False if handlers still ran after `timeout_seconds` (default: `shutdown_timeout_seconds`).
         """
+        if timeout_seconds is not None:
+            timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
         return self.engine.lifecycle.stop(timeout_seconds)
 
     def close(self) -> None:

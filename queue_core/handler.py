@@ -13,10 +13,12 @@ from typing import Any, Protocol
 import msgspec
 from sqlalchemy import Connection
 
+from queue_core.arguments import is_number, not_allowed, of_kind
 from queue_core.config import name_fault
 from queue_core.entry import Entry
 from queue_core.errors import ConfigurationError
 from queue_core.retry import RetryPolicy
+from queue_core.shown import shown
 
 Handler = Callable[..., Any] | Callable[..., Awaitable[Any]]
 
@@ -88,10 +90,15 @@ class Subscriber:
         fault = name_fault(self.name, LONGEST_NAME)
         if fault:
             raise ConfigurationError(
-                f"{self.name!r} can't be a subscriber's name: allowed are {fault}.",
+                f"{shown(self.name)} can't be a subscriber's name: allowed are {fault}.",
                 key="name",
                 value=self.name,
             )
+        if self.retry is not None:
+            of_kind(self.retry, RetryPolicy, key="retry")
+        limit = self.max_run_seconds
+        if limit is not None and not (is_number(limit) and limit > 0):
+            raise not_allowed("max_run_seconds", limit, "a number of seconds above 0")
         function = self.handler if inspect.isroutine(self.handler) else type(self.handler).__call__
         self.is_async = inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(function)
         self.takes_context = _parameters(self.handler, self.name) > 1
@@ -106,12 +113,12 @@ class Subscriber:
 
 def _parameters(handler: Handler, name: str) -> int:
     """How many positional arguments `handler` takes, 1 or 2. Raises ConfigurationError for any other number."""
+    if not callable(handler):
+        raise _no_handler(handler)
     try:
         parameters = list(inspect.signature(handler).parameters.values())
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(
-            f"{handler!r} is not a handler: it can't be called.", key="handler"
-        ) from error
+        raise _no_handler(handler) from error
     positional = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
     required = [p for p in positional if p.default is p.empty]
     keyword = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
@@ -122,6 +129,10 @@ def _parameters(handler: Handler, name: str) -> int:
             key="handler",
         )
     return 2 if len(positional) > 1 and positional[1].name == "context" else count
+
+
+def _no_handler(handler: object) -> ConfigurationError:
+    return ConfigurationError(f"{shown(handler)} is not a handler: it can't be called.", key="handler")
 
 
 class Turns:

@@ -11,11 +11,13 @@ import tenacity
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from queue_core.arguments import function
 from queue_core.clock import in_utc
 from queue_core.columns import integer
 from queue_core.entry import ANY_NODE, Entry, State
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError, LifecycleError
 from queue_core.filter import Filter
+from queue_core.shown import shown
 from queue_core.store import Store, succeeded
 
 DELETE_BATCH = 2_000
@@ -109,7 +111,9 @@ class History:
         Raises LifecycleError if a truncation or archive of this history is under way; nothing was deleted then.
         """
         limit = None if before is None else in_utc(before, key="before")
-        wanted = None if states is None else [_terminal(state) for state in states]
+        wanted = None if states is None else _terminal(states)
+        if progress is not None:
+            function(progress, key="progress")
         database = self._store.database
         with (
             database.engine.connect() as connection,
@@ -183,14 +187,16 @@ def _standing(state: str | None) -> str:
     return "has not ended, or is no longer in history" if state is None else f"is {state}"
 
 
-def _terminal(state: State | str) -> str:
+def _terminal(states: Iterable[State | str]) -> list[str]:
     try:
-        found = State(state)
-    except ValueError:
-        found = None
-    if found is None or not found.terminal:
+        found = [State(state) for state in states]
+    except (TypeError, ValueError):
+        found = [State.AVAILABLE]
+    if not all(state.terminal for state in found):
         allowed = ", ".join(state.value for state in State if state.terminal)
         raise InvalidPostError(
-            f"states={state!r} is no state of history; use {allowed}. Nothing was deleted.", key="states"
+            f"states={shown(states)} is not allowed. Allowed: a collection of {allowed}. Nothing was deleted.",
+            key="states",
+            value=shown(states),
         )
-    return found.value
+    return [state.value for state in found]

@@ -12,8 +12,10 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Protocol, runtime_checkable
 
+from queue_core.arguments import is_number, not_allowed, of_kind
 from queue_core.clock import in_utc
 from queue_core.errors import ConfigurationError
+from queue_core.shown import shown
 
 # A century: past every sensible retry, and its end is still a date that each database can hold.
 _LONGEST_DELAY = timedelta(days=36_525)
@@ -45,7 +47,7 @@ class RetryLater(Exception):
     as it likes. A later failure of another kind meets the policy with that count, and is final if it is past the
     policy's limit.
 
-    `delay` counts from the end of the failed run; a number is in seconds. Raises ValueError if it is negative or
+    `delay` counts from the end of the failed run; a number is in seconds. Raises ValueError if it is neither, negative, or
     longer than a century.
     """
 
@@ -69,7 +71,7 @@ class ImmediateRetries:
     max_retries: int = 3
 
     def __post_init__(self) -> None:
-        _check(self, "max_retries", "0 or more", holds=self.max_retries >= 0)
+        _check(self, "max_retries", "0 or more", holds=is_number(self.max_retries) and self.max_retries >= 0)
 
     def next_date(self, failure: Failure) -> datetime | None:
         """See `RetryPolicy.next_date`."""
@@ -98,7 +100,7 @@ class ScheduledRetries:
         try:
             steps = tuple(_as_delay(delay) for delay in self.delays)
         except (TypeError, ValueError) as error:
-            raise _not_allowed("delays", self.delays, allowed) from error
+            raise not_allowed("delays", self.delays, allowed) from error
         _check(self, "delays", allowed, holds=steps == tuple(sorted(steps)))
         object.__setattr__(self, "_steps", steps)
 
@@ -129,6 +131,9 @@ class ExponentialRetries:
 
     def __post_init__(self) -> None:
         longest = _LONGEST_DELAY.total_seconds()
+        for key in ("initial_seconds", "factor", "maximum_seconds", "max_retries", "jitter"):
+            _check(self, key, "a number", holds=is_number(getattr(self, key)))
+        of_kind(self.random, Random, key="random")
         _check(self, "initial_seconds", "above 0, to a century", holds=0 < self.initial_seconds <= longest)
         _check(self, "factor", "1 or more", holds=1 <= self.factor < math.inf)
         _check(
@@ -178,14 +183,14 @@ def policy_from_table(table: Mapping[str, object]) -> RetryPolicy:
     """
     arguments = dict(table)
     kind = arguments.pop("kind", None)
-    build = _KINDS.get(str(kind))
+    build = _KINDS.get(kind) if isinstance(kind, str) else None
     if build is None:
-        raise _not_allowed("kind", kind, ", ".join(sorted(_KINDS)))
+        raise not_allowed("kind", kind, ", ".join(sorted(_KINDS)))
     try:
         return build(**arguments)
     except TypeError as error:
         raise ConfigurationError(
-            f"retry={dict(table)!r} is not allowed: {error}.", key="retry", value=dict(table)
+            f"retry={shown(dict(table))} is not allowed: {error}.", key="retry", value=dict(table)
         ) from error
 
 
@@ -203,17 +208,13 @@ _KINDS: dict[str, Callable[..., RetryPolicy]] = {
 def _as_delay(delay: timedelta | float) -> timedelta:
     try:
         given = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
-    except OverflowError:
+    except (OverflowError, TypeError, ValueError):
         given = -_LONGEST_DELAY
     if not timedelta() <= given <= _LONGEST_DELAY:
-        raise ValueError(f"delay={delay!r} is not allowed: from 0 s to a century")
+        raise ValueError(f"delay={shown(delay)} is not allowed: from 0 s to a century")
     return given
 
 
 def _check(policy: RetryPolicy, key: str, allowed: str, *, holds: bool) -> None:
     if not holds:
-        raise _not_allowed(key, getattr(policy, key), allowed)
-
-
-def _not_allowed(key: str, value: object, allowed: str) -> ConfigurationError:
-    return ConfigurationError(f"{key}={value!r} is not allowed. Allowed: {allowed}.", key=key, value=value)
+        raise not_allowed(key, getattr(policy, key), allowed)

@@ -23,7 +23,9 @@ from pydantic import (
     model_validator,
 )
 
+from queue_core.arguments import not_allowed, of_kind
 from queue_core.errors import ConfigurationError
+from queue_core.shown import shown
 
 
 class Settings(BaseModel):
@@ -58,6 +60,8 @@ class Settings(BaseModel):
         `table` (default: the class's `toml_table`) may be dotted. A file without the table sets nothing. An empty
         `prefix` leaves the environment out. Raises ConfigurationError, which names the file, if it can't be read.
         """
+        of_kind(path, str, Path, key="path")
+        of_kind(table or "", str, key="table")
         source = _Source.of_toml(Path(path), table or cls.toml_table)
         if prefix != "":
             source = source.under(_Source.of_environment(cls, prefix))
@@ -124,6 +128,7 @@ class _Source:
     @classmethod
     def of_environment(cls, config: type[Settings], prefix: str | None) -> _Source:
         prefix = config.environment_prefix if prefix is None else prefix
+        of_kind(prefix, str, key="prefix")
         values: dict[str, Any] = {}
         origins: dict[str, str] = {}
         for variable, text in os.environ.items():
@@ -146,7 +151,7 @@ class _Source:
             values = values.get(part, {})
             if not isinstance(values, dict):
                 raise ConfigurationError(
-                    f"{table} in {path} is {values!r}, not a table.",
+                    f"{table} in {path} is {shown(values)}, not a table.",
                     key=table,
                     value=values,
                     source=str(path),
@@ -169,7 +174,7 @@ def _from_json(variable: str, text: str) -> object:
 
 def combination(key: str, value: object, allowed: str) -> ConfigurationError:
     """What `Settings.check` raises for a value that others forbid."""
-    return ConfigurationError(f"{key}={value!r} is not allowed. Allowed: {allowed}.", key=key, value=value)
+    return not_allowed(key, value, allowed)
 
 
 def _explained(
@@ -179,11 +184,11 @@ def _explained(
     fault = error.errors(include_url=False)[0]
     key, value = str(fault["loc"][0] if fault["loc"] else config.__name__), fault["input"]
     if fault["type"] == "extra_forbidden":
-        message = f"{key}={value!r} is no key{_elsewhere(config, key)}"
+        message = f"{key}={shown(value)} is no key{_elsewhere(config, key)}"
     elif fault["type"] == "missing":
         message = f"{key} is missing and has no default."
     else:
-        message = f"{key}={value!r} is not allowed. Allowed: {_NOT_THE_RULE.sub('', fault['msg'])}."
+        message = f"{key}={shown(value)} is not allowed. Allowed: {_NOT_THE_RULE.sub('', fault['msg'])}."
     return _located(config, message, key, value, origins)
 
 

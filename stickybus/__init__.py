@@ -29,6 +29,7 @@ from notifications.service import NotificationService  # noqa: E402
 from queue_core.clock import Clock, ManualClock, SystemClock  # noqa: E402
 from queue_core.codec import Codec, JsonCodec  # noqa: E402
 from queue_core.config import BusConfig, Mode, NodeConfig, NotificationConfig  # noqa: E402
+from queue_core.engine import create_schema  # noqa: E402
 from queue_core.entry import Entry, Posting, State  # noqa: E402
 from queue_core.errors import (  # noqa: E402
     ConfigurationError,
@@ -66,7 +67,6 @@ from queue_core.retry import (  # noqa: E402
     RetryPolicy,
     ScheduledRetries,
 )
-from sql.schema import create as create_schema  # noqa: E402
 
 __all__ = [
     "BusConfig",

@@ -18,13 +18,14 @@ import pytest
 
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
+from queue_core.arguments import is_number, not_allowed, of_kind
 from queue_core.clock import ManualClock
+from queue_core.engine import create_schema
 from queue_core.entry import Entry, State
 from queue_core.errors import LifecycleError
 from queue_core.lifecycle import Lifecycle, Phase
 from queue_core.node import Node
 from queue_core.outcome import Finished, Lost, Outcome, Parked, Recorded, Released, Retried
-from sql.schema import create as create_schema
 
 __all__ = [
     "ManualClock",
@@ -66,9 +67,13 @@ def drain(*targets: PersistentBus | NotificationService, max_runs: int = 10_000)
     of a service count as started meanwhile, and its recurring schedules fire. Handlers that are `async def` run too.
     Due is what the clock of the target says: with a `ManualClock` nothing is late until the test moves it.
 
-    Raises LifecycleError if a target is started, and RuntimeError after `max_runs`: handlers that post for each other
+    Raises LifecycleError if a target is started, ConfigurationError if it is none, and RuntimeError after `max_runs`: handlers that post for each other
     without end, or a retry that is always due.
     """
+    for target in targets:
+        of_kind(target, PersistentBus, NotificationService, key="targets")
+    if not is_number(max_runs) or max_runs < 0:
+        raise not_allowed("max_runs", max_runs, "0 or more")
     runs: list[Ran] = []
     with ExitStack() as joined:
         for target in targets:

@@ -1,6 +1,7 @@
 """Whatever is passed to a call about entries, it works or raises a StickybusError, and then nothing was written.
 
-The calls are found by looking at the classes, so a new one is tried without a word here.
+Tried are the calls named in `CALLS`, and all reads of `Reads`. Everything else that is public is tried by
+`test_public_names.py`, which fails for a call that neither of the two knows.
 """
 
 from __future__ import annotations

@@ -1,0 +1,234 @@
+"""Whatever is passed to anything public, it works or raises what is documented: a StickybusError, or what its text names.
+
+What is public is found by looking at `stickybus` and its test kit: a new name, or a new method, is tried here, is
+tried by `test_public_signatures.py`, or stands in `LEFT` with the reason.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+import stickybus
+from queue_core.settings import Settings
+from stickybus import (
+    BusConfig,
+    InMemoryBus,
+    ManualClock,
+    NodeConfig,
+    NotificationConfig,
+    NotificationService,
+    PersistentBus,
+    Posting,
+    StickybusError,
+    SystemClock,
+    testing,
+)
+from tests.properties.test_public_signatures import CALLS, HOSTILE, READS, Order
+
+ROOMS = ("stickybus", "bus", "notifications", "queue_core", "sql")
+BUILT_IN = (ValueError, RuntimeError, TimeoutError)
+"""What a call may raise besides, if its text names it."""
+LEFT = {
+    "NotificationQueue": "create_queue makes it",
+    "GiveUp": "an error of Python's that handlers raise",
+    "JsonCodec.encode": "the engine calls it; a codec may raise anything",
+    "JsonCodec.decode": "the engine calls it; a codec may raise anything",
+    "ManualClock.wait": "the engine calls it",
+    "SystemClock.wait": "the engine calls it",
+    "SystemClock.follow": "the engine calls it",
+    "ImmediateRetries.next_date": "the engine calls it; a policy may raise anything",
+    "ScheduledRetries.next_date": "the engine calls it; a policy may raise anything",
+    "ExponentialRetries.next_date": "the engine calls it; a policy may raise anything",
+    "NotificationService.subscribers": "the engine calls it",
+    **dict.fromkeys(
+        ("stickybus_bus", "stickybus_clock", "stickybus_service", "stickybus_url"), "a fixture of pytest"
+    ),
+}
+"""What is not tried, and why."""
+
+
+def public() -> dict[str, Any]:
+    """Everything public by name, but for errors of ours, sets of constants, and what users write themselves."""
+    names = {name: getattr(stickybus, name) for name in stickybus.__all__}
+    names |= {name: getattr(testing, name) for name in testing.__all__}
+    return {
+        name: found
+        for name, found in names.items()
+        if not (
+            isinstance(found, type)
+            and (issubclass(found, StickybusError | enum.Enum) or getattr(found, "_is_protocol", False))
+        )
+    }
+
+
+def calls() -> Iterator[tuple[str, str]]:
+    """A public name, and one of its methods, or no text for the name itself."""
+    tried = {(kind, method) for kind, methods in CALLS.items() for method in methods}
+    for name, found in public().items():
+        if name not in LEFT:
+            yield name, ""
+        if not isinstance(found, type):
+            continue
+        for method, function in inspect.getmembers(found, inspect.isroutine):
+            ours = str(getattr(function, "__module__", "")).partition(".")[0] in ROOMS
+            read = method in READS and found is not InMemoryBus
+            if method.startswith("_") or not ours or method.endswith("_async") or read:
+                continue
+            if (found, method) not in tried and f"{name}.{method}" not in LEFT:
+                yield name, method
+
+
+@dataclass
+class World:
+    """What calls need: a database, and one object of each class with methods."""
+
+    folder: Path
+    url: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.url = f"sqlite:///{self.folder / 'public.db'}"
+        self.bus = PersistentBus(self.url, BusConfig(handler_threads=1), metrics_registry=CollectorRegistry())
+        self.service = NotificationService(self.url, NotificationConfig(handler_threads=1))
+        self.made: list[Any] = [self.bus, self.service]
+        self._names = iter(range(10**9))
+
+    def object_of(self, kind: type) -> Any:
+        """The one whose methods are called."""
+        if kind is stickybus.NotificationQueue:
+            return self.service.create_queue("own", f"queue-{next(self._names)}", lambda _event: None)
+        known: dict[type, Callable[[], Any]] = {
+            PersistentBus: lambda: self.bus,
+            NotificationService: lambda: self.service,
+            InMemoryBus: InMemoryBus,
+            ManualClock: ManualClock,
+            SystemClock: SystemClock,
+            **{config: config for config in (BusConfig, NotificationConfig, NodeConfig)},
+        }
+        return known[kind]()
+
+    def fitting(self, call: str, parameter: str) -> Any:
+        """A value that works, of a parameter without a default, or whose default would take long."""
+        values: dict[str, Any] = {
+            "bound_seconds": 0.0,
+            "count": 0,
+            "database": self.url,
+            "date": datetime(2200, 1, 1, tzinfo=UTC),
+            "delay": 1.0,
+            "event": Order,
+            "handler": lambda _event: None,
+            "hook": lambda _entry, _error: None,
+            "offset_seconds": 0.0,
+            "path": self.folder / "none.toml",
+            "queue_name": f"queue-{next(self._names)}",
+            "seconds": 1.0,
+            "service_name": "shop",
+            "timeout_seconds": 0.0,
+            "url": self.url,
+        }
+        of_rows: dict[str, Any] = {"creating_owner": "", "lane": "", "codec": "json"}
+        return {**values, **of_rows}.get(parameter, f"some {parameter} of {call}")
+
+    def call(self, name: str, method: str, /, **arguments: Any) -> None:
+        """Call it, with what it needs besides."""
+        found = public()[name]
+        function = getattr(self.object_of(found), method) if method else found
+        parameters = _parameters(found, function)
+        needed = {
+            one.name: self.fitting(name, one.name)
+            for one in parameters
+            if one.name == "timeout_seconds"
+            or (one.default is one.empty and one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD})
+        }
+        given = {**needed, **arguments}
+        positional = [
+            given.pop(one.name) for one in parameters if one.kind is one.VAR_POSITIONAL and one.name in given
+        ]
+        if callable(given.get("progress")):
+            del given["progress"]  # what a function of the caller raises is the caller's
+        answer = function(*positional, **given)
+        if method == "subscribe":
+            answer(lambda _event: None)
+        elif hasattr(answer, "close"):
+            self.made.append(answer)
+
+    def close(self) -> None:
+        for made in reversed(self.made):
+            made.close()
+
+
+def _parameters(found: Any, function: Any) -> list[inspect.Parameter]:
+    parameters = list(inspect.signature(function).parameters.values())
+    if not (isinstance(found, type) and issubclass(found, Settings)):
+        return parameters
+    keywords = [
+        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None) for key in found.model_fields
+    ]
+    return [
+        one for one in parameters if one.kind is not one.VAR_KEYWORD and one.name not in found.model_fields
+    ] + (keywords if function is found or any(one.kind is one.VAR_KEYWORD for one in parameters) else [])
+
+
+def _documented(name: str, method: str) -> tuple[type[Exception], ...]:
+    found = public()[name]
+    text = inspect.getdoc(getattr(found, method) if method else found) or ""
+    return (StickybusError, *(error for error in BUILT_IN if error.__name__ in text))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+CALLED = sorted(calls())
+
+
+@pytest.mark.parametrize(("name", "method"), CALLED, ids=[".".join(filter(None, call)) for call in CALLED])
+def test_a_public_name_raises_documented_errors_only(world: World, name: str, method: str) -> None:
+    found = public()[name]
+    function = getattr(world.object_of(found), method) if method else found
+    parameters = [one.name for one in _parameters(found, function)]
+    documented = _documented(name, method)
+    for parameter in parameters:
+        for value in HOSTILE:
+            with suppress(*documented):
+                world.call(name, method, **{parameter: value})
+
+    combined = [one for one in parameters if one != "timeout_seconds"]  # it may well wait for a century
+
+    @settings(max_examples=20, suppress_health_check=list(HealthCheck), deadline=None)
+    @given(
+        places=st.dictionaries(st.sampled_from(combined), st.sampled_from(range(len(HOSTILE))), min_size=2)
+    )
+    def several(places: dict[str, int]) -> None:
+        with suppress(*documented):
+            world.call(name, method, **{parameter: HOSTILE[place] for parameter, place in places.items()})
+
+    if len(combined) > 1:
+        several()
+    seen = list[Any]()
+    bus = PersistentBus(world.url, metrics_registry=CollectorRegistry())
+    bus.register(Order, seen.append)
+    bus.post_many([Posting(event=Order(7))])
+    testing.drain(bus)
+    bus.close()
+    assert seen == [Order(7)]
+
+
+def test_what_is_left_out_is_public() -> None:
+    for name in LEFT:
+        kind, _, method = name.partition(".")
+        assert hasattr(public()[kind], method or "__call__")
