@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     Engine,
     FromClause,
@@ -57,14 +58,13 @@ class MySQLStatements(Statements):
     _packet_limit: int | None = None
 
     def _by_id(self, table: Table, statement: S) -> S:
-        return statement.prefix_with(self._id_hint(table))
-
-    def _id_hint(self, table: Table) -> str:
-        """See `_looked_up`. Unlike FORCE INDEX it allows no scan of the index; MariaDB takes it for a comment."""
-        return f"/*+ INDEX({table.name} PRIMARY) */"
+        return statement.prefix_with(_index_hint(table, "PRIMARY"))
 
     def _by_claims(self, statement: Select[Any]) -> Select[Any]:
-        return statement.with_hint(self.main, f"FORCE INDEX ({self.tables.claim_index})")
+        return statement.prefix_with(_index_hint(self.main, self.tables.claim_index))
+
+    def _due(self, *columns: ColumnElement[Any]) -> Select[Any]:
+        return super()._due(*columns).with_hint(self.main, f"FORCE INDEX ({self.tables.claim_index})")
 
     @memoized_property
     def _due_entries(self) -> Any:
@@ -80,7 +80,7 @@ class MySQLStatements(Statements):
         # A list of parameters would be compiled anew each time.
         table = connection.dialect.identifier_preparer.quote(self.main.name)
         marks = ", ".join([self.mark] * len(ids))
-        statement = f"DELETE {self._id_hint(self.main)} FROM {table} WHERE record_id IN ({marks})"
+        statement = f"DELETE {_index_hint(self.main, 'PRIMARY')} FROM {table} WHERE record_id IN ({marks})"
         return int(send(connection, statement, tuple(ids)).rowcount)
 
     def claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
@@ -103,7 +103,7 @@ class MySQLStatements(Statements):
         # A scan, which the optimiser prefers while the table is small, waits for every row that another transaction
         # has locked: entries posted in a transaction that stays open would hold up all outcomes. In a caller's
         # REPEATABLE READ it would lock all rows, and the gap that new ones go into.
-        hinted = statement.prefix_with(self._id_hint(self.main), "STRAIGHT_JOIN")
+        hinted = statement.prefix_with(_index_hint(self.main, "PRIMARY"), "STRAIGHT_JOIN")
         return hinted.with_hint(self.main, "FORCE INDEX (PRIMARY)")
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -254,6 +254,11 @@ class MySQL(Dialect):
         """Let a session that holds a lock be silent for as long as its work lasts, or no longer."""
         seconds = _LONGEST_IDLE_SECONDS if keep else whole(self._limits.statement)
         connection.execute(text(f"SET SESSION wait_timeout = {seconds}"))
+
+
+def _index_hint(table: Table, index: str) -> str:
+    """Unlike FORCE INDEX it allows no scan of the index, and is no error if there is none; a comment to MariaDB."""
+    return f"/*+ INDEX({table.name} {index}) */"
 
 
 def _written(kind: TypeEngine[Any]) -> str:

@@ -88,6 +88,12 @@ def fill(engine: Engine, rows: int) -> None:
 
 
 @pytest.fixture
+def bus(make_bus: MakeBus) -> PersistentBus:
+    """One whose sessions may be silent for as long as the tables are filled: MySQL ends those that are it for too long."""
+    return make_bus(statement_timeout_seconds=300.0)
+
+
+@pytest.fixture
 def statements(bus: PersistentBus) -> Statements:
     return bus.engine.store.statements
 
