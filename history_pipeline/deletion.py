@@ -99,7 +99,7 @@ def locked_history(database: Database, table: str) -> Iterator[History]:
     """Lock a history against others that archive, replay or truncate it. Raises ArchiveConflictError if one does."""
     name = entry_tables(table).history.name
     with (
-        database.engine.connect() as connection,
+        database.beside() as connection,
         database.dialect.named_lock(connection, name, wait=False) as had,
     ):
         connection.commit()

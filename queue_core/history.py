@@ -116,7 +116,7 @@ class History:
             function(progress, key="progress")
         database = self._store.database
         with (
-            database.engine.connect() as connection,
+            database.beside() as connection,
             database.dialect.named_lock(connection, self._store.config.history_table, wait=False) as had,
         ):
             connection.commit()

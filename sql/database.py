@@ -116,6 +116,8 @@ class Database:
         self._pid, self._closed = os.getpid(), False
         alone: dict[str, Any] = {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
         self.engine = open_engine(Use.TRANSACTIONS)
+        self.lent = open_engine(Use.TRANSACTIONS)
+        """For transactions that users' code holds: however long, they keep no connection from the engine."""
         self.singles = open_engine(Use.SINGLES, **alone)
         """Where each statement is a transaction: switching a connection costs as much as its BEGIN and COMMIT."""
         self.inserts = self.singles
@@ -141,7 +143,7 @@ class Database:
     @property
     def engines(self) -> list[Engine]:
         """All that connects."""
-        return list(dict.fromkeys((self.engine, self.singles, self.inserts)))
+        return list(dict.fromkeys((self.engine, self.lent, self.singles, self.inserts)))
 
     @memoized_property
     def key(self) -> str:
@@ -254,6 +256,9 @@ class Database:
                 connection = kept.pop()
             except IndexError:  # another thread had it
                 break
+            if _has_aged(connection):
+                connection.close()  # its pool opens another for it
+                continue
             try:
                 self.dialect.check_open(connection.connection.dbapi_connection)
             except DisconnectionError as error:
@@ -284,9 +289,24 @@ class Database:
                 pass
 
     @contextmanager
+    def beside(self) -> Iterator[Connection]:
+        """A connection for what is held while others are needed, a lock mostly. No pool has it, so it takes none of theirs."""
+        connection = self.engine.connect()
+        driver: Any = connection.connection.dbapi_connection
+        connection.detach()
+        try:
+            with connection:
+                yield connection
+        finally:
+            # One that was given up, as after an interrupt, would stay open with its locks: no pool closes it.
+            errors: Any = self.engine.dialect.loaded_dbapi
+            with suppress(errors.Error):  # closed already, mostly
+                driver.close()
+
+    @contextmanager
     def lazy(self) -> Iterator[Connection]:
         """A connection whose transaction the caller ends; on SQLite it takes the write lock at its first write."""
-        with self.engine.connect() as connection:
+        with self.lent.connect() as connection:
             lazy = connection.execution_options(**{LAZY: True})
             with self.dialect.lending(lazy):
                 yield lazy
@@ -373,6 +393,13 @@ class Database:
             engine.dispose(close=own)
             if own and not again:
                 self.dialect.closed()
+
+
+def _has_aged(connection: Connection) -> bool:
+    """Whether a pool would replace the connection, by the application's `pool_recycle`."""
+    seconds: float = connection.engine.pool._recycle  # noqa: SLF001
+    record: Any = connection.connection._connection_record  # noqa: SLF001
+    return seconds >= 0 and time.time() - record.starttime > seconds
 
 
 def _commit(connection: Connection, transaction: RootTransaction) -> None:

@@ -6,6 +6,7 @@ Callers never ask which database it is.
 from __future__ import annotations
 
 import select
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 
-from sql.limits import Limits
+from sql.limits import Limits, milliseconds
 from sql.statements import Statements
 
 T = TypeVar("T")
@@ -24,6 +25,10 @@ _NOTHING = nullcontext()
 
 MARK = "stickybus_run"
 """A savepoint; it is gone when its transaction is."""
+
+
+KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""Options of TCP on our own connections: after so many seconds of silence, so many probes this far apart."""
 
 
 class Dialect:
@@ -175,13 +180,36 @@ class Notifier(Protocol):
         ...
 
 
-def check_socket(socket: int) -> None:
+def detached(engine: Engine) -> Any:
+    """A driver's connection that no pool has any more: it takes none of a pool's places while it is held."""
+    pooled = engine.raw_connection()
+    driver: Any = pooled.driver_connection  # a detached one no longer tells
+    pooled.detach()
+    return driver
+
+
+def keep_alive(connected: socket.socket, unanswered_seconds: float) -> None:
+    """Let the kernel tell when nobody is at the other end, as after a firewall has dropped an idle connection.
+
+    What was sent may be unanswered for so long. A socket of another kind than TCP, and a kernel that lacks an option,
+    is left as it is.
+    """
+    if connected.family not in {socket.AF_INET, socket.AF_INET6}:
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (KEEPALIVE | {"TCP_USER_TIMEOUT": milliseconds(unanswered_seconds)}).items():
+        option = getattr(socket, name, None)
+        if option is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def check_socket(number: int) -> None:
     """Raises DisconnectionError, for which a pool takes another connection, if the server has closed this one.
 
     A server that has restarted has closed all of them. On an idle connection nothing else can be read. Found out by a
     statement that commits by itself, it could not be run again: whether it took effect would be unknown.
     """
     waiting = select.poll()
-    waiting.register(socket, select.POLLIN)
+    waiting.register(number, select.POLLIN)
     if waiting.poll(0):
         raise DisconnectionError("the server has closed the connection")

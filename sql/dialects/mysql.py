@@ -32,7 +32,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import String, Text, TypeEngine
 from sqlalchemy.util import memoized_property
 
-from sql.dialects.base import Dialect, check_socket
+from sql.dialects.base import Dialect, check_socket, keep_alive
 from sql.driver import send
 from sql.limits import Limits, milliseconds, whole
 from sql.statements import Statements
@@ -188,12 +188,13 @@ class MySQL(Dialect):
             "SET " + ", ".join(f"{name} = {value}" for name, value in settings.items()) + self._newer_settings
         )
         isolation = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
-        answer_seconds = self._limits.answer
+        limits = self._limits
 
         def configure(connection: Any, _record: object) -> None:
             # For connections too that are made in another engine's way; PyMySQL has no public name to set them by.
-            connection._read_timeout = answer_seconds  # noqa: SLF001
-            connection._write_timeout = answer_seconds  # noqa: SLF001
+            connection._read_timeout = limits.answer  # noqa: SLF001
+            connection._write_timeout = limits.answer  # noqa: SLF001
+            keep_alive(connection._sock, limits.statement)  # noqa: SLF001
             with connection.cursor() as cursor:
                 cursor.execute(statement)
                 cursor.execute(isolation)

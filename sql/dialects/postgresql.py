@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import chain
 from select import POLLIN, poll
+from socket import socket
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import (
@@ -35,7 +37,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
-from sql.dialects.base import Dialect, Notifier, check_socket
+from sql.dialects.base import Dialect, Notifier, check_socket, detached, keep_alive
 from sql.driver import OURS, Use, cut, driver_errors, send, use_of
 from sql.limits import Limits, milliseconds
 from sql.statements import Statements
@@ -242,10 +244,6 @@ class PostgreSQL(Dialect):
             "connect_args": {
                 "application_name": application_name,
                 "connect_timeout": self._limits.connect,
-                "keepalives_idle": 10,
-                "keepalives_interval": 5,
-                "keepalives_count": 3,
-                "tcp_user_timeout": milliseconds(self._limits.statement),
             },
             "isolation_level": "READ COMMITTED",
         }
@@ -281,6 +279,8 @@ class PostgreSQL(Dialect):
 
         def configure(connection: Any, record: ConnectionPoolEntry) -> None:
             guard(connection, limits.answer)
+            with socket(fileno=os.dup(connection.pgconn.socket)) as same:
+                keep_alive(same, limits.statement)
             connection.execute(statement)
             connection.commit()
             if use is Use.INSERTS:
@@ -395,9 +395,7 @@ class PostgreSQLNotifier:
 
 def _detached(engine: Engine) -> Any:
     """A driver's connection that no pool has any more, and on which each statement commits."""
-    pooled = engine.raw_connection()
-    driver: Any = pooled.driver_connection  # a detached one no longer tells
-    pooled.detach()  # what it does to its session is not for others
+    driver = detached(engine)  # what it does to its session is not for others
     driver.autocommit = True
     return driver
 

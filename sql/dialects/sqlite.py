@@ -23,7 +23,7 @@ from typing import IO, Any, TypeVar
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError
 
-from sql.dialects.base import MARK, Dialect
+from sql.dialects.base import MARK, Dialect, detached
 from sql.dialects.sqlite_statements import SQLiteStatements
 from sql.driver import OURS, Use
 from sql.limits import Limits, milliseconds
@@ -295,7 +295,7 @@ def _not_begun(failure: sqlite3.OperationalError) -> BaseException:
 
 
 def _driver(connection: Connection) -> Any:
-    return connection.connection.driver_connection
+    return connection.connection.dbapi_connection  # which a detached connection knows, too
 
 
 def _is_busy(error: sqlite3.OperationalError | DBAPIError) -> bool:
@@ -307,12 +307,11 @@ def _is_busy(error: sqlite3.OperationalError | DBAPIError) -> bool:
 @contextmanager
 def data_version(engine: Engine) -> Iterator[Any]:
     """A function that returns a number which changes when another connection has committed (4 us a call)."""
-    pooled = engine.raw_connection()
+    driver = detached(engine)
     try:
-        driver: Any = pooled.driver_connection
         yield lambda: driver.execute("PRAGMA data_version").fetchone()[0]
     finally:
-        pooled.close()
+        driver.close()
 
 
 def log_state(engine: Engine) -> Callable[[], tuple[int, int]]:

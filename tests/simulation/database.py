@@ -73,11 +73,13 @@ class Databases:
                 dialect._turn.lock = _Unshared()
                 event.listen(application, "connect", _impatient)
                 # The boundary comes first: at it, nothing is locked yet (these events ignore `insert`).
-                event.remove(database.engine, "begin", dialect._begin)
+                for engine in (database.engine, database.lent):
+                    event.remove(engine, "begin", dialect._begin)
             for engine in (*database.engines, application):
                 self._hook(engine)
             if self._one_writer:
-                event.listen(database.engine, "begin", dialect._begin)
+                for engine in (database.engine, database.lent):
+                    event.listen(engine, "begin", dialect._begin)
                 event.listen(application, "begin", self._begin_immediate)
             self._free.append((database, application))
         taken = self._free.pop()
@@ -135,7 +137,7 @@ class Databases:
         dialect.do_commit, dialect.do_rollback = do_commit, do_rollback
 
     def _commits_statements(self, connection: Connection) -> bool:
-        return any(connection.engine in database.engines[1:] for database, _ in self._used)
+        return any(connection.engine in {database.singles, database.inserts} for database, _ in self._used)
 
     def _begins_statements(self, connection: Connection) -> bool:
         """Whether a boundary is before each statement: such a connection "begins" once, and is kept for other simulations.
