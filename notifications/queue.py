@@ -97,7 +97,7 @@ class NotificationQueue(Reads):
             user_token=user_token,
             future_user_token=future_user_token,
             headers=headers,
-            at=self._date(at, delay),
+            at=self._date(at, delay, connection),
         )
         return self.schedule_many([posting], connection=connection)[0]
 
@@ -122,7 +122,7 @@ class NotificationQueue(Reads):
             key="postings",
         )
 
-    def _date(self, at: datetime | None, delay: timedelta | float | None) -> datetime:
+    def _date(self, at: datetime | None, delay: timedelta | float | None, given: Any) -> datetime:
         if (at is None) == (delay is None):
             raise InvalidPostError(
                 f"{self.full_name}: give either at=… (an aware date) or delay=… (seconds or a timedelta). Nothing was written.",
@@ -133,7 +133,7 @@ class NotificationQueue(Reads):
             return in_utc(at, key="at")
         try:
             length = delay if isinstance(delay, timedelta) else timedelta(seconds=float(delay or 0))
-            return self._engine.store.now() + length
+            return self._engine.store.now(given) + length
         except (OverflowError, TypeError, ValueError) as error:
             raise InvalidPostError(
                 f"{self.full_name}: delay={shown(delay)} gives no date that can be stored. Nothing was written.",

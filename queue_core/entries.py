@@ -35,7 +35,7 @@ class Entries:
 
     def ready_count(self, *, owner: str | None = None, connection: Any = None) -> int:
         """How many entries are AVAILABLE and due; `owner` counts only those in that node's lane."""
-        main, now = self._store.statements.main, self._store.now()
+        main, now = self._store.statements.main, self._store.now(connection)
         statement = select(func.count()).where(main.c.processing_state == State.AVAILABLE.value)
         statement = statement.where(main.c.effective_date <= now)
         if self._queue_name is not None:
@@ -110,7 +110,7 @@ class Entries:
             )
         record_id = None if record_id is None else integer(record_id, "record_id")
         statements = self._store.statements
-        ended = {"processing_state": State.REMOVED.value, "finished_date": self._store.now()}
+        ended = {"processing_state": State.REMOVED.value, "finished_date": self._store.now(connection)}
 
         def work(inner: Connection) -> int:
             if record_id is not None:

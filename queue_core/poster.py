@@ -37,6 +37,8 @@ class Poster:
         self._store.check_process()
         if not postings:
             return []
+        if not lifecycle.running:
+            self._store.keep_time(given)
         if given is not None:
             return self._post_inside(queue_name, postings, given)
         lease = lifecycle.claims.lease
@@ -62,8 +64,6 @@ class Poster:
         lifecycle = self._lifecycle
         # Once: a row born claimed in a lane that isn't its owner's would never be found.
         running = lifecycle.running
-        if not running:
-            self._store.keep_time()
         claimed = (
             running
             and may_claim

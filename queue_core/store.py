@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -85,13 +84,17 @@ class Store:
 
     # -- time ---------------------------------------------------------------------------------------------------
 
-    def now(self) -> datetime:
-        """The time by the database's clock. It is read again if that is a lease ago, as where no node does so with its beats."""
-        self.keep_time()
+    def now(self, given: Any = None) -> datetime:
+        """The time by the database's clock; see `keep_time`."""
+        self.keep_time(given)
         return self.clock.now()
 
-    def keep_time(self) -> None:
-        """Read the database's clock if it was not for a lease."""
+    def keep_time(self, given: Any = None) -> None:
+        """Read the database's clock if it was not for a lease, as where no node does so with its beats.
+
+        Raises DatabaseUnreachableError, unless a caller's connection is `given`, which may reach what ours can't: whoever
+        asks for the time would wait for as long again.
+        """
         clock = self.clock
         if not isinstance(clock, SystemClock):
             return
@@ -99,10 +102,15 @@ class Store:
         if moment - max(clock.followed_at, self._tried_at) < lease:
             return
         self._tried_at = moment
-        # What is done by the time meets the same error, and says what was written.
-        with suppress(SQLAlchemyError):
-            ask = self.database.dialect.database_now
-            clock.follow(self.database.fetch(lambda connection: read_clock(partial(ask, connection))))
+        database = self.database
+        ask = database.dialect.database_now
+        try:
+            clock.follow(
+                self.reaching(lambda: database.fetch(lambda connection: read_clock(partial(ask, connection))))
+            )
+        except (DatabaseUnreachableError, SQLAlchemyError):
+            if given is None:
+                raise
 
     # -- process ------------------------------------------------------------------------------------------------
 
