@@ -23,7 +23,7 @@ from sqlalchemy import (
     literal_column,
 )
 
-from sql.types import UtcDateTime, long_bytes, long_text, name, readable, record_id, utc_now
+from sql.types import UtcDateTime, long_bytes, long_text, name, readable, readable_or_now, record_id, utc_now
 
 NAME_LENGTH = 64
 """Longest node, bus, service and queue name, in characters."""
@@ -131,7 +131,8 @@ def entry_tables(
     )
     main.append_constraint(
         CheckConstraint(
-            readable(*(column for column in main.c if column.name in _READ)), name=f"{main_name}_readable"
+            readable_or_now(*(column for column in main.c if column.name in _READ)),
+            name=f"{main_name}_readable",
         )
     )
     Index(

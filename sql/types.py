@@ -58,8 +58,26 @@ def _written(value: datetime | None) -> str | None:
     return None if value is None else value.astimezone(UTC).isoformat(" ", "microseconds")[:TEXT_LENGTH]
 
 
+def _shortly_written(value: datetime | None) -> str | None:
+    text = _written(value)
+    return text and text.removesuffix(".000000")
+
+
 def _read(value: str | None) -> datetime | None:
     return None if value is None else datetime.fromisoformat(value + "+00:00")
+
+
+class UtcSince(UtcDateTime):
+    """The earliest instant that a statement asks for.
+
+    On SQLite, where dates are compared as texts, it is written as short as it can be: a row by hand may hold the
+    second alone, as CURRENT_TIMESTAMP writes it, which sorts before the same with a fraction.
+    """
+
+    cache_ok = True
+
+    def bind_processor(self, dialect: Dialect) -> Callable[[datetime | None], Any] | None:
+        return _shortly_written if dialect.name == "sqlite" else super().bind_processor(dialect)
 
 
 class utc_now(FunctionElement[datetime]):  # noqa: N801 -- an SQL function, written as SQLAlchemy writes them
@@ -96,6 +114,12 @@ class readable(FunctionElement[bool]):  # noqa: N801 -- as above
     inherit_cache = True
 
 
+class readable_or_now(readable):  # noqa: N801 -- as above
+    """As `readable`; and on SQLite a date may lack its fraction of a second, as CURRENT_TIMESTAMP writes it."""
+
+    inherit_cache = True
+
+
 @compiles(readable, "postgresql")
 def _(element: readable, compiler: Any, **options: object) -> str:
     rule = "{0} >= '0001-01-01 00:00:00+00' AND {0} < '10000-01-01 00:00:00+00'"
@@ -109,17 +133,28 @@ def _(element: readable, compiler: Any, **options: object) -> str:
     return _each(element, compiler, options, {UtcDateTime: rule})
 
 
+SECONDS_GLOB = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9] [0-9][0-9]:[0-9][0-9]:[0-9][0-9]"
+"""What a date of SQLite looks like, to the second."""
+DATE_GLOB = SECONDS_GLOB + "." + "[0-9]" * 6
+
+
 @compiles(readable, "sqlite")
 def _(element: readable, compiler: Any, **options: object) -> str:
-    written = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9] [0-9][0-9]:[0-9][0-9]:[0-9][0-9]." + "[0-9]" * 6
-    dates = (
-        "{0} IS NULL OR {0} GLOB '"
-        + written
-        + "' AND substr({0}, 1, 4) > '0000' AND datetime(substr({0}, 1, 19), '+0 days') IS substr({0}, 1, 19)"
+    return _on_sqlite(element, compiler, options, f"{{0}} GLOB '{DATE_GLOB}'")
+
+
+@compiles(readable_or_now, "sqlite")
+def _(element: readable_or_now, compiler: Any, **options: object) -> str:
+    return _on_sqlite(
+        element, compiler, options, f"({{0}} GLOB '{DATE_GLOB}' OR {{0}} GLOB '{SECONDS_GLOB}')"
     )
+
+
+def _on_sqlite(element: readable, compiler: Any, options: dict[str, object], form: str) -> str:
+    real = "substr({0}, 1, 4) > '0000' AND datetime(substr({0}, 1, 19), '+0 days') IS substr({0}, 1, 19)"
     kinds = {Integer: "integer", Double: "real", String: "text"}
     rules = {kind: f"typeof({{0}}) = '{stored}'" for kind, stored in kinds.items()}
-    return _each(element, compiler, options, {UtcDateTime: dates, **rules})
+    return _each(element, compiler, options, {UtcDateTime: f"{{0}} IS NULL OR {form} AND {real}", **rules})
 
 
 def _each(element: readable, compiler: Any, options: dict[str, object], rules: dict[type, str]) -> str:

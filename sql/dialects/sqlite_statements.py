@@ -41,14 +41,14 @@ from sql.statements import Moved, Statements
 from sql.statements.claims import Claim, in_claim_order
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, encoded
 from sql.tables import ENTRY_COLUMNS
-from sql.types import UtcDateTime
+from sql.types import TEXT_LENGTH, UtcDateTime, UtcSince
 
 MOVES = "stickybus_moves"
 """In a connection's `info`: the tables whose moves it knows."""
 CLAIM_PARAMETERS: dict[str, TypeEngine[Any]] = {
     "from_lane": String(),
     "limit": Integer(),
-    "since": UtcDateTime(),
+    "since": UtcSince(),
     "due_by": UtcDateTime(),
     "until": UtcDateTime(),
 }
@@ -68,6 +68,11 @@ class SQLiteStatements(Statements):
         # SQLAlchemy reads ':batch' as the parameter; the names are this module's own.
         source = text(f"SELECT {fields} FROM json_each(:batch)")
         return source.columns(**FINISH_COLUMNS).subquery("batch")
+
+    def _taken(self) -> dict[str, Any]:
+        # The fence compares this date, and a row by hand may lack the fraction.
+        whole = f"substr({self.main.c.created_date.name} || '.000000', 1, {TEXT_LENGTH})"
+        return super()._taken() | {"created_date": literal_column(whole, UtcDateTime())}
 
     def _remove(self, connection: Connection, ids: Sequence[int]) -> int:
         # A list of parameters would be compiled anew each time.

@@ -24,6 +24,7 @@ from sql.statements.base import (
     raised_column,
 )
 from sql.tables import ENTRY_COLUMNS
+from sql.types import UtcSince
 
 _CLAIM_ORDER = itemgetter(ENTRY_COLUMNS.index("effective_date"), ENTRY_COLUMNS.index("record_id"))
 
@@ -66,7 +67,7 @@ class Claims(PairStatements):
             .where(
                 main.c.lane == bindparam("from_lane"),
                 main.c.processing_state == AVAILABLE,
-                main.c.effective_date >= bindparam("since"),
+                main.c.effective_date >= bindparam("since", type_=UtcSince()),
                 main.c.effective_date <= bindparam("due_by"),
             )
             .order_by(main.c.effective_date, main.c.record_id)

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, insert, 
 from sqlalchemy.util import memoized_property
 
 from sql.statements.base import AVAILABLE, PairStatements, fresh, lane_by_suspicion, raised_column
-from sql.types import UtcDateTime
+from sql.types import UtcDateTime, UtcSince
 
 LOOKED_AT = 4
 """Lanes that a node looks at: its own, any node's, the suspects' and the parked one."""
@@ -70,10 +70,8 @@ class Lanes(PairStatements):
         statement = select(*(main.c[name] for name in names)).where(main.c.lane == lane)
         if after is not None:
             seen_date, seen_id = after
-            later = (main.c.effective_date > seen_date) | (
-                (main.c.effective_date == seen_date) & (main.c.record_id > seen_id)
-            )
-            statement = statement.where(main.c.effective_date >= seen_date, later)
+            later = (main.c.effective_date > seen_date) | (main.c.record_id > seen_id)
+            statement = statement.where(main.c.effective_date >= literal(seen_date, UtcSince()), later)
         ordered = statement.order_by(main.c.effective_date, main.c.record_id).limit(limit)
         return list(connection.execute(ordered))
 

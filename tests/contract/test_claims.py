@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from sqlalchemy import URL, create_engine
 from sqlalchemy.exc import OperationalError
 
 from queue_core.claimer import AFTER_DATE_SECONDS, AHEAD, LONGEST_LOOK_SECONDS, LOOK_SECONDS, LOOK_SHARE
@@ -13,7 +14,7 @@ from queue_core.entry import ANY_NODE, Entry
 from queue_core.outcome import Finished
 from stickybus import Mode, NotificationConfig, NotificationService, Posting, State
 from tests.contract.cluster import Cluster, Peer, cluster
-from tests.contract.harness import Order, statements_of
+from tests.contract.harness import Order, on_sqlite, statements_of
 
 __all__ = ["cluster"]
 
@@ -53,6 +54,25 @@ def test_a_hint_without_anything_to_claim_is_followed_by_a_look(cluster: Cluster
     assert turn(node) == ([], 1)
 
     assert node.lifecycle.claimer.pause() == 1.0 - LOOK_SECONDS - AHEAD.total_seconds()
+
+
+@on_sqlite
+def test_dates_to_the_second_are_claimed_as_if_they_were_whole(cluster: Cluster, database_url: URL) -> None:
+    """As CURRENT_TIMESTAMP writes them: they are compared as texts."""
+    node = cluster.join("a", mode=Mode.POLLING, handler_threads=1, max_entries_claimed=2)
+    second = cluster.clock.now().replace(microsecond=0) - timedelta(seconds=5)
+    row = "INSERT INTO bus_events (class_name, event_json, created_date, effective_date) VALUES (?, ?, ?, ?)"
+    dates = [f"{second:%Y-%m-%d %H:%M:%S}{end}" for end in ("", ".000000", "", "", ".500000", "", "")]
+    engine = create_engine(database_url)
+    with engine.begin() as connection:
+        for number, date in enumerate(dates):
+            connection.exec_driver_sql(row, ("Order", f'{{"number":{number}}}', date, date))
+    engine.dispose()
+
+    node.run()
+
+    assert [event.number for event in node.handler.events] == [0, 2, 3, 5, 1, 6, 4]
+    assert node.bus.find() == []
 
 
 def test_a_full_claim_is_followed_by_another_at_once(cluster: Cluster) -> None:

@@ -27,11 +27,13 @@ from sqlalchemy import (
     inspect,
     text,
 )
+from sqlalchemy.exc import DBAPIError
 
 from sql import schema
 from sql.database import Database
 from sql.schema import Fit, SchemaReport
 from sql.tables import metadata_for
+from sql.types import DATE_GLOB, SECONDS_GLOB
 from stickybus import (
     BusConfig,
     ConfigurationError,
@@ -304,6 +306,38 @@ def test_a_schema_of_the_first_version_is_upgraded_with_its_entries(
     assert [entry.class_name for entry in make_bus(database=empty.url).find()] == ["Ping"]
 
 
+@on_sqlite
+def test_an_upgrade_lets_tables_take_dates_to_the_second_and_keeps_ids(
+    make_bus: MakeBus, empty: Engine
+) -> None:
+    make_schema_of(empty, "0006", *schema.DEFAULT_TABLES)
+    with empty.begin() as connection:  # the constraints as they were
+        connection.exec_driver_sql("PRAGMA writable_schema=ON")
+        for date in ("created_date", "effective_date", "processing_available_date"):
+            connection.exec_driver_sql(
+                "UPDATE sqlite_master SET sql = replace(sql, ?, ?)",
+                (
+                    f"({date} GLOB '{DATE_GLOB}' OR {date} GLOB '{SECONDS_GLOB}')",
+                    f"{date} GLOB '{DATE_GLOB}'",
+                ),
+            )
+    empty.dispose()
+    row = "INSERT INTO bus_events (class_name, created_date, effective_date) VALUES ('Ping', {0}, {0})"
+    with empty.begin() as connection:
+        for _ in range(3):
+            connection.exec_driver_sql(row.format("'2026-01-01 00:00:00.000000'"))
+        connection.exec_driver_sql("DELETE FROM bus_events WHERE record_id > 1")
+    with pytest.raises(DBAPIError, match="bus_events_readable"), empty.begin() as connection:
+        connection.exec_driver_sql(row.format("CURRENT_TIMESTAMP"))
+
+    create_schema(empty.url)
+
+    with empty.begin() as connection:
+        connection.exec_driver_sql(row.format("CURRENT_TIMESTAMP"))
+        assert differences(connection, *schema.DEFAULT_TABLES) == []
+    assert sorted(entry.record_id for entry in make_bus(database=empty.url).find()) == [1, 4]
+
+
 def test_the_ddl_for_an_administrator_makes_the_same_schema(empty: Engine, engine: Engine) -> None:
     script = schema.ddl(engine.dialect.name)
     lines = [line for line in script.splitlines() if not line.startswith("--")]
@@ -328,7 +362,7 @@ def test_the_tables_of_an_application_are_not_taken_for_ours(engine: Engine) -> 
 
 
 NOW = {
-    "sqlite": "strftime('%Y-%m-%d %H:%M:%f000', 'now')",
+    "sqlite": "CURRENT_TIMESTAMP",
     "postgresql": "now()",
     "mysql": "utc_timestamp(6)",
     "mariadb": "utc_timestamp(6)",

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import context, op
 
 from sql.migrations import indices, tables
-from sql.types import UtcDateTime, long_bytes, long_text, name, readable, record_id, utc_now
+from sql.types import UtcDateTime, long_bytes, long_text, name, readable, readable_or_now, record_id, utc_now
 
 revision = "0001"
 down_revision = None
@@ -71,7 +71,7 @@ def create_entries(main_name: str) -> None:
         sa.Column("record_id", record_id(), primary_key=True, autoincrement=True),
         *(columns := entry_columns()),
         sa.CheckConstraint(
-            readable(
+            readable_or_now(
                 *(column for column in columns if column.name in READ or column.name.endswith("_count"))
             ),
             name=f"{main_name}_readable",
