@@ -14,6 +14,7 @@ from queue_core.config import QueueConfig, name_fault
 from queue_core.entry import Entry, Posting, State
 from queue_core.errors import InvalidPostError, NameTooLongError
 from queue_core.event_types import EventTypes
+from queue_core.packet import check_packet
 from queue_core.shown import shown
 from sql.statements.base import AVAILABLE, IN_PROCESSING
 from sql.tables import CLASS_NAME_LENGTH, NAME_LENGTH
@@ -35,7 +36,16 @@ UNSET = Unset()
 class Columns:
     """Makes rows of postings for one bus or service."""
 
-    def __init__(self, config: QueueConfig, clock: Clock, types: EventTypes, codecs: Codecs) -> None:
+    def __init__(
+        self,
+        config: QueueConfig,
+        clock: Clock,
+        types: EventTypes,
+        codecs: Codecs,
+        packet_bytes: int | None = None,
+    ) -> None:
+        """`packet_bytes`: what the server takes in one statement; None: anything."""
+        self._packet_bytes = packet_bytes
         self._config = config
         self._clock = clock
         self._types = types
@@ -105,7 +115,10 @@ class Columns:
         if event_name is None and class_name not in self._checked:
             name(class_name, "event_name", limit=CLASS_NAME_LENGTH)
             self._checked.add(class_name)
-        return class_name, self._codecs.encode(posting.event, class_name, self._config.max_payload_bytes)
+        encoded = self._codecs.encode(posting.event, class_name, self._config.max_payload_bytes)
+        if self._packet_bytes is not None:
+            check_packet(class_name, encoded, self._packet_bytes)
+        return class_name, encoded
 
     def keys(self, queue_name: str, **keys: int | Unset | None) -> dict[str, int | None]:
         """The search keys that are given. Raises InvalidPostError."""

@@ -75,9 +75,10 @@ class Store:
         self.clock = clock
         self.types = types
         self.codecs = codecs
-        self.columns = Columns(config, clock, types, codecs)
-        schema = database.fetch(lambda connection: database.dialect.schema_of(connection, config.table))
-        self.statements: Statements = database.dialect.statements(entry_tables(config.table, schema=schema))
+        dialect = database.dialect
+        schema = database.fetch(lambda connection: dialect.schema_of(connection, config.table))
+        self.columns = Columns(config, clock, types, codecs, database.fetch(dialect.largest_statement))
+        self.statements: Statements = dialect.statements(entry_tables(config.table, schema=schema))
         self.reserved_ids = ReservedIds(database, self.statements)
         self._tried_at = float("-inf")
         """When the database's clock was to be read last (monotonic), by other than beats."""

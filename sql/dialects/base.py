@@ -54,6 +54,11 @@ class Dialect:
         del connection, table_name
         return None
 
+    def largest_statement(self, connection: Connection) -> int | None:
+        """Bytes of the largest statement that the server takes; None where it takes any."""
+        del connection
+        return None
+
     def server(self, connection: Connection) -> str | None:
         """What the server of `connection` calls itself, wherever it is reached; None if it tells nothing."""
         del connection

@@ -125,7 +125,7 @@ class MySQLStatements(Statements):
     def _largest_insert(self, connection: Connection) -> int:
         """Bytes of one INSERT."""
         if self._packet_limit is None:
-            self._packet_limit = int(connection.execute(text("SELECT @@max_allowed_packet")).scalar_one())
+            self._packet_limit = _packet_limit(connection)
         # Escaping can double a text.
         return self._packet_limit // 2 - _ROW_OVERHEAD
 
@@ -157,6 +157,9 @@ class MySQL(Dialect):
     """More of them, in a comment that only a server of a version that knows them reads."""
 
     copies_have_names = True
+
+    def largest_statement(self, connection: Connection) -> int:
+        return _packet_limit(connection)
 
     def server(self, connection: Connection) -> str:
         """See `Dialect.server`: its own id, which MariaDB and MySQL call by different names; older ones have none."""
@@ -260,6 +263,10 @@ class MySQL(Dialect):
 def _index_hint(table: Table, index: str) -> str:
     """Unlike FORCE INDEX it allows no scan of the index, and is no error if there is none; a comment to MariaDB."""
     return f"/*+ INDEX({table.name} {index}) */"
+
+
+def _packet_limit(connection: Connection) -> int:
+    return int(connection.execute(text("SELECT @@max_allowed_packet")).scalar_one())
 
 
 def _written(kind: TypeEngine[Any]) -> str:
