@@ -22,7 +22,7 @@ from tests.simulation.steps import Fault
 from tests.simulation.threads import Killed, Scheduler, Task
 
 TABLES = ("bus_events", "notifications")
-_INSERTS = tuple(f"INSERT INTO {table} (" for table in TABLES)
+_INSERTS = tuple(f"INSERT INTO {schema}{table} (" for table in TABLES for schema in ("", "public."))
 _SHRINKS = ("DELETE", "TRUNCATE TABLE")
 _KEPT = "CREATE TEMP"
 """What a connection has for good, and so is run in no other simulation with it: no boundary."""
