@@ -30,7 +30,7 @@ class Entries:
         where = wanted.conditions(self._queue_name)
         limit = None if limit is None else integer(limit, "limit", least=0)
         return self._store.read(
-            connection, self._label, lambda inner: self._store.search(inner, where=where, limit=limit)
+            connection, self._label, lambda inner: self._store.find(inner, where=where, limit=limit)
         )
 
     def ready_count(self, *, owner: str | None = None, connection: Any = None) -> int:
@@ -75,7 +75,7 @@ class Entries:
 
     def _search_id(self, connection: Connection, record_id: int, *, past: bool = False) -> Entry | None:
         where = Filter(record_ids=[record_id]).conditions(self._queue_name)
-        found = self._store.search(connection, past=past, where=where)
+        found = self._store.find(connection, past=past, where=where)
         return found[0] if found else None
 
     def _unchangeable(
@@ -116,7 +116,7 @@ class Entries:
             if record_id is not None:
                 ids = [record_id] if self._search_id(inner, record_id) else []
             else:
-                found = self._store.search(inner, where=wanted.conditions(self._queue_name))
+                found = self._store.find(inner, where=wanted.conditions(self._queue_name))
                 ids = [entry.record_id for entry in found]
             locked = statements.lock_available(inner, ids=ids) if ids else []
             if record_id is not None and not locked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 
 import msgspec
 from sqlalchemy import ColumnElement, FromClause
@@ -13,6 +14,10 @@ from queue_core.columns import UNSET, Unset, integer, search_key
 from queue_core.entry import State
 from queue_core.errors import InvalidPostError
 from queue_core.shown import shown
+from sql.statements.base import batches
+
+Where = Callable[[FromClause], Sequence[ColumnElement[bool]]]
+"""Conditions on a main or a history table."""
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,13 +35,18 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     finished_before: datetime | None = None
     finished_since: datetime | None = None
 
-    def conditions(self, queue_name: str | None) -> Callable[[FromClause], Sequence[ColumnElement[bool]]]:
-        """For `Store.search`: these entries, of one queue or of all (None). Raises InvalidPostError for bad values."""
+    def conditions(self, queue_name: str | None) -> list[Where]:
+        """For `Store.find`: these entries, of one queue or of all (None). Raises InvalidPostError for bad values.
+
+        More than one, for parts of the ids in their order, if there are more ids than a statement names.
+        """
         # Every state rather than no condition: a row in none of them was written by hand, and is no entry.
         wanted = state_values(State if self.states is None else self.states)
-        ids = None if self.record_ids is None else _ids(self.record_ids)
+        parts: Sequence[list[int] | None] = (
+            [None] if self.record_ids is None else batches(_ids(self.record_ids)) or [[]]
+        )
 
-        def where(table: FromClause) -> Sequence[ColumnElement[bool]]:
+        def where(ids: list[int] | None, table: FromClause) -> Sequence[ColumnElement[bool]]:
             found: list[ColumnElement[bool]] = [table.c.processing_state.in_(wanted)]
             if queue_name is not None:
                 found.append(table.c.queue_name == queue_name)
@@ -56,7 +66,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
                 found.append(table.c.finished_date >= in_utc(self.finished_since, key="finished_since"))
             return found
 
-        return where
+        return [partial(where, part) for part in parts]
 
 
 def _ids(record_ids: Iterable[int]) -> list[int]:
@@ -65,7 +75,7 @@ def _ids(record_ids: Iterable[int]) -> list[int]:
             f"record_ids={shown(record_ids)} is not allowed. Allowed: a collection of record ids.",
             key="record_ids",
         )
-    return sorted(integer(record_id, "record_ids") for record_id in record_ids)
+    return [integer(record_id, "record_ids") for record_id in record_ids]
 
 
 def state_values(states: Iterable[State | str]) -> list[str]:

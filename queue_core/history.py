@@ -46,7 +46,7 @@ class History:
         return self._store.read(
             connection,
             self._label,
-            lambda inner: self._store.search(
+            lambda inner: self._store.find(
                 inner, past=True, where=where, limit=limit, newest_first=newest_first
             ),
         )

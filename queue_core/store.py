@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import URL, ColumnElement, Connection, FromClause
+from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from queue_core.borrowed import Borrowed, borrow, explain
@@ -29,6 +29,7 @@ from queue_core.errors import (
     HistoryConflictError,
 )
 from queue_core.event_types import EventTypes
+from queue_core.filter import Where
 from queue_core.outcome import Finished, Retried
 from queue_core.reserved_ids import ReservedIds
 from sql.database import AT_COMMIT, Database
@@ -375,7 +376,7 @@ class Store:
         connection: Connection,
         *,
         past: bool = False,
-        where: Callable[[FromClause], Sequence[ColumnElement[bool]]],
+        where: Where,
         limit: int | None = None,
         newest_first: bool = False,
     ) -> list[Entry]:
@@ -384,6 +385,24 @@ class Store:
             connection, past=past, where=where, limit=limit, newest_first=newest_first
         )
         return [from_row(row) for row in rows]
+
+    def find(
+        self,
+        connection: Connection,
+        *,
+        past: bool = False,
+        where: Sequence[Where],
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> list[Entry]:
+        """As `search`, by several conditions, of which each is about higher ids than the one before."""
+        found = list[Entry]()
+        for part in reversed(where) if newest_first else where:
+            left = None if limit is None else limit - len(found)
+            if left == 0:
+                break
+            found += self.search(connection, past=past, where=part, limit=left, newest_first=newest_first)
+        return found
 
 
 def _taken(taking: Taking, rows: Sequence[Sequence[Any]]) -> list[Entry]:

@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, Connection, Dialect, FromClause, Row, sele
 from sqlalchemy.sql import visitors
 from sqlalchemy.util import memoized_property
 
-from sql.statements.base import AVAILABLE
+from sql.statements.base import AVAILABLE, batches
 from sql.statements.claims import Claim, Claims
 from sql.statements.history import History
 from sql.statements.lanes import Lanes
@@ -150,12 +150,14 @@ class Statements(Claims, Outcomes, Lanes, History):
         For ids that this transaction has read: InnoDB keeps what a snapshot shows, if only as deleted. A lock that finds
         nothing at all would be on the gap, in REPEATABLE READ, and past the last row no new id could be inserted.
         """
-        main = self.main
-        statement = select(main.c.record_id).where(
-            main.c.record_id.in_(sorted(ids)), main.c.processing_state == AVAILABLE
-        )
-        ordered = self._looked_up(statement.order_by(main.c.record_id))
-        return list(connection.execute(ordered.with_for_update()).scalars())
+        main, locked = self.main, list[int]()
+        for batch in batches(ids):
+            statement = select(main.c.record_id).where(
+                main.c.record_id.in_(batch), main.c.processing_state == AVAILABLE
+            )
+            ordered = self._looked_up(statement.order_by(main.c.record_id))
+            locked += connection.execute(ordered.with_for_update()).scalars()
+        return locked
 
     def change(self, connection: Connection, *, record_id: int, values: Mapping[str, Any]) -> None:
         """Write `values` into an entry that this transaction has locked."""

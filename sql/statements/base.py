@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Delete, Select, Table, Update, case, literal, null
@@ -17,6 +17,16 @@ IN_PROCESSING = "IN_PROCESSING"
 
 LARGEST_COUNT = 2**31 - 1
 """What a count's column can hold."""
+
+
+IDS = 5_000
+"""Ids that a statement names at most: a protocol's limit, or a planner's memory, is at 32,000 or more."""
+
+
+def batches(ids: Iterable[int]) -> list[list[int]]:
+    """The ids, each once and ascending, as many together as a statement names."""
+    ordered = sorted(set(ids))
+    return [ordered[start : start + IDS] for start in range(0, len(ordered), IDS)]
 
 
 def raised(count: int) -> int:

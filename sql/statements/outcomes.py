@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
-from sql.statements.base import PairStatements
+from sql.statements.base import PairStatements, batches
 from sql.tables import ENTRY_COLUMNS
 from sql.types import TEXT_LENGTH, UtcDateTime
 
@@ -150,18 +150,19 @@ class Outcomes(PairStatements):
 
     def to_history(self, connection: Connection, *, ids: Sequence[int], values: Mapping[str, Any]) -> int:
         """Move entries that this transaction has locked to history with `values` changed; return how many."""
-        if not ids:
-            return 0
         overrides = {"started_date": null(), "last_error": null()} | {
             name: literal(value, self.past.c[name].type) if value is not None else null()
             for name, value in values.items()
         }
         source = {name: self.main.c[name] for name in ENTRY_COLUMNS} | overrides
-        rows = self._looked_up(select(*source.values()).where(self.main.c.record_id.in_(sorted(ids))))
-        copies = insert(self.past).from_select(list(source), rows).execution_options(preserve_rowcount=True)
-        copied = connection.execute(copies).rowcount
-        self._remove_copied(connection, sorted(ids), copied)
-        return copied
+        total = 0
+        for batch in batches(ids):
+            rows = self._looked_up(select(*source.values()).where(self.main.c.record_id.in_(batch)))
+            copies = insert(self.past).from_select(list(source), rows)
+            copied = connection.execute(copies.execution_options(preserve_rowcount=True)).rowcount
+            self._remove_copied(connection, batch, copied)
+            total += copied
+        return total
 
 
 def _texts(dates: Sequence[datetime | None]) -> list[str | None]:
