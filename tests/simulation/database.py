@@ -81,6 +81,9 @@ class Databases:
                 for engine in (database.engine, database.lent):
                     event.listen(engine, "begin", dialect._begin)
                 event.listen(application, "begin", self._begin_immediate)
+            # Asked once by a database, which serves many simulations: none of them is to see it.
+            assert database.key
+            assert database.server or self._one_writer
             self._free.append((database, application))
         taken = self._free.pop()
         self._used.append(taken)

@@ -55,6 +55,7 @@ def settings_of(random: Random) -> Settings:
         exactly_once=random.random() < 0.25,
         max_run_seconds=random.choice([None, None, 4.0]),
         queue_capacity=random.choice([4, 8, 30]),
+        long_leases=random.choice(["", "", "", "a", "b", "ac"]),
     )
 
 

@@ -246,6 +246,20 @@ def outage_not_noticed() -> list[Planting]:
     ]
 
 
+@_bug
+def gap_judged_by_the_own_lease() -> list[Planting]:
+    """A reaper takes for short what was short for itself, and all the lease of the node that it judges."""
+
+    def watched(self: Reaper, row: Any) -> float:
+        node = self._node
+        steady_from = node.steady_from(node.config.lease_seconds / 2)
+        if steady_from is None:
+            return 0.0
+        return node.clock.monotonic() - max(self._seen[row.name].since, steady_from)
+
+    return [(Reaper, "_watched_seconds", watched)]
+
+
 # -- reaping -----------------------------------------------------------------------------------------------------
 
 

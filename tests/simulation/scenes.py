@@ -184,6 +184,18 @@ SCENES: dict[str, Scene] = {
             Pass(2.0, ("b1",)),
         ]
     ),
+    "gap_judged_by_the_own_lease": Scene(
+        [
+            Start("a1"),
+            Start("b1"),
+            Pass(21.0, ("a1", "b1")),
+            Outage(begins=True),
+            Pass(17.0, ("a1",)),
+            Outage(begins=False),
+            Pass(3.0, ("b1",)),
+        ],
+        Settings(long_leases="b"),
+    ),
     "reaper_without_lock": Scene(
         [
             Start("a1"),

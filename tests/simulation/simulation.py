@@ -126,7 +126,9 @@ class Simulation:
         self.behaviours: dict[int, Behaviour] = {}
         self.down = False
         self.trace: list[str] = []
-        self._went_away = self._came_back = 0.0
+        self._went_away = 0.0
+        self._came_back = defaultdict[str, float](float)
+        """When the last outage was over that a node's watchers had to notice."""
         self._posted: dict[int, _Post] = {}
         self._runs: list[_Run] = []
         self._ended: list[LeaseEnded] = []
@@ -198,9 +200,11 @@ class Simulation:
         time = self.scheduler.time
         if begins and not self.down:
             self._went_away = time
-        # A shorter one no reaper has to notice: whoever lives had the rest of the lease to beat in.
-        if self.down and not begins and time - self._went_away > self.settings.lease_seconds / 2:
-            self._came_back = time
+        if self.down and not begins:
+            for name in {process.node_name for process in self.processes.values()}:
+                # A shorter one no reaper has to notice: whoever lives had the rest of the lease to beat in.
+                if time - self._went_away > self.settings.lease_of(name) / 2:
+                    self._came_back[name] = time
         self.down = begins
 
     def _pass(self, step: Pass) -> None:
@@ -383,9 +387,9 @@ class Simulation:
             if before.epoch != now.epoch or now.state != node_rows.LIVE:
                 self.tell(f"  the lease {before.epoch} of {name} ends: {now.state}, lease {now.epoch}")
                 # Before the last outage, or since: a reaper that had seen enough may have waited for a lock meanwhile.
-                silent = max(time - max(before.since, self._came_back), self._went_away - before.since)
+                silent = max(time - max(before.since, self._came_back[name]), self._went_away - before.since)
                 gone = self._is_gone(before.pid)
-                if now.state != node_rows.STOPPED and not gone and silent < self.settings.lease_seconds:
+                if now.state != node_rows.STOPPED and not gone and silent < self.settings.lease_of(name):
                     self._found.append(
                         Violation(
                             invariant=Invariant.ONE_RUNNER,
