@@ -9,19 +9,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from queue_core.claims import Claims
 from queue_core.entry import Entry
 
 FIRST_LOOK_SECONDS = 0.0005
 LOOKS = 12
-"""An announced commit is looked for after 0, 0.5, 1, 2 … ms; then it is left to the sweep (about 1 s in all)."""
+"""An announced commit is looked for after 0, 0.5, 1, 2 … ms (about 1 s in all)."""
+LATE_LOOK_SECONDS = 1.0
+"""Then so often, until a lease is over: a COMMIT may wait for a standby, or for deferred constraints."""
 LOOK_BATCH = 1_000
 
 
 @dataclass
 class _Announced:
     ids: list[int]
+    until: float
     looks: int = 0
     next_look: float = 0.0
 
@@ -48,8 +52,10 @@ class AnnouncedCommits:
 
     def add(self, ids: list[int]) -> None:
         """A transaction that inserted `ids` (none: entries to be claimed) has ended, or is about to."""
+        claims = self._claims
+        until = claims.clock.monotonic() + claims.config.node.lease_seconds
         with self._lock:
-            self._announced.append(_Announced(ids))
+            self._announced.append(_Announced(ids, until))
 
     def ids(self) -> set[int]:
         """All that is looked for."""
@@ -82,7 +88,7 @@ class AnnouncedCommits:
         for announced in looking:
             self._count_look(announced, found, now)
         with self._lock:
-            self._announced = [announced for announced in self._announced if announced.looks <= LOOKS]
+            self._announced = [announced for announced in self._announced if announced.next_look < inf]
         return left
 
     def _start_committed(self, ids: list[int]) -> tuple[set[int], bool]:
@@ -99,12 +105,19 @@ class AnnouncedCommits:
         return {entry.record_id for entry in entries}, len(held) == len(fresh)
 
     def _count_look(self, announced: _Announced, found: set[int], now: float) -> None:
-        if announced.ids:
+        inserted = bool(announced.ids)
+        if inserted:
             announced.ids = [record_id for record_id in announced.ids if record_id not in found]
-            announced.looks += 1 if announced.ids else LOOKS + 1
+            announced.looks += 1
         else:
             self._claim()
             announced.looks += 2
-        announced.next_look = (
-            now + FIRST_LOOK_SECONDS * 2 ** (announced.looks - 1) if announced.looks <= LOOKS else now
-        )
+        if inserted and not announced.ids:
+            announced.next_look = inf
+        elif announced.looks <= LOOKS:
+            announced.next_look = now + FIRST_LOOK_SECONDS * 2 ** (announced.looks - 1)
+        elif inserted and now < announced.until:
+            # At the same times for all: one statement looks for whatever was rolled back lately.
+            announced.next_look = (now // LATE_LOOK_SECONDS + 1) * LATE_LOOK_SECONDS
+        else:
+            announced.next_look = inf

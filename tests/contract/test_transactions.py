@@ -5,6 +5,7 @@ That an event is *not* delivered is shown without waiting: another one that was 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +17,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 from bus.persistent import PersistentBus
+from queue_core.announced import LOOKS
 from queue_core.entry import State
 from queue_core.errors import DatabaseUnreachableError, InvalidConnectionError, WriteLockError
 from stickybus import Mode
@@ -531,3 +533,32 @@ def test_an_error_of_the_database_is_raised_as_it_is(engine: Engine, bus: Persis
         transaction.rollback()
         with pytest.raises(InvalidRequestError), transaction:
             bus.post(Order(1), connection=connection)
+
+
+def test_what_a_slow_commit_brings_starts_within_a_second_after_it(
+    engine: Engine, make_bus: MakeBus, recorder: Recorder
+) -> None:
+    """One that waits for a standby or for deferred constraints: it is announced before."""
+    bus = make_bus(lease_seconds=60.0, poll_interval_seconds=60.0)
+    bus.subscribe(Order)(recorder)
+    bus.start()
+    connection = engine.connect()
+    bus.post(Order(1), connection=connection)
+    commit, begun, going_on = engine.dialect.do_commit, threading.Event(), threading.Event()
+
+    def slow(dbapi_connection: Any) -> None:
+        begun.set()
+        assert going_on.wait(20)
+        commit(dbapi_connection)
+
+    engine.dialect.do_commit = slow  # type: ignore[method-assign]
+    committing = threading.Thread(target=connection.commit)
+    committing.start()
+    assert begun.wait(20)
+    looked_for = bus.engine.lifecycle._announced._announced
+    eventually(lambda: [one.looks > LOOKS for one in looked_for] in ([True], []), "the first looks are over")
+    going_on.set()
+    committing.join()
+
+    assert recorder.wait(1) == [Order(1)]
+    connection.close()
