@@ -68,6 +68,8 @@ class Reaper:
         self._node = node
         self._seen: dict[str, _Seen] = {}
         self._served: dict[str, set[str]] = {}
+        self._missed: dict[str, float] = {}
+        """Lanes without a node, and since when (monotonic) they are known as such."""
         self._subscribers = SubscriberWatch(node.name)
         self._turns = -1
 
@@ -83,14 +85,15 @@ class Reaper:
         dead |= {row.name for row in rows.values() if row.state not in nodes.FENCED and self._fence(row)}
         left = set[str]()
         self._turns += 1
+        self._missed = {lane: since for lane, since in self._missed.items() if lane not in rows}
         live = {name: row for name, row in rows.items() if row.state == nodes.LIVE and name != node.name}
         # A lane without a node is rare: its node has never been seen to die. One just dead or left is looked for at once.
-        if not (self._has_left(live) or dead) and self._turns % LANE_TURNS:
+        if not (self._has_left(live) or dead or self._missed) and self._turns % LANE_TURNS:
             return self._pause(rows, dead)
         for store in {id(member.store.statements): member.store for member in node.members}.values():
             lanes = node.database.fetch(store.statements.lanes)
             for lane in filter(is_node_lane, lanes):
-                if lane in dead or (lane not in rows and self._enter_dead(lane)):
+                if lane in dead or (lane not in rows and self._misses(lane) and self._enter_dead(lane)):
                     left.add(lane)
                     self._reap(store, lane)
                 elif lane in live and _outliving(live[lane], store.config.table) is not None:
@@ -150,6 +153,17 @@ class Reaper:
                 "node_declared_dead", node=row.name, epoch=row.epoch, was=row.state, hostname=row.hostname
             )
         return fenced
+
+    def _misses(self, lane: str) -> bool:
+        """Whether a lane has had no node for a whole lease under our eyes, as a silent node would be watched.
+
+        A live node whose row was deleted, or lost in a fail-over, enters it anew with its next beat.
+        """
+        node, now = self._node, self._node.clock.monotonic()
+        since = self._missed.setdefault(lane, now)
+        lease = max(node.config.lease_seconds, 3 * node.config.beat_interval_seconds)
+        steady_from = node.steady_from(node.config.lease_seconds / 2)
+        return steady_from is not None and now - max(since, steady_from) >= lease
 
     def _enter_dead(self, name: str) -> bool:
         """Give a lane without a node the row of a dead one, to be held while its entries move."""

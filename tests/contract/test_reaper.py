@@ -9,10 +9,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import delete
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from queue_core.entry import PARKED, SUSPECT
 from sql import nodes
+from sql.tables import queue_nodes
 from stickybus import Entry, Posting, State
 from tests.contract.cluster import Cluster, Peer, born_claimed, cluster, sample
 from tests.contract.harness import Order, Recorder, lost_answers, moving
@@ -333,7 +335,7 @@ def test_entries_of_an_owner_that_has_no_node_row_are_found(cluster: Cluster) ->
     other = cluster.join("b")
     born_claimed(other.bus.engine, "ghost", 1)
 
-    cluster.tick(3, other)
+    cluster.live(21, other, step=3.0)  # a lease, and a look before and after it
 
     assert cluster.row("ghost").state == nodes.DEAD
     other.run()
@@ -699,3 +701,24 @@ def test_a_reaper_that_meets_a_broken_connection_goes_on_at_its_next_turn(cluste
 
     other.run()
     assert other.handler.numbers() == [1]
+
+
+def test_a_live_node_whose_row_was_deleted_keeps_its_entries_and_enters_it_anew(cluster: Cluster) -> None:
+    owner, other, dead = cluster.join("a"), cluster.join("b"), cluster.join("c")
+    cluster.bury("c", owner, other)
+    del dead  # its row stays for a day, and lanes are looked at in each turn
+    owner.bus.post(Order(1))
+    owner.store.database.write(
+        lambda connection: connection.execute(delete(queue_nodes).where(queue_nodes.c.name == "a"))
+    )
+
+    cluster.tick(2.9, other)
+    cluster.tick(2.9, other)
+    assert other.bus.find()[0].processing_owner == "a"
+    owner.beat()
+
+    cluster.live(30, owner, other)
+    assert cluster.row("a").state == nodes.LIVE
+    owner.run()
+    other.run()
+    assert (owner.handler.numbers(), other.handler.numbers()) == ([1], [])
