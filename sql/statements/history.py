@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -12,21 +13,23 @@ from sqlalchemy import (
     delete,
     func,
     insert,
-    literal,
-    null,
     or_,
     select,
     text,
     update,
 )
 
-from sql.statements.base import PairStatements, fresh
-from sql.tables import RUN_LENGTH
+from sql.statements.base import AVAILABLE, PairStatements
+from sql.tables import ENTRY_COLUMNS, RUN_LENGTH
 from sql.tables import queue_replays as replays
 
 
 class History(PairStatements):
     """Entries that have ended."""
+
+    def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        """See `Statements.insert`."""
+        raise NotImplementedError
 
     def ended_as(self, connection: Connection, record_id: int) -> tuple[str, str | None] | None:
         """The state in which an entry ended, and its `subscribers_done`; None if it is not in history."""
@@ -69,22 +72,21 @@ class History(PairStatements):
 
         For the holder of `take_turn`. `settled`: its `subscribers_done`.
         """
-        main, past = self.main, self.past
-        counts = ("error_count", "redispatch_count", "crash_count")
-        values = (
-            fresh(past, lane)
-            | dict.fromkeys(counts, literal(0))
-            | {
-                "effective_date": literal(now, past.c.effective_date.type),
-                "subscribers_done": literal(settled, past.c.subscribers_done.type),
-                "origin_id": null(),
-                "replay_of": past.c.record_id,
-            }
-        )
-        rows = select(*values.values()).where(past.c.record_id == record_id)
-        connection.execute(insert(main).from_select(list(values), rows))
-        newest = select(func.max(main.c.record_id)).where(main.c.replay_of == record_id)
-        new_id = int(connection.execute(newest).scalar_one())
+        past = self.past
+        copied = select(*(past.c[name] for name in ENTRY_COLUMNS if name != "record_id"))
+        ended = connection.execute(copied.where(past.c.record_id == record_id)).mappings().one()
+        row = {
+            **ended,
+            **dict.fromkeys(("claim_count", "error_count", "redispatch_count", "crash_count"), 0),
+            **dict.fromkeys(("processing_owner", "processing_available_date", "origin_id")),
+            "processing_state": AVAILABLE,
+            "lane": lane,
+            "effective_date": now,
+            "subscribers_done": settled,
+            "replay_of": record_id,
+        }
+        # By its values: nothing else tells the new id on each database without a look at all of the main table.
+        [new_id] = self.insert(connection, [row])
         connection.execute(update(replays).where(*self._by_hand(record_id)).values(replay_id=new_id))
         return new_id
 

@@ -23,7 +23,7 @@ from queue_core.retry import (
     ScheduledRetries,
 )
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, ended, eventually, states
+from tests.contract.harness import Order, Recorder, ended, eventually, statements_of, states
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LONG_LEASE: dict[str, Any] = {"lease_seconds": 1e6}
@@ -332,3 +332,17 @@ def test_subscribers_with_different_schedules_each_run_at_their_own_times(make_b
     clock.advance(seconds=3540)
     assert states(ended(bus)) == [State.FAILED]
     assert (soon.calls, late.calls) == (2, 2)
+
+
+def test_a_retry_by_hand_names_its_parent_without_a_look_for_it_in_the_main_table(bus: PersistentBus) -> None:
+    """No index has the parents: among ten million entries the look would be for minutes."""
+    bus.subscribe(Order, retry=ImmediateRetries(0))(Recorder(failures=1))
+    bus.start()
+    failed = bus.post(Order(1))
+    ended(bus)
+
+    with statements_of(bus.engine.database) as statements:
+        retried = bus.retry(failed)
+
+    asked = [text for text in statements.starting_with("SELECT") if "replay_of =" in text]
+    assert (asked, [entry.record_id for entry in ended(bus, 2)][1:]) == ([], [retried])
