@@ -136,6 +136,9 @@ class _PostgreSQLCloner(_Cloner):
 class _MySQLCloner(_Cloner):
     """MariaDB and MySQL have no templates: the template's DDL is read once and run for each clone."""
 
+    # The one in information_schema is an error while a session runs a statement with an emoji in it.
+    sessions = "performance_schema.processlist"
+
     def __init__(self, server_url: URL) -> None:
         super().__init__(server_url)
         self._statements: list[str] = []
@@ -169,7 +172,7 @@ class _MySQLCloner(_Cloner):
     def _drop(self, connection: Connection, name: str) -> None:
         # A transaction left open would hold the metadata lock that DROP waits for.
         sessions = connection.execute(
-            text("SELECT id FROM information_schema.processlist WHERE db = :name"), {"name": name}
+            text(f"SELECT id FROM {self.sessions} WHERE db = :name"), {"name": name}
         )
         for session in sessions.scalars():
             # It may have left by itself.
@@ -178,9 +181,13 @@ class _MySQLCloner(_Cloner):
         connection.execute(text(f"DROP DATABASE IF EXISTS {name}"))
 
 
+class _MariaDBCloner(_MySQLCloner):
+    sessions = "information_schema.processlist"
+
+
 _CLONERS: Final[dict[str, type[_Cloner]]] = {
     "postgresql": _PostgreSQLCloner,
-    "mariadb": _MySQLCloner,
+    "mariadb": _MariaDBCloner,
     "mysql": _MySQLCloner,
 }
 

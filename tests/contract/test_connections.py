@@ -39,7 +39,7 @@ WAITING = {
 }
 KILL = {"postgresql": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}", "mysql": "KILL {}"}
 for _sessions in (SESSIONS, WAITING):
-    _sessions["mysql"] = _sessions["mariadb"]
+    _sessions["mysql"] = _sessions["mariadb"].replace("information_schema", "performance_schema")
 
 
 def sessions(engine: Engine, database_name: str) -> set[int]:

@@ -10,6 +10,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -43,7 +44,15 @@ from sql.tables import entry_tables, queue_nodes, queue_schedules
 from stickybus.cli import main
 from tests import servers
 from tests.conftest import _CLONERS
-from tests.contract.harness import eventually, on_mariadb, on_postgresql, on_servers, on_sqlite, statements_of
+from tests.contract.harness import (
+    eventually,
+    on_mariadb,
+    on_mysql,
+    on_postgresql,
+    on_servers,
+    on_sqlite,
+    statements_of,
+)
 from tests.servers import DatabaseServer, MariaDBServer, PostgreSQLServer, data_folder, database_servers
 
 ROOT = Path(__file__).parents[2]
@@ -490,6 +499,26 @@ def test_live_nodes_that_need_more_connections_than_there_are_are_found(
 
     assert told.code == 0
     assert told.one("connections")["severity"] == "slow"
+
+
+@on_mysql
+def test_a_statement_with_an_emoji_that_runs_meanwhile_hinders_no_answer(
+    doctor: Doctor, run: Callable[..., None], engine: Engine
+) -> None:
+    enter(engine, "node-1", tables=["bus_events"])
+    running = text(
+        "SELECT count(*) FROM performance_schema.processlist WHERE id = :id AND state = 'User sleep'"
+    )
+    with ThreadPoolExecutor(1) as pool, engine.connect() as other, engine.connect() as observer:
+        session = {"id": other.execute(text("SELECT connection_id()")).scalar_one()}
+        sleeping = pool.submit(other.execute, text("SELECT SLEEP(60), '🚚'"))
+        try:
+            eventually(lambda: observer.execute(running, session).scalar_one(), "the statement runs")
+            told = doctor()
+        finally:
+            run(f"KILL QUERY {session['id']}")
+        sleeping.result()
+    assert "unchecked" not in {found["severity"] for found in told.findings}
 
 
 # -- PostgreSQL -----------------------------------------------------------------------------------------------------------

@@ -216,6 +216,7 @@ def _kill_others(connection: Connection) -> None:
         )
         assert ended.scalars().all() == [True]
         return
-    others = "SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()"
+    schema = "information_schema" if connection.dialect.is_mariadb else "performance_schema"  # type: ignore[attr-defined]
+    others = f"SELECT id FROM {schema}.processlist WHERE db = database() AND id <> connection_id()"
     (session,) = connection.execute(text(others)).scalars()
     connection.execute(text(f"KILL {int(session)}"))
