@@ -8,30 +8,36 @@ ended and claimed is read while others write.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import sleep
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     BindParameter,
+    ColumnElement,
     Connection,
     Dialect,
     FromClause,
     Integer,
+    Select,
     String,
     TableClause,
     Text,
+    and_,
     bindparam,
     column,
     delete,
+    false,
+    func,
     insert,
     literal_column,
     select,
     table,
     text,
-    update,
+    true,
 )
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.visitors import replacement_traverse
 from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
@@ -134,6 +140,11 @@ class SQLiteStatements(Statements):
         return table(f"{self.main.name}_claims", column("record_id", BigInteger()))
 
     @memoized_property
+    def _gone(self) -> TableClause:
+        """A view: who inserts an id deletes the entry."""
+        return table(f"{self.main.name}_gone", column("record_id", BigInteger()))
+
+    @memoized_property
     def _move(self) -> Any:
         return insert(self._view)
 
@@ -143,10 +154,20 @@ class SQLiteStatements(Statements):
 
     @memoized_property
     def _claimed_rows(self) -> Any:
-        main = self.main.c
         # Not what was taken over since.
-        mine = main.processing_owner == bindparam("owner")
-        return select(*self.columns).where(main.record_id.in_(select(self._claims.c.record_id)), mine)
+        mine = self.main.c.processing_owner == bindparam("owner")
+        return self._found(self._claims, self.columns, mine)
+
+    def _found(
+        self, ids: FromClause, columns: Iterable[ColumnElement[Any]], *conditions: ColumnElement[bool]
+    ) -> Select[Any]:
+        """The columns of entries with these ids that meet the conditions, each looked up by its id.
+
+        Statistics of a time when there were few entries say that to read all of them costs less. An outer join keeps
+        its order, unless SQLite sees that the conditions leave out what was not found: it sees through no function.
+        """
+        found = ids.outerjoin(self.main, self._has_id(ids.c.record_id))
+        return select(*columns).select_from(found).where(func.coalesce(and_(true(), *conditions), false()))
 
     def _creation(self, dialect: Dialect) -> Iterator[str]:
         """The statements that create what a move needs."""
@@ -164,26 +185,34 @@ class SQLiteStatements(Statements):
         history = {name: main.c[name] for name in ENTRY_COLUMNS} | {
             name: ended.c[name] for name in OUTCOME_COLUMNS
         }
-        # An outer join, which keeps its order: else SQLite may walk over the whole main table.
-        source = select(*history.values()).select_from(
-            ended.outerjoin(main, main.c.record_id == ended.c.record_id)
+        held = self._found(batch, batch.c, *self._held(batch))
+        source = self._found(ended, history.values(), main.c.record_id.is_not(None))
+        # What stands there already is changed.
+        some = {"record_id": claims.c.record_id} | dict.fromkeys(
+            ("class_name", "created_date", "effective_date"), literal_column("''")
         )
-        held = select(*batch.c).where(*self._held(batch))
+        taken = sqlite.insert(main).from_select(
+            list(some), select(*some.values()).where(literal_column("1")), include_defaults=False
+        )
         body = (
             delete(ended),
             insert(ended).from_select(list(FINISH_COLUMNS), held),
             insert(self.past).from_select(list(history), source),
-            delete(main).where(main.c.record_id.in_(select(ended.c.record_id))),
+            insert(self._gone).from_select(["record_id"], select(ended.c.record_id)),
             delete(claims),
             insert(claims).from_select(["record_id"], self._due(main.c.record_id)),
-            update(main).where(main.c.record_id.in_(select(claims.c.record_id))).values(**self._taken()),
+            taken.on_conflict_do_update(index_elements=[main.c.record_id], set_=self._taken()),
         )
         quoted = dialect.identifier_preparer.quote
-        view = quoted(self._view.name)
         for made in (ended, claims):
             names = ", ".join(made.c.keys()).replace("record_id", "record_id INTEGER PRIMARY KEY")
             yield f"CREATE TEMP TABLE {quoted(made.name)} ({names})"
-        columns = ", ".join(f'NULL AS "{parameter.name}"' for parameter in self._view.c)
-        yield f"CREATE TEMP VIEW {view} AS SELECT {columns}"
-        statements = "; ".join(map(sql, body))
-        yield f"CREATE TEMP TRIGGER {quoted(self._view.name + 'd')} INSTEAD OF INSERT ON {view} BEGIN {statements}; END"
+        one = delete(main).where(main.c.record_id == bindparam("record_id", required=True))
+        for view, statements in ((self._gone, (one,)), (self._view, body)):
+            columns = ", ".join(f'NULL AS "{parameter.name}"' for parameter in view.c)
+            yield f"CREATE TEMP VIEW {quoted(view.name)} AS SELECT {columns}"
+            texts = "; ".join(map(sql, statements))
+            yield (
+                f"CREATE TEMP TRIGGER {quoted(view.name + 'd')} INSTEAD OF INSERT ON {quoted(view.name)} "
+                f"BEGIN {texts}; END"
+            )
