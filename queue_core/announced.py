@@ -7,12 +7,12 @@ own, at once and then ever more rarely; what is not found by then is left to the
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
 from queue_core.claims import Claims
-from queue_core.entry import Entry
+from queue_core.hand_over import Handing, HandOver
 
 FIRST_LOOK_SECONDS = 0.0005
 LOOKS = 12
@@ -33,15 +33,14 @@ class _Announced:
 class AnnouncedCommits:
     """See the module.
 
-    `hand_over` runs entries that are found, under the lease given; `claim` is called when there may be entries to be
-    claimed.
+    `claim` is called when there may be entries to be claimed.
     """
 
     def __init__(
         self,
         claims: Claims,
+        hand_over: HandOver,
         *,
-        hand_over: Callable[[Sequence[Entry], int], None],
         claim: Callable[[], None],
     ) -> None:
         self._claims = claims
@@ -99,9 +98,14 @@ class AnnouncedCommits:
         # A claim count past the first: the sweep was faster.
         fresh = [entry for entry in entries if entry.claim_count == 1 and entry.record_id not in ledger]
         held = fresh[: max(0, ledger.room)]
-        # What a rolled-back transaction had announced may be an entry of another's now, just claimed in another thread.
-        new = ledger.add((entry.record_id, 1) for entry in held)
-        self._hand_over([entry for entry in held if entry.record_id in new], lease)
+        handing = Handing()
+        try:
+            # What a rolled-back transaction had announced may be an entry of another's now, just claimed in another thread.
+            handing.ids[:] = ledger.add((entry.record_id, 1) for entry in held)
+            self._hand_over.run([entry for entry in held if entry.record_id in handing.ids], lease, handing)
+        except BaseException:
+            self._hand_over.leave(handing)
+            raise
         return {entry.record_id for entry in entries}, len(held) == len(fresh)
 
     def _count_look(self, announced: _Announced, found: set[int], now: float) -> None:

@@ -11,22 +11,17 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from operator import attrgetter
 from time import sleep
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from queue_core.claims import Claims, claims_of
 from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry
+from queue_core.hand_over import Submit
 from queue_core.metrics import Metrics
 from queue_core.store import FIRST_DATE, Taking
 
-FROM_MEMORY = 2_000
-"""Entries that may be handed to the pool from memory before they are kept by id only."""
-LARGE_PAYLOAD = 8_192
-"""Characters from which a payload is not kept in memory while its entry waits."""
 _EFFECTIVE_DATE = attrgetter("effective_date")
 
 LOAD_BATCH = 1_000
@@ -59,7 +54,7 @@ class Claimer:
         claims: Claims,
         metrics: Metrics,
         *,
-        submit: Callable[[Sequence[Entry], int], None],
+        submit: Submit,
         wake: Callable[[], None],
         unsure: Callable[[], None],
     ) -> None:
@@ -139,28 +134,6 @@ class Claimer:
 
     # -- from this process ------------------------------------------------------------------------------------
 
-    def hand_over(self, entries: Sequence[Entry], lease: int) -> None:
-        """Run entries that are committed, and held in the ledger: from memory if there is room, else later by id."""
-        if not self._claims.running:
-            # Their commit has outlasted the stop of this node, or its lease. It is no error of the post.
-            self._ledger.give_up(claims_of(entries))
-            with suppress(SQLAlchemyError):  # then they are for the sweep, or for the reaper
-                self._claims.release(claims_of(entries))
-            return
-        room = FROM_MEMORY - self._ledger.active
-        now_room = self._room()
-        ready, later = list[Entry](), list[int]()
-        for place, entry in enumerate(entries):
-            small = len(entry.event_json or entry.event_bytes or "") <= LARGE_PAYLOAD
-            if not self._ledger.waiting and (place < now_room or (small and place < room)):
-                ready.append(entry)
-            else:
-                later.append(entry.record_id)
-        self._ledger.wait(later)
-        self._submit(ready, lease)
-        if later:
-            self._wake_loop()
-
     def forget(self, besides: Collection[tuple[int, int]] = ()) -> None:
         """Hold nothing that was claimed before the node was joined, `besides` some: it was given back, or is the reaper's."""
         self._ledger.keep(besides)
@@ -168,7 +141,7 @@ class Claimer:
 
     def load_waiting(self) -> None:
         """Read the payloads of entries that waited by id, as far as there is room."""
-        while self._ledger.waiting and (room := self._room()) > 0:
+        while self._ledger.waiting and (room := self.room()) > 0:
             ids = self._ledger.next_waiting(min(room, LOAD_BATCH))
             lease = self._claims.lease
             try:
@@ -272,7 +245,7 @@ class Claimer:
         if dates:
             pause = min(pause, (min(dates) - self._clock.now()).total_seconds())
         # Not `any`: the lane of any node has an empty name.
-        if (self._ledger.waiting and self._room() > 0) or [*self._open_lanes()]:
+        if (self._ledger.waiting and self.room() > 0) or [*self._open_lanes()]:
             return 0.0
         return max(0.0, pause)
 
@@ -282,7 +255,7 @@ class Claimer:
         threads, most = self._config.handler_threads, self._config.max_entries_claimed
         return min(threads + BATCHES * most, max(threads, self._config.queue_capacity))
 
-    def _room(self) -> int:
+    def room(self) -> int:
         """How many entries the pool takes now."""
         return self._capacity - self._ledger.active
 
@@ -297,7 +270,7 @@ class Claimer:
             capacity = min(share, self._capacity)
             room = capacity - self._ledger.active_from(ANY_NODE, besides=ending)
         else:
-            capacity, room = self._capacity, self._room() + len(ending)
+            capacity, room = self._capacity, self.room() + len(ending)
         room -= self._under_way
         # Each claim is a commit: few large ones. Where half of a share is active, no thread idles meanwhile.
         return min(most, room) if room >= min(most, capacity // 2) else 0

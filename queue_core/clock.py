@@ -71,10 +71,12 @@ def in_utc(date: datetime, *, key: str) -> datetime:
 class Signal:
     """A wake-up flag between threads: any may set it, one waits for it through `Clock.wait`."""
 
-    __slots__ = ("_changed", "_raised")
+    __slots__ = ("_changed", "_lock", "_raised")
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        # Taken itself where exceptions from outside may come: of a condition they would leave it locked.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._raised = False
 
     def set(self) -> None:
@@ -83,9 +85,10 @@ class Signal:
         # the waiter looks for work only after that.
         if self._raised:
             return
-        with self._changed:
-            self._raised = True
+        with self._lock:
+            # In this order: a flag that is up, and of which the waiter was not told, would keep it asleep.
             self._changed.notify_all()
+            self._raised = True
 
     def clear(self) -> None:
         """Lower the flag."""

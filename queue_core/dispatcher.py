@@ -166,18 +166,29 @@ class Dispatcher:
                 self._coroutines = None
         return ended
 
-    def submit(self, entries: Iterable[Entry], lease: int = 0) -> None:
-        """Hand entries over to the pool, in order. `lease` is the one under which they were claimed."""
-        put, places = self._runs.put, dict[tuple[str, str], Turns | None]()
-        for entry in entries:
-            run, key = Run(entry, self, lease), (entry.queue_name, entry.class_name)
-            if key not in places:
-                places[key] = self._place(*key)
-            place = places[key]
-            if place is not None:
-                run.place = place
-                place.expect(run)
-            put(run)
+    def submit(self, entries: Iterable[Entry], lease: int = 0, taken: deque[None] | None = None) -> None:
+        """Hand entries over to the pool, in order. `lease` is the one under which they were claimed.
+
+        `taken` grows by one for each that the pool has, whatever exception comes.
+        """
+        runs, places = list[Run](), dict[tuple[str, str], Turns | None]()
+        taken = deque() if taken is None else taken
+        try:
+            for entry in entries:
+                run, key = Run(entry, self, lease), (entry.queue_name, entry.class_name)
+                if key not in places:
+                    places[key] = self._place(*key)
+                run.place = places[key]
+                runs.append(run)
+                if run.place is not None:
+                    run.place.expect(run)
+            # In one call, which no signal cuts in two.
+            taken.extend(map(self._runs.put, runs))
+        except BaseException:
+            for run in runs[len(taken) :]:
+                if run.place is not None:
+                    _pass_on(run.place, run)
+            raise
 
     def _place(self, queue_name: str, class_name: str) -> Turns | None:
         """Where entries of a type are to come in the order of their submission."""

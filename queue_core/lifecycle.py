@@ -9,6 +9,7 @@ only places that claim, and that write outcomes.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
@@ -25,6 +26,7 @@ from queue_core.entry import ANY_NODE, Entry
 from queue_core.errors import LifecycleError
 from queue_core.exactly_once import ExactlyOnce
 from queue_core.finisher import Finisher
+from queue_core.hand_over import HandOver
 from queue_core.handler import Router
 from queue_core.hints import Hints
 from queue_core.ledger import Ledger
@@ -75,11 +77,14 @@ class Lifecycle:
             unsure=self._sweep_soon,
         )
         self.finisher = Finisher(self.claims, metrics, self.claimer, call=self._call)
-        self._announced = AnnouncedCommits(
+        self.hand_over = HandOver(
             self.claims,
-            hand_over=self.claimer.hand_over,
-            claim=self.claimer.wake,
+            submit=self._submit,
+            room=self.claimer.room,
+            wake=self._loop.wake,
+            look=self._look_at_all,
         )
+        self._announced = AnnouncedCommits(self.claims, self.hand_over, claim=self.claimer.wake)
         self._sweep = Sweep(self.claims, self._announced)
         self._parked = ParkedLane(self.claims, router, brought=self.claimer.wake, failed=self.finisher.failed)
         self._watchdog = Watchdog(self.config, self.finisher.complete)
@@ -110,11 +115,15 @@ class Lifecycle:
         return Loop(f"{self.config.table}-late", self._late_turn, self.clock)
 
     # Each start has a pool of its own.
-    def _submit(self, entries: Sequence[Entry], lease: int) -> None:
-        self.dispatcher.submit(entries, lease)
+    def _submit(self, entries: Sequence[Entry], lease: int, taken: deque[None] | None = None) -> None:
+        self.dispatcher.submit(entries, lease, taken)
 
     def _sweep_soon(self) -> None:
         self._sweep.soon()
+
+    def _look_at_all(self) -> None:
+        self._sweep.soon()
+        self.claimer.look()
 
     def _call(self, hook: Callable[[], None]) -> None:
         self.dispatcher.call(hook)

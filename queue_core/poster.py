@@ -13,6 +13,7 @@ from typing import Any
 
 from queue_core.config import Mode
 from queue_core.entry import ANY_NODE, Posting
+from queue_core.hand_over import Handing
 from queue_core.handler import Router
 from queue_core.lifecycle import Lifecycle
 from queue_core.node import name_of
@@ -44,18 +45,24 @@ class Poster:
         lease = lifecycle.claims.lease
         rows, claimed = self._rows(queue_name, postings, may_claim=True)
         start = perf_counter()
-        ids = self._store.reaching(lambda: self._post(rows, claimed=claimed))
-        lifecycle.metrics.posted(queue_name, len(ids), perf_counter() - start)
-        if claimed:
-            entries = [
-                self._store.columns.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)
-            ]
-            lifecycle.claimer.hand_over(entries, lease)
-            return ids
-        if rows[0]["lane"] == ANY_NODE:
-            lifecycle.hints.tell(len(ids))
-        if lifecycle.running:
-            lifecycle.claimer.expect(min(row["effective_date"] for row in rows))
+        handing = Handing()
+        try:
+            ids = self._store.reaching(lambda: self._post(rows, handing, claimed=claimed))
+            lifecycle.metrics.posted(queue_name, len(ids), perf_counter() - start)
+            if claimed:
+                entries = [
+                    self._store.columns.entry(record_id, row)
+                    for record_id, row in zip(ids, rows, strict=True)
+                ]
+                lifecycle.hand_over.run(entries, lease, handing)
+                return ids
+            if rows[0]["lane"] == ANY_NODE:
+                lifecycle.hints.tell(len(ids))
+            if lifecycle.running:
+                lifecycle.claimer.expect(min(row["effective_date"] for row in rows))
+        except BaseException:
+            lifecycle.hand_over.leave(handing)
+            raise
         return ids
 
     def _rows(
@@ -80,17 +87,17 @@ class Poster:
         )
         return rows, claimed
 
-    def _post(self, rows: list[dict[str, Any]], *, claimed: bool) -> list[int]:
+    def _post(self, rows: list[dict[str, Any]], handing: Handing, *, claimed: bool) -> list[int]:
         """Insert and commit. Ids of claimed rows enter the ledger before the COMMIT: the sweep may see the rows after it."""
-        ledger, reserved = self._lifecycle.ledger, self._store.reserved_ids
+        ledger, reserved, ids = self._lifecycle.ledger, self._store.reserved_ids, handing.ids
         # A claimed row must not be seen before its id is known.
-        ids = reserved.take(len(rows)) if claimed else []
-        known = bool(ids)
+        taken = reserved.take(len(rows)) if claimed else []
+        database = self._store.database
 
         def hold(found: list[int]) -> None:
             if claimed:
+                ids[:] = found  # first, for `forget` to know them
                 ledger.add((record_id, 1) for record_id in found)
-                ids[:] = found
 
         def forget() -> None:
             # Once: on SQLite, ids that were rolled back may be another post's by now.
@@ -99,17 +106,16 @@ class Poster:
 
         def work(connection: Any) -> list[int]:
             inserted = self._store.insert(connection, rows)
-            if not known:
+            if not taken:
                 hold(inserted)
             return inserted
 
-        if known:
-            hold(ids)
-            for row, record_id in zip(rows, ids, strict=True):
-                row["record_id"] = record_id
         single = self._store.statements.inserts_at_once or (len(rows) == 1 and not claimed)
         try:
-            database = self._store.database
+            if taken:
+                hold(taken)
+                for row, record_id in zip(rows, taken, strict=True):
+                    row["record_id"] = record_id
             return database.insert_single(work) if single else database.write(work, forget)
         except BaseException:
             # Whether a failed COMMIT took effect is for the sweep to find out.

@@ -25,20 +25,22 @@ class Sweep:
         self._claims = claims
         self._announced = announced
         self._at = 0.0
+        self._wanted = False
         self._changes = 0
 
     def soon(self) -> None:
-        """Sweep in the next turn."""
-        self._at = 0.0
+        """Sweep in the next turn. A sweep that is under way may have read the table before."""
+        self._wanted = True
 
     def turn(self, now: float) -> int:
         """Sweep if it is time to, and return the number of entries that were given back."""
-        if now < self._at:
+        if now < self._at and not self._wanted:
             return 0
         with self._claims.sweeping() as quiet:
             return self._sweep() if quiet else 0
 
     def _sweep(self) -> int:
+        self._wanted = False
         claims, config = self._claims, self._claims.config
         began = claims.clock.monotonic()
         standing = claims.standing()

@@ -6,7 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 from sqlalchemy.util import memoized_property
 
 from sql.dialects import DRIVERS, dialect_of
-from sql.dialects.base import Dialect
+from sql.dialects.base import NO_TURN, Dialect, Turn
 from sql.dialects.mysql import MySQL
 from sql.dialects.sqlite import LAZY
 from sql.driver import OURS, Use
@@ -156,39 +156,41 @@ class Database:
         return self.fetch(self.dialect.server)
 
     @contextmanager
-    def begin(
-        self, given: Connection | None = None, *, undo: Callable[[], None] = _nothing
-    ) -> Iterator[Connection]:
-        """A write transaction, committed at the end of the block; on a connection of its own unless one is given.
-
-        `undo` is called if it fails, before anybody else may write: SQLite gives ids that were rolled back out again.
-        """
+    def begin(self, given: Connection | None = None) -> Iterator[Connection]:
+        """A write transaction, committed at the end of the block; on a connection of its own unless one is given."""
         with (
-            self.dialect.writing(),
+            self.dialect.turn(),
             nullcontext(given) if given is not None else self._connection(self.engine) as connection,
         ):
             transaction = connection.begin()
             try:
-                try:
-                    yield connection
-                except BaseException:
-                    transaction.rollback()
-                    raise
-                _commit(connection, transaction)
+                yield connection
             except BaseException:
-                undo()
+                transaction.rollback()
                 raise
+            _commit(connection, transaction)
 
-    def _alone(self, engine: Engine, work: Callable[[Connection], T]) -> T:
-        """Run a statement that commits by itself. Not by `_connection`: a post would notice one block more."""
-        with self.dialect.writing():
-            connection = self._take(engine)
+    def _run(
+        self, engine: Engine, work: Callable[[Connection], T], turn: Turn, undo: Callable[[], None] = _nothing
+    ) -> T:
+        """Run `work` on a connection of a pool. An exception that comes anywhere from outside leaves nothing behind.
+
+        So this is no context manager: of one that is cut off at its end, the rest would wait for the garbage collector.
+        """
+        held = list[Connection]()
+        try:
+            turn.begin()
+            held.append(self._take(engine))
+            answer = work(held[0])
+            self._keep(engine, held)
+            turn.end()
+        except BaseException as error:
             try:
-                answer = self._noted(connection, work)
-            except BaseException:
-                self._drop(connection)
-                raise
-            self._keep(engine, connection)
+                self._drop(held, error)
+                undo()
+            finally:
+                turn.end()
+            raise
         return answer
 
     def _noted(self, connection: Connection, work: Callable[[Connection], T]) -> T:
@@ -201,14 +203,16 @@ class Database:
             raise
 
     def _alone_and(self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]) -> R:
-        with self._connection(self.singles) as connection:
-            with self.dialect.writing():
+        def both(connection: Connection) -> R:
+            with self.dialect.turn():
                 answer = self._noted(connection, work)
             try:
                 return self._answer(connection, partial(then, connection, answer))
             except BaseException as error:
                 error.add_note(COMMITTED)
                 raise
+
+        return self._run(self.singles, both, NO_TURN)
 
     def _answer(self, connection: Connection, read: Callable[[], R]) -> R:
         """Make the answer of a statement that has committed; once more after a transient error."""
@@ -223,31 +227,54 @@ class Database:
     @contextmanager
     def _connection(self, engine: Engine) -> Iterator[Connection]:
         """One of a pool, which is kept for the next transaction: to check it out and in costs a fifth of a post."""
-        connection = self._take(engine)
+        held = list[Connection]()
         try:
-            yield connection
-        except BaseException:
-            self._drop(connection)
+            held.append(self._take(engine))
+            yield held[0]
+            self._keep(engine, held)
+        except BaseException as error:
+            self._drop(held, error)
             raise
-        self._keep(engine, connection)
 
     def _take(self, engine: Engine) -> Connection:
         return self._take_kept(engine) or engine.connect()
 
-    def _keep(self, engine: Engine, connection: Connection) -> None:
+    def _keep(self, engine: Engine, held: list[Connection]) -> None:
+        """Keep the connection that is held. It is held or kept, never both: what is kept is another thread's the next moment."""
         kept = self._kept[engine]
         if len(kept) < self._most_kept:
-            kept.append(connection)
+            kept.append(held.pop())
         else:
-            connection.close()
+            held.pop().close()
         if self._closed:
             self._close_kept()
 
-    def _drop(self, connection: Connection) -> None:
-        broken = connection.invalidated
-        connection.close()
-        if broken:  # others are likely to be: the pool replaces its own
+    def _drop(self, held: list[Connection], error: BaseException) -> None:
+        """Give back what is held, after an error; closed, unless it is between transactions for sure."""
+        if not held:
+            return
+        connection = held.pop()
+        if connection.invalidated:  # others are likely to be broken, too: the pool replaces its own
+            connection.close()
             self._close_kept()
+        elif self._settles(connection, error):
+            connection.close()
+        else:
+            # Not by `close`: SQLAlchemy may have been cut off in the middle of its own begin.
+            connection.invalidate(error)
+
+    def _settles(self, connection: Connection, error: BaseException) -> bool:
+        """End the transaction that may be open; False if that is not sure."""
+        if self.dialect.may_have_cut_off(error):
+            return False
+        try:
+            if (transaction := connection.get_transaction()) is not None:
+                transaction.rollback()
+            return not connection.invalidated and self.dialect.is_idle(
+                connection.connection.driver_connection
+            )
+        except Exception:  # noqa: BLE001 -- whatever a driver says of a connection that is closed
+            return False
 
     def _take_kept(self, engine: Engine) -> Connection | None:
         kept = self._kept[engine]
@@ -314,10 +341,11 @@ class Database:
     def write(self, work: Callable[[Connection], T], undo: Callable[[], None] = _nothing) -> T:
         """Run `work` in a write transaction, again (at most `TRANSIENT_TRIES` times) after a deadlock or its like.
 
-        Never again after a COMMIT that gave no answer, nor when a statement's time has passed since the first. For
-        `undo`, which each run that fails calls, see `begin`.
+        Never again after a COMMIT that gave no answer, nor when a statement's time has passed since the first. Each run
+        that fails calls `undo` before anybody else may write: SQLite gives ids that were rolled back out again.
         """
-        return self._retrying(lambda: self._within(partial(self.begin, undo=undo), work))
+        run = partial(self._run, self.engine, partial(_within, work))
+        return self._retrying(lambda: run(self.dialect.turn(), undo))
 
     def write_single(self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]) -> R:
         """As `write`, for work that is one statement, which commits by itself: one round trip.
@@ -328,18 +356,17 @@ class Database:
 
     def insert_single(self, work: Callable[[Connection], T]) -> T:
         """As `write_single`, for an INSERT of values."""
-        return self._retrying(lambda: self._alone(self.inserts, work))
+        run = partial(self._run, self.inserts, partial(self._noted, work=work))
+        return self._retrying(lambda: run(self.dialect.turn()))
 
     def fetch(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which only reads, again after a transient error."""
-        return self._retrying(lambda: self._within(self.read, work))
 
-    @staticmethod
-    def _within(
-        transaction: Callable[[], AbstractContextManager[Connection]], work: Callable[[Connection], T]
-    ) -> T:
-        with transaction() as connection:
+        def reading(connection: Connection) -> T:
+            self.dialect.read_on(connection)
             return work(connection)
+
+        return self._retrying(lambda: self._run(self.singles, reading, NO_TURN))
 
     def _retrying(self, once: Callable[[], T]) -> T:
         # Else a network that swallows everything, or a lock that stays, would hold a caller for each try anew.
@@ -400,6 +427,14 @@ def _has_aged(connection: Connection) -> bool:
     seconds: float = connection.engine.pool._recycle  # noqa: SLF001
     record: Any = connection.connection._connection_record  # noqa: SLF001
     return seconds >= 0 and time.time() - record.starttime > seconds
+
+
+def _within(work: Callable[[Connection], T], connection: Connection) -> T:
+    """Run `work` in a transaction; one that failed is rolled back by who has the connection."""
+    transaction = connection.begin()
+    answer = work(connection)
+    _commit(connection, transaction)
+    return answer
 
 
 def _commit(connection: Connection, transaction: RootTransaction) -> None:

@@ -21,14 +21,31 @@ from sql.statements import Statements
 
 T = TypeVar("T")
 
-_NOTHING = nullcontext()
-
 MARK = "stickybus_run"
 """A savepoint; it is gone when its transaction is."""
 
 
 KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """Options of TCP on our own connections: after so many seconds of silence, so many probes this far apart."""
+
+
+class Turn:
+    """A block in which something of ours writes: nothing, where the server queues writers itself."""
+
+    def begin(self) -> None:
+        """Wait for the turn; DBAPIError if it does not come."""
+
+    def end(self) -> None:
+        """End it, if it has begun."""
+
+    def __enter__(self) -> None:
+        self.begin()
+
+    def __exit__(self, *_raised: object) -> None:
+        self.end()
+
+
+NO_TURN = Turn()
 
 
 class Dialect:
@@ -91,13 +108,22 @@ class Dialect:
     def check_open(self, driver: Any) -> None:
         """For a driver's connection about to be used: DisconnectionError if the server has closed it."""
 
-    def writing(self) -> AbstractContextManager[None]:
-        """Held around whatever of ours writes: nothing, where the server queues writers itself."""
-        return _NOTHING
+    def turn(self) -> Turn:
+        """For one block around whatever of ours writes."""
+        return NO_TURN
 
     def lending(self, connection: Connection) -> AbstractContextManager[None]:
         """A transaction of ours in which the user's code writes, in this thread."""
-        return _NOTHING
+        del connection
+        return nullcontext()
+
+    def is_idle(self, driver: Any) -> bool:
+        """Whether a driver's connection is between transactions, and waits for no answer."""
+        raise NotImplementedError
+
+    def may_have_cut_off(self, error: BaseException) -> bool:
+        """Whether an answer may be outstanding, of which nothing tells, after a block that raised `error`."""
+        return not isinstance(error, Exception)
 
     def mark(self, connection: Connection) -> None:
         """Mark the transaction that has begun, so that `unmark` tells whether it is still the same."""

@@ -46,6 +46,9 @@ READ_ONLY = frozenset({(1290,), (1792,), (1836,)})
 TRANSIENT = frozenset({1020, 1205, 1213})
 """ER_CHECKREAD (MariaDB's snapshot isolation), ER_LOCK_WAIT_TIMEOUT, ER_LOCK_DEADLOCK."""
 
+IN_TRANSACTION = 1
+"""SERVER_STATUS_IN_TRANS, of what the server says with each answer."""
+
 _LONGEST_IDLE_SECONDS = 31_536_000
 """A year, the most that the servers take."""
 _ROW_OVERHEAD = 1_000
@@ -221,6 +224,13 @@ class MySQL(Dialect):
 
     def check_open(self, driver: Any) -> None:
         check_socket(driver._sock.fileno())  # noqa: SLF001 -- its socket has no public name
+
+    def is_idle(self, driver: Any) -> bool:
+        return not driver.server_status & IN_TRANSACTION
+
+    def may_have_cut_off(self, error: BaseException) -> bool:
+        # A time limit's error may have come between a statement and its answer, and PyMySQL does not tell.
+        return not isinstance(error, DBAPIError)
 
     def is_transient(self, error: DBAPIError) -> bool:
         arguments: tuple[Any, ...] = getattr(error.orig, "args", ())

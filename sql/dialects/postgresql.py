@@ -54,6 +54,8 @@ TRANSIENT = frozenset({"40001", "40P01", "55P03"})
 """serialization_failure, deadlock_detected, lock_not_available."""
 READ_ONLY = "25006"
 """read_only_sql_transaction."""
+IDLE = 0
+"""PQTRANS_IDLE: no transaction, and no statement whose answer is outstanding."""
 
 COPY_FROM = 20
 """Entries of one post from which COPY beats a multi-row INSERT."""
@@ -291,6 +293,9 @@ class PostgreSQL(Dialect):
 
     def check_open(self, driver: Any) -> None:
         check_socket(driver.pgconn.socket)
+
+    def is_idle(self, driver: Any) -> bool:
+        return bool(driver.pgconn.transaction_status == IDLE)
 
     def is_transient(self, error: DBAPIError) -> bool:
         return getattr(error.orig, "sqlstate", None) in TRANSIENT

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -23,7 +23,7 @@ from typing import IO, Any, TypeVar
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError
 
-from sql.dialects.base import MARK, Dialect, detached
+from sql.dialects.base import MARK, Dialect, Turn, detached
 from sql.dialects.sqlite_statements import SQLiteStatements
 from sql.driver import OURS, Use
 from sql.limits import Limits, milliseconds
@@ -42,7 +42,7 @@ SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.0001, 0.002
 
 _REPLACING = partial(str, encoding="utf-8", errors="replace")
 
-_writers: dict[str, threading.Lock] = {}
+_writers: dict[str, threading.RLock] = {}
 """The lock of each database file's writers in this process, by real path."""
 _lent: dict[tuple[str, int], Connection] = {}
 """Transactions that users' code writes in, by real path and thread."""
@@ -64,25 +64,45 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-class _Turn:
-    """A block in which one thread of this process writes. As a generator it would cost a post a fiftieth."""
+class _Queue:
+    """Where the writers of one file in this process wait for their turns."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        """Shared by all that writes to one file."""
+        self.lock = threading.RLock()
+        """Shared by all that writes to one file. It knows whose it is."""
         self.longest_wait_seconds = 0.0
         self.changes = 0
-        """Raised when a block begins and when it ends."""
+        """Raised when a turn begins and when it ends."""
 
-    def __enter__(self) -> None:
+
+class _WritersTurn(Turn):
+    """One turn. An exception from outside may come between any two lines: whether it has begun is for the lock to tell."""
+
+    def __init__(self, queue: _Queue) -> None:
+        self._queue = queue
+        self._wanted = False
+
+    def begin(self) -> None:
+        queue = self._queue
+        if _is_mine(queue.lock):
+            # In a signal's handler, say. It would wait for the block that it interrupts.
+            raise _not_begun(sqlite3.OperationalError("database is locked by a writer of this thread"))
+        self._wanted = True
         # The writer before may be one that waits for another process.
-        if not self.lock.acquire(timeout=self.longest_wait_seconds):
+        if not queue.lock.acquire(timeout=queue.longest_wait_seconds):
             raise _not_begun(sqlite3.OperationalError("database is locked by a writer of this process"))
-        self.changes += 1
+        queue.changes += 1
 
-    def __exit__(self, *_raised: object) -> None:
-        self.changes += 1
-        self.lock.release()
+    def end(self) -> None:
+        queue = self._queue
+        if self._wanted and _is_mine(queue.lock):
+            queue.changes += 1
+            queue.lock.release()
+
+
+def _is_mine(lock: Any) -> bool:
+    """Whether this thread holds it. It has no public name, and is what conditions ask."""
+    return bool(lock._is_owned())  # noqa: SLF001
 
 
 class SQLite(Dialect):
@@ -93,7 +113,7 @@ class SQLite(Dialect):
     one_writer = True
 
     def __init__(self) -> None:
-        self._turn = _Turn()
+        self._queue = _Queue()
         self._lenient = False
         """A text that isn't UTF-8 was met, as only a row by hand holds: from then on such bytes are read as U+FFFD."""
 
@@ -119,9 +139,10 @@ class SQLite(Dialect):
             raise InheritedFileError(path)
         _open[path] += 1
         self._path = path
-        self._turn.lock = _writers.setdefault(path, self._turn.lock)
-        self._turn.longest_wait_seconds = self._limits.lock
+        self._queue.lock = _writers.setdefault(path, self._queue.lock)
+        self._queue.longest_wait_seconds = self._limits.lock
         event.listen(engine, "connect", self._configure)
+        event.listen(engine, "invalidate", _roll_back)
         if engine.get_execution_options()[OURS] is Use.TRANSACTIONS:
             event.listen(engine, "begin", self._begin)
         else:
@@ -138,9 +159,9 @@ class SQLite(Dialect):
         info = connection.info
         if self._lenient:
             _driver(connection).text_factory = _REPLACING
-        if info.get(WAITS) != seconds:
+        if info.pop(WAITS, None) != seconds:
             _driver(connection).execute(f"PRAGMA busy_timeout = {seconds and milliseconds(seconds)}")
-            info[WAITS] = seconds
+        info[WAITS] = seconds
 
     def _lock_at_first_write(
         self,
@@ -154,7 +175,7 @@ class SQLite(Dialect):
         reads = statement.lstrip()[:6].upper() in {"SELECT", "PRAGMA", "EXPLAI"}
         if not reads and not _driver(connection).in_transaction:
             self._take_write_lock(connection)
-            self._turn.changes += 1
+            self._queue.changes += 1
             if not connection.info[MARKED]:
                 connection.info[MARKED] = True
                 _driver(connection).execute(f"SAVEPOINT {MARK}")
@@ -194,7 +215,7 @@ class SQLite(Dialect):
     @property
     def commits(self) -> int:
         """Raised when a write transaction of ours begins and when it ends, to tell its change from other processes'."""
-        return self._turn.changes
+        return self._queue.changes
 
     def closed(self) -> None:
         _open[self._path] -= 1
@@ -209,7 +230,7 @@ class SQLite(Dialect):
             yield
         finally:
             del _lent[key]
-            self._turn.changes += 1
+            self._queue.changes += 1
 
     def mark(self, connection: Connection) -> None:
         """Done at its first write: until then there is no transaction."""
@@ -219,7 +240,7 @@ class SQLite(Dialect):
             # Where the transaction is over, this would begin another: the mark is not in it.
             super().unmark(connection)
 
-    def writing(self) -> AbstractContextManager[None]:
+    def turn(self) -> Turn:
         lent = _lent.get((self._path, threading.get_ident()))
         if lent is not None and not lent.invalidated and _driver(lent).in_transaction:
             # It would wait for itself.
@@ -228,11 +249,14 @@ class SQLite(Dialect):
                 "and pass connection=context.connection to posts"
             )
             raise DBAPIError.instance("BEGIN IMMEDIATE", {}, failure, sqlite3.Error, dialect=lent.dialect)
-        return self._turn
+        return _WritersTurn(self._queue)
 
     def alone(self, connection: Connection, work: Callable[[Connection], T]) -> T:
         self._let_wait(connection, 0.0)
         return self._patiently(partial(work, connection))
+
+    def is_idle(self, driver: Any) -> bool:
+        return not driver.in_transaction
 
     def read_on(self, connection: Connection) -> None:
         self._let_wait(connection, self._limits.statement)
@@ -261,6 +285,12 @@ class SQLite(Dialect):
             self._lenient = True
             return True
         return _is_busy(error)
+
+
+def _roll_back(connection: sqlite3.Connection, *_why: object) -> None:
+    """End the transaction of a connection about to be closed: a cursor in some traceback would keep it open still."""
+    with suppress(sqlite3.Error):
+        connection.rollback()
 
 
 def _trust(connection: sqlite3.Connection, _record: object) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, Connection, Engine, Row, create_engine, event
 
-from queue_core import announced, claimer, lifecycle
+from queue_core import announced, hand_over, lifecycle
 from queue_core.entry import SUSPECT
 from queue_core.node import Node
 from queue_core.reaper import recover
@@ -189,7 +189,7 @@ def test_entries_that_wait_by_id_are_read_again_after_any_error(
 ) -> None:
     peer = cluster.join("a", handler_threads=1, max_entries_claimed=1)
     large = [Posting(event=Order(number), headers={"filling": "x"}) for number in range(6)]
-    monkeypatch.setattr(claimer, "LARGE_PAYLOAD", 1)
+    monkeypatch.setattr(hand_over, "LARGE_PAYLOAD", 1)
     ids = peer.bus.post_many(large)
     assert peer.lifecycle.ledger.waiting
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import sqlite3
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -34,6 +33,7 @@ from queue_core.errors import (
     PayloadTooLargeError,
 )
 from sql.dialects import libpq
+from sql.dialects.base import Turn
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import (
     Order,
@@ -667,14 +667,17 @@ def test_ids_of_a_post_that_was_rolled_back_are_held_for_the_post_that_has_them_
     first, failed, between = bus.post(Order(0)), list[str](), list[int]()
     recorder.wait()
     poster = threading.get_ident()  # the node's loops write as well
-    writing = database.dialect.writing
+    turn = database.dialect.turn
 
-    @contextmanager
-    def then_another() -> Iterator[None]:
-        try:
-            with writing():
-                yield
-        finally:
+    class ThenAnother(Turn):
+        def __init__(self) -> None:
+            self.turn = turn()
+
+        def begin(self) -> None:
+            self.turn.begin()
+
+        def end(self) -> None:
+            self.turn.end()
             if failed and not between and threading.get_ident() == poster:
                 between.append(0)
                 between[:] = bus.post_many([Order(1)] * entries)
@@ -685,7 +688,7 @@ def test_ids_of_a_post_that_was_rolled_back_are_held_for_the_post_that_has_them_
             busy = sqlite3.OperationalError("database is locked" if passing else "disk I/O error")
             raise DBAPIError.instance("COMMIT", {}, busy, sqlite3.Error)
 
-    monkeypatch.setattr(database.dialect, "writing", then_another)
+    monkeypatch.setattr(database.dialect, "turn", ThenAnother)
     with (
         listening(database, commit=fail),
         nullcontext() if passing else pytest.raises(DBAPIError, match="I/O"),

@@ -70,7 +70,7 @@ class Databases:
             application = create_engine(self.url, **self._options(database))
             if self._one_writer:
                 # Processes don't share the lock of one process; the file's own lock is waited for by the scheduler.
-                dialect._turn.lock = _Unshared()
+                dialect._queue.lock = _Unshared()
                 event.listen(application, "connect", _impatient)
                 # The boundary comes first: at it, nothing is locked yet (these events ignore `insert`).
                 for engine in (database.engine, database.lent):
@@ -264,8 +264,8 @@ class _Unshared:
         del timeout
         return True
 
-    def release(self) -> None:
-        """Nobody waits."""
+    def _is_owned(self) -> bool:
+        return False
 
 
 def _broken(connection: Connection, statement: str, told: str) -> BaseException:

@@ -23,6 +23,7 @@ from queue_core.claimer import Claimer
 from queue_core.claims import Claims
 from queue_core.entry import Posting
 from queue_core.exactly_once import ExactlyOnce
+from queue_core.hand_over import Handing
 from queue_core.ledger import Ledger
 from queue_core.lifecycle import Lifecycle
 from queue_core.node import Node
@@ -326,7 +327,7 @@ def signal_before_commit() -> list[Planting]:
             ids = store.insert(connection, rows)
             lifecycle.ledger.add((record_id, 1) for record_id in ids)
             entries = [store.columns.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)]
-            lifecycle.claimer.hand_over(entries, lease)
+            lifecycle.hand_over.run(entries, lease, Handing())
             return ids
 
         return store.database.write(work)
@@ -348,7 +349,7 @@ def hand_over_on_the_commit_event() -> list[Planting]:
     def announce(self: Lifecycle, ids: list[int]) -> None:
         self.ledger.add((record_id, 1) for record_id in ids)
         entries = [self.store.columns.entry(record_id, inserted[record_id]) for record_id in ids]
-        self.claimer.hand_over(entries, self.claims.lease)
+        self.hand_over.run(entries, self.claims.lease, Handing())
 
     return [(Store, "insert", remembering), (Lifecycle, "announce", announce)]
 

@@ -22,6 +22,7 @@ from sqlalchemy import Row
 import queue_core.claimer
 import queue_core.dispatcher
 import queue_core.engine
+import queue_core.hand_over
 import queue_core.node
 import queue_core.store
 import sql.dialects.sqlite
@@ -555,7 +556,7 @@ def simulating(databases: Databases, settings: Settings) -> Iterator[Simulation]
             (queue_core.node, "_nodes", {}),
             (queue_core.node, "_former", defaultdict(list)),
             (queue_core.dispatcher, "threading", threads),
-            (queue_core.claimer, "FROM_MEMORY", FROM_MEMORY),
+            (queue_core.hand_over, "FROM_MEMORY", FROM_MEMORY),
             (sql.dialects.sqlite, "threading", threads),
             (sql.dialects.sqlite, "time", waiting),
             (tenacity.nap, "time", sleeping),

@@ -1,0 +1,95 @@
+"""Exceptions that come from outside, as a signal's or a time limit's, raised at a chosen place of a call."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+from collections.abc import Callable, Collection
+from enum import Enum, auto
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import tests
+
+_ROOT = str(Path(tests.__file__).parents[1])
+_TESTS = str(Path(tests.__file__).parent)
+_OURS = tuple(f"{_ROOT}/{package}/" for package in ("bus", "notifications", "queue_core", "sql"))
+
+
+class InterruptedHereError(BaseException):
+    """What is raised; no code catches it by its name."""
+
+
+class Places(Enum):
+    """Where exceptions are raised: before a line or an instruction, or at a function's end, so that what it returns is lost."""
+
+    LINES = auto()
+    """Each line of our own code."""
+    INSTRUCTIONS = auto()
+    """Each instruction of our own code."""
+    OTHERS = auto()
+    """Each line of other code: SQLAlchemy's, the driver's, and Python's."""
+
+
+class Interrupt:
+    """Counts the places that a call passes, and raises at one of them. `among`: only in these functions."""
+
+    def __init__(self, places: Places, at: int | None = None, among: Collection[CodeType] = ()) -> None:
+        self._places = places
+        self._at = at
+        self._among = frozenset(among)
+        self.passed = 0
+        """How many places, so far."""
+        self.where = ""
+        """Where it was raised."""
+
+    def during(self, call: Callable[[], Any]) -> Any:
+        """Run `call`. Raises InterruptedHereError at its place, or what that is turned into."""
+        before = sys.gettrace()
+        sys.settrace(self._enter)
+        try:
+            return call()
+        finally:
+            sys.settrace(before)
+
+    def _enter(self, frame: FrameType, _event: str, _argument: Any) -> Any:
+        code = frame.f_code
+        name = code.co_filename
+        if name.startswith(_TESTS) or _pools(frame) or (self._among and code not in self._among):
+            return None
+        if name.startswith(_OURS) is (self._places is Places.OTHERS):
+            return None
+        frame.f_trace_opcodes = self._places is Places.INSTRUCTIONS
+        return self._pass
+
+    def _pass(self, frame: FrameType, event: str, _argument: Any) -> Any:
+        wanted = "opcode" if self._places is Places.INSTRUCTIONS else "line"
+        if event not in {wanted, "return"} or frame.f_lasti in _exits(frame.f_code):
+            return self._pass
+        self.passed += 1
+        if self.passed - 1 == self._at:
+            self.where = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname} {event}"
+            raise InterruptedHereError
+        return self._pass
+
+
+def _pools(frame: FrameType) -> bool:
+    """Whether it has the lock of SQLAlchemy's pool, which an exception may leave locked for good: no post can help that."""
+    callers = (frame, frame.f_back)
+    return any(
+        one is not None and one.f_code.co_filename.endswith("sqlalchemy/util/queue.py") for one in callers
+    )
+
+
+@functools.cache
+def _exits(code: CodeType) -> frozenset[int]:
+    """The instructions between the body of a `with` and its `__exit__`, where the interpreter never raises anything."""
+    found = set[int]()
+    steps = list(dis.get_instructions(code))
+    for place in range(len(steps)):
+        nothing = steps[place : place + 3]
+        if all(one.opname == "LOAD_CONST" and one.argval is None for one in nothing) and len(nothing) == 3:
+            found |= {one.offset for one in steps[place : place + 5]}
+    return frozenset(found)
