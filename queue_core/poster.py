@@ -17,6 +17,7 @@ from queue_core.hand_over import Handing
 from queue_core.handler import Router
 from queue_core.lifecycle import Lifecycle
 from queue_core.node import name_of
+from queue_core.reserved_ids import OutdatedIdsError
 
 
 class Poster:
@@ -91,7 +92,7 @@ class Poster:
         """Insert and commit. Ids of claimed rows enter the ledger before the COMMIT: the sweep may see the rows after it."""
         ledger, reserved, ids = self._lifecycle.ledger, self._store.reserved_ids, handing.ids
         # A claimed row must not be seen before its id is known.
-        taken = reserved.take(len(rows)) if claimed else []
+        taken, opened = reserved.take(len(rows)) if claimed else ([], 0)
         database = self._store.database
 
         def hold(found: list[int]) -> None:
@@ -105,17 +106,27 @@ class Poster:
             ids.clear()
 
         def work(connection: Any) -> list[int]:
+            if taken and database.opened != opened:
+                raise OutdatedIdsError
             inserted = self._store.insert(connection, rows)
             if not taken:
                 hold(inserted)
             return inserted
 
-        single = self._store.statements.inserts_at_once or (len(rows) == 1 and not claimed)
+        single = not claimed and (len(rows) == 1 or self._store.statements.inserts_at_once)
         try:
             if taken:
                 hold(taken)
                 for row, record_id in zip(rows, taken, strict=True):
                     row["record_id"] = record_id
+                try:
+                    return database.insert_single(work)
+                except OutdatedIdsError:
+                    forget()
+                    reserved.clear()
+                    taken.clear()
+                    for row in rows:
+                        del row["record_id"]
             return database.insert_single(work) if single else database.write(work, forget)
         except BaseException:
             # Whether a failed COMMIT took effect is for the sweep to find out.

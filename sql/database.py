@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import tenacity
 from sqlalchemy import URL, Connection, Engine, RootTransaction, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError, DisconnectionError
-from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 from sqlalchemy.util import memoized_property
 
 from sql.dialects import DRIVERS, dialect_of
@@ -110,10 +110,13 @@ class Database:
             engine = bare_engine(execution_options={OURS: use}, **changes)
             self.dialect.prepare(engine)
             self._give_up_stale_sessions(engine)
+            event.listen(engine, "connect", self._count)
             event.listen(engine, "checkin", self._let_go)
             return engine
 
         self._pid, self._closed = os.getpid(), False
+        self.opened = 0
+        """Connections that were opened so far."""
         alone: dict[str, Any] = {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
         self.engine = open_engine(Use.TRANSACTIONS)
         self.lent = open_engine(Use.TRANSACTIONS)
@@ -144,6 +147,11 @@ class Database:
     def engines(self) -> list[Engine]:
         """All that connects."""
         return list(dict.fromkeys((self.engine, self.lent, self.singles, self.inserts)))
+
+    @property
+    def keeps_connections(self) -> bool:
+        """Whether a connection outlives its use."""
+        return not isinstance(self.engine.pool, NullPool)
 
     @memoized_property
     def key(self) -> str:
@@ -398,6 +406,9 @@ class Database:
         broken = error.connection_invalidated and AT_COMMIT not in notes
         # A server that answers a COMMIT with a deadlock or its like has rolled back.
         return broken or self.dialect.is_transient(error)
+
+    def _count(self, _driver: object, _record: object) -> None:
+        self.opened += 1
 
     def _let_go(self, _connection: object, record: ConnectionPoolEntry) -> None:
         """A connection that was in use when the pool was disposed of comes back to nobody: close it."""

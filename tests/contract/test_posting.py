@@ -20,8 +20,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
 
 from bus.persistent import PersistentBus
+from queue_core import reserved_ids
 from queue_core.claimer import BATCHES
 from queue_core.clock import ManualClock
 from queue_core.config import BusConfig
@@ -700,3 +702,49 @@ def test_ids_of_a_post_that_was_rolled_back_are_held_for_the_post_that_has_them_
     assert between[0] == first + 1
     assert held == set(range(first, first + 1 + entries * (1 + passing)))
     assert len(ended(bus, len(held))) == len(held)
+
+
+@on_postgresql
+@pytest.mark.parametrize("entries", [1, 2])
+def test_ids_taken_ahead_are_forgotten_when_the_server_was_another_one_meanwhile(
+    make_bus: MakeBus, engine: Engine, entries: int
+) -> None:
+    """A promoted standby that lags, or a restored backup, gives the same numbers out again."""
+    here, recorder = make_bus(), Recorder()
+    here.register(Order, recorder)
+    here.start()
+    last = here.post_many([Order(number) for number in range(4)])[-1]
+    others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    autocommit = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with autocommit.connect() as connection:
+        sequence = "pg_get_serial_sequence('bus_events', 'record_id')"
+        connection.execute(text(f"SELECT setval({sequence}, {last})"))
+        connection.execute(text(f"SELECT pg_terminate_backend(pid, 5000) {others}")).all()
+        elsewhere = make_bus()
+        taken = [elsewhere.post(Order(number)) for number in range(4, 8)]
+    assert taken[0] == last + 1
+
+    ids = here.post_many([Order(number) for number in range(8, 8 + entries)])
+
+    assert not {*ids} & {*taken}
+    ended(here, 8 + entries)
+    assert recorder.numbers() == list(range(8 + entries))
+    assert len({entry.record_id for entry in here.history()}) == 8 + entries
+
+
+@on_postgresql
+def test_ids_taken_ahead_are_forgotten_after_a_while(
+    bus: PersistentBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a proxy, sessions may outlive what is behind it."""
+    bus.register(Order, Recorder())
+    bus.start()
+    for _ in range(3):  # until all connections are open that it needs
+        bus.post_many([Order(1), Order(2)])
+    with statements_of(bus.engine.database) as statements:
+        bus.post(Order(3))
+        monkeypatch.setattr(reserved_ids, "LONGEST_KEPT_SECONDS", -1.0)
+        bus.post(Order(4))
+    taken = [statement for statement in statements.texts if "nextval" in statement]
+    assert len(taken) == 1
+    ended(bus, 8)
