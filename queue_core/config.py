@@ -104,7 +104,7 @@ class NodeConfig(Settings):
     lease_seconds: Seconds = 15.0
     beat_interval_seconds: Seconds = Field(default_factory=lambda data: data["lease_seconds"] / 5)
     reap_period_seconds: Seconds = 5.0
-    reap_batch_size: BatchSize = 10
+    reap_batch_size: BatchSize = 200
     statement_timeout_seconds: Seconds = 30.0
 
     def check(self) -> None:

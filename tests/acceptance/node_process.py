@@ -1,7 +1,7 @@
 """A node as a process of its own, and the handle by which a test drives, freezes and kills it.
 
 As a program: `python -m tests.acceptance.node_process URL NAME` runs a bus; it reads commands from standard input
-(`post N …`, `go`, `stop`) and says what happens, one line each (`ready`, `posted N`, `run N`, `done N`, `error …`).
+(`post N …`, `fill COUNT`, `go`, `stop`) and says what happens, one line each (`ready`, `posted N`, `filled COUNT`, `run N`, `done N`, `error …`).
 Orders below zero run until `go`.
 """
 
@@ -32,6 +32,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "handler_threads": 4,
     "retry": ImmediateRetries(3),
 }
+FILLED_AT_ONCE: Final = 1_000
 _BOUND_SECONDS: Final = 30.0
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -164,6 +165,10 @@ def main(url: str, name: str) -> None:
             released.set()
         elif word == "stop":
             break
+        elif word == "fill":
+            for first in range(0, int(numbers[0]), FILLED_AT_ONCE):
+                bus.post_many([Order(number) for number in range(first, first + FILLED_AT_ONCE)])
+            say(f"filled {numbers[0]}")
         else:
             bus.post_many([Order(int(number)) for number in numbers])
             for number in numbers:

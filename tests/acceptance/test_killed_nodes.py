@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from sqlalchemy import URL, text
+from sqlalchemy import URL, ColumnElement, Table, func, select, text
 from sqlalchemy.exc import DBAPIError
 
 from sql import nodes
 from stickybus import Entry, PersistentBus, State
-from tests.acceptance.node_process import LEASE_SECONDS, bus_on, node_process
+from tests.acceptance.node_process import LEASE_SECONDS, SETTINGS, bus_on, node_process
 from tests.contract.harness import eventually
 
 SLACK_SECONDS = 5.0
@@ -96,6 +96,37 @@ def test_the_entries_of_a_killed_node_run_elsewhere_within_its_lease_and_a_reape
             order(6): ["PROCESSED"],
         }
         assert state_of(observer, "killed") == nodes.DEAD
+
+
+def test_of_the_backlog_of_a_killed_node_only_what_its_threads_had_is_suspect(
+    database_url: URL, observer: PersistentBus
+) -> None:
+    """Suspects run one at a time: a backlog of them would take hours."""
+    count, threads = 10_000, SETTINGS["handler_threads"]
+    long = [-number for number in range(1, threads + 1)]
+    main, past = observer.engine.store.statements.main, observer.engine.store.statements.past
+
+    def number_of(table: Table, *conditions: ColumnElement[bool]) -> int:
+        statement = select(func.count()).select_from(table).where(*conditions)
+        return observer.engine.database.fetch(lambda connection: connection.execute(statement).scalar_one())
+
+    with node_process(database_url, "killed") as killed, node_process(database_url, "heir") as heir:
+        heir.tell("go")
+        killed.tell("post " + " ".join(map(str, long)))
+        killed.wait(*(f"run {number}" for number in long))
+        killed.tell(f"fill {count}")
+        killed.wait(f"filled {count}")
+        killed.kill()
+
+        eventually(lambda: number_of(main) == 0, "all has ended")
+
+        assert number_of(past, past.c.processing_state == State.PROCESSED.value) == count + threads
+        assert (
+            0
+            < number_of(past, past.c.processing_state == State.PROCESSED.value, past.c.crash_count > 0)
+            <= threads
+        )
+        assert Counter(heir.lines)["done 0"] == 1
 
 
 def test_a_node_frozen_past_its_lease_starts_nothing_it_lost_and_records_nothing_twice(

@@ -255,7 +255,7 @@ def test_a_second_bus_on_the_same_table_and_node_is_refused(make_bus: MakeBus) -
         ("lease_seconds", 20.0, 10.0),
         ("beat_interval_seconds", 2.0, 3.0),
         ("reap_period_seconds", 4.0, 5.0),
-        ("reap_batch_size", 20, 10),
+        ("reap_batch_size", 20, 200),
         ("statement_timeout_seconds", 10.0, 30.0),
     ],
 )
