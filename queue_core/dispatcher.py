@@ -166,13 +166,13 @@ class Dispatcher:
                 self._coroutines = None
         return ended
 
-    def submit(self, entries: Iterable[Entry], lease: int = 0, taken: deque[None] | None = None) -> None:
+    def submit(self, entries: Iterable[Entry], lease: int = 0, taken: list[None] | None = None) -> None:
         """Hand entries over to the pool, in order. `lease` is the one under which they were claimed.
 
         `taken` grows by one for each that the pool has, whatever exception comes.
         """
         runs, places = list[Run](), dict[tuple[str, str], Turns | None]()
-        taken = deque() if taken is None else taken
+        taken = [] if taken is None else taken
         try:
             for entry in entries:
                 run, key = Run(entry, self, lease), (entry.queue_name, entry.class_name)

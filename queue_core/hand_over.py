@@ -6,7 +6,6 @@ does not have then is held no longer, and soon swept: so it runs, and once.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -25,7 +24,7 @@ LARGE_PAYLOAD = 8_192
 class Submit(Protocol):
     """Gives the pool entries, and the lease under which they were claimed; see `Dispatcher.submit`."""
 
-    def __call__(self, entries: Sequence[Entry], lease: int, taken: deque[None] | None = None) -> None:
+    def __call__(self, entries: Sequence[Entry], lease: int, taken: list[None] | None = None) -> None:
         """See the class."""
         ...
 
@@ -33,14 +32,16 @@ class Submit(Protocol):
 class Handing:
     """Born claimed entries on their way: held by the ledger, and not yet all with the pool."""
 
+    __slots__ = ("ids", "later", "ready", "taken", "waiting")
+
     def __init__(self) -> None:
         self.ids: list[int] = []
         """What is held."""
         self.later: list[int] = []
         self.ready: list[Entry] = []
-        self.waiting = deque[None]()
+        self.waiting: list[None] = []
         """One for each of `later` that waits by its id."""
-        self.taken = deque[None]()
+        self.taken: list[None] = []
         """One for each of `ready` that the pool has."""
 
     def left(self) -> list[int]:

@@ -96,10 +96,10 @@ class Ledger:
             record_id for record_id, claim_count in claims if self._claims.get(record_id) == claim_count
         )
 
-    def wait(self, record_ids: Iterable[int], waiting: deque[None] | None = None) -> None:
+    def wait(self, record_ids: Iterable[int], waiting: list[None] | None = None) -> None:
         """Let held entries wait for room. `waiting` grows by one for each that does, whatever exception comes."""
         # In one call, which no signal cuts in two.
-        (deque[None]() if waiting is None else waiting).extend(map(self._waiting.append, record_ids))
+        (list[None]() if waiting is None else waiting).extend(map(self._waiting.append, record_ids))
 
     def next_waiting(self, limit: int) -> list[int]:
         """Take up to `limit` waiting ids, in order."""

@@ -9,7 +9,6 @@ only places that claim, and that write outcomes.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
@@ -115,7 +114,7 @@ class Lifecycle:
         return Loop(f"{self.config.table}-late", self._late_turn, self.clock)
 
     # Each start has a pool of its own.
-    def _submit(self, entries: Sequence[Entry], lease: int, taken: deque[None] | None = None) -> None:
+    def _submit(self, entries: Sequence[Entry], lease: int, taken: list[None] | None = None) -> None:
         self.dispatcher.submit(entries, lease, taken)
 
     def _sweep_soon(self) -> None:

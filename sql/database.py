@@ -201,7 +201,7 @@ class Database:
             raise
         return answer
 
-    def _noted(self, connection: Connection, work: Callable[[Connection], T]) -> T:
+    def _noted(self, work: Callable[[Connection], T], connection: Connection) -> T:
         """Run a statement that commits by itself; if its answer is lost, the error says so."""
         try:
             return self.dialect.alone(connection, work)
@@ -213,7 +213,7 @@ class Database:
     def _alone_and(self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]) -> R:
         def both(connection: Connection) -> R:
             with self.dialect.turn():
-                answer = self._noted(connection, work)
+                answer = self._noted(work, connection)
             try:
                 return self._answer(connection, partial(then, connection, answer))
             except BaseException as error:
@@ -352,8 +352,8 @@ class Database:
         Never again after a COMMIT that gave no answer, nor when a statement's time has passed since the first. Each run
         that fails calls `undo` before anybody else may write: SQLite gives ids that were rolled back out again.
         """
-        run = partial(self._run, self.engine, partial(_within, work))
-        return self._retrying(lambda: run(self.dialect.turn(), undo))
+        within = partial(_within, work)
+        return self._retrying(lambda: self._run(self.engine, within, self.dialect.turn(), undo))
 
     def write_single(self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]) -> R:
         """As `write`, for work that is one statement, which commits by itself: one round trip.
@@ -364,8 +364,8 @@ class Database:
 
     def insert_single(self, work: Callable[[Connection], T]) -> T:
         """As `write_single`, for an INSERT of values."""
-        run = partial(self._run, self.inserts, partial(self._noted, work=work))
-        return self._retrying(lambda: run(self.dialect.turn()))
+        noted = partial(self._noted, work)
+        return self._retrying(lambda: self._run(self.inserts, noted, self.dialect.turn()))
 
     def fetch(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which only reads, again after a transient error."""

@@ -32,6 +32,8 @@ KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 class Turn:
     """A block in which something of ours writes: nothing, where the server queues writers itself."""
 
+    __slots__ = ()
+
     def begin(self) -> None:
         """Wait for the turn; DBAPIError if it does not come."""
 

@@ -78,31 +78,28 @@ class _Queue:
 class _WritersTurn(Turn):
     """One turn. An exception from outside may come between any two lines: whether it has begun is for the lock to tell."""
 
+    __slots__ = ("_lock", "_queue", "_wanted")
+
     def __init__(self, queue: _Queue) -> None:
         self._queue = queue
+        self._lock: Any = queue.lock  # for `_is_owned`, which has no public name, and is what conditions ask
         self._wanted = False
 
     def begin(self) -> None:
-        queue = self._queue
-        if _is_mine(queue.lock):
+        queue, lock = self._queue, self._lock
+        if lock._is_owned():  # noqa: SLF001
             # In a signal's handler, say. It would wait for the block that it interrupts.
             raise _not_begun(sqlite3.OperationalError("database is locked by a writer of this thread"))
         self._wanted = True
         # The writer before may be one that waits for another process.
-        if not queue.lock.acquire(timeout=queue.longest_wait_seconds):
+        if not lock.acquire(timeout=queue.longest_wait_seconds):
             raise _not_begun(sqlite3.OperationalError("database is locked by a writer of this process"))
         queue.changes += 1
 
     def end(self) -> None:
-        queue = self._queue
-        if self._wanted and _is_mine(queue.lock):
-            queue.changes += 1
-            queue.lock.release()
-
-
-def _is_mine(lock: Any) -> bool:
-    """Whether this thread holds it. It has no public name, and is what conditions ask."""
-    return bool(lock._is_owned())  # noqa: SLF001
+        if self._wanted and self._lock._is_owned():  # noqa: SLF001
+            self._queue.changes += 1
+            self._lock.release()
 
 
 class SQLite(Dialect):

@@ -14,7 +14,6 @@ from typing import Any
 import tests
 
 _ROOT = str(Path(tests.__file__).parents[1])
-_TESTS = str(Path(tests.__file__).parent)
 _OURS = tuple(f"{_ROOT}/{package}/" for package in ("bus", "notifications", "queue_core", "sql"))
 
 
@@ -29,8 +28,6 @@ class Places(Enum):
     """Each line of our own code."""
     INSTRUCTIONS = auto()
     """Each instruction of our own code."""
-    OTHERS = auto()
-    """Each line of other code: SQLAlchemy's, the driver's, and Python's."""
 
 
 class Interrupt:
@@ -56,10 +53,7 @@ class Interrupt:
 
     def _enter(self, frame: FrameType, _event: str, _argument: Any) -> Any:
         code = frame.f_code
-        name = code.co_filename
-        if name.startswith(_TESTS) or _pools(frame) or (self._among and code not in self._among):
-            return None
-        if name.startswith(_OURS) is (self._places is Places.OTHERS):
+        if not code.co_filename.startswith(_OURS) or (self._among and code not in self._among):
             return None
         frame.f_trace_opcodes = self._places is Places.INSTRUCTIONS
         return self._pass
@@ -75,14 +69,6 @@ class Interrupt:
         return self._pass
 
 
-def _pools(frame: FrameType) -> bool:
-    """Whether it has the lock of SQLAlchemy's pool, which an exception may leave locked for good: no post can help that."""
-    callers = (frame, frame.f_back)
-    return any(
-        one is not None and one.f_code.co_filename.endswith("sqlalchemy/util/queue.py") for one in callers
-    )
-
-
 @functools.cache
 def _exits(code: CodeType) -> frozenset[int]:
     """The instructions between the body of a `with` and its `__exit__`, where the interpreter never raises anything."""
@@ -90,6 +76,9 @@ def _exits(code: CodeType) -> frozenset[int]:
     steps = list(dis.get_instructions(code))
     for place in range(len(steps)):
         nothing = steps[place : place + 3]
-        if all(one.opname == "LOAD_CONST" and one.argval is None for one in nothing) and len(nothing) == 3:
-            found |= {one.offset for one in steps[place : place + 5]}
+        if len(nothing) == 3 and all(one.opname == "LOAD_CONST" and one.argval is None for one in nothing):
+            before = place
+            while steps[before - 1].opname in {"NOP", "SWAP"}:
+                before -= 1
+            found |= {one.offset for one in steps[before : place + 5]}
     return frozenset(found)
