@@ -210,6 +210,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 EACH = {
     "lines": (Places.LINES, ()),
+    "others": (Places.OTHERS, ()),
     "instructions": (Places.INSTRUCTIONS, ()),
     "critical": (Places.INSTRUCTIONS, CRITICAL),
 }
