@@ -14,8 +14,6 @@ from typing import Any
 import tests
 
 _ROOT = str(Path(tests.__file__).parents[1])
-_TESTS = str(Path(tests.__file__).parent)
-_OTHERS = ("/sqlalchemy/", "/psycopg/", "/pymysql/", "/contextlib.py")
 _OURS = tuple(f"{_ROOT}/{package}/" for package in ("bus", "notifications", "queue_core", "sql"))
 
 
@@ -30,8 +28,6 @@ class Places(Enum):
     """Each line of our own code."""
     INSTRUCTIONS = auto()
     """Each instruction of our own code."""
-    OTHERS = auto()
-    """Each line of SQLAlchemy's, the driver's, and Python's context managers."""
 
 
 class Interrupt:
@@ -57,13 +53,7 @@ class Interrupt:
 
     def _enter(self, frame: FrameType, _event: str, _argument: Any) -> Any:
         code = frame.f_code
-        name = code.co_filename
-        if name.startswith(_TESTS) or _pools(frame) or (self._among and code not in self._among):
-            return None
-        if self._places is Places.OTHERS:
-            if not any(part in name for part in _OTHERS):
-                return None
-        elif not name.startswith(_OURS):
+        if not code.co_filename.startswith(_OURS) or (self._among and code not in self._among):
             return None
         frame.f_trace_opcodes = self._places is Places.INSTRUCTIONS
         return self._pass
@@ -77,14 +67,6 @@ class Interrupt:
             self.where = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname} {event}"
             raise InterruptedHereError
         return self._pass
-
-
-def _pools(frame: FrameType) -> bool:
-    """Whether it has the lock of SQLAlchemy's pool, which an exception may leave locked for good: no post can help that."""
-    callers = (frame, frame.f_back)
-    return any(
-        one is not None and one.f_code.co_filename.endswith("sqlalchemy/util/queue.py") for one in callers
-    )
 
 
 @functools.cache

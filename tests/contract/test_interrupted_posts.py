@@ -210,7 +210,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 EACH = {
     "lines": (Places.LINES, ()),
-    "others": (Places.OTHERS, ()),
     "instructions": (Places.INSTRUCTIONS, ()),
     "critical": (Places.INSTRUCTIONS, CRITICAL),
 }
