@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     CheckConstraint,
     Column,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    event,
     literal_column,
 )
 
@@ -98,6 +100,13 @@ _MAIN_STORAGE = {
 """Of PostgreSQL, for a table whose every row is changed once and soon removed: as the migration sets it."""
 
 
+def _store(made: Table, **parameters: float) -> None:
+    """Set PostgreSQL's storage parameters where a table is created: SQLAlchemy 2.0 has no option for them."""
+    settings = ", ".join(f"{name} = {value}" for name, value in parameters.items())
+    statement: Any = DDL(f"ALTER TABLE %(fullname)s SET ({settings})")  # type: ignore[no-untyped-call]
+    event.listen(made, "after_create", statement.execute_if(dialect="postgresql"))
+
+
 @dataclass(frozen=True)
 class EntryTables:
     """One main table and its history."""
@@ -126,9 +135,9 @@ def entry_tables(
         *_entry_columns(),
         schema=schema,
         sqlite_autoincrement=True,  # else SQLite reuses the ids of deleted rows
-        postgresql_with=_MAIN_STORAGE,
         **_OPTIONS,
     )
+    _store(main, **_MAIN_STORAGE)
     main.append_constraint(
         CheckConstraint(
             readable_or_now(*(column for column in main.c if column.name in _READ)),
@@ -162,9 +171,9 @@ def entry_tables(
         Column("started_date", UtcDateTime),
         Column("last_error", long_text()),
         schema=schema,
-        postgresql_with={"autovacuum_vacuum_insert_scale_factor": 0.1},
         **_OPTIONS,
     )
+    _store(history, autovacuum_vacuum_insert_scale_factor=0.1)
     Index(f"{history_name}_keys", history.c.search_key2, history.c.search_key1)
     Index(f"{history_name}_origin", history.c.origin_id)
     Index(f"{history_name}_finished", history.c.finished_date, postgresql_using="brin")

@@ -38,7 +38,7 @@ from sqlalchemy import (
     true,
 )
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.sql.visitors import replacement_traverse
+from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
@@ -59,6 +59,15 @@ CLAIM_PARAMETERS: dict[str, TypeEngine[Any]] = {
     "until": UtcDateTime(),
 }
 _NO_CLAIM, _NO_BATCH = dict.fromkeys(CLAIM_PARAMETERS) | {"limit": 0}, Batch("[]", [])
+
+
+class _InsideTrigger(SQLiteCompiler):
+    """Writes the parameters of a statement as the columns of the row that a trigger is run for."""
+
+    def visit_bindparam(self, bindparam: BindParameter[Any], *arguments: Any, **options: Any) -> str:
+        if bindparam.required:
+            return f'NEW."{bindparam.key}"'
+        return str(super().visit_bindparam(bindparam, *arguments, **options))  # type: ignore[no-untyped-call]
 
 
 class SQLiteStatements(Statements):
@@ -173,13 +182,7 @@ class SQLiteStatements(Statements):
         """The statements that create what a move needs."""
 
         def sql(statement: Any) -> str:
-            def given(element: Any, **_: Any) -> Any:
-                if isinstance(element, BindParameter) and element.required:
-                    return literal_column(f'NEW."{element.key}"', element.type)
-                return None
-
-            inside = replacement_traverse(statement, {}, given)
-            return str(inside.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+            return str(_InsideTrigger(dialect, statement, compile_kwargs={"literal_binds": True}))
 
         main, ended, claims, batch = self.main, self._ended, self._claims, self._batch()
         history = {name: main.c[name] for name in ENTRY_COLUMNS} | {
