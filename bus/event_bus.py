@@ -108,9 +108,9 @@ class EventBus:
     ) -> int:
         """Post one event and return its record id.
 
-        Without `connection` it is committed when the call returns. With one (a SQLAlchemy Connection or Session, or
-        a raw psycopg, PyMySQL or sqlite3 connection) it is part of that transaction: commit delivers, rollback does
-        not. A plain dict needs `event_name`. Either the row is written or the call raises: InvalidPostError,
+        Without `connection` it is committed when the call returns. With one (a SQLAlchemy Connection or Session,
+        Django's connection, or a raw psycopg, PyMySQL or sqlite3 connection) it is part of that transaction: commit
+        delivers, rollback does not. A plain dict needs `event_name`. Either the row is written or the call raises: InvalidPostError,
         PayloadError, InvalidConnectionError, DatabaseUnreachableError, or the driver's error through SQLAlchemy.
         """
         posting = Posting(

@@ -31,14 +31,17 @@ _pending: weakref.WeakKeyDictionary[Connection, list[Callable[[], None]]] = weak
 
 @dataclass(frozen=True)
 class Borrowed:
-    """A caller's connection. `raw`: no event will tell of its commit."""
+    """A caller's connection. `raw`: no event will tell of its commit. `on_commit` calls a function after it."""
 
     connection: Connection
     raw: bool
+    on_commit: Callable[[Callable[[], None]], None] | None = None
 
     @property
     def announces(self) -> bool:
         """Whether an event will announce the end of its transaction, and soon."""
+        if self.on_commit is not None:
+            return True
         return not (self.raw or self.autocommits or self.has_two_phases)
 
     @property
@@ -67,6 +70,9 @@ class Borrowed:
 
     def when_ended(self, announce: Callable[[], None]) -> None:
         """Call `announce` when the transaction is about to commit or to roll back. It may still do the other."""
+        if self.on_commit is not None:
+            self.on_commit(announce)
+            return
         if self.connection not in _pending:
             _listen(self.connection.engine)
         _pending.setdefault(self.connection, []).append(announce)
@@ -75,8 +81,8 @@ class Borrowed:
 def borrow(given: Any, database: Database, schema: str | None) -> Borrowed:
     """Wrap what a user passes as `connection=`, for tables of a `schema` (None: they are named without).
 
-    A SQLAlchemy Connection or Session, or a raw psycopg, PyMySQL or sqlite3 connection. Raises InvalidConnectionError
-    if it is closed, leads to another database, or is asynchronous (its calls have awaitable twins).
+    A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg, PyMySQL or sqlite3 connection. Raises
+    InvalidConnectionError if it is closed, leads to another database, or is asynchronous (its calls have awaitable twins).
     """
     if is_asynchronous(given):
         raise InvalidConnectionError(
@@ -87,7 +93,17 @@ def borrow(given: Any, database: Database, schema: str | None) -> Borrowed:
         return _checked(_of_session(given), database, schema)
     if isinstance(given, Connection):
         return _checked(given, database, schema)
+    if hasattr(given, "ensure_connection"):
+        return _of_django(given, database)
     return Borrowed(_wrap_raw(given, database), raw=True)
+
+
+def _of_django(given: Any, database: Database) -> Borrowed:
+    given.ensure_connection()
+    connection = _wrap_raw(given.connection, database)
+    if given.in_atomic_block:
+        return Borrowed(connection, raw=False, on_commit=given.on_commit)
+    return Borrowed(connection, raw=True)
 
 
 def _of_session(session: Session | scoped_session[Session]) -> Connection:
@@ -128,7 +144,7 @@ def _wrap_raw(given: Any, database: Database) -> Connection:
     if module not in {"sqlite3", "psycopg", "pymysql"} or type(given).__name__.startswith("Async"):
         raise InvalidConnectionError(
             f"connection= got a {type(given).__module__}.{type(given).__qualname__}. Nothing was written. Pass a "
-            "SQLAlchemy Connection or Session, or a psycopg, PyMySQL or sqlite3 connection."
+            "SQLAlchemy Connection or Session, Django's connection, or a psycopg, PyMySQL or sqlite3 connection."
         )
     if module != expected:
         raise foreign(f"{module}", database.dialect.name)

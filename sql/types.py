@@ -63,8 +63,10 @@ def _shortly_written(value: datetime | None) -> str | None:
     return text and text.removesuffix(".000000")
 
 
-def _read(value: str | None) -> datetime | None:
-    return None if value is None else datetime.fromisoformat(value + "+00:00")
+def _read(value: str | datetime | None) -> datetime | None:
+    if isinstance(value, str):
+        return datetime.fromisoformat(value + "+00:00")
+    return _aware(value)  # Django has its SQLite connections convert dates
 
 
 class UtcSince(UtcDateTime):
