@@ -450,7 +450,7 @@ def test_a_sticky_event_starts_without_a_claim_and_without_a_read(
     written = [text for text in live if text.startswith("INSERT INTO bus_events ")]
     # SQLite takes the first row's id before it adds the others.
     assert len(written) == (3 if database_name == "sqlite" else 2)
-    finishing = [text for text in live if re.search("bus_events_(history|move|ended)", text)]
+    finishing = [text for text in live if re.search("bus_events_(history|move|ended|gone)", text)]
     finishing += [text for text in live if text.startswith("DELETE")]
     others = [text for text in live if text not in written and text not in finishing]
     if database_name == "sqlite":
