@@ -24,6 +24,7 @@ from queue_core.place import check_file, check_map, check_server, database_of, f
 from queue_core.twin import is_asynchronous
 from sql.database import Database
 from sql.dialects.sqlite import LAZY
+from sql.driver import commits_each
 
 _pending: weakref.WeakKeyDictionary[Connection, list[Callable[[], None]]] = weakref.WeakKeyDictionary()
 """What to call at the end of each connection's transaction. `Connection.info` is out of reach once it has broken."""
@@ -60,7 +61,7 @@ class Borrowed:
             return False
         if isinstance(driver, sqlite3.Connection):
             # SQLAlchemy's advice for SQLite is to set None and to begin by an event, so that None alone says nothing.
-            if driver.isolation_level is not None:
+            if not commits_each(driver):
                 return False
             if not self.raw and not self.connection.in_transaction():
                 self.connection.exec_driver_sql("SELECT 1")  # so that the event has begun it

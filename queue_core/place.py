@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from queue_core.errors import InvalidConnectionError
 from sql.database import Database
+from sql.sqlite_file import real_path
 from sql.tables import queue_nodes
 
 _SERVERS = "stickybus_servers"
@@ -35,8 +36,9 @@ def foreign(given: str, own: str) -> InvalidConnectionError:
 def check_file(databases: Iterable[Any], database: Database) -> None:
     """Refuse an SQLite connection to another file; `databases` is what it lists."""
     found = next((path for _, name, path in databases if name == "main"), "")
-    if os.path.realpath(found) != os.path.realpath(database.url.database or ""):
-        raise foreign(f"the file {found!r}", f"{database.url.database!r}")
+    own = real_path(database.url)
+    if os.path.realpath(found) != own:
+        raise foreign(f"the file {found!r}", f"{own!r}")
 
 
 def check_map(connection: Connection, schema: str | None) -> None:

@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 from sqlalchemy.util import memoized_property
 
+from sql import sqlite_file
 from sql.dialects import DRIVERS, dialect_of
 from sql.dialects.base import NO_TURN, Dialect, Turn
 from sql.dialects.mysql import MySQL
@@ -465,8 +466,11 @@ def _own_url(target: str | URL | Engine) -> URL:
         raise UnsupportedDatabaseError(
             f"{backend} is not supported; use one of {', '.join(sorted(DRIVERS))}. Nothing was connected or written."
         )
-    if backend == "sqlite" and (url.database or ":memory:") in {":memory:", ""}:
+    url = url.set(drivername=DRIVERS[backend])
+    if backend != "sqlite":
+        return url
+    if sqlite_file.is_in_memory(url):
         raise UnsupportedDatabaseError(
             "an SQLite database in memory dies with its connection; name a file, or use the in-memory bus"
         )
-    return url.set(drivername=DRIVERS[backend])
+    return sqlite_file.absolute(url)

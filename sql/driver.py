@@ -6,6 +6,7 @@ nobody listens to it; errors are raised as SQLAlchemy raises them.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
@@ -133,3 +134,11 @@ def _raise_as_sqlalchemy(connection: Connection, statement: str, error: BaseExce
     if not isinstance(error, Exception):
         # An interrupt: the answer that is outstanding would be taken for the next statement's.
         connection.invalidate(error)
+
+
+def commits_each(driver: sqlite3.Connection) -> bool:
+    """Whether it commits each statement by itself, unless a transaction was begun by hand."""
+    mode = getattr(
+        driver, "autocommit", -1
+    )  # of Python 3.12; -1: `isolation_level` says it, as it did before
+    return driver.isolation_level is None if mode == -1 else bool(mode)

@@ -27,6 +27,7 @@ from sql.dialects.base import MARK, Dialect, Turn, detached
 from sql.dialects.sqlite_statements import SQLiteStatements
 from sql.driver import OURS, Use
 from sql.limits import Limits, milliseconds
+from sql.sqlite_file import real_path
 
 T = TypeVar("T")
 
@@ -131,7 +132,7 @@ class SQLite(Dialect):
         }
 
     def prepare(self, engine: Engine) -> None:
-        path = os.path.realpath(engine.url.database or "")
+        path = real_path(engine.url)
         if path in _inherited:
             raise InheritedFileError(path)
         _open[path] += 1
@@ -346,7 +347,7 @@ def log_state(engine: Engine) -> Callable[[], tuple[int, int]]:
 
     Nobody has committed since it returned the same, but for a commit within the same tick of the file system's clock.
     """
-    path = f"{engine.url.database}-wal"
+    path = f"{real_path(engine.url)}-wal"
 
     def state() -> tuple[int, int]:
         try:

@@ -42,7 +42,7 @@ from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
-from sql.driver import send
+from sql.driver import commits_each, send
 from sql.statements import Moved, Statements
 from sql.statements.claims import Claim, in_claim_order
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, encoded
@@ -98,6 +98,20 @@ class SQLiteStatements(Statements):
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """The first INSERT takes the write lock, so that the ids after its own are ours to hand out."""
+        driver: Any = connection.connection.driver_connection
+        if len(rows) > 1 and commits_each(driver) and not driver.in_transaction:
+            # An application's own: all of them, or none; and no id between them is another's.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            try:
+                ids = self._insert(connection, rows)
+            except BaseException:
+                connection.exec_driver_sql("ROLLBACK")
+                raise
+            connection.exec_driver_sql("COMMIT")
+            return ids
+        return self._insert(connection, rows)
+
+    def _insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         names, values = self._insert_values(connection, rows)
         statement = self._insert_text(connection, names)
         first = int(send(connection, statement, values[0]).lastrowid)

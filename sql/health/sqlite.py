@@ -14,6 +14,7 @@ from sqlalchemy import URL
 
 from sql.health.base import Fault, Health, Step
 from sql.health.finding import Finding, Severity, unchecked
+from sql.sqlite_file import real_path
 
 WAL_BYTES = 128 * 1024**2
 """Twice what our connections leave of it after a checkpoint (`journal_size_limit`)."""
@@ -63,8 +64,7 @@ class SQLiteHealth(Health):
 
 
 def _file(url: URL) -> Path:
-    # Of a URI the options are not part of the name.
-    return Path((url.database or "").removeprefix("file:").partition("?")[0]).resolve()
+    return Path(real_path(url))
 
 
 def _opened(path: Path) -> sqlite3.Connection:
