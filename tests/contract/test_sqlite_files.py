@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,6 @@ def test_many_on_a_connection_of_any_mode_are_posted_together_or_not_at_all(
 
         ids = bus.post_many(orders, connection=raw)
         raw.commit()
-        assert recorder.wait(5) == orders
+        assert sorted(recorder.wait(5), key=attrgetter("number")) == orders
         assert len(set(ids)) == 5
     bus.close()
