@@ -127,6 +127,9 @@ class Simulation:
         self.behaviours: dict[int, Behaviour] = {}
         self.down = False
         self.trace: list[str] = []
+        self._leaving = dict[str, float]()
+        self._left = list[tuple[str, float, float]]()
+        """What a node gives back when it leaves is for others before its lease ends."""
         self._went_away = 0.0
         self._came_back = defaultdict[str, float](float)
         """When the last outage was over that a node's watchers had to notice."""
@@ -166,6 +169,7 @@ class Simulation:
             case Go():
                 self._go(process.task(step.task), step)
             case Leave():
+                self._leaving.setdefault(process.node_name, self.scheduler.time)
                 if "start" not in process.tasks:  # `stop` does nothing while another thread starts
                     self._go(process.begin("leave", process.leave), step)
             case Change():
@@ -403,6 +407,8 @@ class Simulation:
 
     def _end_lease(self, name: str, epoch: int) -> None:
         self._ended.append(LeaseEnded(node=name, incarnation=epoch, at=self.scheduler.time))
+        if name in self._leaving:
+            self._left.append((name, self._leaving.pop(name), self.scheduler.time))
 
     def result(self) -> Result:
         """Judge what was recorded."""
@@ -440,6 +446,7 @@ class Simulation:
             main=main,
             history=history,
             leases_ended=self._ended,
+            stops=[*self._left, *((name, since, inf) for name, since in self._leaving.items())],
             most_in_flight=self._most,
             limits=Limits(
                 max_failure_retries=self.settings.max_failure_retries,
