@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sqlite3
 import threading
@@ -73,6 +74,13 @@ class Posts:
     def handled(self) -> Counter[int]:
         """By call, how many of its orders were handled."""
         return Counter(order.number // STEP for order in list(self.recorder.events))
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """What interrupted calls leave is collected within their own test: another one would be blamed for it."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(params=["post", "post_many", "schedule", "schedule_many"])
