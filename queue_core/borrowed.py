@@ -32,7 +32,7 @@ _pending: weakref.WeakKeyDictionary[Connection, list[Callable[[], None]]] = weak
 
 @dataclass(frozen=True)
 class Borrowed:
-    """A caller's connection. `raw`: no event will tell of its commit. `on_commit` calls a function after it."""
+    """A caller's connection. `raw`: SQLAlchemy does not see its commit. `on_commit` calls a function after the commit."""
 
     connection: Connection
     raw: bool

@@ -7,7 +7,7 @@ or the defaults here, in that order.
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, field_validator
 
@@ -31,7 +31,7 @@ class Mode(StrEnum):
     """The node that posted it; handed over from memory after the commit, without a claim."""
 
 
-def name_fault(name: Any, limit: int = MAX_NAME_LENGTH) -> str | None:
+def name_fault(name: object, limit: int = MAX_NAME_LENGTH) -> str | None:
     """Why `name` can't be a node's, bus's or queue's name (or another of at most `limit` characters), None if it can.
 
     Quotes, percent signs, emoji and spaces are fine; the limit counts characters (code points), not bytes.
@@ -60,7 +60,7 @@ def _no_lane(name: str) -> str:
     return name
 
 
-def table_fault(table: Any) -> str | None:
+def table_fault(table: object) -> str | None:
     """Why `table` can't be the name of a main table, None if it can."""
     if not isinstance(table, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,47}", table):
         return "1 to 48 letters, digits and underscores, no digit first"

@@ -97,6 +97,6 @@ class HandOver:
             self._wake()
 
     def leave(self, handing: Handing) -> None:
-        """After an exception: leave to the sweep what was not handed over, for it may have committed."""
+        """Call it after an exception. What was not handed over may have committed: the sweep finds it."""
         self._ledger.give_up((record_id, 1) for record_id in handing.left())
         self._look()

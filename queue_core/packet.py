@@ -10,7 +10,7 @@ _ESCAPED = b"\0\n\r\x1a\"'\\"
 
 
 def check_packet(class_name: str, encoded: Encoded, packet_bytes: int) -> None:
-    """Raises PayloadTooLargeError for a payload that does not fit into a statement of so many bytes with its row."""
+    """Refuses a payload that makes its INSERT longer than the server's limit, in bytes. Raises PayloadTooLargeError."""
     text = encoded.event_json
     data: str | bytes = (encoded.event_bytes or b"") if text is None else text
     room = packet_bytes - max(1_000, packet_bytes // 64)
