@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 from queue_core.errors import ConfigurationError
 from queue_core.event_types import EventTypes
 from queue_core.handler import Handler, Subscriber
+from queue_core.lock import Lock
 from queue_core.subscriber_sets import published
 
 
@@ -23,7 +23,7 @@ class Subscriptions:
         self._wanted = set[type | str]()
         self._subscribed: list[tuple[type | str, Subscriber]] = []
         self._resolved: dict[str, tuple[Subscriber, ...]] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def add(self, event: type | str, subscriber: Subscriber) -> None:
         """Subscribe to a type or a name. Raises ConfigurationError if another handler has the subscriber's name."""
@@ -33,27 +33,31 @@ class Subscriptions:
         else:
             self._types.register(event)
         with self._lock:
-            for _, other in self._subscribed:
-                if other.name == subscriber.name and other.handler != subscriber.handler:
-                    raise ConfigurationError(
-                        f"bus {self._queue_name!r}: two handlers are named {subscriber.name!r}. Retries tell subscribers "
-                        "apart by name: give one of them name=….",
-                        key="name",
-                        value=subscriber.name,
-                    )
+            self._check_name(subscriber)
             self._subscribed.append((event, subscriber))
             self._wanted.add(event)
             self._resolved = {}
 
+    def _check_name(self, subscriber: Subscriber) -> None:
+        for _, other in self._subscribed:
+            if other.name == subscriber.name and other.handler != subscriber.handler:
+                raise ConfigurationError(
+                    f"bus {self._queue_name!r}: two handlers are named {subscriber.name!r}. Retries tell subscribers "
+                    "apart by name: give one of them name=….",
+                    key="name",
+                    value=subscriber.name,
+                )
+
     def remove(self, handler: Handler) -> bool:
         """End all subscriptions of `handler`; False if it had none. Its event types stay known."""
         with self._lock:
-            kept = [
-                (event, subscriber) for event, subscriber in self._subscribed if subscriber.handler != handler
-            ]
+            kept = self._others(handler)
             removed = len(kept) < len(self._subscribed)
             self._subscribed, self._resolved = kept, {}
         return removed
+
+    def _others(self, handler: Handler) -> list[tuple[type | str, Subscriber]]:
+        return [subscribed for subscribed in self._subscribed if subscribed[1].handler != handler]
 
     def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber] | None:
         """See `Router`. A subscriber reached in two ways (by a type and its subtype) is one."""

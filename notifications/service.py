@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import typing
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
@@ -22,6 +21,7 @@ from queue_core.event_types import EventTypes, is_event_type
 from queue_core.face import Face
 from queue_core.handler import Handler, Subscriber
 from queue_core.history import History
+from queue_core.lock import Lock
 from queue_core.retry import RetryPolicy
 from queue_core.shown import shown
 
@@ -42,7 +42,7 @@ class NotificationService(Face):
         of_kind(self.config, NotificationConfig, key="config")
         self.types = EventTypes()
         self._queues: dict[str, NotificationQueue] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self.engine = QueueEngine(
             database,
             self.config,

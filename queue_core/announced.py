@@ -6,13 +6,13 @@ own, at once and then ever more rarely; what is not found by then is left to the
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
 from queue_core.claims import Claims
 from queue_core.hand_over import Handing, HandOver
+from queue_core.lock import Lock
 
 FIRST_LOOK_SECONDS = 0.0005
 LOOKS = 12
@@ -47,7 +47,7 @@ class AnnouncedCommits:
         self._hand_over = hand_over
         self._claim = claim
         self._announced: list[_Announced] = []
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def add(self, ids: list[int]) -> None:
         """A transaction that inserted `ids` (none: entries to be claimed) has ended, or is about to."""
@@ -73,7 +73,8 @@ class AnnouncedCommits:
         """
         now = self._claims.clock.monotonic()
         with self._lock:
-            looking = [announced for announced in self._announced if announced.next_look <= now]
+            announced_so_far = list(self._announced)
+        looking = [announced for announced in announced_so_far if announced.next_look <= now]
         if not looking:
             return False
         ledger = self._claims.ledger
@@ -87,8 +88,11 @@ class AnnouncedCommits:
         for announced in looking:
             self._count_look(announced, found, now)
         with self._lock:
-            self._announced = [announced for announced in self._announced if announced.next_look < inf]
+            self._announced = self._looked_for()
         return left
+
+    def _looked_for(self) -> list[_Announced]:
+        return [announced for announced in self._announced if announced.next_look < inf]
 
     def _start_committed(self, ids: list[int]) -> tuple[set[int], bool]:
         """Start those of `ids` that have committed; return them, and whether the ledger had room for all."""

@@ -7,7 +7,6 @@ born claimed; and from callers' transactions that have committed. All of them go
 from __future__ import annotations
 
 import math
-import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -19,6 +18,7 @@ from time import sleep
 from queue_core.claims import Claims, claims_of
 from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry
 from queue_core.hand_over import Submit
+from queue_core.lock import Lock
 from queue_core.metrics import Metrics
 from queue_core.store import FIRST_DATE, Taking
 
@@ -69,7 +69,7 @@ class Claimer:
         self._unsure = unsure
         self._along_from, self._along_failed = "", False
         """The lane that the last claim along with outcomes was from, and whether one has failed since the loop's turn."""
-        self._under_way, self._booking = 0, threading.Lock()
+        self._under_way, self._booking = 0, Lock()
         """How many entries the claims that are under way may take."""
         self._goes_along = claims.store.database.dialect.one_writer
         self._early = deque[tuple[Entry, int]]()

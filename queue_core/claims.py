@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from queue_core.config import Mode
 from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry
 from queue_core.ledger import Ledger
+from queue_core.lock import Lock
 from queue_core.store import Store
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Claims:
         self.name = ""
         self.stopping = False
         self._claiming = threading.Lock()
-        self._along, self._sweeping, self._counting = 0, False, threading.Lock()
+        self._along, self._sweeping, self._counting = 0, False, Lock()
         self._pace = self._ended = 0
         self._window_since = self.clock.monotonic()
 

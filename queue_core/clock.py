@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from queue_core.arguments import is_number, not_allowed, of_kind, wait_seconds
 from queue_core.errors import InvalidPostError, NaiveDateTimeError
+from queue_core.lock import Lock
 from queue_core.shown import shown
 
 
@@ -75,7 +76,7 @@ class Signal:
 
     def __init__(self) -> None:
         # Taken itself where exceptions from outside may come: of a condition they would leave it locked.
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._changed = threading.Condition(self._lock)
         self._raised = False
 

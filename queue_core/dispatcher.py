@@ -27,6 +27,7 @@ from queue_core.entry import Entry, Settled, State, Waiting
 from queue_core.errors import StickybusError
 from queue_core.exactly_once import ExactlyOnce
 from queue_core.handler import Router, Subscriber, Turns, context_of
+from queue_core.lock import Lock
 from queue_core.log import get_logger
 from queue_core.outcome import Finished, Outcome, Parked, Released, Retried, describe, given_up
 from queue_core.retry import Failure, decide
@@ -125,7 +126,7 @@ class Dispatcher:
         self._threads: list[threading.Thread] = []
         self._running: dict[int, tuple[Run, Subscriber, float]] = {}
         self._coroutines: asyncio.AbstractEventLoop | None = None
-        self._coroutines_lock = threading.Lock()
+        self._coroutines_lock = Lock()
         self._accepting = False
         self._over = False
         """A stop waits no longer: what has begun calls no further subscriber either."""
@@ -171,17 +172,10 @@ class Dispatcher:
 
         `taken` grows by one for each that the pool has, whatever exception comes.
         """
-        runs, places = list[Run](), dict[tuple[str, str], Turns | None]()
+        runs = list[Run]()
         taken = [] if taken is None else taken
         try:
-            for entry in entries:
-                run, key = Run(entry, self, lease), (entry.queue_name, entry.class_name)
-                if key not in places:
-                    places[key] = self._place(*key)
-                run.place = places[key]
-                runs.append(run)
-                if run.place is not None:
-                    run.place.expect(run)
+            self._expect(entries, lease, runs)
             # In one call, which no signal cuts in two.
             taken.extend(map(self._runs.put, runs))
         except BaseException:
@@ -189,6 +183,18 @@ class Dispatcher:
                 if run.place is not None:
                     _pass_on(run.place, run)
             raise
+
+    def _expect(self, entries: Iterable[Entry], lease: int, runs: list[Run]) -> None:
+        """Make `runs` of entries, and keep their places."""
+        places = dict[tuple[str, str], Turns | None]()
+        for entry in entries:
+            run, key = Run(entry, self, lease), (entry.queue_name, entry.class_name)
+            if key not in places:
+                places[key] = self._place(*key)
+            run.place = places[key]
+            runs.append(run)
+            if run.place is not None:
+                run.place.expect(run)
 
     def _place(self, queue_name: str, class_name: str) -> Turns | None:
         """Where entries of a type are to come in the order of their submission."""

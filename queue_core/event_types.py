@@ -4,7 +4,6 @@ A stored name selects a type only among those that this process has registered o
 name from a row is ever imported.
 """
 
-import threading
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from queue_core.errors import (
     InvalidPostError,
     PayloadNotSerialisableError,
 )
+from queue_core.lock import Lock
 from queue_core.shown import shown
 from sql.tables import CLASS_NAME_LENGTH
 
@@ -31,7 +31,7 @@ class EventTypes:
     def __init__(self) -> None:
         self._types: dict[str, type | None] = {}
         self._names: dict[type, str] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def register(self, event_type: Any, name: str | None = None) -> str:
         """Make `event_type` known under `name` (default: its `__name__`), and return that name.
@@ -124,11 +124,12 @@ class EventTypes:
 
     def _find_subclass(self, name: str) -> type | None:
         with self._lock:
-            registered = [known for known in self._types.values() if known is not None]
+            registered = list(self._types.values())
         # The last one: `dataclass(slots=True)` leaves the class that it replaced among the subclasses.
         found: dict[str, type] = {
             _path(subclass): subclass
             for known in registered
+            if known is not None
             for subclass in _subclasses(known)
             if subclass.__name__ == name
         }

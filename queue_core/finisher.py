@@ -21,6 +21,7 @@ from queue_core.claims import Claims, claims_of
 from queue_core.clock import Signal, SystemClock
 from queue_core.entry import Entry, State
 from queue_core.errors import HistoryConflictError
+from queue_core.lock import Lock
 from queue_core.log import get_logger
 from queue_core.loop import Loop
 from queue_core.metrics import Metrics
@@ -72,7 +73,7 @@ class Finisher:
         """The threads of the loops that are in a turn."""
         self._gathered = Signal()
         self._next_turn = 0.0
-        self._telling = threading.Lock()
+        self._telling = Lock()
         self._untold, self._tell_at = 0, 0.0
         """Parked entries that the log does not tell of yet, and when it does."""
         self.writer: Loop

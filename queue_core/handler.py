@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from queue_core.arguments import is_number, not_allowed, of_kind
 from queue_core.config import name_fault
 from queue_core.entry import Entry
 from queue_core.errors import ConfigurationError
+from queue_core.lock import Lock
 from queue_core.retry import RetryPolicy
 from queue_core.shown import shown
 
@@ -143,7 +143,7 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._holder: Any = None
         self._expected = OrderedDict[Any, bool]()
         """Whether each has arrived, and waits to be handed out."""

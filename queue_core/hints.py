@@ -6,11 +6,11 @@ returned, and waits for nothing; what comes too soon after the last hint is told
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 
 from queue_core.borrowed import Borrowed
 from queue_core.entry import ANY_NODE
+from queue_core.lock import Lock
 from queue_core.loop import Loop
 from queue_core.store import Store
 from sql.dialects.base import Notifier
@@ -39,9 +39,9 @@ class Hints:
         self._running = False
         self._resting = False
         """The thread waits for the end of a window, and then tells of all: no need to wake it."""
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._notifier: Notifier | None = None
-        self._sending = threading.Lock()
+        self._sending = Lock()
         self._told = 0
         self._busy = False
         self._counted = 0
@@ -90,9 +90,11 @@ class Hints:
 
     def _send(self) -> bool:
         """Send a hint of all that was told; False if it is too early, or can't be sent now."""
-        if not self._sending.acquire(blocking=False):
-            return False
+        if self._sending.is_mine():
+            return False  # in a signal's handler, which interrupts it
         try:
+            if not self._sending.acquire(blocking=False):
+                return False
             now = self._clock.monotonic()
             if self._notifier is None or now < self._next_at:
                 return False
@@ -109,7 +111,8 @@ class Hints:
             self._next_at = now + (BUSY_WINDOW_SECONDS if self._busy else WINDOW_SECONDS)
             return True
         finally:
-            self._sending.release()
+            if self._sending.is_mine():
+                self._sending.release()
 
     def stop(self) -> None:
         """End thread and session; what was not told of yet is told of first."""

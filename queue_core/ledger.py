@@ -6,11 +6,11 @@ takes it. Bounded by `queue_capacity`: past it entries are posted AVAILABLE, to 
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Collection, Iterable
 
 from queue_core.entry import ANY_NODE, SUSPECT
+from queue_core.lock import Lock
 
 MOST_ASIDE = 1_000
 """Entries that wait for a serial handler's turn without filling the pool; their events are in memory."""
@@ -25,7 +25,7 @@ class Ledger:
         """Raised whenever an entry is to be held: after a while without, nothing new can stand in the table unknown."""
         self._claims: dict[int, int] = {}
         self._aside = set[int]()
-        self._adding = threading.Lock()
+        self._adding = Lock()
         self._waiting: deque[int] = deque()
         self._origins: dict[str, set[int]] = {ANY_NODE: set(), SUSPECT: set()}
 
@@ -57,11 +57,14 @@ class Ledger:
         """
         with self._adding:
             self.changes += 1
-            held = {record_id: count for record_id, count in claims if self._claims.get(record_id) != count}
+            held = self._not_held(claims)
             self._claims.update(held)
         if lane in self._origins:  # of the node's own lane nobody asks
             self._origins[lane].update(held)
         return held.keys()
+
+    def _not_held(self, claims: Iterable[tuple[int, int]]) -> dict[int, int]:
+        return {record_id: count for record_id, count in claims if self._claims.get(record_id) != count}
 
     def set_aside(self, record_id: int) -> None:
         """An entry that is held waits for a serial handler's turn, and for no thread."""

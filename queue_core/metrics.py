@@ -7,7 +7,6 @@ the scrape, in bounded index reads, and left out of a scrape that can't reach th
 
 from __future__ import annotations
 
-import threading
 import weakref
 from bisect import bisect_left
 from collections import Counter as Tally
@@ -23,6 +22,7 @@ from prometheus_client.utils import floatToGoString
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.entry import Entry, State
+from queue_core.lock import Lock
 from queue_core.outcome import ENDED, Finished, Lost, Outcome, Retried
 from queue_core.store import Depth
 
@@ -105,7 +105,7 @@ class _Histogram:
 
     def __init__(self, buckets: tuple[float, ...]) -> None:
         self._buckets = buckets
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._observed: dict[tuple[str, ...], tuple[list[int], list[float]]] = {}
 
     def observe(self, labels: tuple[str, ...], values: Iterable[float]) -> None:
@@ -165,7 +165,7 @@ class _Families(Collector):
 
 
 _families: weakref.WeakKeyDictionary[CollectorRegistry, _Families] = weakref.WeakKeyDictionary()
-_families_lock = threading.Lock()
+_families_lock = Lock()
 
 
 def _families_of(registry: CollectorRegistry) -> _Families:

@@ -26,6 +26,7 @@ from queue_core.clock import Clock, ClockReading, Signal, SystemClock, read_cloc
 from queue_core.config import NodeConfig, QueueConfig
 from queue_core.entry import Entry
 from queue_core.errors import ConfigurationError, LifecycleError, NodeNameTakenError
+from queue_core.lock import Lock
 from queue_core.log import get_logger
 from queue_core.loop import Loop
 from queue_core.reaper import Reaper
@@ -95,7 +96,7 @@ class Node:
         self._deadline = float("-inf")
         self._last_beat = float("-inf")
         self._pid = os.getpid()
-        self._telling = threading.Lock()
+        self._telling = Lock()
         """What is served is written by one at a time: what was true before a member joined would have its entries taken."""
         self._reaper = Reaper(self)
         # No error may keep beats back for as long as a lease, however short that is.

@@ -9,13 +9,13 @@ that ids are forgotten as soon as any connection was opened since they were take
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from functools import partial
 
 from sqlalchemy import Connection
 
+from queue_core.lock import Lock
 from sql.database import Database
 from sql.statements import Statements
 
@@ -34,7 +34,7 @@ class ReservedIds:
     def __init__(self, database: Database, statements: Statements) -> None:
         self._database = database
         self._statements = statements
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._ids = deque[int]()
         self._block = 1
         self._opened, self._taken_at = 0, float("-inf")

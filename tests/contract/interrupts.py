@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import tests
+from queue_core.lock import Lock
 
 _ROOT = str(Path(tests.__file__).parents[1])
 _OURS = tuple(f"{_ROOT}/{package}/" for package in ("bus", "notifications", "queue_core", "sql"))
@@ -71,9 +72,11 @@ class Interrupt:
 
 @functools.cache
 def _exits(code: CodeType) -> frozenset[int]:
-    """The instructions between the body of a `with` and its `__exit__`, where the interpreter never raises anything."""
+    """Where the interpreter never raises anything: between the body of a `with` and its `__exit__`, and as our lock is entered."""
     found = set[int]()
     steps = list(dis.get_instructions(code))
+    if code is Lock.__enter__.__code__:
+        found |= {one.offset for one in steps if one.opname == "RETURN_VALUE"}
     for place in range(len(steps)):
         nothing = steps[place : place + 3]
         if len(nothing) == 3 and all(one.opname == "LOAD_CONST" and one.argval is None for one in nothing):

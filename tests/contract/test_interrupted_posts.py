@@ -25,6 +25,7 @@ from queue_core.entry import Entry, Posting
 from queue_core.hand_over import HandOver
 from queue_core.handler import Turns
 from queue_core.ledger import Ledger
+from queue_core.lock import Lock
 from queue_core.poster import Poster
 from sql.database import Database
 from sql.dialects.sqlite import _WritersTurn
@@ -38,7 +39,7 @@ CRITICAL = [
     function.__code__
     for function in (
         *(Database._run, Database._keep, Database._take, Database._take_kept),
-        *(_WritersTurn.begin, _WritersTurn.end, Ledger.add, Ledger.wait, HandOver.run),
+        *(_WritersTurn.begin, _WritersTurn.end, Lock.__enter__, Ledger.add, Ledger.wait, HandOver.run),
         *(Dispatcher.submit, Turns.expect, Poster.post, Signal.set),
     )
 ]
