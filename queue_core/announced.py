@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
-from queue_core.claims import Claims
+from queue_core.claims import Claims, claims_of
 from queue_core.hand_over import Handing, HandOver
 from queue_core.lock import Lock
 
@@ -105,7 +105,7 @@ class AnnouncedCommits:
         handing = Handing()
         try:
             # What a rolled-back transaction had announced may be an entry of another's now, just claimed in another thread.
-            handing.ids[:] = ledger.add((entry.record_id, 1) for entry in held)
+            ledger.add(claims_of(held), new=handing.ids)
             self._hand_over.run([entry for entry in held if entry.record_id in handing.ids], lease, handing)
         except BaseException:
             self._hand_over.leave(handing)

@@ -7,9 +7,10 @@ born claimed; and from callers' transactions that have committed. All of them go
 from __future__ import annotations
 
 import math
+import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -17,7 +18,7 @@ from time import sleep
 
 from queue_core.claims import Claims, claims_of
 from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry
-from queue_core.hand_over import Submit
+from queue_core.hand_over import Handing, Submit
 from queue_core.lock import Lock
 from queue_core.metrics import Metrics
 from queue_core.store import FIRST_DATE, Taking
@@ -69,8 +70,8 @@ class Claimer:
         self._unsure = unsure
         self._along_from, self._along_failed = "", False
         """The lane that the last claim along with outcomes was from, and whether one has failed since the loop's turn."""
-        self._under_way, self._booking = 0, Lock()
-        """How many entries the claims that are under way may take."""
+        self._under_way, self._booking = dict[int, int](), Lock()
+        """By thread, how many entries the claim that is under way there may take."""
         self._goes_along = claims.store.database.dialect.one_writer
         self._early = deque[tuple[Entry, int]]()
         """What was claimed ahead of its date, with the lease."""
@@ -142,15 +143,15 @@ class Claimer:
     def load_waiting(self) -> None:
         """Read the payloads of entries that waited by id, as far as there is room."""
         while self._ledger.waiting and (room := self.room()) > 0:
-            ids = self._ledger.next_waiting(min(room, LOAD_BATCH))
+            ids = self._ledger.first_waiting(min(room, LOAD_BATCH))
             lease = self._claims.lease
-            try:
-                entries = self._store.owned(ids, self._claims.name)
-            except BaseException:  # also a pool of connections that is exhausted
-                self._ledger.wait(ids)
-                raise
-            self._ledger.discard(set(ids) - {entry.record_id for entry in entries})
-            self._submit(sorted(entries, key=lambda entry: entry.record_id), lease)
+            entries = self._store.owned(ids, self._claims.name)
+            with self._handing((record_id, 1) for record_id in ids) as handing:
+                handing.ids.extend(ids)
+                handing.ready = sorted(entries, key=lambda entry: entry.record_id)
+                self._ledger.next_waiting(len(ids))
+                self._ledger.discard(set(ids) - {entry.record_id for entry in entries})
+                self._submit(handing.ready, lease, handing.taken)
 
     # -- from the lanes -----------------------------------------------------------------------------------------
 
@@ -180,14 +181,13 @@ class Claimer:
     @contextmanager
     def _booked(self, lane: str, ending: Collection[int] = ()) -> Iterator[int]:
         """How many entries may be claimed from `lane` in the block: what other threads claim meanwhile is left out."""
-        with self._booking:
-            limit = self._limit(lane, ending)
-            self._under_way += limit
+        thread = threading.get_ident()
         try:
+            with self._booking:
+                limit = self._under_way[thread] = self._limit(lane, ending)
             yield limit
         finally:
-            with self._booking:
-                self._under_way -= limit
+            self._under_way.pop(thread, None)
 
     # -- along with outcomes ------------------------------------------------------------------------------------
 
@@ -271,7 +271,8 @@ class Claimer:
             room = capacity - self._ledger.active_from(ANY_NODE, besides=ending)
         else:
             capacity, room = self._capacity, self.room() + len(ending)
-        room -= self._under_way
+        mine = threading.get_ident()
+        room -= sum(limit for thread, limit in list(self._under_way.items()) if thread != mine)
         # Each claim is a commit: few large ones. Where half of a share is active, no thread idles meanwhile.
         return min(most, room) if room >= min(most, capacity // 2) else 0
 
@@ -281,36 +282,57 @@ class Claimer:
         try:
             with self.metrics.statement("claim"):
                 entries = self._store.claim(lane, self._claims.name, limit, self._since(lane), AHEAD)
+            self._has_claimed(lane, limit, entries, lease)
         except BaseException:
             self._unsure()
             raise
-        self._has_claimed(lane, limit, entries, lease)
 
     def _has_claimed(self, lane: str, limit: int, entries: Sequence[Entry], lease: int) -> None:
         if entries:
+            claims = claims_of(entries)
+            with self._handing(claims) as handing:
+                self._ledger.add(claims, lane, handing.ids)
+                new = set(handing.ids)
+                due = bisect_right(entries, self._clock.now(), key=_EFFECTIVE_DATE)
+                handing.ready = [entry for entry in entries[:due] if entry.record_id in new]
+                self._submit(handing.ready, lease, handing.taken)
+                if len(entries) < limit:
+                    # Python runs one thread, and this one has nothing else to claim: let a handler's run.
+                    sleep(0)
+                self._early.extend((entry, lease) for entry in entries[due:] if entry.record_id in new)
             self.metrics.claimed(entries)
-            new = self._ledger.add(claims_of(entries), lane)
-            due = bisect_right(entries, self._clock.now(), key=_EFFECTIVE_DATE)
-            self._submit([entry for entry in entries[:due] if entry.record_id in new], lease)
-            if len(entries) < limit:
-                # Python runs one thread, and this one has nothing else to claim: let a handler's run.
-                sleep(0)
-            self._early.extend((entry, lease) for entry in entries[due:] if entry.record_id in new)
             last = entries[-1].effective_date
             # What comes next may be due before what was claimed ahead.
             self._sought_from[lane] = last if due == limit else max(last, FIRST_DATE + LATE) - LATE
         if len(entries) < limit:
             self._unemptied.discard(lane)
 
+    @contextmanager
+    def _handing(self, claims: Iterable[tuple[int, int]]) -> Iterator[Handing]:
+        """For a block that hands over some of `claims`. After an exception, those that nobody has are for the sweep."""
+        handing = Handing()
+        try:
+            yield handing
+        except BaseException:
+            left = set(handing.left()).difference(
+                (entry.record_id for entry, _ in self._early), self._ledger.all_waiting()
+            )
+            self._ledger.give_up(claim for claim in claims if claim[0] in left)
+            self._unsure()
+            raise
+
     def _submit_early(self) -> None:
         """Hand over what was claimed ahead and has come."""
         now = self._clock.now()
-        for _ in range(len(self._early)):
-            entry, lease = self._early.popleft()
-            if entry.effective_date <= now:
-                self._submit([entry], lease)
-            else:
-                self._early.append((entry, lease))
+        with self._handing([entry.claim for entry, _ in self._early]) as handing:
+            handing.ids.extend(entry.record_id for entry, _ in self._early)
+            for _ in range(len(self._early)):
+                entry, lease = self._early.popleft()
+                if entry.effective_date <= now:
+                    handing.ready.append(entry)
+                    self._submit([entry], lease, handing.taken)
+                else:
+                    self._early.append((entry, lease))
 
     def _since(self, lane: str) -> datetime:
         # Suspects are few, and each may be older than the one before.

@@ -40,8 +40,8 @@ class Claims:
         self.node: Node | None = None
         self.name = ""
         self.stopping = False
-        self._claiming = threading.Lock()
-        self._along, self._sweeping, self._counting = 0, False, Lock()
+        self._claiming, self._counting = Lock(), Lock()
+        self._along, self._sweeping = set[int](), False
         self._pace = self._ended = 0
         self._window_since = self.clock.monotonic()
 
@@ -90,11 +90,10 @@ class Claims:
     @contextmanager
     def claiming(self) -> Iterator[bool]:
         """For one thread at a time: whether it may look and claim within the block."""
-        mine = self._claiming.acquire(blocking=False)
         try:
-            yield mine
+            yield self._claiming.acquire(blocking=False)
         finally:
-            if mine:
+            while self._claiming.is_mine():  # once more if an exception has cut off the end of a block before
                 self._claiming.release()
 
     @contextmanager
@@ -103,22 +102,23 @@ class Claims:
 
         What is claimed stands in the table before the ledger knows of it, as it does at the end of the block.
         """
-        with self._counting:
-            mine = not self._sweeping
-            self._along += mine
+        thread = threading.get_ident()
         try:
-            yield mine
-        finally:
             with self._counting:
-                self._along -= mine
+                if not self._sweeping:
+                    self._along.add(thread)
+            yield thread in self._along
+        finally:
+            self._along.discard(thread)
 
     @contextmanager
     def sweeping(self) -> Iterator[bool]:
         """For the thread that may claim: whether no other does within the block. If one does, no more begin until then."""
-        with self._counting:
-            self._sweeping = True
-            quiet = not self._along
+        quiet = True
         try:
+            with self._counting:
+                self._sweeping = True
+                quiet = not self._along
             yield quiet
         finally:
             self._sweeping = not quiet

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TypeGuard
 
@@ -73,6 +73,8 @@ class Finisher:
         """The threads of the loops that are in a turn."""
         self._gathered = Signal()
         self._next_turn = 0.0
+        self._taking = Lock()
+        """Outcomes leave their queue, or come back to its beginning; the two loops do so at the same time."""
         self._telling = Lock()
         self._untold, self._tell_at = 0, 0.0
         """Parked entries that the log does not tell of yet, and when it does."""
@@ -141,25 +143,35 @@ class Finisher:
             with self._claimer.along(ids) if claim else nullcontext() as taking:
                 with self.metrics.statement("finish"):
                     lost, unwritable = self._write(batch, taking)
+                # What can't be written stays held: given back it would run again and again.
+                ended = [one for one in batch if one.entry.record_id not in unwritable]
+                self._claims.ledger.give_up(claims_of([one.entry for one in ended]))
                 written = taken.copy()
                 taken.clear()
-                # What can't be written stays held: given back it would run again and again.
-                self._written([one for one in batch if one.entry.record_id not in unwritable], lost)
+                self._written(ended, lost)
         self._claimer.freed()
         return written
 
     @contextmanager
     def _taken(self) -> Iterator[list[Outcome]]:
         """Outcomes to write, of which those that the block leaves are the first of the next turn."""
-        taken, size = list[Outcome](), 0
-        with suppress(IndexError):  # the other loop has had the last
-            while self._outcomes and len(taken) < BATCH and size < BATCH_CHARACTERS:
-                taken.append(self._outcomes.popleft())
-                size += _error_length(taken[-1])
+        taken = list[Outcome]()
         try:
+            with self._taking:
+                self._take(taken)
             yield taken
         finally:
-            self._outcomes.extendleft(reversed(taken))
+            with self._taking:
+                self._outcomes.extendleft(reversed(taken))
+
+    def _take(self, taken: list[Outcome]) -> None:
+        size = 0
+        while self._outcomes and len(taken) < BATCH and size < BATCH_CHARACTERS:
+            outcome = self._outcomes[0]
+            size += _error_length(outcome)
+            # In this order: an exception in between leaves it in both, of which the first counts, and not in none.
+            taken.append(outcome)
+            self._outcomes.popleft()
 
     def _write(self, batch: Sequence[Outcome], taking: Taking | None = None) -> tuple[set[int], set[int]]:
         """The ids of claims that were lost, and of those whose outcome the database refuses."""
@@ -208,7 +220,6 @@ class Finisher:
 
     def _written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
         claims = self._claims
-        claims.ledger.give_up(claims_of([outcome.entry for outcome in batch]))
         # What did not run says nothing of how much this node gets done.
         claims.ended(sum(not isinstance(outcome, (Parked, Released)) for outcome in batch))
         for record_id in lost:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
+from itertools import islice
 
 from queue_core.entry import ANY_NODE, SUSPECT
 from queue_core.lock import Lock
@@ -50,18 +51,21 @@ class Ledger:
         """How many wait, by id only, for room in the pool."""
         return len(self._waiting)
 
-    def add(self, claims: Iterable[tuple[int, int]], lane: str | None = None) -> Collection[int]:
-        """Hold entries, given as (record id, claim count); None: they were born claimed.
+    def add(
+        self, claims: Iterable[tuple[int, int]], lane: str | None = None, new: list[int] | None = None
+    ) -> None:
+        """Hold entries, given as (record id, claim count); lane None: they were born claimed.
 
-        Returns the ids of claims that were not held: what two threads have found is run by the first of them.
+        `new` gets the ids of claims that were not held: what two threads have found is run by the first of them.
         """
         with self._adding:
             self.changes += 1
             held = self._not_held(claims)
+            if new is not None:
+                new.extend(held)  # first: after an exception nobody would know them
             self._claims.update(held)
         if lane in self._origins:  # of the node's own lane nobody asks
             self._origins[lane].update(held)
-        return held.keys()
 
     def _not_held(self, claims: Iterable[tuple[int, int]]) -> dict[int, int]:
         return {record_id: count for record_id, count in claims if self._claims.get(record_id) != count}
@@ -103,6 +107,14 @@ class Ledger:
         """Let held entries wait for room. `waiting` grows by one for each that does, whatever exception comes."""
         # In one call, which no signal cuts in two.
         (list[None]() if waiting is None else waiting).extend(map(self._waiting.append, record_ids))
+
+    def first_waiting(self, limit: int) -> list[int]:
+        """Up to `limit` waiting ids, in order, which go on waiting."""
+        return list(islice(self._waiting, limit))
+
+    def all_waiting(self) -> list[int]:
+        """All waiting ids, in order."""
+        return list(self._waiting)
 
     def next_waiting(self, limit: int) -> list[int]:
         """Take up to `limit` waiting ids, in order."""

@@ -167,17 +167,19 @@ class Database:
     @contextmanager
     def begin(self, given: Connection | None = None) -> Iterator[Connection]:
         """A write transaction, committed at the end of the block; on a connection of its own unless one is given."""
-        with (
-            self.dialect.turn(),
-            nullcontext(given) if given is not None else self._connection(self.engine) as connection,
-        ):
-            transaction = connection.begin()
-            try:
-                yield connection
-            except BaseException:
-                transaction.rollback()
-                raise
-            _commit(connection, transaction)
+        turn = self.dialect.turn()
+        try:
+            turn.begin()
+            with nullcontext(given) if given is not None else self._connection(self.engine) as connection:
+                transaction = connection.begin()
+                try:
+                    yield connection
+                except BaseException:
+                    transaction.rollback()
+                    raise
+                _commit(connection, transaction)
+        finally:
+            turn.end()
 
     def _run(
         self, engine: Engine, work: Callable[[Connection], T], turn: Turn, undo: Callable[[], None] = _nothing
@@ -213,8 +215,7 @@ class Database:
 
     def _alone_and(self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]) -> R:
         def both(connection: Connection) -> R:
-            with self.dialect.turn():
-                answer = self._noted(work, connection)
+            answer = self.dialect.turn().within(partial(self._noted, work, connection))
             try:
                 return self._answer(connection, partial(then, connection, answer))
             except BaseException as error:

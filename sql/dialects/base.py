@@ -40,11 +40,17 @@ class Turn:
     def end(self) -> None:
         """End it, if it has begun."""
 
-    def __enter__(self) -> None:
-        self.begin()
+    def within(self, work: Callable[[], T]) -> T:
+        """Run `work` in it. No `with` block, whose end an exception from outside may cut off."""
+        try:
+            self.begin()
+            answer = work()
+            self.end()
+        except BaseException:
+            self.end()
+            raise
+        return answer
 
-    def __exit__(self, *_raised: object) -> None:
-        self.end()
 
 
 NO_TURN = Turn()

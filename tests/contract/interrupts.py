@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Collection
 from enum import Enum, auto
@@ -61,13 +62,23 @@ class Interrupt:
 
     def _pass(self, frame: FrameType, event: str, _argument: Any) -> Any:
         wanted = "opcode" if self._places is Places.INSTRUCTIONS else "line"
-        if event not in {wanted, "return"} or frame.f_lasti in _exits(frame.f_code):
+        # A generator that yields is no end, and the interpreter raises nothing there.
+        yields = event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR
+        if event not in {wanted, "return"} or yields or frame.f_lasti in _exits(frame.f_code):
             return self._pass
         self.passed += 1
         if self.passed - 1 == self._at:
             self.where = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname} {event}"
             raise InterruptedHereError
         return self._pass
+
+
+def was_interrupted(error: BaseException) -> bool:
+    """Whether `error` is what was raised, or what others have made of it: SQLAlchemy makes assertions, or missing attributes, of some."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, InterruptedHereError):
+        cause = cause.__context__
+    return cause is not None
 
 
 @functools.cache

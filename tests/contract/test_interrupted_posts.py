@@ -31,7 +31,7 @@ from sql.database import Database
 from sql.dialects.sqlite import _WritersTurn
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, eventually
-from tests.contract.interrupts import Interrupt, InterruptedHereError, Places
+from tests.contract.interrupts import Interrupt, Places, was_interrupted
 
 SEED, SAMPLE = 22, 100
 """Of the places, except for lines of our own code and the instructions of what is most critical, which are all tried."""
@@ -198,8 +198,7 @@ class Interrupted:
                 interrupt.during(partial(self.posts.post, self._orders(returns=False), connection))
             self.returned.add(self.calls - 1)
         except BaseException as error:
-            # SQLAlchemy turns some into its own: assertions, or attributes that an object has not got yet.
-            if not any(isinstance(one, InterruptedHereError) for one in _chain(error)):
+            if not was_interrupted(error):
                 raise
             self.interrupted += 1
             if around is nullcontext:
@@ -209,12 +208,6 @@ class Interrupted:
             except BaseException as failure:
                 failure.add_note(f"place {place}: {interrupt.where}")
                 raise
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__context__
 
 
 EACH = {

@@ -41,7 +41,12 @@ class LedgerLife(RuleBasedStateMachine):
         for record_id in new:
             self.counts[record_id] = self.counts.get(record_id, 0) + 1
             self.held[record_id] = (self.counts[record_id], lane)
-        self.ledger.add(((record_id, self.counts[record_id]) for record_id in new), lane)
+        told = list[int]()
+        claims = [(record_id, self.counts[record_id]) for record_id in new]
+        self.ledger.add(claims, lane, told)
+        assert told == new
+        self.ledger.add(claims, lane, told)  # another thread has found them, too
+        assert told == new
 
     @rule(data=st.data())
     def wait(self, data: st.DataObject) -> None:
@@ -53,6 +58,7 @@ class LedgerLife(RuleBasedStateMachine):
     @rule(limit=st.integers(0, 5))
     def load(self, limit: int) -> None:
         """What waits goes to the pool in the order in which it came."""
+        assert self.ledger.first_waiting(limit) == self.waiting[:limit]
         assert self.ledger.next_waiting(limit) == self.waiting[:limit]
         del self.waiting[:limit]
 
@@ -88,6 +94,7 @@ class LedgerLife(RuleBasedStateMachine):
         ledger = self.ledger
         assert dict(ledger.claims()) == {record_id: count for record_id, (count, _) in self.held.items()}
         assert (len(ledger), ledger.waiting) == (len(self.held), len(self.waiting))
+        assert ledger.all_waiting() == self.waiting
         assert ledger.active == len(self._with_pool())
         assert 0 <= ledger.room == CAPACITY - len(self.held)
         for lane in (ANY_NODE, SUSPECT):
