@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -46,6 +47,12 @@ def eventually(condition: Callable[[], T], what: str = "the condition") -> T:
         assert time.monotonic() < deadline, f"never came true: {what}; last answer: {found!r}"
         pace.wait(_PACE_SECONDS)
     return found
+
+
+def elsewhere(call: Callable[[], T]) -> T:
+    """Call it in another thread, and wait for its answer."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result(BOUND_SECONDS)
 
 
 class Machine:

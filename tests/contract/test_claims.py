@@ -14,7 +14,7 @@ from queue_core.entry import ANY_NODE, Entry
 from queue_core.outcome import Finished
 from stickybus import Mode, NotificationConfig, NotificationService, Posting, State
 from tests.contract.cluster import Cluster, Peer, cluster
-from tests.contract.harness import Order, on_sqlite, statements_of
+from tests.contract.harness import Order, elsewhere, on_sqlite, statements_of
 
 __all__ = ["cluster"]
 
@@ -349,7 +349,7 @@ def test_a_turn_that_the_claim_loop_misses_meanwhile_comes_after(cluster: Cluste
     claim, pauses = node.store.claim, list[float]()
 
     def during(*arguments: Any) -> object:
-        pauses.append(node.lifecycle.claim_turn())
+        pauses.append(elsewhere(node.lifecycle.claim_turn))
         return claim(*arguments)
 
     vars(node.store)["claim"] = during
@@ -364,7 +364,7 @@ def test_who_hears_leaves_the_claim_to_a_loop_that_has_missed_its_turn(cluster: 
     node, poster = node_that_has_heard(cluster)
     poster.bus.post(Order(2))
     with node.lifecycle.claims.claiming():
-        node.lifecycle.claim_turn()
+        elsewhere(node.lifecycle.claim_turn)
 
     node.lifecycle.hear(ANY_NODE)
 
@@ -405,7 +405,7 @@ def test_a_claim_under_way_goes_on_and_the_loop_claims_what_was_heard(cluster: C
     poster.bus.post(Order(2))
 
     with node.lifecycle.claims.claiming():
-        node.lifecycle.hear(ANY_NODE)
+        elsewhere(lambda: node.lifecycle.hear(ANY_NODE))
 
     assert node.numbers_held() == [1]
     assert woken(node)

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from sql.database import COMMITTED
 from stickybus import State
 from tests.contract.cluster import Cluster, Peer, cluster
-from tests.contract.harness import Order, lost_answers, on_sqlite, statements_of, states
+from tests.contract.harness import Order, elsewhere, lost_answers, on_sqlite, statements_of, states
 
 __all__ = ["cluster"]
 
@@ -95,12 +95,15 @@ def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(clust
     node = node_with_backlog(cluster)
     record, begun = node.store.record, list[bool]()
 
+    def may_claim_along() -> None:
+        with node.lifecycle.claims.claiming_along() as more:
+            begun.append(more)
+
     def recorded_and_swept(*arguments: Any) -> set[int]:
         lost = record(*arguments)
         node.lifecycle._sweep.soon()
-        node.lifecycle.claim_turn()  # as the claim loop may, in its thread
-        with node.lifecycle.claims.claiming_along() as more:  # else a sweep might have to wait for ever
-            begun.append(more)
+        elsewhere(node.lifecycle.claim_turn)
+        elsewhere(may_claim_along)  # else a sweep might have to wait for ever
         return lost
 
     vars(node.store)["record"] = recorded_and_swept
@@ -126,7 +129,7 @@ def test_what_was_claimed_along_is_not_taken_for_an_announced_commit(cluster: Cl
     def recorded_and_looked_up(*arguments: Any) -> set[int]:
         lost = record(*arguments)
         node.lifecycle.announce([entry.record_id for entry in node.bus.find()])
-        node.lifecycle.claim_turn()  # as the claim loop may, in its thread
+        elsewhere(node.lifecycle.claim_turn)
         return lost
 
     vars(node.store)["record"] = recorded_and_looked_up
@@ -143,10 +146,14 @@ def test_two_claims_at_a_time_take_no_more_than_there_is_room_for(cluster: Clust
     claimer = node.lifecycle.claimer
     ending = [record_id for record_id, _ in node.lifecycle.ledger.claims()]
 
-    with claimer.along(ending) as first, claimer.along(ending) as second:
+    def another() -> object:
+        with claimer.along(ending) as second:
+            return second
+
+    with claimer.along(ending) as first:
         assert first is not None
         assert first.limit == BATCH
-        assert second is None
+        assert elsewhere(another) is None
     with claimer.along(ending) as again:
         assert again is not None
 
