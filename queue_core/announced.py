@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 
 from queue_core.claims import Claims, claims_of
-from queue_core.hand_over import Handing, HandOver
+from queue_core.hand_over import Handing, HandOver, those_of
 from queue_core.lock import Lock
 
 FIRST_LOOK_SECONDS = 0.0005
@@ -106,7 +106,7 @@ class AnnouncedCommits:
         try:
             # What a rolled-back transaction had announced may be an entry of another's now, just claimed in another thread.
             ledger.add(claims_of(held), new=handing.ids)
-            self._hand_over.run([entry for entry in held if entry.record_id in handing.ids], lease, handing)
+            self._hand_over.run(those_of(held, handing.ids), lease, handing)
         except BaseException:
             self._hand_over.leave(handing)
             raise

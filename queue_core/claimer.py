@@ -18,7 +18,7 @@ from time import sleep
 
 from queue_core.claims import Claims, claims_of
 from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry
-from queue_core.hand_over import Handing, Submit
+from queue_core.hand_over import Handing, Submit, those_of
 from queue_core.lock import Lock
 from queue_core.metrics import Metrics
 from queue_core.store import FIRST_DATE, Taking
@@ -292,14 +292,13 @@ class Claimer:
             claims = claims_of(entries)
             with self._handing(claims) as handing:
                 self._ledger.add(claims, lane, handing.ids)
-                new = set(handing.ids)
                 due = bisect_right(entries, self._clock.now(), key=_EFFECTIVE_DATE)
-                handing.ready = [entry for entry in entries[:due] if entry.record_id in new]
+                handing.ready = those_of(entries[:due], handing.ids)
                 self._submit(handing.ready, lease, handing.taken)
                 if len(entries) < limit:
                     # Python runs one thread, and this one has nothing else to claim: let a handler's run.
                     sleep(0)
-                self._early.extend((entry, lease) for entry in entries[due:] if entry.record_id in new)
+                self._early.extend((entry, lease) for entry in those_of(entries[due:], handing.ids))
             self.metrics.claimed(entries)
             last = entries[-1].effective_date
             # What comes next may be due before what was claimed ahead.
@@ -326,13 +325,16 @@ class Claimer:
         now = self._clock.now()
         with self._handing([entry.claim for entry, _ in self._early]) as handing:
             handing.ids.extend(entry.record_id for entry, _ in self._early)
-            for _ in range(len(self._early)):
-                entry, lease = self._early.popleft()
-                if entry.effective_date <= now:
-                    handing.ready.append(entry)
-                    self._submit([entry], lease, handing.taken)
-                else:
-                    self._early.append((entry, lease))
+            self._submit_until(now, handing)
+
+    def _submit_until(self, now: datetime, handing: Handing) -> None:
+        for _ in range(len(self._early)):
+            entry, lease = self._early.popleft()
+            if entry.effective_date <= now:
+                handing.ready.append(entry)
+                self._submit([entry], lease, handing.taken)
+            else:
+                self._early.append((entry, lease))
 
     def _since(self, lane: str) -> datetime:
         # Suspects are few, and each may be older than the one before.

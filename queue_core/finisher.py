@@ -144,7 +144,7 @@ class Finisher:
                 with self.metrics.statement("finish"):
                     lost, unwritable = self._write(batch, taking)
                 # What can't be written stays held: given back it would run again and again.
-                ended = [one for one in batch if one.entry.record_id not in unwritable]
+                ended = _besides(batch, unwritable)
                 self._claims.ledger.give_up(claims_of([one.entry for one in ended]))
                 written = taken.copy()
                 taken.clear()
@@ -248,6 +248,10 @@ class Finisher:
 
 def _has_failed(outcome: Outcome) -> TypeGuard[Finished | Recorded]:
     return isinstance(outcome, ENDED) and outcome.state is State.FAILED
+
+
+def _besides(batch: Sequence[Outcome], ids: set[int]) -> list[Outcome]:
+    return [outcome for outcome in batch if outcome.entry.record_id not in ids] if ids else [*batch]
 
 
 def _error_length(outcome: Outcome) -> int:

@@ -51,6 +51,12 @@ class Handing:
         return [record_id for record_id in self.ids if record_id not in known]
 
 
+def those_of(entries: Sequence[Entry], ids: Sequence[int]) -> list[Entry]:
+    """The entries that have these ids, in order."""
+    wanted = set(ids)
+    return [entry for entry in entries if entry.record_id in wanted]
+
+
 class HandOver:
     """See the module.
 

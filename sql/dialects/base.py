@@ -52,7 +52,6 @@ class Turn:
         return answer
 
 
-
 NO_TURN = Turn()
 
 
