@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pymysql
@@ -45,7 +46,7 @@ each_kind = pytest.mark.parametrize("given", [_django_itself, _driver_inside])
 
 
 @pytest.fixture(autouse=True)
-def _connected(database_url: URL) -> Iterator[None]:
+def _connected(database_url: URL, tmp_path: Path) -> Iterator[None]:
     """Django's default connection leads to the database of the test."""
     default = {
         "ENGINE": f"django.db.backends.{_ENGINES[database_url.get_backend_name()]}",
@@ -55,7 +56,8 @@ def _connected(database_url: URL) -> Iterator[None]:
         "USER": database_url.username or "",
         "PASSWORD": database_url.password or "",
     }
-    other = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+    # A file: Django never closes one in memory.
+    other = {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "other.db"}
     connections.settings.update(connections.configure_settings({"default": default, "other": other}))
     connections["default"] = connections.create_connection("default")  # there may be one without a database
     yield
