@@ -62,6 +62,8 @@ class Interrupt:
 
     def _pass(self, frame: FrameType, event: str, _argument: Any) -> Any:
         wanted = "opcode" if self._places is Places.INSTRUCTIONS else "line"
+        if event == "line" and wanted == "opcode":
+            frame.f_trace_opcodes = True  # from Python 3.12 on another thread in the same code ends it
         # A generator that yields is no end, and the interpreter raises nothing there.
         yields = event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR
         if event not in {wanted, "return"} or yields or frame.f_lasti in _exits(frame.f_code):
