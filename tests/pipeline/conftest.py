@@ -26,6 +26,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(300))
 
 
+def besides_java(stderr: str) -> list[str]:
+    """The lines, but for what Spark's start script makes Java tell: modules that it asks for, or that a newer Java no longer has."""
+    told = ("incubator modules", "not in java.base")
+    return [line for line in stderr.splitlines() if not any(one in line for one in told)]
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session of two threads in which a task that fails is tried once more; plain `local[N]` never does that."""
