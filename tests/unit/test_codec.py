@@ -162,7 +162,7 @@ def test_what_json_can_not_hold_is_refused_before_anything_is_written(event: obj
 def test_an_endless_payload_is_refused() -> None:
     endless: dict[str, object] = {}
     endless["self"] = endless
-    with pytest.raises(PayloadNotSerialisableError, match="recursion|Stack overflow"):
+    with pytest.raises(PayloadNotSerialisableError, match=r"recursion|Stack overflow"):
         Codecs(EventTypes()).encode(endless, "order.paid", CAP)
 
 
