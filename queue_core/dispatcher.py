@@ -525,6 +525,8 @@ class Dispatcher:
 
 def _in_order(subscribers: Sequence[Subscriber]) -> list[Subscriber]:
     """Exactly-once handlers last: the last of them records the outcome in its own transaction."""
+    if len(subscribers) < 2:  # noqa: PLR2004 -- as mostly, and the first one waits for it
+        return [*subscribers]
     return sorted(subscribers, key=lambda subscriber: subscriber.exactly_once)
 
 

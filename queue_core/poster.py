@@ -49,17 +49,17 @@ class Poster:
         handing = Handing()
         try:
             ids = self._store.reaching(lambda: self._post(rows, handing, claimed=claimed))
-            lifecycle.metrics.posted(queue_name, len(ids), perf_counter() - start)
+            seconds = perf_counter() - start
             if claimed:
                 entries = [
                     self._store.columns.entry(record_id, row)
                     for record_id, row in zip(ids, rows, strict=True)
                 ]
                 lifecycle.hand_over.run(entries, lease, handing)
-                return ids
-            if rows[0]["lane"] == ANY_NODE:
+            elif rows[0]["lane"] == ANY_NODE:
                 lifecycle.hints.tell(len(ids))
-            if lifecycle.running:
+            lifecycle.metrics.posted(queue_name, len(ids), seconds)  # after what others wait for
+            if lifecycle.running and not claimed:
                 lifecycle.claimer.expect(min(row["effective_date"] for row in rows))
         except BaseException:
             lifecycle.hand_over.leave(handing)
