@@ -186,13 +186,11 @@ class Dispatcher:
 
     def _expect(self, entries: Iterable[Entry], lease: int, runs: list[Run]) -> None:
         """Make `runs` of entries, and keep their places."""
-        places = dict[tuple[str, str], Turns | None]()
-        for entry in entries:
-            run, key = Run(entry, self, lease), (entry.queue_name, entry.class_name)
-            if key not in places:
-                places[key] = self._place(*key)
-            run.place = places[key]
-            runs.append(run)
+        runs += [Run(entry, self, lease) for entry in entries]
+        types = {(run.entry.queue_name, run.entry.class_name) for run in runs}
+        places = {key: place for key in types if (place := self._place(*key)) is not None}
+        for run in runs if places else ():
+            run.place = places.get((run.entry.queue_name, run.entry.class_name))
             if run.place is not None:
                 run.place.expect(run)
 
@@ -285,7 +283,7 @@ class Dispatcher:
 
     def _advance(self, run: Run) -> None:
         """Run an entry's subscribers one after the other, as far as serial ones have their turn."""
-        if not run.started and not self._started(run):
+        if not run.started and not (self._open(run) if run.place is None else self._open_in_place(run)):
             return
         while run.pending:
             subscriber = run.pending[0]
@@ -305,8 +303,8 @@ class Dispatcher:
                 return
         self._complete(self._outcome(run))
 
-    def _started(self, run: Run) -> bool:
-        """Open a run; its place is given up if it has nothing to do there after all."""
+    def _open_in_place(self, run: Run) -> bool:
+        """Open a run that keeps a place, which is given up if it has nothing to do there after all."""
         stays = False
         try:
             opened = self._open(run)
@@ -385,7 +383,8 @@ class Dispatcher:
         run.event = self._codecs.decode(entry)
         if entry.headers:
             _ = entry.captured
-        run.pending = [subscriber for subscriber in subscribers if _runs_now(run, subscriber)]
+        # Of a first run all do.
+        run.pending = [one for one in subscribers if _runs_now(run, one)] if run.settled else [*subscribers]
         run.alone = len(subscribers) == 1
         if not run.alone:
             run.pending = _in_order(run.pending)
@@ -463,7 +462,7 @@ class Dispatcher:
 
     def _outcome(self, run: Run) -> Outcome:
         entry = run.entry
-        if not run.errors and all(standing is True for standing in run.settled.values()):
+        if not run.errors and _all_succeeded(run.settled):
             return self._finished(run, State.PROCESSED, entry.error_count, None)
         error_count = min(entry.error_count + bool(run.errors), LARGEST_COUNT)
         for subscriber, error in run.errors.items():
@@ -535,6 +534,13 @@ def _pass_on(turns: Turns, run: Run) -> None:
     following = turns.leave(run)
     while following is not None and not following.pool.resume(following):
         following = turns.leave(following)
+
+
+def _all_succeeded(settled: Settled) -> bool:
+    for standing in settled.values():  # noqa: SIM110 -- for each entry: a generator costs twice as much
+        if standing is not True:
+            return False
+    return True
 
 
 def _runs_now(run: Run, subscriber: Subscriber) -> bool:

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TypeGuard
 
 from sqlalchemy.exc import DataError
 
@@ -25,7 +24,7 @@ from queue_core.lock import Lock
 from queue_core.log import get_logger
 from queue_core.loop import Loop
 from queue_core.metrics import Metrics
-from queue_core.outcome import ENDED, Finished, Outcome, Parked, Recorded, Released, Retried
+from queue_core.outcome import ENDED, Finished, Outcome, Parked, Released, Retried
 from queue_core.store import Taking
 from sql.database import COMMITTED
 
@@ -177,9 +176,10 @@ class Finisher:
         """The ids of claims that were lost, and of those whose outcome the database refuses."""
         claims = self._claims
         finished = [outcome for outcome in batch if isinstance(outcome, Finished)]
-        retried = [outcome for outcome in batch if isinstance(outcome, Retried)]
-        released = [outcome.entry for outcome in batch if isinstance(outcome, Released)]
-        parked = [outcome.entry for outcome in batch if isinstance(outcome, Parked)]
+        others = batch if len(finished) < len(batch) else ()
+        retried = [outcome for outcome in others if isinstance(outcome, Retried)]
+        released = [outcome.entry for outcome in others if isinstance(outcome, Released)]
+        parked = [outcome.entry for outcome in others if isinstance(outcome, Parked)]
         lost, unwritable = self._record(finished, retried, taking) if finished or retried else (set(), set())
         claims.release(claims_of(released))
         if parked:
@@ -229,7 +229,11 @@ class Finisher:
         for outcome in batch:
             if isinstance(outcome, Retried):
                 self._claimer.expect(max(now, outcome.at))
-            elif _has_failed(outcome) and outcome.entry.record_id not in lost:
+            elif (
+                isinstance(outcome, ENDED)
+                and outcome.state is State.FAILED
+                and outcome.entry.record_id not in lost
+            ):
                 self.failed(outcome.entry, outcome.last_error or "", outcome.error_count)
 
     def failed(self, entry: Entry, last_error: str, error_count: int | None = None) -> None:
@@ -244,10 +248,6 @@ class Finisher:
         )
         for hook in self.hooks:
             self._call(partial(hook, entry, last_error))
-
-
-def _has_failed(outcome: Outcome) -> TypeGuard[Finished | Recorded]:
-    return isinstance(outcome, ENDED) and outcome.state is State.FAILED
 
 
 def _besides(batch: Sequence[Outcome], ids: set[int]) -> list[Outcome]:
