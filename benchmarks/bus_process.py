@@ -18,7 +18,7 @@ from sqlalchemy.event import listen
 
 from benchmarks.workload import Ticked
 from bus.persistent import PersistentBus
-from queue_core.config import BusConfig
+from queue_core.model.config import BusConfig
 
 
 class Node:

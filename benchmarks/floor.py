@@ -35,7 +35,7 @@ from benchmarks.workload import (
     verify_counts,
 )
 from bus.persistent import PersistentBus
-from queue_core.entry import Posting
+from queue_core.model.entry import Posting
 from sql.tables import ENTRY_COLUMNS
 
 CLAIM = 100

@@ -37,7 +37,7 @@ from benchmarks.workload import (
 )
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
-from queue_core.entry import PARKED, Posting
+from queue_core.model.entry import PARKED, Posting
 
 SERVICE = "benchmark"
 ROUNDS = 2

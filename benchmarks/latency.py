@@ -27,10 +27,10 @@ from benchmarks.workload import (
     verify_counts,
 )
 from notifications.service import NotificationService
-from queue_core.config import BusConfig, Mode
-from queue_core.entry import Posting
 from queue_core.metrics import Metrics
-from queue_core.outcome import Outcome
+from queue_core.model.config import BusConfig, Mode
+from queue_core.model.entry import Posting
+from queue_core.model.outcome import Outcome
 
 T = TypeVar("T")
 

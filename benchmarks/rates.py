@@ -23,7 +23,7 @@ from benchmarks.workload import (
     median_ratio,
     run_on,
 )
-from queue_core.config import BusConfig
+from queue_core.model.config import BusConfig
 
 
 def post(target: Target, sizes: Sizes) -> Iterator[Measurement]:

@@ -19,7 +19,7 @@ from sqlalchemy import URL, func, select
 from benchmarks.databases import Target
 from benchmarks.measurement import Measurement
 from bus.persistent import PersistentBus
-from queue_core.config import BusConfig
+from queue_core.model.config import BusConfig
 from sql.database import Database
 from sql.tables import entry_tables
 

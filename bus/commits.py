@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, Engine, event
 
-from queue_core.borrowed import Borrowed
+from queue_core.storage.callers_connection import Borrowed
 
 
 @dataclass

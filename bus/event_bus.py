@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from bus.subscriptions import Subscriptions, subscriber_name
-from queue_core.config import BusConfig
-from queue_core.entry import Posting
 from queue_core.errors import InvalidPostError
-from queue_core.event_types import EventTypes
-from queue_core.handler import Handler, Subscriber
-from queue_core.retry import RetryPolicy
-from queue_core.shown import shown
-from queue_core.twin import Asynchronous, awaited
+from queue_core.model.config import BusConfig
+from queue_core.model.entry import Posting
+from queue_core.model.event_types import EventTypes
+from queue_core.model.retry import RetryPolicy
+from queue_core.running.subscriber import Handler, Subscriber
+from queue_core.runtime.awaitable import Asynchronous, awaited
+from queue_core.runtime.shown import shown
 
 H = TypeVar("H", bound=Handler)
 

@@ -20,18 +20,18 @@ from sqlalchemy.orm import Session, scoped_session
 
 from bus.commits import at_commit
 from bus.event_bus import EventBus
-from queue_core.arguments import of_kind, wait_seconds
-from queue_core.clock import Clock, SystemClock
-from queue_core.codec import Codec, Codecs
-from queue_core.columns import Columns
-from queue_core.config import BusConfig
-from queue_core.dispatcher import Dispatcher
-from queue_core.entry import ANY_NODE, Entry, Posting, Settled, State, Waiting
 from queue_core.errors import ConfigurationError, InvalidConnectionError, LifecycleError
-from queue_core.filter import state_values
-from queue_core.handler import Subscriber
-from queue_core.outcome import Finished, Outcome, Released, Retried
-from queue_core.store import encode_settled
+from queue_core.model.codec import Codec, Codecs
+from queue_core.model.config import BusConfig
+from queue_core.model.entry import ANY_NODE, Entry, Posting, Settled, State, Waiting
+from queue_core.model.outcome import Finished, Outcome, Released, Retried
+from queue_core.running.dispatcher import Dispatcher
+from queue_core.running.subscriber import Subscriber
+from queue_core.runtime.arguments import of_kind, wait_seconds
+from queue_core.runtime.clock import Clock, SystemClock
+from queue_core.storage.filter import state_values
+from queue_core.storage.rows import Columns
+from queue_core.storage.store import encode_settled
 
 
 class InMemoryBus(EventBus):

@@ -9,15 +9,15 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
 
 from bus.event_bus import EventBus
-from queue_core.arguments import of_kind
-from queue_core.clock import Clock
-from queue_core.codec import Codec
-from queue_core.config import BusConfig, Mode
 from queue_core.engine import QueueEngine
-from queue_core.entry import Posting
-from queue_core.face import Face
-from queue_core.handler import Subscriber
-from queue_core.reads import Reads
+from queue_core.model.codec import Codec
+from queue_core.model.config import BusConfig, Mode
+from queue_core.model.entry import Posting
+from queue_core.queue_reads import Reads
+from queue_core.running.subscriber import Subscriber
+from queue_core.runtime.arguments import of_kind
+from queue_core.runtime.clock import Clock
+from queue_core.service_life import Face
 
 
 class PersistentBus(EventBus, Face, Reads):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from queue_core.cluster.subscriber_sets import published
 from queue_core.errors import ConfigurationError
-from queue_core.event_types import EventTypes
-from queue_core.handler import Handler, Subscriber
-from queue_core.lock import Lock
-from queue_core.subscriber_sets import published
+from queue_core.model.event_types import EventTypes
+from queue_core.running.subscriber import Handler, Subscriber
+from queue_core.runtime.lock import Lock
 
 
 class Subscriptions:
-    """The subscribers of one bus; a `queue_core.handler.Router` for its queue. Safe to use from several threads."""
+    """The subscribers of one bus; a `queue_core.running.subscriber.Router` for its queue. Safe to use from several threads."""
 
     def __init__(self, queue_name: str, types: EventTypes, *, shared: bool) -> None:
         """`shared`: other nodes may run what is posted here, so that only what was subscribed to counts as known."""

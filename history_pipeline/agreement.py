@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from history_pipeline.archive import Archive
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.manifest import Manifest, manifest_path
-from sql import archives
 from sql.database import Database
+from sql.statements import archives
 
 
 def check_agreement(archive: Archive, manifests: Sequence[Manifest], database: Database) -> None:

@@ -23,10 +23,10 @@ from history_pipeline.fingerprint import Fingerprint, joined
 from history_pipeline.manifest import HASHED, Kind, Manifest, new_run
 from history_pipeline.progress import Progress, silent, watched
 from history_pipeline.session import own_session
-from queue_core.clock import in_utc
-from queue_core.config import BusConfig, NodeConfig
 from queue_core.engine import open_tables
-from queue_core.history import RECENT
+from queue_core.model.config import BusConfig, NodeConfig
+from queue_core.reading.history import RECENT
+from queue_core.runtime.clock import in_utc
 
 RUN_ROWS = 1_000_000
 """Entries of one run: so many are deleted in one transaction, and copied again after a kill."""

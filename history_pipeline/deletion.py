@@ -22,9 +22,8 @@ from history_pipeline.errors import ArchiveConflictError, ArchiveMismatchError
 from history_pipeline.fingerprint import row_hash
 from history_pipeline.manifest import Manifest, live_files
 from history_pipeline.sources import read_history
-from sql import archives
 from sql.database import Database
-from sql.statements import Statements
+from sql.statements import Statements, archives
 from sql.tables import entry_tables
 
 DELETE_ROWS = 20_000

@@ -11,10 +11,10 @@ from pyspark.sql.types import IntegerType, LongType, ShortType, StructType
 from history_pipeline.errors import WriteError
 from history_pipeline.options import WriteOptions
 from history_pipeline.schema import MAIN_SCHEMA
-from queue_core import columns
-from queue_core.config import name_fault
 from queue_core.errors import StickybusError
-from sql.staging import POSTED
+from queue_core.model.config import name_fault
+from queue_core.storage import rows as columns
+from sql.statements.staging import POSTED
 from sql.tables import CLASS_NAME_LENGTH, QUEUE_NAME_LENGTH
 
 _TOKEN_LENGTH, _CODEC_LENGTH = 36, 32

@@ -39,9 +39,9 @@ from history_pipeline.position import Position
 from history_pipeline.reader import entry_table
 from history_pipeline.schema import arrow_schema
 from history_pipeline.settling import settled
-from queue_core.log import get_logger
-from sql import archives
+from queue_core.runtime.log import get_logger
 from sql.database import Database
+from sql.statements import archives
 from sql.statements.base import IN_PROCESSING
 
 T = TypeVar("T")

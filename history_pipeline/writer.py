@@ -26,9 +26,9 @@ from history_pipeline.errors import RunConflictError, WriteError
 from history_pipeline.options import WriteOptions
 from history_pipeline.postings import check_columns, posting
 from history_pipeline.reader import entry_table
-from queue_core.entry import ANY_NODE
-from sql import staging
+from queue_core.model.entry import ANY_NODE
 from sql.database import Database
+from sql.statements import staging
 
 OWNER = "spark"
 """`creating_owner` of what is posted."""

@@ -10,17 +10,17 @@ import msgspec
 
 from notifications.recurrence import MissedPolicy, parse
 from notifications.schedules import Schedule, Schedules
-from queue_core.clock import in_utc
-from queue_core.columns import UNSET, Unset
-from queue_core.columns import name as check_name
 from queue_core.engine import QueueEngine
-from queue_core.entry import Entry, Posting
 from queue_core.errors import InvalidPostError
-from queue_core.filter import Filter
-from queue_core.handler import Subscriber
-from queue_core.reads import Reads
-from queue_core.shown import shown
-from queue_core.twin import Asynchronous, awaited
+from queue_core.model.entry import Entry, Posting
+from queue_core.queue_reads import Reads
+from queue_core.running.subscriber import Subscriber
+from queue_core.runtime.awaitable import Asynchronous, awaited
+from queue_core.runtime.clock import in_utc
+from queue_core.runtime.shown import shown
+from queue_core.storage.filter import Filter
+from queue_core.storage.rows import UNSET, Unset
+from queue_core.storage.rows import name as check_name
 
 
 class NotificationQueue(Reads):

@@ -24,9 +24,9 @@ from zoneinfo import ZoneInfo
 
 from apscheduler.triggers.cron import CronTrigger
 
-from queue_core.clock import in_utc
 from queue_core.errors import InvalidPostError
-from queue_core.shown import shown
+from queue_core.runtime.clock import in_utc
+from queue_core.runtime.shown import shown
 
 MAX_FIRINGS = 1000
 """How many missed firings FIRE_ALL makes up for: the latest ones."""

@@ -14,11 +14,11 @@ import msgspec
 
 from notifications.recurrence import Recurrence
 from queue_core.engine import QueueEngine
-from queue_core.entry import Posting
 from queue_core.errors import StickybusError
-from queue_core.log import get_logger
-from queue_core.loop import Loop
-from queue_core.schedules import ScheduleStore, StoredSchedule
+from queue_core.model.entry import Posting
+from queue_core.runtime.log import get_logger
+from queue_core.runtime.loop import Loop
+from queue_core.storage.schedules import ScheduleStore, StoredSchedule
 
 log = get_logger(__name__)
 

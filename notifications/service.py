@@ -11,19 +11,19 @@ from sqlalchemy import URL, Engine
 
 from notifications.queue import NotificationQueue
 from notifications.schedules import Schedules
-from queue_core.arguments import not_allowed, of_kind
-from queue_core.clock import Clock
-from queue_core.codec import Codec
-from queue_core.config import NotificationConfig, name_fault
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError, NameTooLongError, QueueExistsError, QueueNotFoundError
-from queue_core.event_types import EventTypes, is_event_type
-from queue_core.face import Face
-from queue_core.handler import Handler, Subscriber
-from queue_core.history import History
-from queue_core.lock import Lock
-from queue_core.retry import RetryPolicy
-from queue_core.shown import shown
+from queue_core.model.codec import Codec
+from queue_core.model.config import NotificationConfig, name_fault
+from queue_core.model.event_types import EventTypes, is_event_type
+from queue_core.model.retry import RetryPolicy
+from queue_core.reading.history import History
+from queue_core.running.subscriber import Handler, Subscriber
+from queue_core.runtime.arguments import not_allowed, of_kind
+from queue_core.runtime.clock import Clock
+from queue_core.runtime.lock import Lock
+from queue_core.runtime.shown import shown
+from queue_core.service_life import Face
 
 
 class NotificationService(Face):
@@ -148,7 +148,7 @@ class NotificationService(Face):
         self.engine.lifecycle.look_at_parked()
         self._schedules.wake()
 
-    # -- what the engine asks (queue_core.handler.Router) ---------------------------------------------------------
+    # -- what the engine asks (queue_core.running.subscriber.Router) ---------------------------------------------------------
 
     def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber] | None:
         """The queue's handler, if it is started and takes such entries."""

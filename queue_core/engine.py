@@ -11,11 +11,6 @@ from sqlalchemy import URL, make_url
 from sqlalchemy import Engine as SqlalchemyEngine
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from queue_core.arguments import function, not_allowed, of_kind
-from queue_core.clock import Clock, SystemClock, read_clock
-from queue_core.codec import Codec, Codecs
-from queue_core.config import QueueConfig, table_fault
-from queue_core.entry import Entry
 from queue_core.errors import (
     ConfigurationError,
     ForkedError,
@@ -23,15 +18,20 @@ from queue_core.errors import (
     SchemaTooNewError,
     SchemaTooOldError,
 )
-from queue_core.event_types import EventTypes
-from queue_core.handler import Router
 from queue_core.lifecycle import Lifecycle
 from queue_core.metrics import Metrics
-from queue_core.poster import Poster
-from queue_core.store import Store, unreachable
+from queue_core.model.codec import Codec, Codecs
+from queue_core.model.config import QueueConfig, table_fault
+from queue_core.model.entry import Entry
+from queue_core.model.event_types import EventTypes
+from queue_core.posting.poster import Poster
+from queue_core.running.subscriber import Router
+from queue_core.runtime.arguments import function, not_allowed, of_kind
+from queue_core.runtime.clock import Clock, SystemClock, read_clock
+from queue_core.storage.store import Store, unreachable
 from sql import schema
 from sql.database import Database, UnsupportedDatabaseError
-from sql.dialects.sqlite import InheritedFileError
+from sql.sqlite.dialect import InheritedFileError
 
 
 class QueueEngine:

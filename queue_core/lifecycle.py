@@ -16,29 +16,30 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from queue_core import node as nodes
-from queue_core.announced import AnnouncedCommits
-from queue_core.claimer import Claimer
-from queue_core.claims import Claims
-from queue_core.dispatcher import Dispatcher
-from queue_core.entry import ANY_NODE, Entry
+from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.hint_listener import Wakeup
+from queue_core.claiming.hint_sender import Hints
+from queue_core.claiming.parked_lane import ParkedLane
+from queue_core.cluster import process_nodes
+from queue_core.cluster.node import Node
+from queue_core.cluster.redispatch import recover
 from queue_core.errors import LifecycleError
-from queue_core.exactly_once import ExactlyOnce
-from queue_core.finisher import Finisher
-from queue_core.hand_over import HandOver
-from queue_core.handler import Router
-from queue_core.hints import Hints
-from queue_core.ledger import Ledger
-from queue_core.log import get_logger
-from queue_core.loop import Loop
+from queue_core.finishing.finisher import Finisher
+from queue_core.holding.announced_commits import AnnouncedCommits
+from queue_core.holding.hand_over import HandOver
+from queue_core.holding.holdings import Claims
+from queue_core.holding.ledger import Ledger
+from queue_core.holding.sweep import Sweep
 from queue_core.metrics import Metrics, Reading
-from queue_core.outcome import Outcome
-from queue_core.parked import ParkedLane
-from queue_core.reaper import recover
-from queue_core.store import Store
-from queue_core.sweep import Sweep
-from queue_core.wakeup import Wakeup
-from queue_core.watchdog import Watchdog
+from queue_core.model.entry import ANY_NODE, Entry
+from queue_core.model.outcome import Outcome
+from queue_core.running.dispatcher import Dispatcher
+from queue_core.running.exactly_once import ExactlyOnce
+from queue_core.running.subscriber import Router
+from queue_core.running.watchdog import Watchdog
+from queue_core.runtime.log import get_logger
+from queue_core.runtime.loop import Loop
+from queue_core.storage.store import Store
 
 log = get_logger(__name__)
 
@@ -153,9 +154,9 @@ class Lifecycle:
             raise
         self.claimer.wake()  # for what came since it last ran
 
-    def join(self, make: Callable[..., nodes.Node] = nodes.Node) -> None:
+    def join(self, make: process_nodes.MakeNode = Node) -> None:
         """Take part in the cluster without loops of its own (what `start` does first, and the test kit alone)."""
-        node = nodes.join(self, self.config, make)
+        node = process_nodes.join(self, self.config, make)
         self.claimer.forget(self._in_hand())
         try:
             recovered = recover(
@@ -166,11 +167,11 @@ class Lifecycle:
                 besides=node.outliving(self.config.table),
             )
         except BaseException:
-            nodes.leave(node, self)  # else its lane would have a live node that runs nothing
+            process_nodes.leave(node, self)  # else its lane would have a live node that runs nothing
             raise
         if recovered:
             log.warning("entries_recovered", node=node.name, table=self.config.table, entries=recovered)
-        nodes.forget(self)  # the ledger holds what outlived the last stop
+        process_nodes.forget(self)  # the ledger holds what outlived the last stop
         # Only from here on are events born claimed: recovery would take them for those of a crash.
         self.claims.name, self.claims.node, self.claims.stopping = node.name, node, False
         self.look_at_parked()
@@ -239,7 +240,7 @@ class Lifecycle:
             )
             self._outliving = frozenset(self._in_hand())
             self.ledger.keep(self._outliving)
-            nodes.leave(node, self)
+            process_nodes.leave(node, self)
 
     def _in_hand(self) -> set[tuple[int, int]]:
         """Claims of what runs, in pools of former starts too, and of what has ended unwritten; while no outcome is written."""
@@ -258,14 +259,14 @@ class Lifecycle:
             self.ledger.keep(())  # nobody waits for it: other nodes, or the next start, take what is left
         self.dispatcher.take_left(0.0)  # hooks of what has failed
         if not self.outliving():
-            nodes.forget(self)
+            process_nodes.forget(self)
             self._late.stop()
         return 60.0
 
     # -- what others ask ----------------------------------------------------------------------------------------
 
     @property
-    def node(self) -> nodes.Node | None:
+    def node(self) -> Node | None:
         """The node whose member this is; None if it takes no part in the cluster."""
         return self.claims.node
 
@@ -293,7 +294,7 @@ class Lifecycle:
         node = self.node
         return Reading(
             in_flight=len(self.ledger),
-            lease_left_seconds=node.lease_left_seconds if node is not None else 0.0,
+            lease_left_seconds=node.lease.left_seconds if node is not None else 0.0,
             skew_seconds=node.skew_seconds if node is not None else 0.0,
         )
 

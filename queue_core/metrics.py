@@ -21,10 +21,10 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 from sqlalchemy.exc import SQLAlchemyError
 
-from queue_core.entry import Entry, State
-from queue_core.lock import Lock
-from queue_core.outcome import ENDED, Finished, Lost, Outcome, Retried
-from queue_core.store import Depth
+from queue_core.model.entry import Entry, State
+from queue_core.model.outcome import ENDED, Finished, Lost, Outcome, Retried
+from queue_core.runtime.lock import Lock
+from queue_core.storage.store import Depth
 
 PREFIX = "stickybus_"
 SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0)

@@ -16,13 +16,13 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 from sqlalchemy.util import memoized_property
 
-from sql import sqlite_file
-from sql.dialects import DRIVERS, dialect_of
-from sql.dialects.base import NO_TURN, Dialect, Turn
-from sql.dialects.mysql import MySQL
-from sql.dialects.sqlite import LAZY
-from sql.driver import OURS, Use
+from sql.dialect import NO_TURN, Dialect, Turn
+from sql.hot_path import OURS, Use
 from sql.limits import Limits
+from sql.mysql.dialect import MySQL
+from sql.registry import DRIVERS, dialect_of
+from sql.sqlite import file as sqlite_file
+from sql.sqlite.dialect import LAZY
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -34,7 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 
 from sql.database import Database
-from sql.dialects import DRIVERS
+from sql.registry import DRIVERS
 from sql.tables import ENTRY_COLUMNS, metadata_for
 
 VERSION_TABLE = "stickybus_schema"

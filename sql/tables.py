@@ -100,9 +100,14 @@ _MAIN_STORAGE = {
 """Of PostgreSQL, for a table whose every row is changed once and soon removed: as the migration sets it."""
 
 
+STORAGE = "postgresql_storage"
+"""Key of a table's `info`: what stands between the brackets of ALTER TABLE … SET (…)."""
+
+
 def _store(made: Table, **parameters: float) -> None:
     """Set PostgreSQL's storage parameters where a table is created: SQLAlchemy 2.0 has no option for them."""
     settings = ", ".join(f"{name} = {value}" for name, value in parameters.items())
+    made.info[STORAGE] = settings
     statement: Any = DDL(f"ALTER TABLE %(fullname)s SET ({settings})")  # type: ignore[no-untyped-call]
     event.listen(made, "after_create", statement.execute_if(dialect="postgresql"))
 

@@ -26,11 +26,7 @@ from bus.persistent import PersistentBus  # noqa: E402
 from notifications.queue import NotificationQueue  # noqa: E402
 from notifications.recurrence import MissedPolicy  # noqa: E402
 from notifications.service import NotificationService  # noqa: E402
-from queue_core.clock import Clock, ManualClock, SystemClock  # noqa: E402
-from queue_core.codec import Codec, JsonCodec  # noqa: E402
-from queue_core.config import BusConfig, Mode, NodeConfig, NotificationConfig  # noqa: E402
 from queue_core.engine import create_schema  # noqa: E402
-from queue_core.entry import Entry, Posting, State  # noqa: E402
 from queue_core.errors import (  # noqa: E402
     ConfigurationError,
     DatabaseUnreachableError,
@@ -57,8 +53,10 @@ from queue_core.errors import (  # noqa: E402
     StickybusError,
     WriteLockError,
 )
-from queue_core.handler import EntryContext  # noqa: E402
-from queue_core.retry import (  # noqa: E402
+from queue_core.model.codec import Codec, JsonCodec  # noqa: E402
+from queue_core.model.config import BusConfig, Mode, NodeConfig, NotificationConfig  # noqa: E402
+from queue_core.model.entry import Entry, Posting, State  # noqa: E402
+from queue_core.model.retry import (  # noqa: E402
     ExponentialRetries,
     Failure,
     GiveUp,
@@ -67,6 +65,8 @@ from queue_core.retry import (  # noqa: E402
     RetryPolicy,
     ScheduledRetries,
 )
+from queue_core.running.subscriber import EntryContext  # noqa: E402
+from queue_core.runtime.clock import Clock, ManualClock, SystemClock  # noqa: E402
 
 __all__ = [
     "BusConfig",

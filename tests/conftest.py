@@ -23,7 +23,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from sql import schema
-from sql.dialects import DRIVERS
+from sql.registry import DRIVERS
 from tests.servers import OPTIONAL, URL_VARIABLES, DatabaseServer, database_servers, is_done_without
 
 _EACH_SERVER: Final = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in URL_VARIABLES]

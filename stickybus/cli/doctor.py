@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from queue_core.doctor.examination import examine, worst_first
 from queue_core.errors import DatabaseUnreachableError
-from queue_core.health import examine, worst_first
-from sql.health import health_of
-from sql.health.finding import Finding, Severity
+from sql.doctor.finding import Finding, Severity
+from sql.registry import health_of
 from stickybus.cli.moments import duration
 from stickybus.cli.output import console, plural, write_json, write_table
 from stickybus.cli.target import Json, Url, connected, url_of

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from queue_core.columns import UNSET
-from queue_core.entries import Entries
-from queue_core.entry import Entry, State
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
-from queue_core.filter import Filter
-from queue_core.history import History
+from queue_core.model.entry import Entry, State
+from queue_core.reading.history import History
+from queue_core.reading.live_entries import Entries
+from queue_core.storage.filter import Filter
+from queue_core.storage.rows import UNSET
 from stickybus.cli.output import console, errors, plural, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, opened
 from stickybus.cli.usage import UsageError

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from queue_core.entry import State
-from queue_core.filter import Filter
-from queue_core.history import History
+from queue_core.model.entry import State
+from queue_core.reading.history import History
+from queue_core.storage.filter import Filter
 from stickybus.cli.entries import (
     DEFAULT_TABLE,
     EventName,

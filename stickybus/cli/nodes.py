@@ -9,10 +9,10 @@ import msgspec
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError
 
+from queue_core.cluster.subscriber_sets import Difference, differences
 from queue_core.errors import SchemaMissingError
-from queue_core.subscriber_sets import Difference, differences
-from sql import nodes as sql_nodes
 from sql.database import Database
+from sql.statements import nodes as sql_nodes
 from stickybus.cli.output import write_json, write_table
 from stickybus.cli.target import Json, Url, connected
 

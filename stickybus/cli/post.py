@@ -16,9 +16,9 @@ from typing import IO, Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from queue_core.config import BusConfig, NotificationConfig
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError, PayloadError, StickybusError
+from queue_core.model.config import BusConfig, NotificationConfig
 from stickybus.cli.lines import BadLineError, Fields, Line, batches
 from stickybus.cli.moments import duration
 from stickybus.cli.output import console, errors, plural, write_json

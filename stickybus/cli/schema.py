@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from queue_core.config import BusConfig
 from queue_core.errors import SchemaMissingError, SchemaTooNewError
+from queue_core.model.config import BusConfig
 from sql import schema
 from sql.database import Database
-from sql.dialects import DRIVERS
+from sql.registry import DRIVERS
 from stickybus.cli.output import console, errors, write_json
 from stickybus.cli.target import Json, Url, connected, url_of
 from stickybus.cli.usage import UsageError

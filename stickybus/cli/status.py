@@ -8,14 +8,14 @@ from typing import Annotated
 import msgspec
 import typer
 
-from queue_core.clock import SystemClock
-from queue_core.codec import Codecs
-from queue_core.config import BusConfig
+from queue_core.cluster.subscriber_sets import Difference
 from queue_core.errors import SchemaMissingError
-from queue_core.event_types import EventTypes
-from queue_core.overview import RATE_SECONDS, QueueStanding, standings
-from queue_core.store import Store
-from queue_core.subscriber_sets import Difference
+from queue_core.model.codec import Codecs
+from queue_core.model.config import BusConfig
+from queue_core.model.event_types import EventTypes
+from queue_core.reading.overview import RATE_SECONDS, QueueStanding, standings
+from queue_core.runtime.clock import SystemClock
+from queue_core.storage.store import Store
 from sql import schema
 from stickybus.cli.nodes import NodeStanding, node_standings, subscriber_differences, write_nodes
 from stickybus.cli.output import console, write_json, write_table

@@ -14,11 +14,11 @@ import typer
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from queue_core.config import BusConfig, QueueConfig
 from queue_core.engine import QueueEngine, open_database
 from queue_core.errors import DatabaseUnreachableError, SchemaMissingError
-from queue_core.event_types import EventTypes
-from queue_core.handler import Subscriber
+from queue_core.model.config import BusConfig, QueueConfig
+from queue_core.model.event_types import EventTypes
+from queue_core.running.subscriber import Subscriber
 from sql import schema
 from sql.database import Database
 from stickybus.cli.usage import UsageError
@@ -100,7 +100,7 @@ def engine_of(url: str | None, config: QueueConfig) -> Iterator[QueueEngine]:
 
 
 class _NoHandlers:
-    """A router (`queue_core.handler.Router`) of a process that runs no entries."""
+    """A router (`queue_core.running.subscriber.Router`) of a process that runs no entries."""
 
     def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber] | None:
         del queue_name, class_name

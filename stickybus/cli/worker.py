@@ -19,7 +19,7 @@ from prometheus_client import REGISTRY, start_http_server
 
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
-from queue_core.log import get_logger
+from queue_core.runtime.log import get_logger
 from stickybus.cli import logs
 from stickybus.cli.output import write_json
 from stickybus.cli.target import Json, Url

@@ -10,9 +10,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, literal, select
 
-from queue_core.entry import Entry, State
-from queue_core.store import Store
-from sql import nodes
+from queue_core.model.entry import Entry, State
+from queue_core.storage.store import Store
+from sql.statements import nodes
 from stickybus.demo import shop
 
 

@@ -12,8 +12,8 @@ from sqlalchemy import URL, Column, Integer, MetaData, Table, create_engine, ins
 from bus.persistent import PersistentBus
 from notifications.queue import NotificationQueue
 from notifications.service import NotificationService
-from queue_core.config import BusConfig, NodeConfig, NotificationConfig
-from queue_core.handler import EntryContext
+from queue_core.model.config import BusConfig, NodeConfig, NotificationConfig
+from queue_core.running.subscriber import EntryContext
 
 NODES = ("amber", "birch", "cedar")
 DOOMED = "cedar"

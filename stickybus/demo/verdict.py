@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, select
 
-from queue_core.entry import Entry, State
+from queue_core.model.entry import Entry, State
 from stickybus.demo import shop
 from stickybus.demo.node import LedgerLine
 

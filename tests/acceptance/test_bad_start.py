@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import URL
 
-from queue_core.config import BusConfig, NodeConfig
 from queue_core.errors import NodeNameTakenError
+from queue_core.model.config import BusConfig, NodeConfig
 from stickybus import PersistentBus
 from tests.contract.harness import Order, Recorder, eventually, on_servers, on_sqlite
 

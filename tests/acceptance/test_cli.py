@@ -16,10 +16,10 @@ import pytest
 from sqlalchemy import URL, Engine, text, update
 
 from bus.persistent import PersistentBus
-from queue_core.clock import ManualClock
-from queue_core.config import BusConfig
-from queue_core.entry import Posting, State
-from queue_core.retry import ImmediateRetries
+from queue_core.model.config import BusConfig
+from queue_core.model.entry import Posting, State
+from queue_core.model.retry import ImmediateRetries
+from queue_core.runtime.clock import ManualClock
 from sql import schema
 from sql.tables import queue_nodes
 from stickybus.cli import main

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 import pytest
 from sqlalchemy import URL
 
-from queue_core.node import Node
-from sql import nodes
+from queue_core.cluster.node import Node
+from sql.statements import nodes
 from stickybus import DatabaseUnreachableError, PersistentBus, State
 from tests.acceptance.node_process import Order, bus_on
 from tests.contract.harness import eventually
@@ -41,7 +41,7 @@ class Nodes:
 
     def outlive_their_leases(self) -> None:
         """Wait until no beat can have reached the database for a lease."""
-        eventually(lambda: not any(node.may_start() for node in self.nodes()), "the leases are over")
+        eventually(lambda: not any(node.lease.holds() for node in self.nodes()), "the leases are over")
 
     def states(self) -> dict[str, tuple[str, int]]:
         """State and epoch of each node."""
@@ -50,7 +50,7 @@ class Nodes:
 
     def recovered(self) -> None:
         """Wait until both beat again."""
-        eventually(lambda: all(node.may_start() for node in self.nodes()), "the leases hold again")
+        eventually(lambda: all(node.lease.holds() for node in self.nodes()), "the leases hold again")
 
     def nodes(self) -> list[Node]:
         """The nodes of the buses, which have joined."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, insert
 
-from queue_core.entry import Entry
+from queue_core.model.entry import Entry
 from stickybus.demo import shares, shop
 from stickybus.demo.node import LedgerLine
 from stickybus.demo.verdict import judge

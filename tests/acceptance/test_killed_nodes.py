@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import URL, ColumnElement, Table, func, select, text
 from sqlalchemy.exc import DBAPIError
 
-from sql import nodes
+from sql.statements import nodes
 from stickybus import Entry, PersistentBus, State
 from tests.acceptance.node_process import LEASE_SECONDS, SETTINGS, bus_on, node_process
 from tests.contract.harness import eventually

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from queue_core.clock import SystemClock
+from queue_core.runtime.clock import SystemClock
 
 monotonic = SystemClock().monotonic
 

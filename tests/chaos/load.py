@@ -144,7 +144,7 @@ class Load:
         lifecycle = self._bus.engine.lifecycle
         if self._bus.config.mode is Mode.POLLING or not lifecycle.running or lifecycle.node is None:
             return None
-        return lifecycle.node.steady_from(lifecycle.node.config.lease_seconds / 2)
+        return lifecycle.node.lease.steady_from(lifecycle.node.config.lease_seconds / 2)
 
 
 def _posting(key: int, kind: Kind) -> Posting:

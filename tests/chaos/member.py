@@ -25,8 +25,8 @@ from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from queue_core.cluster.node import Node
 from queue_core.engine import open_database
-from queue_core.node import Node
 from stickybus import (
     BusConfig,
     EntryContext,

@@ -15,13 +15,13 @@ import pytest
 from prometheus_client import REGISTRY
 from sqlalchemy import URL, Row, update
 
-from queue_core import node as nodes_of_process
-from queue_core.clock import ManualClock
+from queue_core.cluster import process_nodes
+from queue_core.cluster.node import Node
 from queue_core.engine import QueueEngine
-from queue_core.entry import Posting
-from queue_core.node import Node
-from queue_core.outcome import Outcome
-from sql import nodes
+from queue_core.model.entry import Posting
+from queue_core.model.outcome import Outcome
+from queue_core.runtime.clock import ManualClock
+from sql.statements import nodes
 from sql.tables import queue_nodes
 from stickybus import BusConfig, ImmediateRetries, PersistentBus
 from tests.contract.harness import Order, Recorder, config_of, eventually
@@ -63,7 +63,7 @@ class Peer:
 
     def reap(self) -> float:
         """One turn of the reaper."""
-        return self.node._reaper.turn()
+        return self.node.reaper.turn()
 
     def claim(self) -> list[int]:
         """One claim; the ids held after it. Nothing starts before `run`."""
@@ -130,7 +130,7 @@ class Cluster:
     def vanish(self, peer: Peer) -> None:
         """Let another bus of this process take the name, as another process would."""
         node = peer.node
-        nodes_of_process._nodes.pop((node.database.key, node.name), None)
+        process_nodes._nodes.pop((node.database.key, node.name), None)
 
     def row(self, name: str) -> Row[Any]:
         """The row of a node."""

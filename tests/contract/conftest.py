@@ -12,9 +12,9 @@ from sqlalchemy import URL, Column, Engine, Integer, MetaData, String, Table, in
 
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
-from queue_core.clock import Clock
-from queue_core.config import BusConfig, NotificationConfig
-from queue_core.retry import ImmediateRetries
+from queue_core.model.config import BusConfig, NotificationConfig
+from queue_core.model.retry import ImmediateRetries
+from queue_core.runtime.clock import Clock
 from tests.contract.harness import Machine, Recorder, config_of
 
 _SETTINGS: dict[str, Any] = {"handler_threads": 4, "retry": ImmediateRetries(3)}

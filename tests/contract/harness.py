@@ -14,10 +14,10 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from bus.persistent import PersistentBus
-from queue_core import clock as clock_module
-from queue_core.config import NodeConfig, QueueConfig
-from queue_core.entry import Entry, State
-from queue_core.handler import EntryContext
+from queue_core.model.config import NodeConfig, QueueConfig
+from queue_core.model.entry import Entry, State
+from queue_core.running.subscriber import EntryContext
+from queue_core.runtime import clock as clock_module
 from sql.database import Database
 
 T = TypeVar("T")

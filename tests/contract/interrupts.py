@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import tests
-from queue_core.lock import Lock
+from queue_core.runtime.lock import Lock
 
 _ROOT = str(Path(tests.__file__).parents[1])
 _OURS = tuple(f"{_ROOT}/{package}/" for package in ("bus", "notifications", "queue_core", "sql"))

@@ -12,8 +12,8 @@ from sqlalchemy import URL, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
 
 from bus.persistent import PersistentBus
-from queue_core.entry import Posting
 from queue_core.errors import InvalidConnectionError, InvalidPostError
+from queue_core.model.entry import Posting
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder, delivered, ended, on_postgresql
 

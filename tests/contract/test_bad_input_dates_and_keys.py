@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from bus.persistent import PersistentBus
-from queue_core.config import Mode
-from queue_core.entry import PARKED, Posting, State
 from queue_core.errors import InvalidPostError, NaiveDateTimeError
-from queue_core.retry import ExponentialRetries, ImmediateRetries, RetryPolicy, ScheduledRetries
+from queue_core.model.config import Mode
+from queue_core.model.entry import PARKED, Posting, State
+from queue_core.model.retry import ExponentialRetries, ImmediateRetries, RetryPolicy, ScheduledRetries
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, ended, eventually, states
 

@@ -15,13 +15,13 @@ from sqlalchemy import select
 
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
-from queue_core.config import BusConfig, Mode
-from queue_core.entry import Entry, State
 from queue_core.errors import ConfigurationError
-from queue_core.finisher import BATCH
-from queue_core.handler import EntryContext
-from queue_core.outcome import Outcome
-from queue_core.retry import Failure, GiveUp, ImmediateRetries
+from queue_core.finishing.finisher import BATCH
+from queue_core.model.config import BusConfig, Mode
+from queue_core.model.entry import Entry, State
+from queue_core.model.outcome import Outcome
+from queue_core.model.retry import Failure, GiveUp, ImmediateRetries
+from queue_core.running.subscriber import EntryContext
 from tests.contract.conftest import MakeBus, MakeService, Orders
 from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, eventually, states
 

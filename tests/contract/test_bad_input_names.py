@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from bus.persistent import PersistentBus
-from queue_core.config import Mode
-from queue_core.entry import PARKED, State
 from queue_core.errors import ConfigurationError, InvalidPostError, NameTooLongError
-from queue_core.handler import EntryContext
-from queue_core.retry import ImmediateRetries
+from queue_core.model.config import Mode
+from queue_core.model.entry import PARKED, State
+from queue_core.model.retry import ImmediateRetries
+from queue_core.running.subscriber import EntryContext
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Recorder, ended, eventually, states
 

@@ -12,9 +12,9 @@ from pydantic import BaseModel, Field, SecretStr, computed_field
 
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
-from queue_core.config import Mode
-from queue_core.entry import Posting, State
 from queue_core.errors import InvalidPostError, PayloadNotSerialisableError, PayloadTooLargeError
+from queue_core.model.config import Mode
+from queue_core.model.entry import Posting, State
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, ended, states
 

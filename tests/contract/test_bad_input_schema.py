@@ -11,8 +11,8 @@ from sqlalchemy import URL, Engine, inspect, text
 
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
-from queue_core.config import BusConfig, NotificationConfig
 from queue_core.errors import SchemaError, SchemaMissingError, SchemaTooNewError, SchemaTooOldError
+from queue_core.model.config import BusConfig, NotificationConfig
 from sql import schema
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder, on_servers, on_sqlite

@@ -8,10 +8,16 @@ from typing import Any
 from sqlalchemy import URL, create_engine
 from sqlalchemy.exc import OperationalError
 
-from queue_core.claimer import AFTER_DATE_SECONDS, AHEAD, LONGEST_LOOK_SECONDS, LOOK_SECONDS, LOOK_SHARE
-from queue_core.claims import WINDOW_SECONDS
-from queue_core.entry import ANY_NODE, Entry
-from queue_core.outcome import Finished
+from queue_core.claiming.claimer import (
+    AFTER_DATE_SECONDS,
+    AHEAD,
+    LONGEST_LOOK_SECONDS,
+    LOOK_SECONDS,
+    LOOK_SHARE,
+)
+from queue_core.holding.holdings import WINDOW_SECONDS
+from queue_core.model.entry import ANY_NODE, Entry
+from queue_core.model.outcome import Finished
 from stickybus import Mode, NotificationConfig, NotificationService, Posting, State
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.harness import Order, elsewhere, on_sqlite, statements_of

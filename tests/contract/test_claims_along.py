@@ -81,7 +81,7 @@ def test_an_error_of_the_claim_along_is_none_of_the_outcome(cluster: Cluster, co
 
 def test_a_node_without_a_lease_claims_nothing_along(cluster: Cluster) -> None:
     node = node_with_backlog(cluster)
-    cluster.clock.advance(seconds=node.node.lease_left_seconds)
+    cluster.clock.advance(seconds=node.node.lease.left_seconds)
 
     node.lifecycle.finisher.turn()
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from queue_core.clock import SystemClock
-from queue_core.handler import EntryContext
-from queue_core.node import Node
-from queue_core.store import Store
-from sql import nodes
+from queue_core.cluster.node import Node
+from queue_core.running.subscriber import EntryContext
+from queue_core.runtime.clock import SystemClock
+from queue_core.storage.store import Store
+from sql.statements import nodes
 from tests.contract.cluster import QuietNode
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Machine, Order, Recorder, eventually, on_sqlite, statements_of
@@ -64,7 +64,7 @@ def test_notifications_fire_at_their_dates_after_the_machines_clock_was_set(
     eventually(lambda: 3 in fired, "it fires")
     assert date <= fired[3] < date + NEAR
     eventually(lambda: set(fired) == ({1, 2, 3} if seconds > 0 else {3}), "what had come has fired")
-    assert (node.epoch, node.may_start()) == (epoch, True)
+    assert (node.epoch, node.lease.holds()) == (epoch, True)
     assert abs(node.skew_seconds) < 1
 
 
@@ -102,16 +102,16 @@ def test_a_machine_that_was_suspended_starts_nothing_before_its_beat_and_reaps_n
     first, other = map(node_of, buses)
     for node in (first, other):
         node.beat_turn()
-        node._reaper.turn()
-    assert first.may_start()
+        node.reaper.turn()
+    assert first.lease.holds()
 
     machine.suspend(HOUR)
 
-    assert not first.may_start()
+    assert not first.lease.holds()
     other.beat_turn()
-    other._reaper.turn()
+    other.reaper.turn()
     first.beat_turn()
-    assert first.may_start()
+    assert first.lease.holds()
     rows = other.database.fetch(nodes.all_nodes)
     assert [row.state for row in rows] == [nodes.LIVE, nodes.LIVE]
     for bus in buses:

@@ -34,12 +34,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.pool import NullPool
 
-from queue_core.clock import SystemClock
-from queue_core.health import examine
+from queue_core.doctor.examination import examine
+from queue_core.runtime.clock import SystemClock
 from sql import schema
 from sql.database import Database
-from sql.health import sqlite
-from sql.health.finding import Finding, Severity
+from sql.doctor.finding import Finding, Severity
+from sql.sqlite import doctor as sqlite
 from sql.tables import entry_tables, queue_nodes, queue_schedules
 from stickybus.cli import main
 from tests import servers
@@ -946,7 +946,11 @@ def test_the_limit_of_an_account_of_mariadb_counts_as_the_servers_does(
 
 
 def test_each_check_has_a_section_in_the_documentation() -> None:
-    modules = [*ROOT.glob("sql/health/*.py"), *ROOT.glob("queue_core/health/*.py")]
+    modules = [
+        *ROOT.glob("sql/doctor/*.py"),
+        *ROOT.glob("sql/*/doctor.py"),
+        *ROOT.glob("queue_core/doctor/*.py"),
+    ]
     checks = {
         check
         for module in modules

@@ -10,10 +10,10 @@ from sqlalchemy import Connection, Engine, func, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from bus.persistent import PersistentBus
-from queue_core.entry import State
 from queue_core.errors import ConfigurationError
-from queue_core.handler import EntryContext
-from queue_core.retry import ImmediateRetries
+from queue_core.model.entry import State
+from queue_core.model.retry import ImmediateRetries
+from queue_core.running.subscriber import EntryContext
 from tests.contract.cluster import Cluster, cluster
 from tests.contract.conftest import MakeBus, Orders
 from tests.contract.harness import (

@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
-from queue_core.entry import Entry, State
-from queue_core.handler import EntryContext
-from queue_core.retry import ImmediateRetries
+from queue_core.model.entry import Entry, State
+from queue_core.model.retry import ImmediateRetries
+from queue_core.running.subscriber import EntryContext
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, eventually, lost_answers, moving

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sqlalchemy import insert, literal, select, update
 
-from queue_core.outcome import Finished, Outcome, Parked, Released, Retried
+from queue_core.model.outcome import Finished, Outcome, Parked, Released, Retried
 from sql.statements.base import AVAILABLE
 from stickybus import Entry, EntryContext, State
 from tests.contract.cluster import Cluster, Peer, born_claimed, cluster, sample

@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
-from queue_core.clock import ManualClock
-from queue_core.hints import BUSY_WINDOW_SECONDS, IDLE_SECONDS, WINDOW_SECONDS, Hints, channel
-from sql.dialects.postgresql import PostgreSQLNotifier, listening
+from queue_core.claiming.hint_sender import BUSY_WINDOW_SECONDS, IDLE_SECONDS, WINDOW_SECONDS, Hints, channel
+from queue_core.runtime.clock import ManualClock
+from sql.postgresql.dialect import PostgreSQLNotifier, listening
 from stickybus import PersistentBus
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import BOUND_SECONDS, Order, eventually, on_postgresql

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import Engine, text
 
-from queue_core import history as history_module
+from queue_core.reading import history as history_module
 from stickybus import InvalidPostError, LifecycleError, NaiveDateTimeError, PersistentBus, State
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.conftest import MakeBus

@@ -15,11 +15,11 @@ from sqlalchemy.orm import Session
 
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
-from queue_core.config import BusConfig
-from queue_core.dispatcher import Dispatcher
-from queue_core.entry import Posting, State
 from queue_core.errors import ConfigurationError, InvalidConnectionError, InvalidPostError, LifecycleError
-from queue_core.retry import ExponentialRetries, GiveUp
+from queue_core.model.config import BusConfig
+from queue_core.model.entry import Posting, State
+from queue_core.model.retry import ExponentialRetries, GiveUp
+from queue_core.running.dispatcher import Dispatcher
 from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, eventually, states, with_savepoints
 
 

@@ -18,17 +18,17 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.pool import NullPool
 
-from queue_core.clock import Signal
-from queue_core.dispatcher import Dispatcher
 from queue_core.engine import QueueEngine
-from queue_core.entry import Entry, Posting
-from queue_core.hand_over import HandOver
-from queue_core.handler import Turns
-from queue_core.ledger import Ledger
-from queue_core.lock import Lock
-from queue_core.poster import Poster
+from queue_core.holding.hand_over import HandOver
+from queue_core.holding.ledger import Ledger
+from queue_core.model.entry import Entry, Posting
+from queue_core.posting.poster import Poster
+from queue_core.running.dispatcher import Dispatcher
+from queue_core.running.subscriber import Turns
+from queue_core.runtime.clock import Signal
+from queue_core.runtime.lock import Lock
 from sql.database import Database
-from sql.dialects.sqlite import _WritersTurn
+from sql.sqlite.dialect import _WritersTurn
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, eventually
 from tests.contract.interrupts import Interrupt, Places, was_interrupted

@@ -11,15 +11,15 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from queue_core import hand_over
-from queue_core.announced import AnnouncedCommits
-from queue_core.claimer import Claimer
-from queue_core.config import Mode
-from queue_core.dispatcher import Dispatcher
-from queue_core.entry import Posting
-from queue_core.finisher import Finisher
-from queue_core.hand_over import HandOver
-from queue_core.ledger import Ledger
+from queue_core.claiming.claimer import Claimer
+from queue_core.finishing.finisher import Finisher
+from queue_core.holding import hand_over
+from queue_core.holding.announced_commits import AnnouncedCommits
+from queue_core.holding.hand_over import HandOver
+from queue_core.holding.ledger import Ledger
+from queue_core.model.config import Mode
+from queue_core.model.entry import Posting
+from queue_core.running.dispatcher import Dispatcher
 from stickybus import State
 from tests.contract.cluster import Cluster, cluster
 from tests.contract.harness import Order, states

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, Connection, Engine, Row, create_engine, event
 
-from queue_core import announced, hand_over, lifecycle
-from queue_core.entry import SUSPECT
-from queue_core.node import Node
-from queue_core.reaper import recover
-from sql import nodes
+from queue_core import lifecycle
+from queue_core.cluster.node import Node
+from queue_core.cluster.redispatch import recover
+from queue_core.holding import announced_commits as announced
+from queue_core.holding import hand_over
+from queue_core.model.entry import SUSPECT
+from sql.statements import nodes
 from stickybus import Entry, EntryContext, Failure, ImmediateRetries, NodeNameTakenError, Posting, State
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.conftest import MakeBus, MakeService
@@ -45,7 +47,7 @@ def test_a_node_that_was_declared_dead_starts_nothing_that_it_held_then(cluster:
     heir.run()
 
     frozen.beat()  # and registers anew
-    assert frozen.node.may_start()
+    assert frozen.node.lease.holds()
     frozen.run()
 
     assert frozen.handler.numbers() == []

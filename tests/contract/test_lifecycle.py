@@ -12,11 +12,11 @@ from sqlalchemy import URL, Engine, create_engine, event
 
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
-from queue_core import node as nodes
-from queue_core.config import BusConfig, Mode
-from queue_core.entry import State
+from queue_core.cluster import process_nodes
 from queue_core.errors import LifecycleError
-from queue_core.retry import ImmediateRetries, ScheduledRetries
+from queue_core.model.config import BusConfig, Mode
+from queue_core.model.entry import State
+from queue_core.model.retry import ImmediateRetries, ScheduledRetries
 from tests.contract.cluster import born_claimed
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, ended, eventually, states
@@ -69,7 +69,7 @@ def test_a_start_that_runs_out_of_threads_leaves_no_node_and_can_be_repeated(mak
     bus.register(Order, recorder)
     starts = 0
     for starts in _starts_with_so_few_threads(bus.start):  # noqa: B007
-        assert (bus.engine.lifecycle.node, nodes._nodes) == (None, {})
+        assert (bus.engine.lifecycle.node, process_nodes._nodes) == (None, {})
 
     assert starts >= 5
     bus.post(Order(1))
@@ -81,7 +81,7 @@ def test_a_service_whose_start_runs_out_of_threads_serves_no_queue(make_service:
     queue = service.create_queue("ordering", "orders", recorder)
     starts = 0
     for starts in _starts_with_so_few_threads(service.start):  # noqa: B007
-        assert (service.engine.lifecycle.node, nodes._nodes, queue.started) == (None, {}, False)
+        assert (service.engine.lifecycle.node, process_nodes._nodes, queue.started) == (None, {}, False)
 
     assert starts >= 6
     queue.schedule({}, delay=0, event_name="due")

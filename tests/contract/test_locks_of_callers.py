@@ -20,8 +20,8 @@ import stickybus
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
 from notifications.queue import NotificationQueue
-from queue_core.entry import Posting, State
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
+from queue_core.model.entry import Posting, State
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, on, on_servers, states
 

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import URL, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from queue_core.entry import Posting, State
 from queue_core.errors import DatabaseUnreachableError
-from queue_core.handler import EntryContext
+from queue_core.model.entry import Posting, State
+from queue_core.running.subscriber import EntryContext
 from sql.database import Database
 from stickybus import StickybusError
 from tests.contract.conftest import MakeBus, MakeService

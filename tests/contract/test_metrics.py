@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry
 from sqlalchemy import URL, create_engine, text
 
-from queue_core import store
-from queue_core.clock import ManualClock
+from queue_core.runtime.clock import ManualClock
+from queue_core.storage import store
 from stickybus import BusConfig, ImmediateRetries, NotificationConfig, NotificationService, PersistentBus
 from tests.contract.cluster import Cluster, QuietNode, cluster
 from tests.contract.harness import Order, Recorder, statements_of

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from queue_core.clock import ManualClock
-from queue_core.config import Mode
-from queue_core.entry import State
+from queue_core.model.config import Mode
+from queue_core.model.entry import State
+from queue_core.runtime.clock import ManualClock
 from tests.contract.cluster import Cluster, cluster
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder, ended, eventually, on_mariadb

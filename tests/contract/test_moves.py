@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from queue_core.finisher import GATHERED
-from queue_core.store import FIRST_DATE
+from queue_core.finishing.finisher import GATHERED
+from queue_core.storage.store import FIRST_DATE
 from sql.statements.claims import Claim
 from sql.statements.outcomes import Ending
 from sql.tables import ENTRY_COLUMNS

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from sqlalchemy import URL
 
-from queue_core import node as node_module
-from queue_core.clock import SystemClock
-from queue_core.node import Node
-from queue_core.outcome import Released
-from sql import nodes
+from queue_core.cluster import host, process_nodes
+from queue_core.cluster.node import Node
+from queue_core.model.outcome import Released
+from queue_core.runtime.clock import SystemClock
+from sql.statements import nodes
 from stickybus import (
     BusConfig,
     ConfigurationError,
@@ -48,7 +48,7 @@ def test_each_beat_raises_the_counter_in_the_nodes_row_and_renews_its_lease(clus
         row = cluster.row("a")
         assert (row.beat, row.state, row.beat_date) == (beat, nodes.LIVE, cluster.clock.now())
 
-    assert peer.node.lease_left_seconds == pytest.approx(15 * 0.9)
+    assert peer.node.lease.left_seconds == pytest.approx(15 * 0.9)
 
 
 def test_a_started_bus_beats_by_itself(make_bus: MakeBus) -> None:
@@ -129,7 +129,7 @@ def test_a_silent_name_is_taken_over_after_one_lease_and_not_before(cluster: Clu
     assert cluster.clock.monotonic() >= 15
     assert cluster.clock.monotonic() <= 17
     assert heir.node.epoch == silent.node.epoch + 1
-    assert not silent.node.may_start()
+    assert not silent.node.lease.holds()
 
 
 def test_a_name_is_not_taken_because_its_holder_could_not_beat_during_an_outage(cluster: Cluster) -> None:
@@ -148,7 +148,7 @@ def test_a_name_is_not_taken_because_its_holder_could_not_beat_during_an_outage(
     refused = cluster.while_waiting(cluster.peer("a").join, outage_then_beats).exception()
 
     assert isinstance(refused, NodeNameTakenError)
-    assert holder.node.may_start()
+    assert holder.node.lease.holds()
 
 
 def test_the_lease_of_the_silent_holder_counts_if_it_is_the_longer_one(cluster: Cluster) -> None:
@@ -179,7 +179,7 @@ def test_a_process_that_died_but_was_not_waited_for_counts_as_dead(cluster: Clus
         assert process.stdout is not None
         process.stdout.read()  # ends with the process
         cluster.change_row("a", pid=process.pid)
-        eventually(lambda: node_module._is_zombie(process.pid), "the child is a zombie")
+        eventually(lambda: host._is_zombie(process.pid), "the child is a zombie")
 
         cluster.join("a")
 
@@ -208,14 +208,14 @@ def test_names_that_differ_in_case_accent_or_trailing_space_are_different_nodes(
 
 
 def test_a_node_name_is_the_configured_one_or_else_made_of_host_process_and_chance() -> None:
-    assert node_module.name_of(BusConfig(node_name="billing-1")) == "billing-1"
+    assert process_nodes.name_of(BusConfig(node_name="billing-1")) == "billing-1"
 
-    default = node_module.name_of(BusConfig())
+    default = process_nodes.name_of(BusConfig())
 
     assert default.startswith(socket.gethostname()[:20])
-    assert default == node_module.name_of(NotificationConfig())  # one per process
+    assert default == process_nodes.name_of(NotificationConfig())  # one per process
     assert len(default) <= 64
-    assert len({node_module.default_name() for _ in range(100)}) == 100
+    assert len({host.default_name() for _ in range(100)}) == 100
 
 
 def test_a_bus_and_a_service_of_one_process_share_a_node_until_the_last_one_stops(
@@ -303,7 +303,7 @@ def test_a_node_that_was_declared_dead_learns_it_from_its_next_beat_and_register
     frozen.beat()
 
     assert frozen.node.epoch == epoch + 1
-    assert frozen.node.may_start()
+    assert frozen.node.lease.holds()
     assert cluster.row("a").state == nodes.LIVE
     assert sample("leases_lost_total", {"table": "bus_events"}) == lost + 1
 
@@ -383,13 +383,13 @@ def test_a_service_refuses_to_start_under_a_name_that_beats(database_url: URL) -
     with PersistentBus(database_url, BusConfig(**settings)) as bus:
         node = bus.engine.lifecycle.node
         assert node is not None
-        held = node_module._nodes.pop((node.database.key, "a"))
+        held = process_nodes._nodes.pop((node.database.key, "a"))
         service = NotificationService(database_url, NotificationConfig(**settings))
         try:
             with pytest.raises(NodeNameTakenError):
                 service.start()
         finally:
-            node_module._nodes[node.database.key, "a"] = held
+            process_nodes._nodes[node.database.key, "a"] = held
             service.close()
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import Engine
 
-from sql import nodes
+from sql.statements import nodes
 from stickybus import (
     Entry,
     EntryNotChangeableError,

@@ -9,8 +9,8 @@ from sqlalchemy import URL, Engine, create_engine, text
 
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
-from queue_core.config import BusConfig, NotificationConfig
 from queue_core.errors import PayloadTooLargeError
+from queue_core.model.config import BusConfig, NotificationConfig
 from tests.contract.harness import Recorder, statements_of
 from tests.contract.test_connections import sessions
 from tests.servers import DatabaseServer

@@ -10,8 +10,8 @@ from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from bus.persistent import PersistentBus
-from queue_core.config import BusConfig, NodeConfig
 from queue_core.errors import ConfigurationError
+from queue_core.model.config import BusConfig, NodeConfig
 from sql import schema
 from sql.database import UnsupportedDatabaseError
 from tests.contract.harness import Order, Recorder, ended, eventually, on_postgresql

@@ -17,8 +17,8 @@ from sqlalchemy.pool import NullPool
 
 from bus.persistent import PersistentBus
 from notifications.queue import NotificationQueue
-from queue_core.entry import State
 from queue_core.errors import InvalidConnectionError
+from queue_core.model.entry import State
 from sql import schema
 from sql.tables import entry_tables, metadata_for, queue_nodes
 from tests.contract.conftest import MakeService

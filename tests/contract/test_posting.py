@@ -23,19 +23,19 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from bus.persistent import PersistentBus
-from queue_core import reserved_ids
-from queue_core.claimer import BATCHES
-from queue_core.clock import ManualClock
-from queue_core.config import BusConfig
-from queue_core.entry import PARKED, Entry, Posting, State
+from queue_core.claiming.claimer import BATCHES
 from queue_core.errors import (
     DatabaseUnreachableError,
     InvalidPostError,
     PayloadNotSerialisableError,
     PayloadTooLargeError,
 )
-from sql.dialects import libpq
-from sql.dialects.base import Turn
+from queue_core.model.config import BusConfig
+from queue_core.model.entry import PARKED, Entry, Posting, State
+from queue_core.runtime.clock import ManualClock
+from queue_core.storage import reserved_ids
+from sql.dialect import Turn
+from sql.postgresql import libpq
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import (
     Order,

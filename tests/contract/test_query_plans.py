@@ -17,11 +17,11 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from bus.persistent import PersistentBus
-from queue_core.entry import ANY_NODE, PARKED, SUSPECT, Entry, State, claimed
-from queue_core.store import FIRST_DATE
+from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry, State, claimed
+from queue_core.storage.store import FIRST_DATE
 from sql.database import Database
-from sql.health import health_of
-from sql.health.base import Step
+from sql.doctor.base import Step
+from sql.registry import health_of
 from sql.statements import Statements
 from sql.statements.claims import Claim
 from sql.statements.outcomes import Ending

@@ -13,8 +13,8 @@ from psycopg.rows import dict_row, namedtuple_row
 from sqlalchemy import URL
 
 from bus.persistent import PersistentBus
-from queue_core.entry import State
 from queue_core.errors import InvalidConnectionError, WriteLockError
+from queue_core.model.entry import State
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, delivered, ended, on_postgresql, on_servers, on_sqlite
 

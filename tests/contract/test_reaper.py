@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import delete
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
-from queue_core.entry import PARKED, SUSPECT
-from sql import nodes
+from queue_core.model.entry import PARKED, SUSPECT
+from sql.statements import nodes
 from sql.tables import queue_nodes
 from stickybus import Entry, Posting, State
 from tests.contract.cluster import Cluster, Peer, born_claimed, cluster, sample

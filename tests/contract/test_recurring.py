@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from notifications.schedules import Schedules
-from queue_core.clock import ManualClock
-from queue_core.node import Node
+from queue_core.cluster.node import Node
+from queue_core.runtime.clock import ManualClock
 from stickybus import (
     Entry,
     InvalidPostError,

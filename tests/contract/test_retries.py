@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from bus.persistent import PersistentBus
-from queue_core.clock import ManualClock
-from queue_core.entry import Entry, State
 from queue_core.errors import EntryNotChangeableError
-from queue_core.retry import (
+from queue_core.model.entry import Entry, State
+from queue_core.model.retry import (
     ExponentialRetries,
     Failure,
     GiveUp,
@@ -22,6 +21,7 @@ from queue_core.retry import (
     RetryPolicy,
     ScheduledRetries,
 )
+from queue_core.runtime.clock import ManualClock
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder, ended, eventually, statements_of, states
 

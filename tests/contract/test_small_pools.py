@@ -12,9 +12,9 @@ from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
 from history_pipeline.deletion import locked_history
-from queue_core.handler import EntryContext
-from queue_core.health import examine
-from queue_core.retry import ImmediateRetries
+from queue_core.doctor.examination import examine
+from queue_core.model.retry import ImmediateRetries
+from queue_core.running.subscriber import EntryContext
 from sql import schema
 from sql.database import Database
 from tests.contract.conftest import MakeBus, MakeService

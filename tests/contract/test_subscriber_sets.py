@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import URL
 
-from queue_core.subscriber_sets import LONGEST_LIST
-from sql import nodes
+from queue_core.cluster.subscriber_sets import LONGEST_LIST
+from sql.statements import nodes
 from stickybus import BusConfig, Mode, PersistentBus
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.conftest import MakeBus, MakeService
@@ -117,7 +117,7 @@ def test_started_nodes_warn_by_themselves(make_bus: MakeBus, warnings: Warnings)
         bus = make_bus(node_name=name, reap_period_seconds=0.05)
         bus.register(Parcel, lambda _event: None, name=name)
         bus.start()
-        eventually(lambda bus=bus: bus.engine.lifecycle.node._reaper._turns >= 1, "a look")  # type: ignore[misc]
+        eventually(lambda bus=bus: bus.engine.lifecycle.node.reaper.looks >= 2, "a look")  # type: ignore[misc]
 
     [told] = eventually(lambda: warnings.told, "a warning")
     assert (told["node"], told["here"], told["elsewhere"]) == ("billing", "billing", "shop (on shop)")
@@ -267,7 +267,7 @@ def test_a_queue_has_one_handler_whatever_its_name(
         service.start()
         node = service.engine.lifecycle.node
         assert node is not None
-        turns = node._reaper._turns
-        eventually(lambda node=node, turns=turns: node._reaper._turns > turns + 1, "two looks")  # type: ignore[misc]
+        turns = node.reaper.looks
+        eventually(lambda node=node, turns=turns: node.reaper.looks > turns + 1, "two looks")  # type: ignore[misc]
 
     assert warnings.told == []

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from bus.persistent import PersistentBus
-from queue_core.claimer import FAIR_SHARE
-from queue_core.clock import ManualClock
-from queue_core.entry import Entry, State
+from queue_core.claiming.claimer import FAIR_SHARE
 from queue_core.errors import LifecycleError
-from queue_core.handler import EntryContext
-from queue_core.retry import ImmediateRetries, RetryLater, ScheduledRetries
+from queue_core.model.entry import Entry, State
+from queue_core.model.retry import ImmediateRetries, RetryLater, ScheduledRetries
+from queue_core.running.subscriber import EntryContext
+from queue_core.runtime.clock import ManualClock
 from stickybus.testing import Ran, drain
 from tests.contract.conftest import MakeBus, MakeService
 

@@ -15,8 +15,8 @@ from sqlalchemy import URL, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from bus.persistent import PersistentBus
-from queue_core.entry import State
 from queue_core.errors import DatabaseUnreachableError
+from queue_core.model.entry import State
 from sql.database import Database
 from sql.limits import ANSWER_SECONDS, LOCK_SHARE
 from tests.contract.conftest import MakeBus, Orders
@@ -77,7 +77,7 @@ class FailedLoops(logging.Handler):
 @pytest.fixture
 def failed_loops() -> Iterator[FailedLoops]:
     failed = FailedLoops()
-    logger = logging.getLogger("queue_core.loop")
+    logger = logging.getLogger("queue_core.runtime.loop")
     logger.addHandler(failed)
     yield failed
     logger.removeHandler(failed)
@@ -109,7 +109,7 @@ def test_in_a_black_hole_each_loop_and_each_post_gives_up_in_time_and_afterwards
     proxy.pass_on()
     node = bus.engine.lifecycle.node
     assert node is not None
-    eventually(node.may_start, "the lease holds again")
+    eventually(node.lease.holds, "the lease holds again")
     bus.post(Order(3))
     eventually(lambda: not bus.find(), "all has ended")
     assert {entry.processing_state for entry in bus.history()} == {State.PROCESSED}

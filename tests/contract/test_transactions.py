@@ -17,9 +17,9 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 from bus.persistent import PersistentBus
-from queue_core.announced import LOOKS
-from queue_core.entry import State
 from queue_core.errors import DatabaseUnreachableError, InvalidConnectionError, WriteLockError
+from queue_core.holding.announced_commits import LOOKS
+from queue_core.model.entry import State
 from stickybus import Mode
 from tests.contract.conftest import MakeBus, MakeService, Orders
 from tests.contract.harness import (

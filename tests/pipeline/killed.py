@@ -25,7 +25,7 @@ from history_pipeline.archiving import Archiver, archive_history
 from history_pipeline.compaction import compact_archive
 from history_pipeline.replay import replay_archive
 from history_pipeline.session import open_session
-from sql import archives
+from sql.statements import archives
 from sql.statements.history import History as Statements
 
 

@@ -29,8 +29,8 @@ from history_pipeline.manifest import Manifest, live_files
 from history_pipeline.sources import read_history
 from history_pipeline.storage import LocalStorage
 from queue_core.errors import LifecycleError, NaiveDateTimeError
-from sql import archives
 from sql.database import Database
+from sql.statements import archives
 from stickybus import PersistentBus
 from tests.conftest import NewDatabase
 from tests.contract.harness import on_servers, on_sqlite

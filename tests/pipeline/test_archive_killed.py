@@ -20,8 +20,8 @@ from history_pipeline.compaction import compact_archive
 from history_pipeline.manifest import live_files
 from history_pipeline.replay import replay_archive
 from history_pipeline.sources import read_history
-from queue_core.entries import Entries
-from queue_core.filter import Filter
+from queue_core.reading.live_entries import Entries
+from queue_core.storage.filter import Filter
 from stickybus import PersistentBus
 from tests.contract.harness import on_sqlite
 from tests.pipeline.sample import sample_history

@@ -20,11 +20,11 @@ from history_pipeline.errors import (
     ReplayError,
 )
 from history_pipeline.replay import replay_archive
-from queue_core.entries import Entries
-from queue_core.entry import Entry, Posting
-from queue_core.filter import Filter
-from sql import archives
+from queue_core.model.entry import Entry, Posting
+from queue_core.reading.live_entries import Entries
+from queue_core.storage.filter import Filter
 from sql.database import Database
+from sql.statements import archives
 from stickybus import BusConfig, PersistentBus, State
 from stickybus.testing import drain
 from tests.conftest import NewDatabase

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from queue_core.entries import Entries
+from queue_core.reading.live_entries import Entries
 from sql.tables import entry_tables
 from tests.contract.cluster import Cluster, cluster
 from tests.contract.harness import Order, Recorder, on_sqlite

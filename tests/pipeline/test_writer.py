@@ -21,7 +21,7 @@ from history_pipeline.schema import MAIN_SCHEMA, arrow_schema
 from history_pipeline.sources import StickybusSource
 from history_pipeline.writer import EventWriter, Staged
 from sql.database import Database
-from sql.staging import POSTED
+from sql.statements.staging import POSTED
 from sql.tables import entry_tables, queue_posted_runs, queue_staged
 from stickybus import PersistentBus
 from tests.contract.harness import Order, Recorder

@@ -23,11 +23,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from queue_core.codec import Codecs
-from queue_core.config import BusConfig, NotificationConfig, QueueConfig, name_fault
-from queue_core.entry import Entry, State
 from queue_core.errors import ConfigurationError, PayloadNotDecodableError
-from queue_core.event_types import EventTypes
+from queue_core.model.codec import Codecs
+from queue_core.model.config import BusConfig, NotificationConfig, QueueConfig, name_fault
+from queue_core.model.entry import Entry, State
+from queue_core.model.event_types import EventTypes
 from stickybus.cli import main
 
 

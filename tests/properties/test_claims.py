@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sqlalchemy import Connection, select
 
-from queue_core.clock import ManualClock
-from queue_core.entry import ANY_NODE, SUSPECT, Entry, Posting, State
-from queue_core.outcome import Finished, Retried
-from queue_core.reaper import recover, redispatch
+from queue_core.cluster.redispatch import recover, redispatch
+from queue_core.model.entry import ANY_NODE, SUSPECT, Entry, Posting, State
+from queue_core.model.outcome import Finished, Retried
+from queue_core.runtime.clock import ManualClock
 from sql import schema
 from stickybus import BusConfig, PersistentBus
 from tests.contract.harness import Order

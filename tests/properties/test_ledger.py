@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from queue_core.entry import ANY_NODE, SUSPECT
-from queue_core.ledger import Ledger
+from queue_core.holding.ledger import Ledger
+from queue_core.model.entry import ANY_NODE, SUSPECT
 
 CAPACITY = 12
 ids = st.integers(1, 30)

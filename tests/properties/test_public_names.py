@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 import stickybus
-from queue_core.settings import Settings
+from queue_core.model.settings import Settings
 from stickybus import (
     BusConfig,
     InMemoryBus,

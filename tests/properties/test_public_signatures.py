@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from queue_core.reads import Reads
+from queue_core.queue_reads import Reads
 from stickybus import (
     BusConfig,
     InMemoryBus,

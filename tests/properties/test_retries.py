@@ -10,7 +10,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_core.retry import (
+from queue_core.model.retry import (
     ExponentialRetries,
     Failure,
     GiveUp,

@@ -13,24 +13,24 @@ from unittest.mock import patch
 
 from sqlalchemy import Connection, bindparam, literal, update
 
+import queue_core.cluster.reaper
 import queue_core.lifecycle
-import queue_core.reaper
-import sql.nodes
 import sql.statements.base
 import sql.statements.claims
 import sql.statements.lanes
-from queue_core.claimer import Claimer
-from queue_core.claims import Claims
-from queue_core.entry import Posting
-from queue_core.exactly_once import ExactlyOnce
-from queue_core.hand_over import Handing
-from queue_core.ledger import Ledger
+import sql.statements.nodes
+from queue_core.claiming.claimer import Claimer
+from queue_core.cluster.node import Node
+from queue_core.cluster.reaper import Reaper
+from queue_core.holding.hand_over import Handing
+from queue_core.holding.holdings import Claims
+from queue_core.holding.ledger import Ledger
+from queue_core.holding.sweep import Sweep
 from queue_core.lifecycle import Lifecycle
-from queue_core.node import Node
-from queue_core.poster import Poster
-from queue_core.reaper import Reaper
-from queue_core.store import Store
-from queue_core.sweep import Sweep
+from queue_core.model.entry import Posting
+from queue_core.posting.poster import Poster
+from queue_core.running.exactly_once import ExactlyOnce
+from queue_core.storage.store import Store
 from sql.statements import Statements
 from sql.tables import queue_nodes
 
@@ -91,7 +91,9 @@ def fence_of_the_node_table() -> list[Planting]:
     """A finish asks whether the owner's node lives, instead of asking the row."""
 
     def held(self: Statements, batch: Any) -> list[Any]:
-        lives = (queue_nodes.c.name == bindparam("owner")) & (queue_nodes.c.state == sql.nodes.LIVE)
+        lives = (queue_nodes.c.name == bindparam("owner")) & (
+            queue_nodes.c.state == sql.statements.nodes.LIVE
+        )
         return [self.main.c.record_id == batch.c.record_id, queue_nodes.select().where(lives).exists()]
 
     return [(Statements, "_held", held)]
@@ -145,7 +147,7 @@ def epoch_not_raised() -> list[Planting]:
 
     def take_over(self: Node, row: Any) -> bool:
         taken = self.database.write(
-            lambda connection: sql.nodes.take_over(
+            lambda connection: sql.statements.nodes.take_over(
                 connection, self.name, epoch=row.epoch, beat=row.beat, values=self._values(row.epoch)
             )
         )
@@ -165,7 +167,7 @@ def start_without_lease() -> list[Planting]:
 @_bug
 def lease_of_the_claim_forgotten() -> list[Planting]:
     """What was claimed under a lease that ended starts under the next."""
-    return [(Claims, "may_start", lambda self, _lease: self.node is not None and self.node.may_start())]
+    return [(Claims, "may_start", lambda self, _lease: self.node is not None and self.node.lease.holds())]
 
 
 @_bug
@@ -201,7 +203,7 @@ def beat_of_a_dead_node() -> list[Planting]:
         changed = update(queue_nodes).where(queue_nodes.c.name == name).values(beat=beat, beat_date=now)
         return connection.execute(changed).rowcount == 1
 
-    return [(sql.nodes, "beat", beat)]
+    return [(sql.statements.nodes, "beat", beat)]
 
 
 @_bug
@@ -211,7 +213,7 @@ def name_taken_at_once() -> list[Planting]:
 
     def registered(self: Node) -> None:
         sent = self.clock.monotonic()
-        row = self.database.fetch(lambda connection: sql.nodes.node(connection, self.name))
+        row = self.database.fetch(lambda connection: sql.statements.nodes.node(connection, self.name))
         if row is not None and self._take_over(row):
             self._beaten(sent)
         else:
@@ -229,7 +231,9 @@ def lease_judged_by_dates() -> list[Planting]:
         if row.name == node.name or (node.clock.now() - row.beat_date).total_seconds() < row.lease_seconds:
             return False
         return node.database.write(
-            lambda connection: sql.nodes.fence(connection, row.name, epoch=row.epoch, beat=row.beat)
+            lambda connection: sql.statements.nodes.fence(
+                connection, row.name, epoch=row.epoch, beat=row.beat
+            )
         )
 
     return [(Reaper, "_fence", fence)]
@@ -253,7 +257,7 @@ def gap_judged_by_the_own_lease() -> list[Planting]:
 
     def watched(self: Reaper, row: Any) -> float:
         node = self._node
-        steady_from = node.steady_from(node.config.lease_seconds / 2)
+        steady_from = node.lease.steady_from(node.config.lease_seconds / 2)
         if steady_from is None:
             return 0.0
         return node.clock.monotonic() - max(self._seen[row.name].since, steady_from)
@@ -267,12 +271,12 @@ def gap_judged_by_the_own_lease() -> list[Planting]:
 @_bug
 def reaper_without_lock() -> list[Planting]:
     """A reaper moves what a node left without looking whether it has come back."""
-    row: Any = sql.nodes.node
+    row: Any = sql.statements.nodes.node
 
     def node(connection: Connection, name: str, *, lock: bool = False) -> Any:
-        return SimpleNamespace(state=sql.nodes.DEAD) if lock else row(connection, name)
+        return SimpleNamespace(state=sql.statements.nodes.DEAD) if lock else row(connection, name)
 
-    return [(sql.nodes, "node", node)]
+    return [(sql.statements.nodes, "node", node)]
 
 
 @_bug
@@ -281,7 +285,7 @@ def reaper_leaves_what_ran() -> list[Planting]:
     batch: Any = Reaper._batch
 
     def moved(self: Reaper, connection: Connection, *, store: Store, lane: str, kind: Any) -> Any:
-        if kind is queue_core.reaper._Kind.RAN:
+        if kind is queue_core.cluster.reaper._Kind.RAN:
             return [], []
         return batch(self, connection, store=store, lane=lane, kind=kind)
 

@@ -14,13 +14,13 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from notifications.queue import NotificationQueue
-from queue_core.clock import Clock, Signal
-from queue_core.entry import ANY_NODE
+from queue_core.cluster.node import Member, Node
 from queue_core.errors import StickybusError
-from queue_core.handler import EntryContext
 from queue_core.lifecycle import Lifecycle
-from queue_core.loop import Loop
-from queue_core.node import Node
+from queue_core.model.entry import ANY_NODE
+from queue_core.running.subscriber import EntryContext
+from queue_core.runtime.clock import Clock, Signal
+from queue_core.runtime.loop import Loop
 from sql.database import Database
 from stickybus import (
     BusConfig,
@@ -115,10 +115,16 @@ class ProcessClock:
 class SimulatedNode(Node):
     """A node without loops, of a simulated process."""
 
-    def __init__(
-        self, process: Process, name: str, database: Database, config: NodeConfig, clock: Clock
+    def __init__(  # noqa: PLR0917 -- as a node's, after the process
+        self,
+        process: Process,
+        name: str,
+        database: Database,
+        config: NodeConfig,
+        clock: Clock,
+        former: list[Member],
     ) -> None:
-        super().__init__(name, database, config, clock)
+        super().__init__(name, database, config, clock, former)
         self._pid = process.pid
         self._telling = Lock(process.scheduler, "its turn to write what is served")  # type: ignore[assignment]
         process.last_node = self
@@ -291,7 +297,7 @@ class Process:
         if kind == "beat":
             return partial(self._loop_turn, name, node.beat_turn, None)
         if kind == "reap":
-            return partial(self._loop_turn, name, node._reaper.turn, None)
+            return partial(self._loop_turn, name, node.reaper.turn, None)
         lifecycle = self.lifecycles.get(face)
         if lifecycle is None:
             return None

@@ -17,17 +17,18 @@ from typing import Any
 from unittest.mock import patch
 
 import tenacity.nap
-from sqlalchemy import Row
 
-import queue_core.claimer
-import queue_core.dispatcher
+import queue_core.claiming.claimer
+import queue_core.cluster.host
+import queue_core.cluster.node
+import queue_core.cluster.process_nodes
 import queue_core.engine
-import queue_core.hand_over
-import queue_core.node
-import queue_core.store
-import sql.dialects.sqlite
-from queue_core.handler import EntryContext
-from sql import nodes as node_rows
+import queue_core.holding.hand_over
+import queue_core.running.dispatcher
+import queue_core.storage.store
+import sql.sqlite.dialect
+from queue_core.running.subscriber import EntryContext
+from sql.statements import nodes as node_rows
 from sql.tables import entry_tables
 from tests.checker import (
     Evidence,
@@ -456,7 +457,7 @@ class Simulation:
                 # Claims fill the pool beside; of callers' transactions several may be under way at once.
                 in_flight=self.settings.queue_capacity
                 + self.settings.handler_threads
-                + queue_core.claimer.BATCHES * self.settings.max_entries_claimed,
+                + queue_core.claiming.claimer.BATCHES * self.settings.max_entries_claimed,
             ),
         )
 
@@ -504,12 +505,12 @@ class Simulation:
 
     def enter(self, process: Process) -> None:
         """What is the process's own and the interpreter's here becomes `process`'s."""
-        queue_core.node._nodes = process.nodes
-        queue_core.node._former = process.former_members
+        queue_core.cluster.process_nodes._nodes = process.nodes
+        queue_core.cluster.process_nodes._former = process.former_members
 
-    def is_dead(self, row: Row[Any]) -> bool:
+    def is_dead(self, _host_identity: str, pid: int) -> bool:
         """In place of a look at the machine's processes."""
-        return self._is_gone(row.pid)
+        return self._is_gone(pid)
 
     def _is_gone(self, pid: int) -> bool:
         return any(process.pid == pid and not process.alive for process in self.processes.values())
@@ -536,7 +537,7 @@ def _text(date: Any) -> str:
 
 
 _tables = functools.cache(entry_tables)
-_identity = functools.cache(queue_core.node._host_identity)
+_identity = functools.cache(queue_core.cluster.host.host_identity)
 
 
 @contextmanager
@@ -558,15 +559,15 @@ def simulating(databases: Databases, settings: Settings) -> Iterator[Simulation]
     threads = Replaced(threading, get_ident=scheduler.ident)
     with ExitStack() as stack:
         for module, name, value in (
-            (queue_core.store, "entry_tables", _tables),
-            (queue_core.node, "_host_identity", _identity),
-            (queue_core.node, "_is_dead_neighbour", simulation.is_dead),
-            (queue_core.node, "_nodes", {}),
-            (queue_core.node, "_former", defaultdict(list)),
-            (queue_core.dispatcher, "threading", threads),
-            (queue_core.hand_over, "FROM_MEMORY", FROM_MEMORY),
-            (sql.dialects.sqlite, "threading", threads),
-            (sql.dialects.sqlite, "time", waiting),
+            (queue_core.storage.store, "entry_tables", _tables),
+            (queue_core.cluster.node, "host_identity", _identity),
+            (queue_core.cluster.node, "is_dead_neighbour", simulation.is_dead),
+            (queue_core.cluster.process_nodes, "_nodes", {}),
+            (queue_core.cluster.process_nodes, "_former", defaultdict(list)),
+            (queue_core.running.dispatcher, "threading", threads),
+            (queue_core.holding.hand_over, "FROM_MEMORY", FROM_MEMORY),
+            (sql.sqlite.dialect, "threading", threads),
+            (sql.sqlite.dialect, "time", waiting),
             (tenacity.nap, "time", sleeping),
         ):
             stack.enter_context(patch.object(module, name, value))

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from queue_core.clock import (
+from queue_core.errors import InvalidPostError, NaiveDateTimeError
+from queue_core.runtime.clock import (
     Clock,
     ClockReading,
     ManualClock,
@@ -18,7 +19,6 @@ from queue_core.clock import (
     in_utc,
     read_clock,
 )
-from queue_core.errors import InvalidPostError, NaiveDateTimeError
 
 REAL_BOUND_SECONDS = 10.0
 

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_core.codec import Codecs, Encoded, JsonCodec, StoredPayload
 from queue_core.errors import (
     ConfigurationError,
     InvalidPostError,
@@ -25,7 +24,8 @@ from queue_core.errors import (
     PayloadNotSerialisableError,
     PayloadTooLargeError,
 )
-from queue_core.event_types import EventTypes
+from queue_core.model.codec import Codecs, Encoded, JsonCodec, StoredPayload
+from queue_core.model.event_types import EventTypes
 
 CAP = 1_048_576
 

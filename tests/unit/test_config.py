@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_core.config import BusConfig, Mode, NodeConfig, NotificationConfig, QueueConfig, name_fault
 from queue_core.errors import ConfigurationError
-from queue_core.retry import ExponentialRetries, ImmediateRetries, ScheduledRetries
-from queue_core.settings import Settings
+from queue_core.model.config import BusConfig, Mode, NodeConfig, NotificationConfig, QueueConfig, name_fault
+from queue_core.model.retry import ExponentialRetries, ImmediateRetries, ScheduledRetries
+from queue_core.model.settings import Settings
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").read_text(
     encoding="utf-8"

@@ -7,7 +7,7 @@ import sys
 
 _TIMES_OUT = """
 import signal
-from queue_core.lock import Lock
+from queue_core.runtime.lock import Lock
 
 class TimesOut(Exception):
     pass
@@ -43,7 +43,7 @@ def test_a_time_limit_never_leaves_it_locked() -> None:
 
 _WITHIN_ITSELF = """
 import signal
-from queue_core.lock import Lock
+from queue_core.runtime.lock import Lock
 
 lock, taken = Lock(), []
 

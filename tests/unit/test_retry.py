@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_core.errors import ConfigurationError
-from queue_core.retry import (
+from queue_core.model.retry import (
     ExponentialRetries,
     Failure,
     GiveUp,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from queue_core.handler import Turns
+from queue_core.running.subscriber import Turns
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""How a node comes by entries that are due."""

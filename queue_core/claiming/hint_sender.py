@@ -1,0 +1,130 @@
+"""What this process tells others of: entries that any node may claim, by NOTIFY on PostgreSQL.
+
+Only hints: the poll finds whatever a lost one was about. The poster's thread sends one as soon as its commit has
+returned, and waits for nothing; what comes too soon after the last hint is told of together, by a thread.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from queue_core.model.entry import ANY_NODE
+from queue_core.runtime.lock import Lock
+from queue_core.runtime.loop import Loop
+from queue_core.storage.callers_connection import Borrowed
+from queue_core.storage.store import Store
+from sql.dialect import Notifier
+
+WINDOW_SECONDS, BUSY_WINDOW_SECONDS = 0.001, 0.01
+"""At most one NOTIFY in this time: each holds a lock of the whole server while it commits."""
+BUSY_ENTRIES, BUSY_SECONDS = 20, 0.02
+"""From so many in this time the longer window holds: who claims finds batches anyway."""
+IDLE_SECONDS = 60.0
+
+
+def channel(table: str) -> str:
+    """The channel of all who use a main table."""
+    return f"stickybus_{table}"
+
+
+class Hints:
+    """See the module."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._told_of = store.database.dialect.notifies
+        self._channel = channel(store.config.table)
+        self._loop = Loop(f"{store.config.table}-notify", self.turn, store.clock)
+        self._running = False
+        self._resting = False
+        """The thread waits for the end of a window, and then tells of all: no need to wake it."""
+        self._lock = Lock()
+        self._notifier: Notifier | None = None
+        self._sending = Lock()
+        self._told = 0
+        self._busy = False
+        self._counted = 0
+        self._counted_since = self._next_at = float("-inf")
+
+    def tell_inside(self, borrowed: Borrowed, lane: str) -> None:
+        """Tell others of entries in `lane` when the caller's transaction commits (PostgreSQL; else nothing).
+
+        Not in a two-phase transaction: what it commits is found by the next poll.
+        """
+        if not borrowed.has_two_phases:
+            self._store.database.dialect.notify(borrowed.connection, self._channel, lane)
+
+    def tell(self, entries: int = 1) -> None:
+        """Tell others that so many entries for any node have been committed (PostgreSQL; else nothing)."""
+        if not self._told_of:
+            return
+        self._told += entries
+        if not self._running:
+            with suppress(RuntimeError):  # no thread more: the entries are committed, and polls find them
+                self._start()
+        if not self._resting and not self._send():
+            self._loop.wake()
+
+    def _start(self) -> None:
+        with self._lock:
+            if not self._running:
+                self._loop.start()
+                self._running = True
+
+    def turn(self) -> float:
+        """Tell of what could not be told of at once. One turn; returns seconds until the next."""
+        self._resting = False  # first: who tells from here on sends by himself, or wakes this thread
+        if not self._told:
+            return IDLE_SECONDS
+        pause = self._next_at - self._clock.monotonic()
+        if pause <= 0:
+            if self._notifier is None or not self._notifier.is_open:
+                database = self._store.database
+                self._notifier = database.dialect.notifier(database.engine, self._channel, ANY_NODE)
+            if self._send():
+                return IDLE_SECONDS
+            pause = WINDOW_SECONDS
+        self._resting = True
+        return pause
+
+    def _send(self) -> bool:
+        """Send a hint of all that was told; False if it is too early, or can't be sent now."""
+        if self._sending.is_mine():
+            return False  # in a signal's handler, which interrupts it
+        try:
+            if not self._sending.acquire(blocking=False):
+                return False
+            now = self._clock.monotonic()
+            if self._notifier is None or now < self._next_at:
+                return False
+            # Taken first: what is committed while this is sent needs a hint of its own.
+            told, self._told = self._told, 0
+            if not self._notifier.notify():
+                self._told += told
+                return False
+            self._counted += told
+            seconds = now - self._counted_since
+            if self._counted >= BUSY_ENTRIES or seconds >= BUSY_SECONDS:
+                self._busy = self._counted * BUSY_SECONDS >= BUSY_ENTRIES * seconds
+                self._counted, self._counted_since = 0, now
+            self._next_at = now + (BUSY_WINDOW_SECONDS if self._busy else WINDOW_SECONDS)
+            return True
+        finally:
+            if self._sending.is_mine():
+                self._sending.release()
+
+    def stop(self) -> None:
+        """End thread and session; what was not told of yet is told of first."""
+        with self._lock:
+            if not self._running:
+                return
+            self._loop.stop()
+            self._running = False
+            self._next_at = float("-inf")
+            with suppress(Exception):  # it was only a hint
+                self.turn()
+            with self._sending:
+                notifier, self._notifier = self._notifier, None
+                if notifier is not None:
+                    notifier.close()

@@ -1,0 +1,109 @@
+"""The parked lane: entries whose type or queue no node has known so far.
+
+A node brings back what it can handle, page by page, and ends FAILED what has waited for `unknown_retention_days`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from queue_core.errors import ConfigurationError
+from queue_core.holding.holdings import Claims
+from queue_core.model.entry import PARKED, SUSPECT, Entry, State
+from queue_core.running.subscriber import Router
+
+PAGE = 1_000
+EXPIRED_BATCH = 100
+"""Entries that end in one transaction: they are read with their payloads, for the hooks."""
+
+
+class ParkedLane:
+    """See the module. `brought` is called when there are entries to be claimed, `failed` with those that ended and why."""
+
+    def __init__(
+        self,
+        claims: Claims,
+        router: Router,
+        *,
+        brought: Callable[[], None],
+        failed: Callable[[Entry, str], None],
+    ) -> None:
+        self._claims = claims
+        self._router = router
+        self._brought = brought
+        self._failed = failed
+        self._at = 0.0
+        self._asked = 0
+        self._after: tuple[datetime, int] | None = None
+
+    def look_at_all(self) -> None:
+        """Handlers were added: begin anew."""
+        self._after, self._at = None, 0.0
+        self._asked += 1
+
+    def turn(self, now: float, *, due: bool) -> None:
+        """Look at one page if it is time to: entries are `due` there, or handlers were added."""
+        if now < self._at or not (due or self._at == 0.0):
+            return
+        store, config, asked = self._claims.store, self._claims.config, self._asked
+        page = store.database.fetch(
+            lambda connection: store.statements.page(connection, lane=PARKED, after=self._after, limit=PAGE)
+        )
+        known = [row.record_id for row in page if self._can_end(row.queue_name, row.class_name)]
+        oldest = store.clock.now().timestamp() - config.unknown_retention_days * 86_400
+        # An entry may be posted for a date long past.
+        expired = [
+            row.record_id for row in page if max(row.created_date, row.effective_date).timestamp() < oldest
+        ]
+        if known:
+            store.database.write(
+                lambda connection: store.statements.move_lane(
+                    connection,
+                    ids=known,
+                    from_lane=PARKED,
+                    to_lane=self._claims.name,
+                    suspect_lane=SUSPECT,
+                )
+            )
+            self._brought()
+        unknown = sorted(set(expired) - set(known))
+        for start in range(0, len(unknown), EXPIRED_BATCH):
+            self._expire(unknown[start : start + EXPIRED_BATCH])
+        if self._asked != asked:  # handlers were added meanwhile
+            return
+        full = len(page) == PAGE
+        self._after = (page[-1].effective_date, page[-1].record_id) if full else None
+        self._at = 0.0 if full and known else now + config.node.reap_period_seconds
+
+    def _can_end(self, queue_name: str, class_name: str) -> bool:
+        """Whether an entry can be handled here, or can't be anywhere: then it ends FAILED, which tells why."""
+        try:
+            return self._router.subscribers(queue_name, class_name) is not None
+        except ConfigurationError:
+            return True
+
+    def _expire(self, ids: list[int]) -> None:
+        store = self._claims.store
+        reason = (
+            f"UnknownEvent: no node has known this type and queue for {store.config.unknown_retention_days:g} days; "
+            "it was never run. Its payload is kept here."
+        )
+        ended = {
+            "processing_state": State.FAILED.value,
+            "finished_date": store.clock.now(),
+            "last_error": reason,
+        }
+
+        def work(connection: Connection) -> list[Entry]:
+            locked = store.statements.lock_available(connection, ids=ids)
+            rows = store.search(connection, where=lambda table: [table.c.record_id.in_(locked)])
+            # Not what another node has brought back meanwhile. SQLite, if asked, would read the whole lane.
+            rows = [row for row in rows if row.lane == PARKED]
+            store.statements.to_history(connection, ids=[row.record_id for row in rows], values=ended)
+            return rows
+
+        for entry in store.database.write(work):
+            self._failed(entry, reason)

@@ -1,0 +1,1 @@
+"""Nodes, their leases, and who takes over from the dead."""

@@ -1,0 +1,277 @@
+"""Hands the entries of dead nodes to live ones.
+
+A node is dead only if this reaper itself saw the same (epoch, beat) for a full lease, by its own monotonic clock, while
+its own node's beats succeeded without a gap: after an outage of the database nobody is reaped by mistake. The node
+is fenced first (its row says DEAD, if epoch and beat still are what was seen); then its entries are moved, each batch
+in a transaction that holds the node's row, so that the name can't come back meanwhile.
+
+A live node may have lost a member: a bus that has stopped, while a service of its process goes on. Entries of tables
+that it no longer serves are moved like those of a node that has stopped in order, but for those whose handlers outlive
+the stop: the node's row names them. A member writes that its table is served before it claims anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row
+from sqlalchemy.exc import IntegrityError
+
+from queue_core.cluster.node import Node
+from queue_core.cluster.redispatch import redispatch
+from queue_core.cluster.subscriber_sets import SubscriberWatch
+from queue_core.model.entry import ANY_NODE, SUSPECT, Entry, State, is_node_lane
+from queue_core.runtime.log import get_logger
+from queue_core.storage.store import Store
+from sql.statements import nodes
+
+log = get_logger(__name__)
+
+FORGET_SECONDS = 86_400.0
+"""How long the row of a dead node without entries is kept, for `status`."""
+LANE_TURNS = 6
+"""With one turn of so many, lanes are looked for that no node has or serves, though no node is dead."""
+
+
+class _Kind(Enum):
+    """What stands in a dead node's lane, in the order in which it is moved."""
+
+    RAN = "ran"
+    DUE = "due"
+    LATER = "later"
+
+
+@dataclass(frozen=True)
+class _Seen:
+    epoch: int
+    beat: int
+    state: str
+    since: float
+
+
+class Reaper:
+    """The reaper of one node, for all tables that its members use."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._seen: dict[str, _Seen] = {}
+        self._served: dict[str, set[str]] = {}
+        self._missed: dict[str, float] = {}
+        """Lanes without a node, and since when (monotonic) they are known as such."""
+        self._subscribers = SubscriberWatch(node.name)
+        self.looks = 0
+
+    def turn(self) -> float:
+        """Look at all nodes once, fence the dead, and move what they left. Returns seconds until the next turn."""
+        node = self._node
+        rows = {row.name: row for row in node.database.fetch(nodes.all_nodes)}
+        self._watch(rows)
+        self._subscribers.look(rows, node.clock.now())
+        if not node.lease.holds():
+            return self._node.config.reap_period_seconds
+        dead = {name for name, row in rows.items() if row.state in nodes.FENCED}
+        dead |= {row.name for row in rows.values() if row.state not in nodes.FENCED and self._fence(row)}
+        left = set[str]()
+        self._missed = {lane: since for lane, since in self._missed.items() if lane not in rows}
+        live = {name: row for name, row in rows.items() if row.state == nodes.LIVE and name != node.name}
+        self.looks += 1
+        # A lane without a node is rare: its node has never been seen to die. One just dead or left is looked for at once.
+        if not (self._has_left(live) or dead or self._missed) and (self.looks - 1) % LANE_TURNS:
+            return self._pause(rows, dead)
+        for store in {id(member.store.statements): member.store for member in node.members}.values():
+            lanes = node.database.fetch(store.statements.lanes)
+            for lane in filter(is_node_lane, lanes):
+                if lane in dead or (lane not in rows and self._misses(lane) and self._enter_dead(lane)):
+                    left.add(lane)
+                    self._reap(store, lane)
+                elif lane in live and _outliving(live[lane], store.config.table) is not None:
+                    self._reap(store, lane)
+        self._forget(rows[name] for name in dead - left if name in rows)
+        return self._pause(rows, dead)
+
+    def _has_left(self, live: dict[str, Row[Any]]) -> bool:
+        """Whether a live node serves less than at the last look."""
+        before, self._served = self._served, {name: _served(row) for name, row in live.items()}
+        return any(before.get(name, set()) - served for name, served in self._served.items())
+
+    def _pause(self, rows: dict[str, Row[Any]], dead: set[str]) -> float:
+        """Seconds until the period is over, or the lease of a silent node, should it stay silent."""
+        others = (row for name, row in rows.items() if name not in dead and name != self._node.name)
+        ends: list[float] = [self._due_seconds(row) - self._watched_seconds(row) for row in others]
+        return max(0.01, min([self._node.config.reap_period_seconds, *ends]))
+
+    def _watch(self, rows: dict[str, Row[Any]]) -> None:
+        now = self._node.clock.monotonic()
+        before = self._seen
+        self._seen = {}
+        for name, row in rows.items():
+            seen = before.get(name)
+            same = seen is not None and (seen.epoch, seen.beat, seen.state) == (
+                row.epoch,
+                row.beat,
+                row.state,
+            )
+            self._seen[name] = seen if seen and same else _Seen(row.epoch, row.beat, row.state, now)
+
+    def _due_seconds(self, row: Row[Any]) -> float:
+        """For how long a node has to be silent: its lease, or what our beats, if they are too rare for that, can tell."""
+        return max(float(row.lease_seconds), 3 * self._node.config.beat_interval_seconds)
+
+    def _watched_seconds(self, row: Row[Any]) -> float:
+        """For how long a node was silent under our eyes: while our own beats succeeded, close enough together.
+
+        What is a short gap for us may have been all the time that a node with a shorter lease had.
+        """
+        node = self._node
+        steady_from = node.lease.steady_from(min(node.config.lease_seconds, self._due_seconds(row)) / 2)
+        if steady_from is None:
+            return 0.0
+        return node.clock.monotonic() - max(self._seen[row.name].since, steady_from)
+
+    def _fence(self, row: Row[Any]) -> bool:
+        """Declare a node dead if it was silent for its whole lease under our eyes."""
+        node = self._node
+        if row.name == node.name or self._watched_seconds(row) < self._due_seconds(row):
+            return False
+        fenced = node.database.write(
+            lambda connection: nodes.fence(connection, row.name, epoch=row.epoch, beat=row.beat)
+        )
+        if fenced:
+            log.warning(
+                "node_declared_dead", node=row.name, epoch=row.epoch, was=row.state, hostname=row.hostname
+            )
+        return fenced
+
+    def _misses(self, lane: str) -> bool:
+        """Whether a lane has had no node for a whole lease under our eyes, as a silent node would be watched.
+
+        A live node whose row was deleted, or lost in a fail-over, enters it anew with its next beat.
+        """
+        node, now = self._node, self._node.clock.monotonic()
+        since = self._missed.setdefault(lane, now)
+        lease = max(node.config.lease_seconds, 3 * node.config.beat_interval_seconds)
+        steady_from = node.lease.steady_from(node.config.lease_seconds / 2)
+        return steady_from is not None and now - max(since, steady_from) >= lease
+
+    def _enter_dead(self, name: str) -> bool:
+        """Give a lane without a node the row of a dead one, to be held while its entries move."""
+        node, now = self._node, self._node.clock.now()
+        values = {
+            "name": name,
+            "epoch": 0,
+            "beat": 0,
+            "state": nodes.DEAD,
+            "hostname": "",
+            "host_identity": "",
+            "pid": 0,
+            "lease_seconds": node.config.lease_seconds,
+            "started_date": now,
+            "beat_date": now,
+            "serves": "[]",
+        }
+        try:
+            node.database.write(lambda connection: nodes.enter(connection, values))
+        except IntegrityError:
+            return False
+        return True
+
+    def _reap(self, store: Store, lane: str) -> None:
+        """Move all that stands in a dead node's lane, a batch a transaction: what ran, what is due, then the rest.
+
+        One after the other: a look for what ran reads the whole lane when it finds nothing. What commits behind a
+        kind is for the next turn.
+        """
+        total = 0
+        for kind in _Kind:
+            before, moved = 0, (limit := self._node.config.reap_batch_size)
+            while moved == limit and self._node.lease.holds():
+                batch = partial(self._batch, store=store, lane=lane, kind=kind, before=before)
+                queues, failed = store.database.write(batch)
+                moved = len(queues)
+                before += moved
+                total += moved
+                # Not before the commit: a claim would find nothing yet, and the next comes a poll interval later.
+                if queues:
+                    self._tell(store, [] if kind is _Kind.LATER else queues, failed)
+        if total:
+            log.warning("entries_reaped", node=lane, table=store.config.table, entries=total)
+
+    def _batch(
+        self, connection: Connection, *, store: Store, lane: str, kind: _Kind, before: int = 0
+    ) -> tuple[list[str], list[Entry]]:
+        """Move one batch, after so many `before` of its kind.
+
+        Returns the queues of its entries, one by one, and those entries that have ended FAILED.
+        """
+        row = nodes.node(connection, lane, lock=True)
+        if row is None:
+            return [], []
+        besides = [] if row.state in nodes.FENCED else _outliving(row, store.config.table)
+        if besides is None:
+            return [], []
+        statements, now = store.statements, store.clock.now()
+        found = statements.locked_page(
+            connection,
+            lane=lane,
+            state=State.IN_PROCESSING if kind is _Kind.RAN else State.AVAILABLE,
+            limit=self._node.config.reap_batch_size,
+            due_by=now if kind is _Kind.DUE else None,
+            # What is due and was passed over, because another transaction held it, must not slip through here.
+            due_after=now if kind is _Kind.LATER else None,
+            besides=besides,
+        )
+        failed = list[Entry]()
+        if kind is _Kind.LATER:
+            ids = [entry.record_id for entry in found]
+            statements.move_lane(connection, ids=ids, from_lane=lane, to_lane=ANY_NODE, suspect_lane=SUSPECT)
+        elif found:
+            crashed = row.state == nodes.DEAD
+            failed = redispatch(connection, store, found, crashed=crashed, before=before)
+        return [entry.queue_name for entry in found], failed
+
+    def _tell(self, store: Store, reaped: Sequence[str], failed: Sequence[Entry]) -> None:
+        for member in self._node.members:
+            if member.store is store:
+                member.reaped(reaped)
+                member.failed(failed)
+
+    def _forget(self, rows: Any) -> None:
+        now = self._node.clock.now()
+        for row in rows:
+            if (now - row.beat_date).total_seconds() > FORGET_SECONDS:
+                self._node.database.write(partial(nodes.forget, name=row.name, epoch=row.epoch))
+
+
+class _Member(msgspec.Struct):
+    table: str
+    outliving: list[int] | None = None
+
+
+def _members(row: Row[Any]) -> list[_Member] | None:
+    try:
+        return msgspec.json.decode(row.serves, type=list[_Member])
+    except (msgspec.MsgspecError, RecursionError):
+        return None  # not ours
+
+
+def _served(row: Row[Any]) -> set[str]:
+    return {member.table for member in _members(row) or [] if member.outliving is None}
+
+
+def _outliving(row: Row[Any], table: str) -> list[int] | None:
+    """Ids of `table` that a live node still runs, though it serves it no more; None if it does, or is not live."""
+    members = _members(row)
+    if row.state != nodes.LIVE or members is None:
+        return None
+    found = list[int]()
+    for member in members:
+        if member.table == table:
+            if member.outliving is None:
+                return None
+            found += member.outliving
+    return found

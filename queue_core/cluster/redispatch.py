@@ -1,0 +1,95 @@
+"""What becomes of the entries that a dead process leaves.
+
+An entry that ran, or was due, goes to history as REAPED, and a copy of it with the next redispatch count is born
+AVAILABLE for any node; one not yet due only changes its lane. What was running when a process died is a suspect, since
+it may have killed it: suspects run one at a time on each node, and one whose process dies that way more than
+`max_redispatches` times ends FAILED. A process that stopped in order leaves no suspects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row
+
+from queue_core.model.entry import ANY_NODE, SUSPECT, Entry, State, from_row
+from queue_core.storage.store import Store
+
+
+def redispatch(
+    connection: Connection, store: Store, rows: Sequence[Row[Any]], *, crashed: bool, before: int = 0
+) -> list[Entry]:
+    """Move locked entries of a process that is no more to history as REAPED, and give each a copy that lives on.
+
+    `rows` are in claim order, after so many `before` of the same node. If the process has `crashed`, those that may
+    have killed it become suspects, or end FAILED when their processes died too often; the latter are returned.
+    """
+    statements, now, config = store.statements, store.clock.now(), store.config
+    held = [row for row in rows if row.processing_state == State.IN_PROCESSING]
+    known = [row for row in held if row.crash_count]
+    # The first crash makes a suspect; from then on it ran alone among suspects, and its crashes count.
+    poison = [row for row in known if crashed and row.crash_count > config.max_redispatches]
+    again = [row.record_id for row in known if row.crash_count <= config.max_redispatches or not crashed]
+    # A pool takes entries in claim order, one a thread. What was held behind them waited, unless those before had
+    # ended unwritten: one of it that is held by a second process when that dies, of the few that a node takes from
+    # the lane of any, is a suspect wherever it stood.
+    suspects = [
+        row.record_id
+        for place, row in enumerate(held, before)
+        if crashed and not row.crash_count and (place < config.handler_threads or row.redispatch_count)
+    ]
+    others = {*suspects, *again, *(row.record_id for row in poison)}
+    innocent = [row.record_id for row in rows if row.record_id not in others]
+    statements.copy_anew(connection, ids=suspects, lane=SUSPECT, crashes=1)
+    # Not at once: nodes that do nothing but die have no time for the innocent.
+    later = now + timedelta(seconds=store.config.node.lease_seconds)
+    statements.copy_anew(connection, ids=again, lane=SUSPECT, crashes=1, due=later)
+    statements.copy_anew(connection, ids=innocent, lane=ANY_NODE, crashes=0)
+    statements.to_history(
+        connection,
+        ids=suspects + again + innocent,
+        values={"processing_state": State.REAPED.value, "finished_date": now},
+    )
+    reason = (
+        f"PoisonEntry: the process that ran this entry died {config.max_redispatches + 1} times, while it was the "
+        "only entry under suspicion there. It was not run again; its payload is kept here."
+    )
+    ended = {"processing_state": State.FAILED, "finished_date": now, "last_error": reason}
+    statements.to_history(connection, ids=[row.record_id for row in poison], values=ended)
+    return [msgspec.structs.replace(from_row(row), **ended) for row in poison]
+
+
+def recover(
+    store: Store,
+    name: str,
+    failed: Callable[[Sequence[Entry]], None],
+    *,
+    crashed: bool,
+    besides: Collection[int] = (),
+) -> int:
+    """Redispatch what a former process of this node's name was running; what only waited stays in its lane.
+
+    `crashed`: it did not stop in order. `besides`: ids that this process itself still runs. Returns how many; `failed` is called with those that ended for good.
+    """
+    total = 0
+    while True:
+
+        def batch(connection: Connection, before: int = total) -> tuple[int, list[Entry]]:
+            rows = store.statements.locked_page(
+                connection,
+                lane=name,
+                state=State.IN_PROCESSING,
+                limit=store.config.node.reap_batch_size,
+                besides=besides,
+            )
+            ended = redispatch(connection, store, rows, crashed=crashed, before=before) if rows else []
+            return len(rows), ended
+
+        moved, ended = store.database.write(batch)
+        failed(ended)
+        total += moved
+        if moved < store.config.node.reap_batch_size:  # another look would read the whole lane
+            return total

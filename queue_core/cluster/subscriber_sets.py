@@ -1,0 +1,135 @@
+"""Which subscribers each node has of an event type, as its row says, and where nodes that share events differ.
+
+Any node of a bus may run an event, with its own subscribers alone: those that only another node has never see it. A
+rolling deploy lets nodes differ for a while, so that a difference is told, and refused nowhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row
+
+from queue_core.runtime.log import get_logger
+from sql.statements import nodes
+
+log = get_logger(__name__)
+
+LONGEST_LIST = 300
+"""Characters of the names of a type's subscribers. A longer list is published as its length and digest: each beat writes all."""
+NODES_SHOWN = 3
+
+
+def published(names: Iterable[str]) -> list[str] | str:
+    """A set of subscribers' names as it stands in a node's row: the same for the same names."""
+    found = sorted(names)
+    if sum(map(len, found)) <= LONGEST_LIST:
+        return found
+    digest = hashlib.sha256(msgspec.json.encode(found)).hexdigest()
+    return f"{len(found)} subscribers, sha256 {digest[:32]}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """An event type of which live nodes have different subscribers: `nodes_of` gives their rows, by the set as it is shown."""
+
+    table: str
+    queue_name: str
+    class_name: str
+    nodes_of: Mapping[str, Sequence[Row[Any]]]
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What it is about."""
+        return self.table, self.queue_name, self.class_name
+
+    def of(self, node_name: str) -> str | None:
+        """The set of this node; None if it is not concerned."""
+        return next(
+            (shown for shown, rows in self.nodes_of.items() if any(row.name == node_name for row in rows)),
+            None,
+        )
+
+    def described(self, besides: str | None = None) -> str:
+        """The sets and who has them, but for one, such as `book, mail (on a, b); nobody (on c)`."""
+        return "; ".join(
+            f"{shown} (on {_names(rows)})" for shown, rows in self.nodes_of.items() if shown != besides
+        )
+
+
+def differences(rows: Iterable[Row[Any]], now: datetime) -> list[Difference]:
+    """Where nodes differ that live and beat, by their rows, at `now`; by table, queue and type.
+
+    A row without subscribers, as the version before writes it, or of somebody's hand, says nothing.
+    """
+    found: defaultdict[tuple[str, str, str], defaultdict[str, list[Row[Any]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for row in rows:
+        if row.state == nodes.LIVE and (now - row.beat_date).total_seconds() <= row.lease_seconds:
+            for member in _members(row):
+                for queue_name in member.queues:
+                    for class_name, names in member.subscribers.items():
+                        found[member.table, queue_name, class_name][_shown(names)].append(row)
+    return [Difference(*key, sets) for key, sets in sorted(found.items()) if len(sets) > 1]
+
+
+class SubscriberWatch:
+    """Warns, once for each event type, that a node has other subscribers than the nodes that it joins."""
+
+    def __init__(self, node_name: str) -> None:
+        self._node_name = node_name
+        self._compared: list[_Member] | None = None
+        self._told = set[tuple[str, str, str]]()
+
+    def look(self, rows: Mapping[str, Row[Any]], now: datetime) -> None:
+        """Compare, if this node publishes other subscribers than at the last look; who joins later looks by itself."""
+        own = rows.get(self._node_name)
+        members = [] if own is None else _members(own)
+        if members == self._compared:
+            return
+        self._compared = members
+        for difference in differences(rows.values(), now):
+            here = difference.of(self._node_name)
+            if here is None or difference.key in self._told:
+                continue
+            self._told.add(difference.key)
+            log.warning(
+                "subscribers_differ",
+                node=self._node_name,
+                table=difference.table,
+                queue_name=difference.queue_name,
+                class_name=difference.class_name,
+                here=here,
+                elsewhere=difference.described(besides=here),
+                note="each node runs its share of these events with its own subscribers alone; expected during a deploy only",
+            )
+
+
+class _Member(msgspec.Struct):
+    table: str
+    queues: list[str]
+    subscribers: dict[str, list[str] | str] = {}
+
+
+def _members(row: Row[Any]) -> list[_Member]:
+    try:
+        return msgspec.json.decode(row.serves, type=list[_Member])
+    except (msgspec.MsgspecError, RecursionError):
+        return []
+
+
+def _shown(names: list[str] | str) -> str:
+    return names if isinstance(names, str) else ", ".join(names) or "nobody"
+
+
+def _names(rows: Sequence[Row[Any]]) -> str:
+    names = [row.name for row in rows[:NODES_SHOWN]]
+    more = len(rows) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")

@@ -1,0 +1,105 @@
+"""Entries that wait for longer than they should, and history that nobody truncates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, literal, select
+
+from queue_core.model.entry import PARKED, State
+from sql.doctor.base import Check, Scope
+from sql.doctor.finding import Finding, Severity, lasting
+from sql.statements import Statements
+
+WAITING_SECONDS = 600.0
+PARKED_SECONDS = 900.0
+"""A deployment that knows a new type step by step is done by then."""
+LOOKED_AT = 1_000
+"""Entries of a lane that are read at most."""
+OLD_HISTORY_DAYS = 90
+MUCH_HISTORY_ROWS = 100_000
+
+
+def waiting_entries(connection: Connection, scope: Scope) -> Iterator[Finding]:
+    """Entries that have been due for long, and nobody runs them."""
+    for statements in scope.statements():
+        found = dict[str, tuple[int, datetime]]()
+        for lane in statements.lanes(connection):
+            if lane != PARKED:
+                for row in _waiting(connection, statements, lane, scope.now, WAITING_SECONDS):
+                    entries, oldest = found.get(row.queue_name, (0, row.oldest))
+                    found[row.queue_name] = (entries + row.entries, min(oldest, row.oldest))
+        for queue_name, (entries, oldest) in sorted(found.items()):
+            yield Finding(
+                "waiting-entries",
+                Severity.DANGER,
+                queue_name,
+                f"{entries:,} entries or more of {queue_name!r} in {statements.main.name} wait, due for up to "
+                f"{lasting((scope.now - oldest).total_seconds())}: no node serves them, or not fast enough.",
+                "stickybus worker MODULE:OBJECT # one more, or more handler_threads; who serves what: stickybus nodes",
+            )
+
+
+def parked_entries(connection: Connection, scope: Scope) -> Iterator[Finding]:
+    """Entries that no node has known for long: after `unknown_retention_days` they end FAILED."""
+    for statements in scope.statements():
+        for row in _waiting(connection, statements, PARKED, scope.now, PARKED_SECONDS):
+            yield Finding(
+                "parked-entries",
+                Severity.DANGER,
+                row.queue_name,
+                f"{row.entries:,} entries or more of {row.queue_name!r} in {statements.main.name} are parked, the oldest for "
+                f"{lasting((scope.now - row.oldest).total_seconds())}: no node knows their type or queue. They end FAILED "
+                "after unknown_retention_days (14).",
+                f"Deploy a node that handles them; which types: stickybus entries list --table {statements.main.name} "
+                f"--queue {row.queue_name}",
+            )
+
+
+def _waiting(
+    connection: Connection, statements: Statements, lane: str, now: datetime, seconds: float
+) -> list[Row[Any]]:
+    """(queue_name, entries, oldest) of what waits among a lane's first entries, both posted and due so long ago."""
+    main, since = statements.main, now - timedelta(seconds=seconds)
+    first = (
+        select(main.c.queue_name, main.c.processing_state, main.c.effective_date, main.c.created_date)
+        .where(main.c.lane == lane, main.c.effective_date <= since)
+        .order_by(main.c.effective_date, main.c.record_id)
+        .limit(LOOKED_AT)
+        .subquery()
+    )
+    statement = (
+        select(
+            first.c.queue_name,
+            func.count().label("entries"),
+            func.min(first.c.effective_date).label("oldest"),
+        )
+        .where(first.c.processing_state == State.AVAILABLE.value, first.c.created_date <= since)
+        .group_by(first.c.queue_name)
+    )
+    return list(connection.execute(statement))
+
+
+def retention(connection: Connection, scope: Scope) -> Iterator[Finding]:
+    """History that is both old and long."""
+    for statements in scope.statements():
+        past = statements.past
+        by_id = select(past.c.finished_date).order_by(past.c.record_id).limit(1)
+        oldest = connection.execute(by_id).scalar()
+        if oldest is None or (scope.now - oldest).days < OLD_HISTORY_DAYS:
+            continue
+        many = select(literal(1)).select_from(past).order_by(past.c.record_id)
+        if connection.execute(many.offset(MUCH_HISTORY_ROWS).limit(1)).scalar() is not None:
+            yield Finding(
+                "retention",
+                Severity.NOTE,
+                past.name,
+                f"{past.name} has more than {MUCH_HISTORY_ROWS:,} rows, the oldest from {oldest:%Y-%m-%d}. The queue never "
+                "reads them; they cost disk space, and time for backups and searches.",
+                f"stickybus history truncate --table {statements.main.name} --before 90d",
+            )
+
+
+ENTRY_CHECKS: tuple[Check, ...] = (waiting_entries, parked_entries, retention)

@@ -1,0 +1,258 @@
+"""Writes what became of runs: the outcomes that have gathered since the last turn, in one transaction.
+
+While the database works, outcomes gather: batches grow with the load by themselves, and an idle system writes one by
+one. Outcomes are kept until they are written; a batch whose COMMIT gave no answer is written again, and what turns
+out to have been recorded already counts as written.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+
+from sqlalchemy.exc import DataError
+
+from queue_core.claiming.claimer import Claimer
+from queue_core.errors import HistoryConflictError
+from queue_core.holding.holdings import Claims, claims_of
+from queue_core.metrics import Metrics
+from queue_core.model.entry import Entry, State
+from queue_core.model.outcome import ENDED, Finished, Outcome, Parked, Released, Retried
+from queue_core.runtime.clock import Signal, SystemClock
+from queue_core.runtime.lock import Lock
+from queue_core.runtime.log import get_logger
+from queue_core.runtime.loop import Loop
+from queue_core.storage.store import Taking
+from sql.database import COMMITTED
+
+log = get_logger(__name__)
+_machine = SystemClock()
+
+BATCH = 1_000
+BATCH_CHARACTERS = 1_000_000
+"""Characters of error messages from which a batch takes no more: escaped, they must fit a packet of MySQL (16 MB)."""
+GATHERED = 20
+"""Outcomes that are written at once; fewer wait for others while the last turn is fresh."""
+GATHER_TURNS, GATHER_SECONDS = 3.0, 0.01
+"""How long they wait at most: so many times the last turn's duration. Posts have the database meanwhile."""
+IDLE_SECONDS = 60.0
+PARKED_LOG_SECONDS = 1.0
+"""The log tells of parked entries so often at most: while a deployment is incomplete, each batch has some."""
+
+_OF_ONE = (DataError, HistoryConflictError, ValueError, TypeError, OverflowError)
+"""Errors, the database's and those of encoding, that are about an outcome itself: another try would meet them again."""
+
+FailedHook = Callable[[Entry, str], None]
+"""Called with an entry that has ended FAILED, and its last error."""
+
+
+class Finisher:
+    """See the module.
+
+    `claimer` is told what runs again, and that less is held; `call` is called with the hooks to be run.
+    """
+
+    def __init__(
+        self,
+        claims: Claims,
+        metrics: Metrics,
+        claimer: Claimer,
+        *,
+        call: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._claims = claims
+        self.metrics = metrics
+        self._claimer = claimer
+        self._call = call
+        self._outcomes = deque[Outcome]()
+        self._writing = set[int]()
+        """The threads of the loops that are in a turn."""
+        self._gathered = Signal()
+        self._next_turn = 0.0
+        self._taking = Lock()
+        """Outcomes leave their queue, or come back to its beginning; the two loops do so at the same time."""
+        self._telling = Lock()
+        self._untold, self._tell_at = 0, 0.0
+        """Parked entries that the log does not tell of yet, and when it does."""
+        self.writer: Loop
+        """The loop that is woken for outcomes: the first of `loops`, or after a stop who writes what comes late."""
+        self.hooks: list[FailedHook] = []
+        # Where one writes at a time, two: the database has the one's statement while Python has the other.
+        names = ["finish", "finish-2"] if claims.store.database.dialect.one_writer else ["finish"]
+        self.loops = [
+            Loop(f"{claims.config.table}-{name}", self._turn_in_time, claims.clock) for name in names
+        ]
+        self.writer = self.loops[0]
+
+    @property
+    def unwritten(self) -> list[Entry]:
+        """The entries whose outcomes are to be written; while no loop is in a turn."""
+        return [outcome.entry for outcome in list(self._outcomes)]
+
+    def complete(self, outcome: Outcome) -> None:
+        """Write `outcome`, soon."""
+        self._outcomes.append(outcome)
+        self.writer.wake()
+        if len(self._outcomes) >= GATHERED:
+            self._gathered.set()
+            self.loops[-1].wake()
+
+    def write_all(self) -> list[Outcome]:
+        """Write what there is in the caller's thread, and return it."""
+        written = list[Outcome]()
+        while batch := self._turn(claim=False):
+            written += batch
+        self._tell_of_parked(now=True)
+        return written
+
+    def _turn_in_time(self) -> float:
+        """Take a turn, but let outcomes gather for a while after one that wrote few: each is a commit."""
+        if len(self._outcomes) < GATHERED:
+            if self._writing:
+                return IDLE_SECONDS  # for the other loop, which goes on when it has written
+            # In real time: this is about the load of machines, which no manual clock moves.
+            _machine.wait(self._gathered, self._next_turn - _machine.monotonic())
+        began = _machine.monotonic()
+        self._writing.add(threading.get_ident())
+        try:
+            pause = self.turn()
+        finally:
+            self._writing.discard(threading.get_ident())
+        ended = _machine.monotonic()
+        self._next_turn = ended + min(GATHER_TURNS * (ended - began), GATHER_SECONDS)
+        return 0.0 if self._outcomes else pause  # who was woken for them has left them to this turn
+
+    def turn(self, *, claim: bool = True) -> float:
+        """Write the outcomes that have gathered. One turn; returns seconds until the next.
+
+        `claim`: the transaction may claim as well.
+        """
+        return 0.0 if self._turn(claim=claim) else self._tell_of_parked()
+
+    def _turn(self, *, claim: bool) -> list[Outcome]:
+        with self._taken() as taken:
+            # A handler that was cut may have come to its end since: of two outcomes of a claim the first counts.
+            batch = list({outcome.entry.claim: outcome for outcome in reversed(taken)}.values())
+            if not batch:
+                return []
+            ids = [outcome.entry.record_id for outcome in batch]
+            with self._claimer.along(ids) if claim else nullcontext() as taking:
+                with self.metrics.statement("finish"):
+                    lost, unwritable = self._write(batch, taking)
+                # What can't be written stays held: given back it would run again and again.
+                ended = _besides(batch, unwritable)
+                self._claims.ledger.give_up(claims_of([one.entry for one in ended]))
+                written = taken.copy()
+                taken.clear()
+                self._written(ended, lost)
+        self._claimer.freed()
+        return written
+
+    @contextmanager
+    def _taken(self) -> Iterator[list[Outcome]]:
+        """Outcomes to write, of which those that the block leaves are the first of the next turn."""
+        taken = list[Outcome]()
+        try:
+            with self._taking:
+                self._take(taken)
+            yield taken
+        finally:
+            with self._taking:
+                self._outcomes.extendleft(reversed(taken))
+
+    def _take(self, taken: list[Outcome]) -> None:
+        size = 0
+        while self._outcomes and len(taken) < BATCH and size < BATCH_CHARACTERS:
+            outcome = self._outcomes[0]
+            size += _error_length(outcome)
+            # In this order: an exception in between leaves it in both, of which the first counts, and not in none.
+            taken.append(outcome)
+            self._outcomes.popleft()
+
+    def _write(self, batch: Sequence[Outcome], taking: Taking | None = None) -> tuple[set[int], set[int]]:
+        """The ids of claims that were lost, and of those whose outcome the database refuses."""
+        claims = self._claims
+        finished = [outcome for outcome in batch if isinstance(outcome, Finished)]
+        others = batch if len(finished) < len(batch) else ()
+        retried = [outcome for outcome in others if isinstance(outcome, Retried)]
+        released = [outcome.entry for outcome in others if isinstance(outcome, Released)]
+        parked = [outcome.entry for outcome in others if isinstance(outcome, Parked)]
+        lost, unwritable = self._record(finished, retried, taking) if finished or retried else (set(), set())
+        claims.release(claims_of(released))
+        if parked:
+            claims.park(claims_of(parked))
+            self._tell_of_parked(len(parked))
+        return lost, unwritable
+
+    def _tell_of_parked(self, entries: int = 0, *, now: bool = False) -> float:
+        """Log how many were parked since the last line, once in `PARKED_LOG_SECONDS`, or `now`; seconds until there is more to tell."""
+        moment = self._claims.clock.monotonic()
+        with self._telling:
+            self._untold += entries
+            if not self._untold:
+                return IDLE_SECONDS
+            if moment < self._tell_at and not now:
+                return self._tell_at - moment
+            entries, self._untold = self._untold, 0
+            self._tell_at = moment + PARKED_LOG_SECONDS
+        log.warning("entries_parked", table=self._claims.config.table, entries=entries)
+        return IDLE_SECONDS
+
+    def _record(
+        self, finished: list[Finished], retried: list[Retried], taking: Taking | None = None
+    ) -> tuple[set[int], set[int]]:
+        claims = self._claims
+        try:
+            return claims.store.record(claims.name, claims.waiting_lane, finished, retried, taking), set()
+        except _OF_ONE as error:
+            if COMMITTED in getattr(error, "__notes__", ()):
+                raise  # the next try finds them written
+            if taking is None and len(finished) + len(retried) == 1:
+                entry = (finished[0] if finished else retried[0]).entry
+                log.exception("outcome_unwritable", record_id=entry.record_id, table=claims.config.table)
+                return set(), {entry.record_id}
+        # One of them spoils the batch: each by itself.
+        parts = [self._record([one], []) for one in finished] + [self._record([], [one]) for one in retried]
+        return set().union(*(lost for lost, _ in parts)), set().union(*(refused for _, refused in parts))
+
+    def _written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
+        claims = self._claims
+        # What did not run says nothing of how much this node gets done.
+        claims.ended(sum(not isinstance(outcome, (Parked, Released)) for outcome in batch))
+        for record_id in lost:
+            log.warning("claim_lost", record_id=record_id, node=claims.name, table=claims.config.table)
+        self.metrics.finished(batch, lost)
+        now = claims.clock.now()
+        for outcome in batch:
+            if isinstance(outcome, Retried):
+                self._claimer.expect(max(now, outcome.at))
+            elif (
+                isinstance(outcome, ENDED)
+                and outcome.state is State.FAILED
+                and outcome.entry.record_id not in lost
+            ):
+                self.failed(outcome.entry, outcome.last_error or "", outcome.error_count)
+
+    def failed(self, entry: Entry, last_error: str, error_count: int | None = None) -> None:
+        """Tell the log and the hooks of an entry that has ended FAILED, by a run or without one."""
+        log.error(
+            "entry_failed",
+            record_id=entry.record_id,
+            queue_name=entry.queue_name,
+            class_name=entry.class_name,
+            error_count=entry.error_count if error_count is None else error_count,
+            error=last_error.partition("\n")[0].partition(":")[0],
+        )
+        for hook in self.hooks:
+            self._call(partial(hook, entry, last_error))
+
+
+def _besides(batch: Sequence[Outcome], ids: set[int]) -> list[Outcome]:
+    return [outcome for outcome in batch if outcome.entry.record_id not in ids] if ids else [*batch]
+
+
+def _error_length(outcome: Outcome) -> int:
+    return len(outcome.last_error) if isinstance(outcome, Finished) and outcome.last_error else 0

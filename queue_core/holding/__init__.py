@@ -1,0 +1,1 @@
+"""What this node holds, and what it may hold without knowing."""

@@ -1,0 +1,131 @@
+"""Transactions of callers that may have committed.
+
+No event of a connection proves a commit, so it only announces: what was inserted is looked up on a connection of our
+own, at once and then ever more rarely; what is not found by then is left to the sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+from queue_core.holding.hand_over import Handing, HandOver, those_of
+from queue_core.holding.holdings import Claims, claims_of
+from queue_core.runtime.lock import Lock
+
+FIRST_LOOK_SECONDS = 0.0005
+LOOKS = 12
+"""An announced commit is looked for after 0, 0.5, 1, 2 … ms (about 1 s in all)."""
+LATE_LOOK_SECONDS = 1.0
+"""Then so often, until a lease is over: a COMMIT may wait for a standby, or for deferred constraints."""
+LOOK_BATCH = 1_000
+
+
+@dataclass
+class _Announced:
+    ids: list[int]
+    until: float
+    looks: int = 0
+    next_look: float = 0.0
+
+
+class AnnouncedCommits:
+    """See the module.
+
+    `claim` is called when there may be entries to be claimed.
+    """
+
+    def __init__(
+        self,
+        claims: Claims,
+        hand_over: HandOver,
+        *,
+        claim: Callable[[], None],
+    ) -> None:
+        self._claims = claims
+        self._hand_over = hand_over
+        self._claim = claim
+        self._announced: list[_Announced] = []
+        self._lock = Lock()
+
+    def add(self, ids: list[int]) -> None:
+        """A transaction that inserted `ids` (none: entries to be claimed) has ended, or is about to."""
+        claims = self._claims
+        until = claims.clock.monotonic() + claims.config.node.lease_seconds
+        with self._lock:
+            self._announced.append(_Announced(ids, until))
+
+    def ids(self) -> set[int]:
+        """All that is looked for."""
+        with self._lock:
+            return {record_id for announced in self._announced for record_id in announced.ids}
+
+    def next_look(self) -> float | None:
+        """The monotonic time at which something is to be looked up."""
+        with self._lock:
+            return min((announced.next_look for announced in self._announced), default=None)
+
+    def look_up(self) -> bool:
+        """Look for what is to be looked up now, and hand over what has committed.
+
+        True if some of it is left to the sweep, for want of room in the ledger.
+        """
+        now = self._claims.clock.monotonic()
+        with self._lock:
+            announced_so_far = list(self._announced)
+        looking = [announced for announced in announced_so_far if announced.next_look <= now]
+        if not looking:
+            return False
+        ledger = self._claims.ledger
+        ids = [record_id for announced in looking for record_id in announced.ids if record_id not in ledger]
+        found = set[int]()
+        left = False
+        for start in range(0, len(ids), LOOK_BATCH):
+            committed, held = self._start_committed(ids[start : start + LOOK_BATCH])
+            found |= committed
+            left = left or not held
+        for announced in looking:
+            self._count_look(announced, found, now)
+        with self._lock:
+            self._announced = self._looked_for()
+        return left
+
+    def _looked_for(self) -> list[_Announced]:
+        return [announced for announced in self._announced if announced.next_look < inf]
+
+    def _start_committed(self, ids: list[int]) -> tuple[set[int], bool]:
+        """Start those of `ids` that have committed; return them, and whether the ledger had room for all."""
+        claims, ledger = self._claims, self._claims.ledger
+        lease = claims.lease
+        entries = claims.store.owned(ids, claims.name)
+        # A claim count past the first: the sweep was faster.
+        fresh = [entry for entry in entries if entry.claim_count == 1 and entry.record_id not in ledger]
+        held = fresh[: max(0, ledger.room)]
+        handing = Handing()
+        try:
+            # What a rolled-back transaction had announced may be an entry of another's now, just claimed in another thread.
+            ledger.add(claims_of(held), new=handing.ids)
+            self._hand_over.run(those_of(held, handing.ids), lease, handing)
+        except BaseException:
+            self._hand_over.leave(handing)
+            raise
+        return {entry.record_id for entry in entries}, len(held) == len(fresh)
+
+    def _count_look(self, announced: _Announced, found: set[int], now: float) -> None:
+        inserted = bool(announced.ids)
+        if inserted:
+            announced.ids = [record_id for record_id in announced.ids if record_id not in found]
+            announced.looks += 1
+        else:
+            self._claim()
+            announced.looks += 2
+        if inserted and not announced.ids:
+            announced.next_look = inf
+        elif announced.looks <= LOOKS:
+            announced.next_look = now + FIRST_LOOK_SECONDS * 2 ** (announced.looks - 1)
+        elif inserted and now < announced.until:
+            # At the same times for all: one statement looks for whatever was rolled back lately.
+            announced.next_look = (now // LATE_LOOK_SECONDS + 1) * LATE_LOOK_SECONDS
+        else:
+            announced.next_look = inf

@@ -1,0 +1,166 @@
+"""What one bus or service may run: the node and lease under which it claims, and the entries that it holds.
+
+The rows say who runs an entry; the ledger says what of that this process knows of. Whatever is given back goes
+through `release`, fenced by owner and claim count.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from queue_core.holding.ledger import Ledger
+from queue_core.model.config import Mode
+from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry
+from queue_core.runtime.lock import Lock
+from queue_core.storage.store import Store
+
+if TYPE_CHECKING:
+    from queue_core.cluster.node import Node
+
+WINDOW_SECONDS = 0.1
+_BY_COUNT = itemgetter(1, 0)
+"""Claims are given up by how often their entries were claimed: a statement for each number."""
+RELEASE_BATCH = 1_000
+"""Claims that are given up in one transaction."""
+
+
+class Claims:
+    """See the module. `node` is None, and `name` the last one's, while it takes no part in the cluster."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.config = store.config
+        self.clock = store.clock
+        self.ledger = Ledger(store.config.queue_capacity)
+        self.node: Node | None = None
+        self.name = ""
+        self.stopping = False
+        self._claiming, self._counting = Lock(), Lock()
+        self._along, self._sweeping = set[int](), False
+        self._pace = self._ended = 0
+        self._window_since = self.clock.monotonic()
+
+    @property
+    def waiting_lane(self) -> str:
+        """The lane in which entries of this node wait: its own, unless any node may run them, or it is about to leave."""
+        own = self.config.mode is not Mode.POLLING and self.node is not None and not self.stopping
+        return self.name if own else ANY_NODE
+
+    @property
+    def running(self) -> bool:
+        """Whether entries can be claimed for this node now: started, and its lease holds."""
+        node = self.node
+        return node is not None and not self.stopping and node.lease.holds()
+
+    @property
+    def lease(self) -> int:
+        """Names the lease that this node has now. To be read before what is claimed under it."""
+        node = self.node
+        return node.epoch if node is not None else 0
+
+    def may_start(self, lease: int) -> bool:
+        """Whether what was claimed under `lease` may start now."""
+        # In this order: a node that registers anew has its new epoch before it may start anything.
+        node = self.node
+        return node is not None and node.lease.holds() and node.epoch == lease
+
+    def ended(self, entries: int) -> None:
+        """So many runs of entries have just ended here."""
+        now = self.clock.monotonic()
+        with self._counting:
+            if (passed := now - self._window_since) > WINDOW_SECONDS:
+                self._pace = self._ended if passed < 2 * WINDOW_SECONDS else 0
+                self._ended, self._window_since = 0, now
+                # What a slow commit has held up is no burst.
+                entries = int(entries * WINDOW_SECONDS / passed)
+            self._ended += entries
+
+    @property
+    def pace(self) -> int:
+        """How many entries have ended here in the last `WINDOW_SECONDS`, about."""
+        stale = self.clock.monotonic() - self._window_since > 2 * WINDOW_SECONDS
+        # The window that is under way counts as soon as it has seen more: a backlog's first 100 ms are not held back.
+        return 0 if stale else max(self._pace, self._ended)
+
+    @contextmanager
+    def claiming(self) -> Iterator[bool]:
+        """For one thread at a time: whether it may look and claim within the block."""
+        try:
+            yield self._claiming.acquire(blocking=False)
+        finally:
+            while self._claiming.is_mine():  # once more if an exception has cut off the end of a block before
+                self._claiming.release()
+
+    @contextmanager
+    def claiming_along(self) -> Iterator[bool]:
+        """For any number of threads beside that one: whether they may claim within the block, for no sweep is due.
+
+        What is claimed stands in the table before the ledger knows of it, as it does at the end of the block.
+        """
+        thread = threading.get_ident()
+        try:
+            with self._counting:
+                if not self._sweeping:
+                    self._along.add(thread)
+            yield thread in self._along
+        finally:
+            self._along.discard(thread)
+
+    @contextmanager
+    def sweeping(self) -> Iterator[bool]:
+        """For the thread that may claim: whether no other does within the block. If one does, no more begin until then."""
+        quiet = True
+        try:
+            with self._counting:
+                self._sweeping = True
+                quiet = not self._along
+            yield quiet
+        finally:
+            self._sweeping = not quiet
+
+    def standing(self) -> list[tuple[int, int]]:
+        """What the table says that this node runs, as (record id, claim count); not what outlives another bus of it."""
+        database, statements, node = self.store.database, self.store.statements, self.node
+        found = database.fetch(lambda connection: statements.in_processing(connection, lane=self.name))
+        outliving = node.outliving(self.config.table) if node is not None else ()
+        return [claim for claim in found if claim[0] not in outliving] if outliving else found
+
+    def release(self, claims: Sequence[tuple[int, int]], seconds: float = math.inf) -> int:
+        """Give up claims that have not run, to where such entries wait; the number that were still ours.
+
+        A batch a transaction, of which none begins after so many `seconds`, but the first.
+        """
+        lane, released = self.waiting_lane, 0
+        deadline = self.clock.monotonic() + seconds
+        ordered = sorted(claims, key=_BY_COUNT)
+        for start in range(0, len(ordered), RELEASE_BATCH):
+            released += self._release(lane, SUSPECT, ordered[start : start + RELEASE_BATCH])
+            if self.clock.monotonic() >= deadline:
+                break
+        return released
+
+    def park(self, claims: Sequence[tuple[int, int]]) -> None:
+        """Give up claims of entries that nobody here knows."""
+        self._release(PARKED, PARKED, claims)
+
+    def _release(self, lane: str, suspect_lane: str, claims: Sequence[tuple[int, int]]) -> int:
+        if not claims:
+            return 0
+        released = self.store.database.write(
+            lambda connection: self.store.statements.release(
+                connection, owner=self.name, lane=lane, suspect_lane=suspect_lane, claims=claims
+            )
+        )
+        # The claim loop may have claimed again what was given back.
+        self.ledger.give_up(claims)
+        return released
+
+
+def claims_of(entries: Sequence[Entry]) -> list[tuple[int, int]]:
+    """Names the claims of `entries`, as (record id, claim count)."""
+    return [entry.claim for entry in entries]

@@ -1,0 +1,130 @@
+"""The entries that this node holds now: claimed or born claimed, and not yet written as finished.
+
+What stands in the table as run by this node but not in here came from a commit whose end was never learnt; the sweep
+takes it. Bounded by `queue_capacity`: past it entries are posted AVAILABLE, to be claimed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from itertools import islice
+
+from queue_core.model.entry import ANY_NODE, SUSPECT
+from queue_core.runtime.lock import Lock
+
+MOST_ASIDE = 1_000
+"""Entries that wait for a serial handler's turn without filling the pool; their events are in memory."""
+
+
+class Ledger:
+    """In-flight ids. Each call is atomic under the interpreter's lock; an id is in `waiting` or with the pool."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self.changes = 0
+        """Raised whenever an entry is to be held: after a while without, nothing new can stand in the table unknown."""
+        self._claims: dict[int, int] = {}
+        self._aside = set[int]()
+        self._adding = Lock()
+        self._waiting: deque[int] = deque()
+        self._origins: dict[str, set[int]] = {ANY_NODE: set(), SUSPECT: set()}
+
+    def __contains__(self, record_id: int) -> bool:
+        return record_id in self._claims
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    @property
+    def room(self) -> int:
+        """How many more entries may be held."""
+        return self._capacity - len(self._claims)
+
+    @property
+    def active(self) -> int:
+        """How many are with the handler pool, those aside not counted."""
+        return len(self._claims) - len(self._waiting) - min(len(self._aside), MOST_ASIDE)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait, by id only, for room in the pool."""
+        return len(self._waiting)
+
+    def add(
+        self, claims: Iterable[tuple[int, int]], lane: str | None = None, new: list[int] | None = None
+    ) -> None:
+        """Hold entries, given as (record id, claim count); lane None: they were born claimed.
+
+        `new` gets the ids of claims that were not held: what two threads have found is run by the first of them.
+        """
+        with self._adding:
+            self.changes += 1
+            held = self._not_held(claims)
+            if new is not None:
+                new.extend(held)  # first: after an exception nobody would know them
+            self._claims.update(held)
+        if lane in self._origins:  # of the node's own lane nobody asks
+            self._origins[lane].update(held)
+
+    def _not_held(self, claims: Iterable[tuple[int, int]]) -> dict[int, int]:
+        return {record_id: count for record_id, count in claims if self._claims.get(record_id) != count}
+
+    def set_aside(self, record_id: int) -> None:
+        """An entry that is held waits for a serial handler's turn, and for no thread."""
+        if record_id in self._claims:
+            self._aside.add(record_id)
+
+    def take_up(self, record_id: int) -> None:
+        """Its turn has come."""
+        self._aside.discard(record_id)
+
+    def held_from(self, lane: str, besides: Iterable[int] = ()) -> int:
+        """How many entries that are held, `besides` some, were claimed from `lane`: the suspects' or any node's."""
+        return len(self._origins[lane].difference(besides))
+
+    def active_from(self, lane: str, besides: Iterable[int] = ()) -> int:
+        """As `held_from`, those aside not counted."""
+        aside = min(len(self._origins[lane] & self._aside), MOST_ASIDE) if self._aside else 0
+        return self.held_from(lane, besides) - aside
+
+    def discard(self, record_ids: Iterable[int]) -> None:
+        """Hold entries no longer."""
+        claims = self._claims
+        origins = [ids for ids in (self._aside, *self._origins.values()) if ids]
+        for record_id in record_ids:
+            claims.pop(record_id, None)
+            for origin in origins:
+                origin.discard(record_id)
+
+    def give_up(self, claims: Iterable[tuple[int, int]]) -> None:
+        """Hold claims no longer, given as (record id, claim count), unless the entry was claimed again meanwhile."""
+        self.discard(
+            record_id for record_id, claim_count in claims if self._claims.get(record_id) == claim_count
+        )
+
+    def wait(self, record_ids: Iterable[int], waiting: list[None] | None = None) -> None:
+        """Let held entries wait for room. `waiting` grows by one for each that does, whatever exception comes."""
+        # In one call, which no signal cuts in two.
+        (list[None]() if waiting is None else waiting).extend(map(self._waiting.append, record_ids))
+
+    def first_waiting(self, limit: int) -> list[int]:
+        """Up to `limit` waiting ids, in order, which go on waiting."""
+        return list(islice(self._waiting, limit))
+
+    def all_waiting(self) -> list[int]:
+        """All waiting ids, in order."""
+        return list(self._waiting)
+
+    def next_waiting(self, limit: int) -> list[int]:
+        """Take up to `limit` waiting ids, in order."""
+        return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
+
+    def claims(self) -> list[tuple[int, int]]:
+        """All that is held, as (record id, claim count)."""
+        return list(self._claims.items())
+
+    def keep(self, claims: Collection[tuple[int, int]]) -> None:
+        """Hold nothing but `claims`, as far as they are held."""
+        self._waiting.clear()
+        self.give_up(set(self.claims()) - set(claims))

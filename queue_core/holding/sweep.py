@@ -1,0 +1,59 @@
+"""The sweep: gives back to the lane what the table says this node runs and the ledger doesn't know.
+
+Such rows come from commits of unknown outcome: the caller got no answer, or announced it too early.
+"""
+
+from __future__ import annotations
+
+from queue_core.holding.announced_commits import AnnouncedCommits
+from queue_core.holding.holdings import Claims
+from queue_core.runtime.log import get_logger
+
+log = get_logger(__name__)
+
+SHARE = 50
+"""A sweep is followed by a pause of this many times its own duration, of a poll interval at least, of a lease at most.
+
+Of a lease if nothing was posted or claimed since the sweep before.
+"""
+
+
+class Sweep:
+    """See the module."""
+
+    def __init__(self, claims: Claims, announced: AnnouncedCommits) -> None:
+        self._claims = claims
+        self._announced = announced
+        self._at = 0.0
+        self._wanted = False
+        self._changes = 0
+
+    def soon(self) -> None:
+        """Sweep in the next turn. A sweep that is under way may have read the table before."""
+        self._wanted = True
+
+    def turn(self, now: float) -> int:
+        """Sweep if it is time to, and return the number of entries that were given back."""
+        if now < self._at and not self._wanted:
+            return 0
+        with self._claims.sweeping() as quiet:
+            return self._sweep() if quiet else 0
+
+    def _sweep(self) -> int:
+        self._wanted = False
+        claims, config = self._claims, self._claims.config
+        began = claims.clock.monotonic()
+        standing = claims.standing()
+        # These are read after the table: own posts enter the ledger, others are announced, before they commit.
+        announced = self._announced.ids()
+        unknown = [claim for claim in standing if claim[0] not in claims.ledger and claim[0] not in announced]
+        released = claims.release(unknown)
+        if released:
+            log.info("entries_swept", node=claims.name, table=config.table, entries=released)
+        ended = claims.clock.monotonic()
+        longest = max(config.node.lease_seconds, config.poll_interval_seconds)
+        changes, self._changes = self._changes, claims.ledger.changes
+        idle = changes == self._changes and not announced
+        pause = longest if idle else max(config.poll_interval_seconds, SHARE * (ended - began))
+        self._at = ended + min(pause, longest)
+        return released

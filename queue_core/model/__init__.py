@@ -1,0 +1,1 @@
+"""What an entry is, and the rules that need no database."""

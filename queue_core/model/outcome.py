@@ -1,0 +1,90 @@
+"""What became of a run: the closed set of outcomes that the finish loop writes."""
+
+from __future__ import annotations
+
+import traceback
+from datetime import datetime
+
+import msgspec
+
+from queue_core.model.entry import Entry, Settled, State
+from sql.tables import ERROR_LENGTH
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """The entry has ended: to history with `state`."""
+
+    entry: Entry
+    state: State
+    started_date: datetime | None
+    finished_date: datetime
+    error_count: int
+    settled: Settled
+    last_error: str | None = None
+    undelivered: bool = False
+    """Nobody subscribes to it."""
+
+
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
+    """The entry runs again at `at` (UTC)."""
+
+    entry: Entry
+    at: datetime
+    error_count: int
+    settled: Settled
+    started_date: datetime
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """An exactly-once handler's transaction has written the outcome already."""
+
+    entry: Entry
+    state: State
+    started_date: datetime
+    error_count: int
+    last_error: str | None = None
+
+
+class Lost(msgspec.Struct, frozen=True, kw_only=True):
+    """The entry had been taken over by another claim: nothing is left to write."""
+
+    entry: Entry
+
+
+class Released(msgspec.Struct, frozen=True, kw_only=True):
+    """The entry was not started: back to its lane."""
+
+    entry: Entry
+
+
+class Parked(msgspec.Struct, frozen=True, kw_only=True):
+    """Nobody here knows the entry's type or queue: set aside."""
+
+    entry: Entry
+
+
+Outcome = Finished | Retried | Recorded | Lost | Released | Parked
+ENDED = Finished, Recorded
+"""Outcomes of entries that have ended."""
+
+
+def given_up(settled: Settled) -> str | None:
+    """Why an entry failed whose last run did not: subscribers that ran no more in it. None if there are none."""
+    names = ", ".join(name for name, succeeded in settled.items() if succeeded is False)
+    return (
+        f"RetriesUsedUp: in an earlier run, whose log names the error, by {names}"[:ERROR_LENGTH]
+        if names
+        else None
+    )
+
+
+def describe(error: BaseException) -> str:
+    """Type, message and the tail of the traceback, within `ERROR_LENGTH` characters that every database can store."""
+    try:
+        message = str(error)
+    except Exception as unspeakable:  # noqa: BLE001 -- the user's code; its outcome must be written all the same
+        message = f"its text can't be told ({type(unspeakable).__name__})"
+    head = f"{type(error).__name__}: {message}"[: ERROR_LENGTH // 4]
+    tail = "".join(traceback.format_exception(error))
+    told = f"{head}\n{tail[-(ERROR_LENGTH // 2) :]}".replace("\0", "\\0")
+    return told.encode(errors="backslashreplace").decode()[:ERROR_LENGTH]

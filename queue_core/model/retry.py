@@ -1,0 +1,220 @@
+"""When an entry runs again after a failure: policies, and what a handler itself may ask for.
+
+A policy is a pure rule: it reads a `Failure` and answers with the date of the next run, or None when no run is
+left and the entry ends FAILED. All state is in the entry's row (`error_count`, `effective_date`), so a schedule
+survives a restart and continues on another node. Dates are aware, in UTC.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from random import Random
+from typing import Protocol, runtime_checkable
+
+from queue_core.errors import ConfigurationError
+from queue_core.runtime.arguments import is_number, not_allowed, of_kind
+from queue_core.runtime.clock import in_utc
+from queue_core.runtime.shown import shown
+
+# A century: past every sensible retry, and its end is still a date that each database can hold.
+_LONGEST_DELAY = timedelta(days=36_525)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """One failed run. `error_count` includes it; `effective_date` is the date that the run was due."""
+
+    error: BaseException
+    error_count: int
+    effective_date: datetime
+    now: datetime
+
+
+@runtime_checkable
+class RetryPolicy(Protocol):
+    """Decides when a failed entry runs again. Called from several threads."""
+
+    def next_date(self, failure: Failure) -> datetime | None:
+        """The date of the next run (aware), None if there is none."""
+        ...
+
+
+class RetryLater(Exception):
+    """Raised by a handler that knows better than its policy when to run again.
+
+    The run counts in `error_count`, but neither ends the retries nor asks the policy: a handler may ask as often
+    as it likes. A later failure of another kind meets the policy with that count, and is final if it is past the
+    policy's limit.
+
+    `delay` counts from the end of the failed run; a number is in seconds. Raises ValueError if it is neither, negative, or
+    longer than a century.
+    """
+
+    def __init__(self, delay: timedelta | float, reason: str = "") -> None:
+        super().__init__(delay, reason)
+        self.delay = _as_delay(delay)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.reason or 'the handler asked for a retry'}, in {self.delay.total_seconds():g} s"
+
+
+class GiveUp(Exception):
+    """Raised by a handler: further runs are pointless, the entry ends FAILED now."""
+
+
+@dataclass(frozen=True)
+class ImmediateRetries:
+    """Run again at once, `max_retries` times; so `max_retries` + 1 runs in all."""
+
+    max_retries: int = 3
+
+    def __post_init__(self) -> None:
+        _check(self, "max_retries", "0 or more", holds=is_number(self.max_retries) and self.max_retries >= 0)
+
+    def next_date(self, failure: Failure) -> datetime | None:
+        """See `RetryPolicy.next_date`."""
+        return failure.now if failure.error_count <= self.max_retries else None
+
+
+@dataclass(frozen=True)
+class ScheduledRetries:
+    """Run again each `delay` after the *original* date of the entry, never before now.
+
+    `delays` are timedeltas or seconds, in ascending order; there are as many retries as delays. A retry that comes
+    late (the service was down) moves the ones after it by as much, so that they keep their distances.
+    """
+
+    delays: tuple[timedelta | float, ...] = (
+        timedelta(minutes=5),
+        timedelta(minutes=15),
+        timedelta(hours=1),
+        timedelta(hours=6),
+        timedelta(hours=24),
+    )
+    _steps: tuple[timedelta, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        allowed = "delays in ascending order, each from 0 s to a century"
+        try:
+            steps = tuple(_as_delay(delay) for delay in self.delays)
+        except (TypeError, ValueError) as error:
+            raise not_allowed("delays", self.delays, allowed) from error
+        _check(self, "delays", allowed, holds=steps == tuple(sorted(steps)))
+        object.__setattr__(self, "_steps", steps)
+
+    def next_date(self, failure: Failure) -> datetime | None:
+        """See `RetryPolicy.next_date`."""
+        failed_before = failure.error_count - 1
+        if failed_before >= len(self._steps):
+            return None
+        # The failed run was itself the retry before this one: its date tells the original one.
+        elapsed = self._steps[failed_before - 1] if failed_before else timedelta()
+        return max(failure.now, failure.effective_date - elapsed + self._steps[failed_before])
+
+
+@dataclass(frozen=True)
+class ExponentialRetries:
+    """Run again after initial_seconds * factor ** (failures - 1), at most maximum_seconds, counted from now.
+
+    Each delay is shortened by a random part of up to `jitter` (a fraction), so that entries that failed together
+    don't return together, and none waits past the maximum. `random` makes it repeatable in tests.
+    """
+
+    initial_seconds: float = 1.0
+    factor: float = 2.0
+    maximum_seconds: float = 3600.0
+    max_retries: int = 10
+    jitter: float = 0.1
+    random: Random = field(default_factory=Random, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        longest = _LONGEST_DELAY.total_seconds()
+        for key in ("initial_seconds", "factor", "maximum_seconds", "max_retries", "jitter"):
+            _check(self, key, "a number", holds=is_number(getattr(self, key)))
+        of_kind(self.random, Random, key="random")
+        _check(self, "initial_seconds", "above 0, to a century", holds=0 < self.initial_seconds <= longest)
+        _check(self, "factor", "1 or more", holds=1 <= self.factor < math.inf)
+        _check(
+            self,
+            "maximum_seconds",
+            f"from initial_seconds ({self.initial_seconds:g}) to {longest:g}",
+            holds=self.initial_seconds <= self.maximum_seconds <= longest,
+        )
+        _check(self, "max_retries", "0 or more", holds=self.max_retries >= 0)
+        _check(self, "jitter", "a fraction from 0 to 1", holds=0 <= self.jitter <= 1)
+
+    def next_date(self, failure: Failure) -> datetime | None:
+        """See `RetryPolicy.next_date`."""
+        if failure.error_count > self.max_retries:
+            return None
+        try:
+            grown = self.initial_seconds * self.factor ** (failure.error_count - 1)
+        except OverflowError:
+            grown = self.maximum_seconds
+        seconds = min(grown, self.maximum_seconds) * (1 - self.jitter * self.random.random())
+        return failure.now + timedelta(seconds=seconds)
+
+
+def decide(policy: RetryPolicy, failure: Failure) -> datetime | None:
+    """The date of the next run (UTC), None if the entry ends FAILED: the handler's word first, else the policy's.
+
+    Never raises: a policy that raises, or answers with anything but an aware date or None, ends the retries, and
+    a note on `failure.error` says so, which reaches the entry's `last_error`.
+    """
+    try:
+        match failure.error:
+            case GiveUp():
+                return None
+            case RetryLater(delay=delay):
+                return failure.now + delay
+        date = policy.next_date(failure)
+        return None if date is None else in_utc(date, key="next_date")
+    except Exception as error:  # noqa: BLE001 - the user's code; the finish loop goes on with the other outcomes
+        failure.error.add_note(f"No retry: {policy!r} failed with {type(error).__name__}: {error}")
+        return None
+
+
+def policy_from_table(table: Mapping[str, object]) -> RetryPolicy:
+    """Build a policy from configuration: `kind` is immediate, scheduled or exponential, the rest its arguments.
+
+    Raises ConfigurationError, naming the key, the value and what is allowed.
+    """
+    arguments = dict(table)
+    kind = arguments.pop("kind", None)
+    build = _KINDS.get(kind) if isinstance(kind, str) else None
+    if build is None:
+        raise not_allowed("kind", kind, ", ".join(sorted(_KINDS)))
+    try:
+        return build(**arguments)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"retry={shown(dict(table))} is not allowed: {error}.", key="retry", value=dict(table)
+        ) from error
+
+
+def _scheduled(*, delays_seconds: tuple[float, ...]) -> ScheduledRetries:
+    return ScheduledRetries(tuple(delays_seconds))
+
+
+_KINDS: dict[str, Callable[..., RetryPolicy]] = {
+    "immediate": ImmediateRetries,
+    "scheduled": _scheduled,
+    "exponential": ExponentialRetries,
+}
+
+
+def _as_delay(delay: timedelta | float) -> timedelta:
+    try:
+        given = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+    except (OverflowError, TypeError, ValueError):
+        given = -_LONGEST_DELAY
+    if not timedelta() <= given <= _LONGEST_DELAY:
+        raise ValueError(f"delay={shown(delay)} is not allowed: from 0 s to a century")
+    return given
+
+
+def _check(policy: RetryPolicy, key: str, allowed: str, *, holds: bool) -> None:
+    if not holds:
+        raise not_allowed(key, getattr(policy, key), allowed)

@@ -1,0 +1,216 @@
+"""What all settings share: they are frozen, checked as a whole, and come from code, environment, TOML or defaults.
+
+None means "not set" at every stage and never hides a value of a later one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+
+from queue_core.errors import ConfigurationError
+from queue_core.runtime.arguments import not_allowed, of_kind
+from queue_core.runtime.shown import shown
+
+
+class Settings(BaseModel):
+    """See the module. Raises ConfigurationError when built from a wrong value, an unknown key or an impossible combination."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, validate_default=True
+    )
+    environment_prefix: ClassVar[str]
+    toml_table: ClassVar[str]
+    sections: ClassVar[Mapping[str, type[Settings]]] = {}
+    """Settings within these that have variables and a TOML table of their own, since others share them."""
+
+    @classmethod
+    def from_environment(cls, prefix: str | None = None, **overrides: Any) -> Self:
+        """Settings from environment variables: `prefix` + the key in capitals; `overrides` win.
+
+        `prefix` (default: the class's `environment_prefix`) must be this configuration's own: a variable that has
+        it and names no key is an error, so that a typing mistake doesn't go unseen. The table RETRY is JSON.
+        Raises ConfigurationError, which names the variable.
+        """
+        return cls._build(
+            _Source.of_environment(cls, prefix), overrides, lambda section: section.from_environment()
+        )
+
+    @classmethod
+    def from_toml(
+        cls, path: str | Path, table: str | None = None, *, prefix: str | None = None, **overrides: Any
+    ) -> Self:
+        """Settings from one table of a TOML file, under those of the environment and `overrides`.
+
+        `table` (default: the class's `toml_table`) may be dotted. A file without the table sets nothing. An empty
+        `prefix` leaves the environment out. Raises ConfigurationError, which names the file, if it can't be read.
+        """
+        of_kind(path, str, Path, key="path")
+        of_kind(table or "", str, key="table")
+        source = _Source.of_toml(Path(path), table or cls.toml_table)
+        if prefix != "":
+            source = source.under(_Source.of_environment(cls, prefix))
+        none = "" if prefix == "" else None
+        return cls._build(source, overrides, lambda section: section.from_toml(path, prefix=none))
+
+    def with_changes(self, **changes: Any) -> Self:
+        """A checked copy with `changes`; what was derived from a default is derived anew."""
+        return type(self)(**{key: getattr(self, key) for key in self.model_fields_set} | changes)
+
+    @classmethod
+    def _build(
+        cls, source: _Source, overrides: Mapping[str, Any], read: Callable[[type[Settings]], Settings]
+    ) -> Self:
+        given = {key: value for key, value in overrides.items() if value is not None}
+        for key, section in cls.sections.items():
+            if key in source.values:
+                raise ConfigurationError(
+                    f"{cls.__name__}: {key} can't be set here. Its settings come from variables "
+                    f"{section.environment_prefix}... and from the TOML table [{section.toml_table}], for all that "
+                    f"share them. It comes from {source.origins[key]}.",
+                    key=key,
+                    value=source.values[key],
+                    source=source.origins[key],
+                )
+            if key not in given:
+                given[key] = read(section)
+        origins = {key: origin for key, origin in source.origins.items() if key not in given}
+        return cls.model_validate({**source.values, **given}, context=origins)
+
+    def check(self) -> None:
+        """Raise ConfigurationError for values that are impossible together."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        # Defined above _explain, and here, which otherwise would not see its errors.
+        self.check()
+        return self
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _explain(cls, values: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        origins: dict[str, str] = info.context or {}
+        if isinstance(values, dict):
+            values = {key: value for key, value in values.items() if value is not None}
+        try:
+            return handler(values)
+        except ValidationError as error:
+            raise _explained(cls, error, origins) from error
+        except ConfigurationError as error:
+            raise _located(cls, str(error), error.key or cls.__name__, error.value, origins) from error
+
+
+class _Source:
+    """Values with the place that each came from."""
+
+    def __init__(self, values: dict[str, Any], origins: dict[str, str]) -> None:
+        self.values = values
+        self.origins = origins
+
+    def under(self, stronger: _Source) -> _Source:
+        return _Source({**self.values, **stronger.values}, {**self.origins, **stronger.origins})
+
+    @classmethod
+    def of_environment(cls, config: type[Settings], prefix: str | None) -> _Source:
+        prefix = config.environment_prefix if prefix is None else prefix
+        of_kind(prefix, str, key="prefix")
+        values: dict[str, Any] = {}
+        origins: dict[str, str] = {}
+        for variable, text in os.environ.items():
+            # An empty variable is how shells and containers say "not set".
+            if variable.startswith(prefix) and text:
+                key = variable.removeprefix(prefix).lower()
+                values[key] = _from_json(variable, text) if key == "retry" else text
+                origins[key] = f"environment variable {variable}"
+        return cls(values, origins)
+
+    @classmethod
+    def of_toml(cls, path: Path, table: str) -> _Source:
+        try:
+            values: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(
+                f"The configuration file {path} can't be read: {error}.", source=str(path)
+            ) from error
+        for part in table.split("."):
+            values = values.get(part, {})
+            if not isinstance(values, dict):
+                raise ConfigurationError(
+                    f"{table} in {path} is {shown(values)}, not a table.",
+                    key=table,
+                    value=values,
+                    source=str(path),
+                )
+        return cls(values, dict.fromkeys(values, f"table [{table}] of {path}"))
+
+
+def _from_json(variable: str, text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{variable}={text!r} is not JSON: {error}. "
+            'Allowed: a table such as {"kind": "exponential", "max_retries": 10}.',
+            key="retry",
+            value=text,
+            source=variable,
+        ) from error
+
+
+def combination(key: str, value: object, allowed: str) -> ConfigurationError:
+    """What `Settings.check` raises for a value that others forbid."""
+    return not_allowed(key, value, allowed)
+
+
+def _explained(
+    config: type[Settings], error: ValidationError, origins: Mapping[str, str]
+) -> ConfigurationError:
+    """One error for the first fault; pydantic's own text, with all of them, stays its cause."""
+    fault = error.errors(include_url=False)[0]
+    key, value = str(fault["loc"][0] if fault["loc"] else config.__name__), fault["input"]
+    if fault["type"] == "extra_forbidden":
+        message = f"{key}={shown(value)} is no key{_elsewhere(config, key)}"
+    elif fault["type"] == "missing":
+        message = f"{key} is missing and has no default."
+    else:
+        message = f"{key}={shown(value)} is not allowed. Allowed: {_NOT_THE_RULE.sub('', fault['msg'])}."
+    return _located(config, message, key, value, origins)
+
+
+def _elsewhere(config: type[Settings], key: str) -> str:
+    for name, section in config.sections.items():
+        if key in section.model_fields:
+            return f" here, but of {name}={section.__name__}({key}=...), variable {section.environment_prefix}{key.upper()}."
+    near = difflib.get_close_matches(key, config.model_fields, n=1)
+    return f"; did you mean {near[0]}?" if near else "."
+
+
+def _located(
+    config: type[Settings], message: str, key: str, value: object, origins: Mapping[str, str]
+) -> ConfigurationError:
+    source = origins.get(key.partition(".")[0])
+    return ConfigurationError(
+        f"{config.__name__}: {message}" + (f" It comes from {source}." if source else ""),
+        key=key,
+        value=value,
+        source=source,
+    )
+
+
+# What pydantic says before the words that tell what is allowed.
+_NOT_THE_RULE = re.compile(r"^(Input should be |Value error, )")

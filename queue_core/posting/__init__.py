@@ -1,0 +1,1 @@
+"""How an entry comes into the table."""

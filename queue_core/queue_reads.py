@@ -1,0 +1,88 @@
+"""What the bus and a notification queue both answer about their entries, and the awaitable twins of these calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from queue_core.engine import QueueEngine
+from queue_core.model.entry import Entry, State
+from queue_core.reading.history import History
+from queue_core.reading.live_entries import Entries
+from queue_core.runtime.awaitable import Asynchronous, awaited
+from queue_core.storage.filter import Filter
+from queue_core.storage.rows import UNSET, Unset
+
+
+class Reads:
+    """Reads of one queue, in or out of the caller's transaction (`connection`, as for `PersistentBus.post`)."""
+
+    def __init__(self, engine: QueueEngine, queue_name: str) -> None:
+        self._entries = Entries(engine.store, queue_name)
+        self._history = History(engine.store, queue_name)
+
+    def find(
+        self,
+        *,
+        search_key1: int | Unset | None = UNSET,
+        search_key2: int | Unset | None = UNSET,
+        states: Iterable[State | str] | None = None,
+        record_ids: Iterable[int] | None = None,
+        effective_before: datetime | None = None,
+        limit: int | None = None,
+        connection: Any = None,
+    ) -> list[Entry]:
+        """Live entries that match, by ascending id, as `connection`'s transaction sees them.
+
+        A key that is not given matches all; None matches entries without that key.
+        """
+        wanted = Filter(
+            search_key1=search_key1,
+            search_key2=search_key2,
+            states=states,
+            record_ids=record_ids,
+            effective_before=effective_before,
+        )
+        return self._entries.find(wanted, limit=limit, connection=connection)
+
+    def history(
+        self,
+        *,
+        search_key1: int | Unset | None = UNSET,
+        search_key2: int | Unset | None = UNSET,
+        states: Iterable[State | str] | None = None,
+        record_ids: Iterable[int] | None = None,
+        finished_before: datetime | None = None,
+        finished_since: datetime | None = None,
+        limit: int | None = None,
+        connection: Any = None,
+    ) -> list[Entry]:
+        """Entries that have ended and match, by ascending id; see `find`."""
+        wanted = Filter(
+            search_key1=search_key1,
+            search_key2=search_key2,
+            states=states,
+            record_ids=record_ids,
+            finished_before=finished_before,
+            finished_since=finished_since,
+        )
+        return self._history.find(wanted, limit=limit, connection=connection)
+
+    def ready_count(self, *, owner: str | None = None, connection: Any = None) -> int:
+        """How many entries are AVAILABLE and due; `owner`: only those kept for that node."""
+        return self._entries.ready_count(owner=owner, connection=connection)
+
+    async def find_async(self, *, connection: Asynchronous | None = None, **filters: Any) -> list[Entry]:
+        """Awaitable twin of `find`."""
+        return await awaited(lambda inner: self.find(connection=inner, **filters), connection)
+
+    async def history_async(self, *, connection: Asynchronous | None = None, **filters: Any) -> list[Entry]:
+        """Awaitable twin of `history`."""
+        return await awaited(lambda inner: self.history(connection=inner, **filters), connection)
+
+    async def ready_count_async(
+        self, *, owner: str | None = None, connection: Asynchronous | None = None
+    ) -> int:
+        """Awaitable twin of `ready_count`."""
+        return await awaited(lambda inner: self.ready_count(owner=owner, connection=inner), connection)

@@ -1,0 +1,1 @@
+"""What a user asks about entries, waiting or ended."""

@@ -1,0 +1,202 @@
+"""History: what has ended. Searched for audits, truncated at any time while the queue runs, and tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import tenacity
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError, LifecycleError
+from queue_core.model.entry import ANY_NODE, Entry, State
+from queue_core.runtime.arguments import function
+from queue_core.runtime.clock import in_utc
+from queue_core.runtime.shown import shown
+from queue_core.storage.filter import Filter
+from queue_core.storage.rows import integer
+from queue_core.storage.store import Store, succeeded
+
+DELETE_BATCH = 2_000
+RECENT = timedelta(seconds=60)
+"""Outcomes older than this have committed: they are counted before the lock, the rest under it."""
+LOCK_TRIES = 600
+
+Progress = Callable[[int, int], None]
+"""Called with (rows deleted so far, rows to be deleted)."""
+
+
+class History:
+    """The history of one queue (`queue_name`), or of the table (None)."""
+
+    def __init__(self, store: Store, queue_name: str | None) -> None:
+        self._store = store
+        self._queue_name = queue_name
+        self._label = queue_name or store.config.history_table
+
+    def find(
+        self, wanted: Filter, *, limit: int | None = None, newest_first: bool = False, connection: Any = None
+    ) -> list[Entry]:
+        """Entries that have ended and are wanted, by ascending id (or the newest first)."""
+        where = wanted.conditions(self._queue_name)
+        limit = None if limit is None else integer(limit, "limit", least=0)
+        return self._store.read(
+            connection,
+            self._label,
+            lambda inner: self._store.find(
+                inner, past=True, where=where, limit=limit, newest_first=newest_first
+            ),
+        )
+
+    def retry(self, record_id: int, *, all_subscribers: bool = False, force: bool = False) -> int:
+        """Post a FAILED or REMOVED entry again, for any node, as a new chain that names it (`replay_of`); its new id.
+
+        Subscribers that had succeeded are left out, unless `all_subscribers`. Raises EntryNotFoundError, or
+        EntryNotChangeableError for an entry that ended otherwise, or that was posted again before, unless that ended
+        FAILED or REMOVED too, or `force`. Of two calls at once one wins.
+        """
+        record_id = integer(record_id, "record_id")
+        statements, now = self._store.statements, self._store.now()
+
+        def work(connection: Connection) -> int:
+            ended = statements.ended_as(connection, record_id)
+            if ended is None:
+                raise EntryNotFoundError(
+                    f"{self._label}: there is no entry {record_id} in history. Nothing was written.",
+                    record_id=record_id,
+                )
+            state, settled = ended
+            if state not in {State.FAILED, State.REMOVED}:
+                raise EntryNotChangeableError(
+                    f"{self._label}: entry {record_id} is {state}; only FAILED and REMOVED ones can be "
+                    "tried again. Nothing was written.",
+                    record_id=record_id,
+                    state=state,
+                )
+            last = statements.successor(connection, record_id)
+            if last is not None and last[1] not in {State.FAILED, State.REMOVED} and not force:
+                raise self._tried_again(record_id, f"as {last[0]}, which {_standing(last[1])}")
+            if not statements.take_turn(connection, record_id, last and last[0], now):
+                raise self._tried_again(record_id, "by another call just now")
+            kept = None if all_subscribers else succeeded(settled)
+            return statements.replay(connection, record_id, lane=ANY_NODE, now=now, settled=kept)
+
+        try:
+            return self._store.write(None, self._label, work)
+        except IntegrityError as error:
+            raise self._tried_again(record_id, "by another call just now") from error
+
+    def _tried_again(self, record_id: int, how: str) -> EntryNotChangeableError:
+        return EntryNotChangeableError(
+            f"{self._label}: entry {record_id} was tried again {how}. Nothing was written; to run it once more all the "
+            "same, force it.",
+            record_id=record_id,
+        )
+
+    def truncate(
+        self,
+        *,
+        before: datetime | None = None,
+        states: Iterable[State | str] | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        """Delete history, of all queues of the table, while the queue runs; return the number of rows deleted.
+
+        Without `before` (aware; rows finished earlier) and `states` the whole table is emptied at once: the exclusive
+        lock is waited for at most 50 ms a try, and outcomes written meanwhile wait for it. With them, and on SQLite,
+        rows go in batches of `DELETE_BATCH`, each a transaction. Entries in the main table are never touched.
+        Raises LifecycleError if a truncation or archive of this history is under way; nothing was deleted then.
+        """
+        limit = None if before is None else in_utc(before, key="before")
+        wanted = None if states is None else _terminal(states)
+        if progress is not None:
+            function(progress, key="progress")
+        database = self._store.database
+        with (
+            database.beside() as connection,
+            database.dialect.named_lock(connection, self._store.config.history_table, wait=False) as had,
+        ):
+            connection.commit()
+            if not had:
+                raise LifecycleError(
+                    f"{self._store.config.history_table}: another truncation or archive is under way. Nothing was deleted.",
+                    table=self._store.config.history_table,
+                )
+            if limit is None and wanted is None:
+                emptied = self._empty(progress)
+                if emptied is not None:
+                    return emptied
+            return self._delete(limit, wanted, progress)
+
+    def _empty(self, progress: Progress | None) -> int | None:
+        store, statements = self._store, self._store.statements
+        recent_since = store.now() - RECENT
+        older = store.database.fetch(
+            lambda connection: statements.count_history(connection, before=recent_since, states=None)
+        )
+
+        def once() -> int | None:
+            with store.database.begin() as connection:
+                return statements.empty_history(connection, recent_since)
+
+        trying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(
+                lambda error: isinstance(error, DBAPIError) and store.database.dialect.is_transient(error)
+            ),
+            stop=tenacity.stop_after_attempt(LOCK_TRIES),
+            wait=tenacity.wait_random(0.005, 0.05),
+            reraise=True,
+        )
+        recent = trying(once)
+        if recent is None:
+            return None
+        if progress is not None:
+            progress(older + recent, older + recent)
+        return older + recent
+
+    def _delete(self, before: datetime | None, states: list[str] | None, progress: Progress | None) -> int:
+        store, statements = self._store, self._store.statements
+        # What ends from now on stays, else a busy queue would never let this end.
+        until = store.now() if before is None else before
+        total = 0
+        if progress is not None:
+            total = store.database.fetch(
+                lambda connection: statements.count_history(connection, before=until, states=states)
+            )
+            progress(0, total)
+        deleted = 0
+        while True:
+            ids = store.database.fetch(
+                lambda connection: statements.history_page(
+                    connection, before=until, states=states, limit=DELETE_BATCH
+                )
+            )
+            if not ids:
+                return deleted
+            deleted += store.database.write(
+                partial(statements.delete_history, ids=ids, before=until, states=states)
+            )
+            if progress is not None:
+                progress(deleted, max(total, deleted))
+
+
+def _standing(state: str | None) -> str:
+    return "has not ended, or is no longer in history" if state is None else f"is {state}"
+
+
+def _terminal(states: Iterable[State | str]) -> list[str]:
+    try:
+        found = [State(state) for state in states]
+    except (TypeError, ValueError):
+        found = [State.AVAILABLE]
+    if not all(state.terminal for state in found):
+        allowed = ", ".join(state.value for state in State if state.terminal)
+        raise InvalidPostError(
+            f"states={shown(states)} is not allowed. Allowed: a collection of {allowed}. Nothing was deleted.",
+            key="states",
+            value=shown(states),
+        )
+    return [state.value for state in found]

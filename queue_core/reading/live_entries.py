@@ -1,0 +1,126 @@
+"""Reading, changing and removing entries: what a user asks about live work, in or out of a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError
+from queue_core.model.entry import ANY_NODE, Entry, State
+from queue_core.storage.filter import Filter
+from queue_core.storage.rows import integer, name
+from queue_core.storage.store import Store
+
+EVERY = Filter()
+"""What a removal without a filter would be about: refused."""
+
+
+class Entries:
+    """The live entries of one queue (`queue_name`), or of all queues of the table (None)."""
+
+    def __init__(self, store: Store, queue_name: str | None) -> None:
+        self._store = store
+        self._queue_name = queue_name
+        self._label = queue_name or store.config.table
+
+    def find(self, wanted: Filter, *, limit: int | None = None, connection: Any = None) -> list[Entry]:
+        """Entries that are AVAILABLE or IN_PROCESSING and wanted, by ascending id."""
+        where = wanted.conditions(self._queue_name)
+        limit = None if limit is None else integer(limit, "limit", least=0)
+        return self._store.read(
+            connection, self._label, lambda inner: self._store.find(inner, where=where, limit=limit)
+        )
+
+    def ready_count(self, *, owner: str | None = None, connection: Any = None) -> int:
+        """How many entries are AVAILABLE and due; `owner` counts only those in that node's lane."""
+        main, now = self._store.statements.main, self._store.now(connection)
+        statement = select(func.count()).where(main.c.processing_state == State.AVAILABLE.value)
+        statement = statement.where(main.c.effective_date <= now)
+        if self._queue_name is not None:
+            statement = statement.where(main.c.queue_name == self._queue_name)
+        if owner is not None:
+            if owner != ANY_NODE:
+                name(owner, "owner")
+            statement = statement.where(main.c.lane == owner)
+        return self._store.read(
+            connection, self._label, lambda inner: int(inner.execute(statement).scalar_one())
+        )
+
+    def update(self, record_id: int, values: Mapping[str, Any], connection: Any = None) -> Entry:
+        """Write columns of an entry that has not started, and return it.
+
+        Raises EntryNotFoundError, or EntryNotChangeableError if it runs or has ended; nothing was written then.
+        """
+        record_id = integer(record_id, "record_id")
+
+        def work(inner: Connection) -> Entry:
+            found = self._search_id(inner, record_id)
+            if found is not None and values:
+                found = self._changed(inner, record_id, values)
+            if found is None:
+                raise self._unchangeable(inner, record_id)
+            return found
+
+        return self._store.write(connection, self._label, work)
+
+    def _changed(self, connection: Connection, record_id: int, values: Mapping[str, Any]) -> Entry | None:
+        statements = self._store.statements
+        # Not by what the UPDATE counts: a driver's connection may leave out a row that has these values already.
+        if not statements.lock_available(connection, ids=[record_id]):
+            return None
+        statements.change(connection, record_id=record_id, values=values)
+        return self._search_id(connection, record_id)
+
+    def _search_id(self, connection: Connection, record_id: int, *, past: bool = False) -> Entry | None:
+        where = Filter(record_ids=[record_id]).conditions(self._queue_name)
+        found = self._store.find(connection, past=past, where=where)
+        return found[0] if found else None
+
+    def _unchangeable(
+        self, connection: Connection, record_id: int
+    ) -> EntryNotFoundError | EntryNotChangeableError:
+        found = self._search_id(connection, record_id) or self._search_id(connection, record_id, past=True)
+        facts = {"record_id": record_id, "queue_name": self._queue_name}
+        if found is None:
+            return EntryNotFoundError(
+                f"{self._label}: there is no entry {record_id}, neither live nor in history. Nothing was changed.",
+                **facts,
+            )
+        state = found.processing_state.value
+        if found.processing_state is State.AVAILABLE:
+            state = f"{state} only in the state of the database that this transaction sees; it runs now, or has ended"
+        return EntryNotChangeableError(
+            f"{self._label}: entry {record_id} is {state}. Only AVAILABLE entries can be changed or removed. Nothing was "
+            "changed.",
+            **facts,
+        )
+
+    def remove(self, record_id: int | None = None, wanted: Filter = EVERY, *, connection: Any = None) -> int:
+        """Move entries that have not started to history as REMOVED, and return how many.
+
+        By id: raises EntryNotFoundError or EntryNotChangeableError. By a filter: those that run are left alone. Ids
+        are read without locks first, for the reason that `Statements.lock_available` gives.
+        """
+        if (record_id is None) == (wanted == EVERY):
+            raise InvalidPostError(
+                f"{self._label}: remove takes a record id, or search keys. Nothing was removed.",
+                queue_name=self._queue_name,
+            )
+        record_id = None if record_id is None else integer(record_id, "record_id")
+        statements = self._store.statements
+        ended = {"processing_state": State.REMOVED.value, "finished_date": self._store.now(connection)}
+
+        def work(inner: Connection) -> int:
+            if record_id is not None:
+                ids = [record_id] if self._search_id(inner, record_id) else []
+            else:
+                found = self._store.find(inner, where=wanted.conditions(self._queue_name))
+                ids = [entry.record_id for entry in found]
+            locked = statements.lock_available(inner, ids=ids) if ids else []
+            if record_id is not None and not locked:
+                raise self._unchangeable(inner, record_id)
+            return statements.to_history(inner, ids=locked, values=ended)
+
+        return self._store.write(connection, self._label, work)

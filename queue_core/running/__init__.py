@@ -1,0 +1,1 @@
+"""How handlers are called."""

@@ -1,0 +1,170 @@
+"""Exactly-once effects: a handler's own transaction also records what it means for the entry.
+
+Either all that the handler wrote through `context.connection` commits together with the outcome, or nothing does. The
+outcome is fenced: if the entry was taken over meanwhile, the handler's work is rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import tenacity
+from sqlalchemy import Connection, RootTransaction
+from sqlalchemy.exc import DBAPIError
+
+from queue_core.model.entry import Entry, Settled, State
+from queue_core.model.outcome import Finished, Lost, Recorded, given_up
+from queue_core.running.subscriber import Subscriber, context_of
+from queue_core.storage.store import Store, encode_settled
+
+TRIES = 5
+"""Runs of a handler whose transaction keeps meeting deadlocks or lock time-outs."""
+
+
+class ExactlyOnce:
+    """Runs such handlers for one bus or service, whose node is named by `owner`."""
+
+    def __init__(self, store: Store, owner: Callable[[], str]) -> None:
+        self._store = store
+        self._owner = owner
+
+    def call(
+        self,
+        entry: Entry,
+        event: Any,
+        subscriber: Subscriber,
+        *,
+        started_date: datetime,
+        settled: Settled,
+        last: bool,
+        may_call: Callable[[], bool],
+    ) -> Recorded | Lost | None:
+        """Run `subscriber` and record that it has settled; `last`: that the entry has ended, too.
+
+        After a deadlock or its like it runs again if it `may_call` still; else another node may run the entry by now.
+        None: other subscribers are left. Raises what the handler or the database raised; nothing was written then.
+        """
+        reason = given_up(settled)
+        finished = Finished(
+            entry=entry,
+            state=State.PROCESSED if reason is None else State.FAILED,
+            started_date=started_date,
+            finished_date=self._store.clock.now(),
+            error_count=entry.error_count,
+            settled=settled if len(settled) > 1 or not last else {},
+            last_error=reason,
+        )
+        trying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(
+                lambda error: (
+                    isinstance(error, DBAPIError) and self._store.database.dialect.is_transient(error)
+                )
+            ),
+            stop=tenacity.stop_after_attempt(TRIES),
+            wait=tenacity.wait_random_exponential(multiplier=0.01, max=1.0),
+            reraise=True,
+        )
+
+        def attempt() -> bool:
+            again = trying.statistics["attempt_number"] > 1
+            return not (again and not may_call()) and self._attempt(event, subscriber, finished, last=last)
+
+        if not trying(attempt):
+            return Lost(entry=entry)
+        if not last:
+            return None
+        return Recorded(
+            entry=entry,
+            state=finished.state,
+            started_date=started_date,
+            error_count=finished.error_count,
+            last_error=finished.last_error,
+        )
+
+    def _attempt(self, event: Any, subscriber: Subscriber, finished: Finished, *, last: bool) -> bool:
+        with self._store.database.lazy() as connection:
+            transaction = connection.begin()
+            try:
+                self._store.database.dialect.mark(connection)
+                subscriber.handler(event, context_of(finished.entry, connection))
+                self._check_whole(connection, transaction, subscriber)
+                recorded = self._record(connection, finished, last=last)
+            except BaseException:
+                with suppress(DBAPIError):  # a broken connection can't roll back; its server has done so
+                    transaction.rollback()
+                raise
+            if not recorded:
+                transaction.rollback()
+                return False
+            try:
+                transaction.commit()
+            except BaseException as error:
+                # SQLite keeps the transaction open, and the file locked: the next user of this connection would
+                # commit it.
+                connection.invalidate()
+                if not isinstance(error, DBAPIError) or not self._has_committed(finished, last=last):
+                    raise
+            return True
+
+    def _check_whole(
+        self, connection: Connection, transaction: RootTransaction, subscriber: Subscriber
+    ) -> None:
+        """Raises RuntimeError if the transaction is not the one that the handler was given."""
+        ended = RuntimeError(
+            f"{subscriber.name} ended its transaction, to which the entry's outcome belongs: by COMMIT or ROLLBACK, by a "
+            "statement that commits by itself (DDL, on MariaDB and MySQL), or by going on after an error that rolled it "
+            "back (a deadlock). No outcome was recorded; let such errors pass, and leave the transaction alone"
+        )
+        if not transaction.is_active:
+            raise ended
+        try:
+            self._store.database.dialect.unmark(connection)
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise
+            raise ended from error
+
+    def _record(self, connection: Connection, finished: Finished, *, last: bool) -> bool:
+        """Write the outcome; False if the entry was taken over."""
+        entry = finished.entry
+        if last:
+            batch = self._store.batch([finished])
+            return entry.record_id in self._store.statements.finish(
+                connection, owner=self._owner(), batch=batch
+            )
+        return self._store.statements.change_claimed(
+            connection,
+            owner=self._owner(),
+            record_id=entry.record_id,
+            claim_count=entry.claim_count,
+            created_date=entry.created_date,
+            values={"subscribers_done": encode_settled(finished.settled)},
+        )
+
+    def _has_committed(self, finished: Finished, *, last: bool) -> bool:
+        """Whether a transaction whose COMMIT gave no answer took effect; the entry's row is locked meanwhile."""
+        entry = finished.entry
+
+        def work(connection: Connection) -> bool:
+            row = self._store.statements.held(
+                connection, owner=self._owner(), record_id=entry.record_id, claim_count=entry.claim_count
+            )
+            if not last:
+                return row is not None and bool(row.subscribers_done == encode_settled(finished.settled))
+            if row is not None:
+                return False
+            ended = self._store.search(
+                connection,
+                past=True,
+                where=lambda table: [
+                    table.c.record_id == entry.record_id,
+                    table.c.processing_state == finished.state.value,
+                    table.c.claim_count == entry.claim_count,
+                ],
+            )
+            return bool(ended)
+
+        return self._store.database.write(work)

@@ -1,0 +1,209 @@
+"""Who handles an entry: subscribers, what they are called with, and the serial ones' turns."""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+from sqlalchemy import Connection
+
+from queue_core.errors import ConfigurationError
+from queue_core.model.config import name_fault
+from queue_core.model.entry import Entry
+from queue_core.model.retry import RetryPolicy
+from queue_core.runtime.arguments import is_number, not_allowed, of_kind
+from queue_core.runtime.lock import Lock
+from queue_core.runtime.shown import shown
+
+Handler = Callable[..., Any] | Callable[..., Awaitable[Any]]
+
+LONGEST_NAME = 1_000
+"""Characters of a subscriber's name, which is by default that of a function, with its module and classes."""
+
+
+class EntryContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a handler may know of the entry it handles, besides the event.
+
+    `attempt` counts from 1 and includes crashes of other nodes. Dates are aware, in UTC. `connection` is set for
+    exactly-once handlers only: what it writes commits together with the entry's outcome.
+    """
+
+    record_id: int
+    queue_name: str
+    class_name: str
+    attempt: int
+    error_count: int
+    redispatch_count: int
+    search_key1: int | None
+    search_key2: int | None
+    user_token: str | None
+    future_user_token: str | None
+    headers: dict[str, str]
+    created_date: datetime
+    effective_date: datetime
+    connection: Connection | None = None
+
+
+def context_of(entry: Entry, connection: Connection | None = None) -> EntryContext:
+    """What the handlers of `entry` get to know of it."""
+    return EntryContext(
+        record_id=entry.record_id,
+        queue_name=entry.queue_name,
+        class_name=entry.class_name,
+        attempt=entry.error_count + entry.redispatch_count + 1,
+        error_count=entry.error_count,
+        redispatch_count=entry.redispatch_count,
+        search_key1=entry.search_key1,
+        search_key2=entry.search_key2,
+        user_token=entry.user_token,
+        future_user_token=entry.future_user_token,
+        headers=entry.captured,
+        created_date=entry.created_date,
+        effective_date=entry.effective_date,
+        connection=connection,
+    )
+
+
+@dataclass(eq=False)
+class Subscriber:
+    """One handler and how it wants to be run.
+
+    `name` identifies it across restarts and nodes: a retry runs only the names that have not settled.
+    """
+
+    name: str
+    handler: Handler
+    serial: bool = False
+    exactly_once: bool = False
+    retry: RetryPolicy | None = None
+    max_run_seconds: float | None = None
+    takes_context: bool = field(init=False)
+    is_async: bool = field(init=False)
+    turns: Turns | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        fault = name_fault(self.name, LONGEST_NAME)
+        if fault:
+            raise ConfigurationError(
+                f"{shown(self.name)} can't be a subscriber's name: allowed are {fault}.",
+                key="name",
+                value=self.name,
+            )
+        if self.retry is not None:
+            of_kind(self.retry, RetryPolicy, key="retry")
+        limit = self.max_run_seconds
+        if limit is not None and not (is_number(limit) and limit > 0):
+            raise not_allowed("max_run_seconds", limit, "a number of seconds above 0")
+        function = self.handler if inspect.isroutine(self.handler) else type(self.handler).__call__
+        self.is_async = inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(function)
+        self.takes_context = _parameters(self.handler, self.name) > 1
+        self.turns = Turns() if self.serial else None
+        if self.exactly_once and (self.is_async or not self.takes_context):
+            raise ConfigurationError(
+                f"{self.name} can't be exactly_once: such a handler is a plain function of (event, context), and "
+                "writes through context.connection.",
+                key="exactly_once",
+            )
+
+
+def _parameters(handler: Handler, name: str) -> int:
+    """How many positional arguments `handler` takes, 1 or 2. Raises ConfigurationError for any other number."""
+    if not callable(handler):
+        raise _no_handler(handler)
+    try:
+        parameters = list(inspect.signature(handler).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise _no_handler(handler) from error
+    positional = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
+    required = [p for p in positional if p.default is p.empty]
+    keyword = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    count = max(len(required), 1) if positional or any(p.kind is p.VAR_POSITIONAL for p in parameters) else 0
+    if count not in {1, 2} or keyword:
+        raise ConfigurationError(
+            f"{name} must take (event) or (event, context), it is {inspect.signature(handler)}.",
+            key="handler",
+        )
+    return 2 if len(positional) > 1 and positional[1].name == "context" else count
+
+
+def _no_handler(handler: object) -> ConfigurationError:
+    return ConfigurationError(f"{shown(handler)} is not a handler: it can't be called.", key="handler")
+
+
+class Turns:
+    """Turns at a serial handler: who finds it busy is kept in order, and holds no thread meanwhile.
+
+    Runs that come to it first of all are expected in the order in which they were submitted: of two threads that take one
+    each, the second may be the faster.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._holder: Any = None
+        self._expected = OrderedDict[Any, bool]()
+        """Whether each has arrived, and waits to be handed out."""
+        self._others: deque[Any] = deque()
+
+    def expect(self, run: Any) -> None:
+        """Keep a place, to be given up by `leave`."""
+        with self._lock:
+            self._expected[run] = False
+
+    def enter(self, run: Any) -> bool:
+        """Take the turn; False: `run` was kept, and is handed out by the `leave` of whoever is before it."""
+        with self._lock:
+            expected = run in self._expected
+            if self._holder is None and (not expected or run is self._first()):
+                self._holder = run
+                return True
+            if expected:
+                self._expected[run] = True
+            else:
+                self._others.append(run)
+            run.pool.turn(run, come=False)
+            return False
+
+    def leave(self, run: Any) -> Any | None:
+        """End a turn, or give up a place, and return the run to be started anew, if one waits."""
+        with self._lock:
+            self._expected.pop(run, None)
+            if self._holder is run:
+                self._holder = None
+            if self._holder is not None:
+                return None
+            first = self._first()
+            if first is not None and self._expected[first]:
+                self._expected[first] = False
+            else:
+                first = self._others.popleft() if self._others else None
+            if first is not None:
+                first.pool.turn(first, come=True)
+            return first
+
+    def _first(self) -> Any | None:
+        while self._expected:
+            run = next(iter(self._expected))
+            if self._expected[run] or run.pool.accepting:
+                return run
+            del self._expected[run]  # a stop may leave it in its queue for good
+        return None
+
+
+class Router(Protocol):
+    """What a face (bus, notification service) tells the engine about its handlers."""
+
+    def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber] | None:
+        """Those who handle entries of this queue and type now, perhaps nobody; None if such are not known here: they are parked.
+
+        Raises ConfigurationError if the name has two types.
+        """
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What is served, for the node's row: plain JSON."""
+        ...

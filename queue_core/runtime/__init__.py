@@ -1,0 +1,1 @@
+"""Threads, clocks, locks and logs: what knows of no entry."""

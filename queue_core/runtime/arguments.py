@@ -1,0 +1,46 @@
+"""Arguments of calls that build, register, start or stop: of the right kind, or a ConfigurationError that names them."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import TypeGuard
+
+from queue_core.errors import ConfigurationError
+from queue_core.runtime.shown import shown
+
+
+def of_kind(value: object, *kinds: type, key: str) -> None:
+    """Raise ConfigurationError unless `value` is of one of these kinds; of a protocol: has its methods."""
+    if not isinstance(value, kinds):
+        raise not_allowed(key, value, " or ".join(f"a {kind.__name__}" for kind in kinds))
+
+
+def function(value: object, *, key: str) -> None:
+    """Raise ConfigurationError unless `value` can be called."""
+    if not callable(value):
+        raise not_allowed(key, value, "a function")
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether it is an int or a float, and not NaN, no truth value, and none that a float can't hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return not math.isnan(value)
+    except OverflowError:
+        return False
+
+
+def wait_seconds(value: object, *, key: str) -> float:
+    """A time to wait, cut to what a lock can wait; a negative one is none. Raises ConfigurationError."""
+    if not is_number(value):
+        raise not_allowed(key, value, "a number of seconds")
+    return min(max(0.0, float(value)), threading.TIMEOUT_MAX)
+
+
+def not_allowed(key: str, value: object, allowed: str) -> ConfigurationError:
+    """The error of a value that can't be accepted."""
+    return ConfigurationError(
+        f"{key}={shown(value)} is not allowed. Allowed: {allowed}.", key=key, value=value
+    )

@@ -1,0 +1,98 @@
+"""A thread that takes one turn after the other, waits in between for a signal, and never dies of an error."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from queue_core.runtime.clock import Clock, Signal
+from queue_core.runtime.log import get_logger
+
+log = get_logger(__name__)
+
+FIRST_BACKOFF_SECONDS = 0.05
+LONGEST_BACKOFF_SECONDS = 5.0
+
+
+class Loop:
+    """Drives `turn`, which does one round of work and returns the seconds until the next (0: at once).
+
+    After an error the wait doubles from 50 ms to `longest_backoff_seconds`, with jitter, so that the nodes of a
+    recovering database don't come back in step (Brooker, "Exponential Backoff And Jitter", 2015).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        turn: Callable[[], float],
+        clock: Clock,
+        *,
+        longest_backoff_seconds: float = LONGEST_BACKOFF_SECONDS,
+    ) -> None:
+        self.name = name
+        self._longest_backoff_seconds = longest_backoff_seconds
+        self._turn = turn
+        self._clock = clock
+        self._signal = Signal()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._stopping = False
+        thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        thread.start()
+        self._thread = thread  # not one that could not be started: it can't be waited for
+
+    def wake(self) -> None:
+        """Take the next turn now."""
+        self._signal.set()
+
+    def stop(self, timeout_seconds: float | None = None) -> None:
+        """Let the turn end and the thread with it."""
+        self._stopping = True
+        self._signal.set()
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout_seconds)
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping:
+            try:
+                pause = self._turn()
+            except Exception as error:  # noqa: BLE001 -- the loop outlives whatever its turn meets
+                pause = self._after(error, failures)
+                failures += 1
+                # A signal must not cut the back-off short: work that keeps coming would make it a hot loop.
+                self._signal.clear()
+                self._pause_deaf(pause)
+                continue
+            if failures:
+                log.info("loop_recovered", loop=self.name, failures=failures)
+                failures = 0
+            if pause > 0:
+                self._clock.wait(self._signal, pause)
+
+    def _after(self, error: Exception, failures: int) -> float:
+        # A float overflows after 1,024 failures, an hour and a half of an outage.
+        longest = min(self._longest_backoff_seconds, FIRST_BACKOFF_SECONDS * 2.0 ** min(failures, 100))
+        pause = random.uniform(0.5, 1.0) * longest  # noqa: S311
+        expected = isinstance(error, SQLAlchemyError)
+        log.warning(
+            "loop_failed",
+            loop=self.name,
+            error_type=type(error).__name__,
+            error=str(getattr(error, "orig", error)),
+            pause_seconds=round(pause, 3),
+            exc_info=None if expected else error,
+        )
+        return pause
+
+    def _pause_deaf(self, seconds: float) -> None:
+        deadline = self._clock.monotonic() + seconds
+        while not self._stopping and (left := deadline - self._clock.monotonic()) > 0:
+            self._clock.wait(self._signal, left)

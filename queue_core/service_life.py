@@ -1,0 +1,75 @@
+"""What the bus and the notification service have in common: their life, and what is done to history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from queue_core.engine import QueueEngine
+from queue_core.model.entry import Entry, State
+from queue_core.reading.history import History, Progress
+from queue_core.runtime.arguments import wait_seconds
+
+
+class Face:
+    """Stands on one engine; a context manager that starts it and closes it."""
+
+    engine: QueueEngine
+    _history: History
+
+    def start(self) -> Self:
+        """Become a node and deliver. Raises NodeNameTakenError, LifecycleError, ForkedError."""
+        self.engine.lifecycle.start()
+        return self
+
+    def stop(self, timeout_seconds: float | None = None) -> bool:
+        """Stop delivering: running handlers finish, what has not started is given back; may be started again.
+
+        False if handlers still ran after `timeout_seconds` (default: `shutdown_timeout_seconds`).
+        """
+        if timeout_seconds is not None:
+            timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
+        return self.engine.lifecycle.stop(timeout_seconds)
+
+    def close(self) -> None:
+        """Stop, and close our own connections."""
+        self.stop()
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
+        """Decorate a function that is called with (entry, last error) after an entry has ended FAILED, for any reason.
+
+        Of all nodes only the one that ended it calls its functions, on the handler pool; not if its process dies first.
+        """
+        return self.engine.on_failed(hook)
+
+    def truncate_history(
+        self,
+        *,
+        before: datetime | None = None,
+        states: Iterable[State | str] | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        """Delete the table's history while everything runs, and return the number of rows; see `History.truncate`."""
+        return self._history.truncate(before=before, states=states, progress=progress)
+
+    def retry(self, record_id: int, *, all_subscribers: bool = False, force: bool = False) -> int:
+        """Post an entry that ended FAILED or REMOVED again, for now, and return the new id.
+
+        Only subscribers that had not succeeded run, unless `all_subscribers`. Raises EntryNotFoundError;
+        EntryNotChangeableError if it ended otherwise, or was tried again before and that did not end FAILED or REMOVED,
+        unless `force`.
+        """
+        new_id = self._history.retry(record_id, all_subscribers=all_subscribers, force=force)
+        self.engine.lifecycle.rescheduled(self.engine.store.now(), None)
+        return new_id

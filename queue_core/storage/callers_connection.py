@@ -1,0 +1,245 @@
+"""The caller's connections: any kind of them as one SQLAlchemy Connection, whose transaction is never touched.
+
+No event proves a commit: Core's `commit` fires before COMMIT is sent, the Session's also for savepoints, and a
+failed transaction may end as a rollback without any event (the experiments are in `tests/experiments`). So a commit
+or rollback is only announced from here, and rows are looked up before anything starts.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine, TwoPhaseTransaction, event
+from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
+from sqlalchemy.exc import DBAPIError, InvalidRequestError, ResourceClosedError
+from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.pool import StaticPool
+
+from queue_core.errors import InvalidConnectionError, WriteLockError
+from queue_core.runtime.awaitable import is_asynchronous
+from queue_core.storage.tables_of_caller import check_file, check_map, check_server, database_of, foreign
+from sql.database import Database
+from sql.hot_path import commits_each
+from sql.sqlite.dialect import LAZY
+
+_pending: weakref.WeakKeyDictionary[Connection, list[Callable[[], None]]] = weakref.WeakKeyDictionary()
+"""What to call at the end of each connection's transaction. `Connection.info` is out of reach once it has broken."""
+
+
+@dataclass(frozen=True)
+class Borrowed:
+    """A caller's connection. `raw`: SQLAlchemy does not see its commit. `on_commit` calls a function after the commit."""
+
+    connection: Connection
+    raw: bool
+    on_commit: Callable[[Callable[[], None]], None] | None = None
+
+    @property
+    def announces(self) -> bool:
+        """Whether an event will announce the end of its transaction, and soon."""
+        if self.on_commit is not None:
+            return True
+        return not (self.raw or self.autocommits or self.has_two_phases)
+
+    @property
+    def has_two_phases(self) -> bool:
+        """Whether its transaction is to be prepared; PostgreSQL prepares none that notifies."""
+        if self.raw:
+            driver: Any = self.connection.connection.driver_connection
+            return getattr(driver, "_tpc", None) is not None  # psycopg's `tpc_begin` tells it by nothing else
+        return isinstance(self.connection.get_transaction(), TwoPhaseTransaction)
+
+    @property
+    def autocommits(self) -> bool:
+        """Whether each statement is committed by itself."""
+        driver: Any = self.connection.connection.driver_connection
+        if LAZY in self.connection.get_execution_options():
+            return False
+        if isinstance(driver, sqlite3.Connection):
+            # SQLAlchemy's advice for SQLite is to set None and to begin by an event, so that None alone says nothing.
+            if not commits_each(driver):
+                return False
+            if not self.raw and not self.connection.in_transaction():
+                self.connection.exec_driver_sql("SELECT 1")  # so that the event has begun it
+            return not driver.in_transaction
+        connection: Any = self.connection.connection.dbapi_connection
+        return self.connection.dialect.detect_autocommit_setting(connection)
+
+    def when_ended(self, announce: Callable[[], None]) -> None:
+        """Call `announce` when the transaction is about to commit or to roll back. It may still do the other."""
+        if self.on_commit is not None:
+            self.on_commit(announce)
+            return
+        if self.connection not in _pending:
+            _listen(self.connection.engine)
+        _pending.setdefault(self.connection, []).append(announce)
+
+
+def borrow(given: Any, database: Database, schema: str | None) -> Borrowed:
+    """Wrap what a user passes as `connection=`, for tables of a `schema` (None: they are named without).
+
+    A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg, PyMySQL or sqlite3 connection. Raises
+    InvalidConnectionError if it is closed, leads to another database, or is asynchronous (its calls have awaitable twins).
+    """
+    if is_asynchronous(given):
+        raise InvalidConnectionError(
+            f"an {type(given).__name__} was passed to a synchronous call. Nothing was written. "
+            "Await the call's twin: its name ends in _async."
+        )
+    if isinstance(given, Session | scoped_session):
+        return _checked(_of_session(given), database, schema)
+    if isinstance(given, Connection):
+        return _checked(given, database, schema)
+    if hasattr(given, "ensure_connection"):
+        return _of_django(given, database)
+    return Borrowed(_wrap_raw(given, database), raw=True)
+
+
+def _of_django(given: Any, database: Database) -> Borrowed:
+    given.ensure_connection()
+    connection = _wrap_raw(given.connection, database)
+    if given.in_atomic_block:
+        return Borrowed(connection, raw=False, on_commit=given.on_commit)
+    return Borrowed(connection, raw=True)
+
+
+def _of_session(session: Session | scoped_session[Session]) -> Connection:
+    try:
+        return session.connection()
+    except (InvalidRequestError, ResourceClosedError) as error:
+        raise InvalidConnectionError(
+            f"the session can't be used: {error}. Nothing was written; roll it back, or pass another."
+        ) from error
+
+
+def _checked(connection: Connection, database: Database, schema: str | None) -> Borrowed:
+    if connection.closed or connection.invalidated:
+        raise InvalidConnectionError(
+            "the connection passed in is closed. Nothing was written; pass an open one."
+        )
+    own, given = database.engine.dialect.name, connection.dialect.name
+    if {own, given} not in ({own}, {"mysql", "mariadb"}):
+        raise foreign(given, own)
+    check_map(connection, schema)
+    theirs, ours = connection.engine.url, database.url
+    if own == "sqlite":
+        driver = connection.connection.driver_connection
+        if isinstance(driver, sqlite3.Connection):
+            check_file(_TupleRows(driver).cursor().execute("PRAGMA database_list"), database)
+        else:  # aiosqlite's proxy, which answers through SQLAlchemy alone
+            check_file(connection.exec_driver_sql("PRAGMA database_list"), database)
+    elif theirs.database != ours.database:
+        raise foreign(f"database {theirs.database!r}", f"{ours.database!r}")
+    else:
+        check_server(connection, database)
+    return Borrowed(connection, raw=False)
+
+
+def _wrap_raw(given: Any, database: Database) -> Connection:
+    module = type(given).__module__.partition(".")[0]
+    expected = {"sqlite": "sqlite3", "postgresql": "psycopg"}.get(database.dialect.name, "pymysql")
+    if module not in {"sqlite3", "psycopg", "pymysql"} or type(given).__name__.startswith("Async"):
+        raise InvalidConnectionError(
+            f"connection= got a {type(given).__module__}.{type(given).__qualname__}. Nothing was written. Pass a "
+            "SQLAlchemy Connection or Session, Django's connection, or a psycopg, PyMySQL or sqlite3 connection."
+        )
+    if module != expected:
+        raise foreign(f"{module}", database.dialect.name)
+    if module == "sqlite3":
+        try:
+            check_file(_TupleRows(given).cursor().execute("PRAGMA database_list"), database)
+        except sqlite3.ProgrammingError as error:
+            raise InvalidConnectionError(
+                f"the connection passed in: {error}. Nothing was written."
+            ) from error
+    elif getattr(given, "closed", False) or not getattr(given, "open", True):
+        raise InvalidConnectionError(
+            "the connection passed in is closed. Nothing was written; pass an open one."
+        )
+    elif (name := database_of(given)) != database.url.database:
+        raise foreign(f"database {name!r}", f"{database.url.database!r}")
+    pool = StaticPool(lambda: _TupleRows(given), reset_on_return=None)
+    connection = Engine(pool, _passive(database), database.url).connect()
+    if module != "sqlite3":
+        check_server(connection, database, given)
+    return connection
+
+
+class _TupleRows:
+    """A raw connection whose cursors return tuples, whatever row factory its owner has set."""
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    def cursor(self, *arguments: Any, **options: Any) -> Any:
+        module = type(self._driver).__module__.partition(".")[0]
+        if module == "psycopg":
+            from psycopg.rows import tuple_row
+
+            options.setdefault("row_factory", tuple_row)
+        elif module == "pymysql":
+            from pymysql.cursors import Cursor
+
+            arguments = arguments or (Cursor,)
+        cursor = self._driver.cursor(*arguments, **options)
+        if module == "sqlite3":
+            cursor.row_factory = None
+        return cursor
+
+
+_passive_dialects: weakref.WeakKeyDictionary[Engine, SqlalchemyDialect] = weakref.WeakKeyDictionary()
+
+
+def _passive(database: Database) -> SqlalchemyDialect:
+    """The database's SQLAlchemy dialect, ready for use, that never begins, commits, rolls back or closes."""
+    engine = database.engine
+    if engine not in _passive_dialects:
+        with engine.connect():
+            pass  # the first connection completes the dialect
+        kind = type(engine.dialect)
+        quiet = dict.fromkeys(
+            ("do_begin", "do_commit", "do_rollback", "do_close", "do_terminate"), _do_nothing
+        )
+        passive = type(f"Passive{kind.__name__}", (kind,), {**quiet, "supports_statement_cache": True})
+        dialect = passive(dbapi=engine.dialect.dbapi)
+        dialect.__dict__.update({**engine.dialect.__dict__, "name": engine.dialect.name})
+        _passive_dialects[engine] = dialect
+    return _passive_dialects[engine]
+
+
+def _do_nothing(*_arguments: object, **_options: object) -> None:
+    """The transaction is the caller's."""
+
+
+_listened: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _listen(engine: Engine) -> None:
+    if engine not in _listened:
+        _listened.add(engine)
+        event.listen(engine, "commit", _ended)
+        event.listen(engine, "rollback", _ended)
+
+
+def _ended(connection: Connection) -> None:
+    for announce in _pending.pop(connection, ()):
+        announce()
+
+
+def explain(error: DBAPIError, database: Database, queue_name: str) -> Exception:
+    """The error to raise for a statement that failed in the caller's transaction."""
+    if database.dialect.name == "sqlite" and database.dialect.is_transient(error):
+        return WriteLockError(
+            f"{queue_name}: the caller's transaction could not take SQLite's write lock ({error.orig}). Nothing was "
+            "written. A transaction that reads first and writes later fails when another wrote in between: begin it "
+            "with BEGIN IMMEDIATE.",
+            queue_name=queue_name,
+        )
+    return error

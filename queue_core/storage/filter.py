@@ -1,0 +1,90 @@
+"""Which entries a read is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from functools import partial
+
+import msgspec
+from sqlalchemy import ColumnElement, FromClause
+
+from queue_core.errors import InvalidPostError
+from queue_core.model.entry import State
+from queue_core.runtime.clock import in_utc
+from queue_core.runtime.shown import shown
+from queue_core.storage.rows import UNSET, Unset, integer, search_key
+from sql.statements.base import batches
+
+Where = Callable[[FromClause], Sequence[ColumnElement[bool]]]
+"""Conditions on a main or a history table."""
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """What is not given matches every entry; a search key that is None only entries without that key.
+
+    Dates are aware; `…_before` excludes its date, `…_since` includes it.
+    """
+
+    record_ids: Iterable[int] | None = None
+    search_key1: int | Unset | None = UNSET
+    search_key2: int | Unset | None = UNSET
+    states: Iterable[State | str] | None = None
+    class_name: str | None = None
+    effective_before: datetime | None = None
+    finished_before: datetime | None = None
+    finished_since: datetime | None = None
+
+    def conditions(self, queue_name: str | None) -> list[Where]:
+        """For `Store.find`: these entries, of one queue or of all (None). Raises InvalidPostError for bad values.
+
+        More than one, for parts of the ids in their order, if there are more ids than a statement names.
+        """
+        # Every state rather than no condition: a row in none of them was written by hand, and is no entry.
+        wanted = state_values(State if self.states is None else self.states)
+        parts: Sequence[list[int] | None] = (
+            [None] if self.record_ids is None else batches(_ids(self.record_ids)) or [[]]
+        )
+
+        def where(ids: list[int] | None, table: FromClause) -> Sequence[ColumnElement[bool]]:
+            found: list[ColumnElement[bool]] = [table.c.processing_state.in_(wanted)]
+            if queue_name is not None:
+                found.append(table.c.queue_name == queue_name)
+            if ids is not None:
+                found.append(table.c.record_id.in_(ids))
+            for key in ("search_key1", "search_key2"):
+                value = getattr(self, key)
+                if not isinstance(value, Unset):
+                    found.append(table.c[key] == search_key(value, key, queue_name or ""))
+            if self.class_name is not None:
+                found.append(table.c.class_name == self.class_name)
+            if self.effective_before is not None:
+                found.append(table.c.effective_date < in_utc(self.effective_before, key="effective_before"))
+            if self.finished_before is not None:
+                found.append(table.c.finished_date < in_utc(self.finished_before, key="finished_before"))
+            if self.finished_since is not None:
+                found.append(table.c.finished_date >= in_utc(self.finished_since, key="finished_since"))
+            return found
+
+        return [partial(where, part) for part in parts]
+
+
+def _ids(record_ids: Iterable[int]) -> list[int]:
+    if not isinstance(record_ids, Iterable):
+        raise InvalidPostError(
+            f"record_ids={shown(record_ids)} is not allowed. Allowed: a collection of record ids.",
+            key="record_ids",
+        )
+    return [integer(record_id, "record_ids") for record_id in record_ids]
+
+
+def state_values(states: Iterable[State | str]) -> list[str]:
+    """The states as columns hold them. Raises InvalidPostError for what is no state."""
+    try:
+        return [State(state).value for state in states]
+    except (TypeError, ValueError) as error:
+        raise InvalidPostError(
+            f"states={shown(states)} is not allowed. Allowed: a collection of {', '.join(State)}.",
+            key="states",
+            value=shown(states),
+        ) from error

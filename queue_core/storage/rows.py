@@ -1,0 +1,203 @@
+"""From a posting to the columns of its row: what is posted is checked here, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from queue_core.errors import InvalidPostError, NameTooLongError
+from queue_core.model.codec import Codecs, Encoded
+from queue_core.model.config import QueueConfig, name_fault
+from queue_core.model.entry import Entry, Posting, State
+from queue_core.model.event_types import EventTypes
+from queue_core.runtime.clock import Clock, in_utc
+from queue_core.runtime.shown import shown
+from queue_core.storage.packet import check_packet
+from sql.statements.base import AVAILABLE, IN_PROCESSING
+from sql.tables import CLASS_NAME_LENGTH, NAME_LENGTH
+
+_SMALLEST_KEY, _LARGEST_KEY = -(2**63), 2**63 - 1
+_TOKEN_LENGTH = 36
+
+
+class Unset:
+    """Not given, where None is a value."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET = Unset()
+
+
+class Columns:
+    """Makes rows of postings for one bus or service."""
+
+    def __init__(
+        self,
+        config: QueueConfig,
+        clock: Clock,
+        types: EventTypes,
+        codecs: Codecs,
+        packet_bytes: int | None = None,
+    ) -> None:
+        """`packet_bytes`: what the server takes in one statement; None: anything."""
+        self._packet_bytes = packet_bytes
+        self._config = config
+        self._clock = clock
+        self._types = types
+        self._codecs = codecs
+        self._checked = set[str]()
+        """Names of types that were found storable."""
+
+    def rows(
+        self, queue_name: str, postings: Sequence[Posting], *, creator: str, lane: str, claimed: bool
+    ) -> list[dict[str, Any]]:
+        """The rows of `postings`. `claimed`: born IN_PROCESSING by `creator`.
+
+        Raises InvalidPostError or PayloadError for the first posting that can't be stored; nothing is written then.
+        """
+        now = self._clock.now()
+        common = self.common(queue_name, now, creator=creator, lane=lane, claimed=claimed)
+        return [self._row(common, queue_name, posting, now) for posting in postings]
+
+    def common(
+        self, queue_name: str, now: datetime, *, creator: str, lane: str, claimed: bool = False
+    ) -> dict[str, Any]:
+        """What all rows of one post share."""
+        return {
+            "queue_name": queue_name,
+            "created_date": now,
+            "creating_owner": creator,
+            "processing_owner": creator if claimed else None,
+            "processing_available_date": now + timedelta(seconds=self._config.claim_seconds)
+            if claimed
+            else None,
+            "lane": lane,
+            "processing_state": IN_PROCESSING if claimed else AVAILABLE,
+            "claim_count": 1 if claimed else 0,
+        }
+
+    def _row(
+        self, common: dict[str, Any], queue_name: str, posting: Posting, now: datetime
+    ) -> dict[str, Any]:
+        class_name, encoded = self._encoded(posting)
+        # Called for each entry: what is not given costs no call.
+        token, future = posting.user_token, posting.future_user_token
+        key1, key2 = posting.search_key1, posting.search_key2
+        return {
+            **common,
+            "class_name": class_name,
+            "event_json": encoded.event_json,
+            "event_bytes": encoded.event_bytes,
+            "codec": encoded.codec,
+            "user_token": None if token is None else _token(token, "user_token", queue_name),
+            "future_user_token": None if future is None else _token(future, "future_user_token", queue_name),
+            "search_key1": None if key1 is None else search_key(key1, "search_key1", queue_name),
+            "search_key2": None if key2 is None else search_key(key2, "search_key2", queue_name),
+            "effective_date": now if posting.at is None else in_utc(posting.at, key="at"),
+            "headers": None if posting.headers is None else _headers(posting.headers, queue_name),
+        }
+
+    def payload(self, posting: Posting) -> dict[str, Any]:
+        """The columns of an event's name and payload. Raises InvalidPostError or PayloadError."""
+        class_name, encoded = self._encoded(posting)
+        return {"class_name": class_name, **msgspec.structs.asdict(encoded)}
+
+    def _encoded(self, posting: Posting) -> tuple[str, Encoded]:
+        event_name = posting.event_name
+        if event_name is not None:
+            event_name = name(event_name, "event_name", limit=CLASS_NAME_LENGTH)
+        class_name = self._types.name_of(posting.event, event_name)
+        if event_name is None and class_name not in self._checked:
+            name(class_name, "event_name", limit=CLASS_NAME_LENGTH)
+            self._checked.add(class_name)
+        encoded = self._codecs.encode(posting.event, class_name, self._config.max_payload_bytes)
+        if self._packet_bytes is not None:
+            check_packet(class_name, encoded, self._packet_bytes)
+        return class_name, encoded
+
+    def keys(self, queue_name: str, **keys: int | Unset | None) -> dict[str, int | None]:
+        """The search keys that are given. Raises InvalidPostError."""
+        return {
+            name: search_key(value, name, queue_name)
+            for name, value in keys.items()
+            if not isinstance(value, Unset)
+        }
+
+    def entry(self, record_id: int, row: dict[str, Any]) -> Entry:
+        """The entry of a row that was just inserted."""
+        return Entry(**{**row, "record_id": record_id, "processing_state": State(row["processing_state"])})
+
+
+def search_key(value: Any, key: str, queue_name: str) -> int | None:
+    """Check a search key. Raises InvalidPostError if it is no 64-bit integer."""
+    if value is None:
+        return None
+    if not _is_integer(value):
+        raise InvalidPostError(
+            f"{queue_name}: {key}={shown(value)} ({type(value).__name__}) is no 64-bit integer. Nothing was written; "
+            "search keys are integers or None.",
+            queue_name=queue_name,
+            key=key,
+        )
+    # A subclass such as IntEnum is nothing that every driver knows.
+    return int(value)
+
+
+def integer(value: Any, key: str, *, least: int = _SMALLEST_KEY) -> int:
+    """Check an id or a limit. Raises InvalidPostError if it is no 64-bit integer of `least` or more."""
+    if not _is_integer(value) or value < least:
+        raise InvalidPostError(
+            f"{key}={shown(value)} ({type(value).__name__}) is no 64-bit integer"
+            f"{f' of {least} or more' if least > _SMALLEST_KEY else ''}. Nothing was changed.",
+            key=key,
+            value=shown(value),
+        )
+    return int(value)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and _SMALLEST_KEY <= value <= _LARGEST_KEY
+
+
+def name(value: Any, key: str, *, limit: int = NAME_LENGTH, queue_name: str | None = None) -> str:
+    """Check a name or token. Raises InvalidPostError if it is none that every database can store."""
+    fault = name_fault(value, limit) if isinstance(value, str) else f"a text, not a {type(value).__name__}"
+    if fault is None:
+        return str.__str__(value)  # an Enum's own would be another text
+    error = NameTooLongError if isinstance(value, str) and len(value) > limit else InvalidPostError
+    raise error(
+        f"{key}={shown(value)} is not allowed: {fault}. Nothing was written.",
+        queue_name=queue_name,
+        key=key,
+        value=shown(value),
+        limit=limit,
+    )
+
+
+def _token(value: Any, key: str, queue_name: str) -> str:
+    try:
+        text = str(value)  # such as a UUID's
+    except Exception as error:
+        raise InvalidPostError(
+            f"{queue_name}: {key} is a {type(value).__name__} that has no text. Nothing was written.",
+            queue_name=queue_name,
+            key=key,
+        ) from error
+    return text and name(text, key, limit=_TOKEN_LENGTH, queue_name=queue_name)
+
+
+def _headers(value: Any, queue_name: str) -> str:
+    try:
+        # Strict: msgspec would write numbers and dates as texts of its own.
+        return msgspec.json.encode(msgspec.convert(value, dict[str, str])).decode()
+    except (msgspec.MsgspecError, UnicodeEncodeError) as error:
+        raise InvalidPostError(
+            f"{queue_name}: headers must be a flat dict of strings: {error}. Nothing was written.",
+            queue_name=queue_name,
+            key="headers",
+        ) from error

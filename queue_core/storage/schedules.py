@@ -1,0 +1,118 @@
+"""Recurring schedules in the database: where each stands, and the transaction that fires it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row
+from sqlalchemy.exc import IntegrityError
+
+from queue_core.storage.store import Store
+from sql.statements import schedules
+
+
+class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of `queue_schedules`. Dates in UTC; `rule` is JSON, whose meaning is the notifications' own."""
+
+    table_name: str
+    queue_name: str
+    name: str
+    rule: str
+    class_name: str
+    event_json: str | None
+    event_bytes: bytes | None
+    codec: str
+    search_key1: int | None
+    search_key2: int | None
+    last_due: datetime | None
+    next_due: datetime | None
+
+
+class ScheduleStore:
+    """The schedules of one notification service."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._table = store.config.table
+
+    def of(self, queue_names: Sequence[str]) -> list[StoredSchedule]:
+        """The schedules of some queues, by queue and name."""
+        rows = self._store.database.fetch(
+            lambda connection: schedules.of_queues(connection, self._table, queue_names)
+        )
+        return [_stored(row) for row in rows]
+
+    def put(
+        self,
+        queue_name: str,
+        name: str,
+        payload: Mapping[str, Any],
+        fresh: Mapping[str, Any],
+        *,
+        same_rule: Callable[[str], bool],
+    ) -> StoredSchedule:
+        """Add a schedule with columns `payload` and `fresh`, or change it: `fresh` only if its rule is another one."""
+
+        def work(connection: Connection) -> StoredSchedule:
+            row = schedules.find(connection, self._table, queue_name, name, lock=True)
+            if row is None:
+                key: dict[str, Any] = {"table_name": self._table, "queue_name": queue_name, "name": name}
+                schedules.add(connection, {**key, **payload, **fresh})
+                return StoredSchedule(**key, **payload, **fresh)
+            changes = dict(payload) if same_rule(row.rule) else {**payload, **fresh}
+            schedules.change(connection, self._table, queue_name, name, changes)
+            return msgspec.structs.replace(_stored(row), **changes)
+
+        try:
+            return self._store.database.write(work)
+        except IntegrityError:  # another node added it between our look and our insert
+            return self._store.database.write(work)
+
+    def remove(self, queue_name: str, name: str) -> bool:
+        """Remove a schedule; False if there was none."""
+        return self._store.database.write(
+            lambda connection: schedules.remove(connection, self._table, queue_name, name)
+        )
+
+    def fire(
+        self,
+        schedule: StoredSchedule,
+        dates: Sequence[datetime],
+        *,
+        last_due: datetime,
+        next_due: datetime | None,
+        creator: str,
+        lane: str,
+    ) -> bool:
+        """Insert a notification for each of `dates` and move the schedule on, both or neither.
+
+        False if another node moved it on first: nothing was inserted.
+        """
+        store, now = self._store, self._store.clock.now()
+        common = store.columns.common(schedule.queue_name, now, creator=creator, lane=lane)
+        columns = ("class_name", "event_json", "event_bytes", "codec", "search_key1", "search_key2")
+        payload = {name: getattr(schedule, name) for name in columns}
+        rows = [{**common, **payload, "effective_date": date} for date in dates]
+
+        def work(connection: Connection) -> bool:
+            moved = schedules.advance(
+                connection,
+                self._table,
+                schedule.queue_name,
+                schedule.name,
+                seen=(schedule.last_due, schedule.next_due),
+                last_due=last_due,
+                next_due=next_due,
+            )
+            if moved:
+                store.insert(connection, rows)
+            return moved
+
+        return store.database.write(work)
+
+
+def _stored(row: Row[Any]) -> StoredSchedule:
+    return StoredSchedule(**row._mapping)  # noqa: SLF001 -- the public name of a row's columns in SQLAlchemy

@@ -1,0 +1,441 @@
+"""Entries in the database: rows become entries, outcomes are written.
+
+Everything here is one statement or one short transaction; the rules of when and why are the lifecycle's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from operator import attrgetter
+from typing import Any, TypeVar
+
+import msgspec
+from sqlalchemy import URL, Connection
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+
+from queue_core.errors import (
+    DatabaseUnreachableError,
+    ForkedError,
+    HistoryConflictError,
+)
+from queue_core.model.codec import Codecs
+from queue_core.model.config import QueueConfig
+from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry, Settled, State, claimed, from_row
+from queue_core.model.event_types import EventTypes
+from queue_core.model.outcome import Finished, Retried
+from queue_core.runtime.clock import Clock, SystemClock, read_clock
+from queue_core.storage.callers_connection import Borrowed, borrow, explain
+from queue_core.storage.filter import Where
+from queue_core.storage.reserved_ids import ReservedIds
+from queue_core.storage.rows import Columns
+from sql.database import AT_COMMIT, Database
+from sql.statements import Moved, Statements
+from sql.statements.claims import Claim
+from sql.statements.outcomes import Batch, Ending
+from sql.tables import ERROR_LENGTH, entry_tables
+
+T = TypeVar("T")
+
+_RECORD_ID = attrgetter("record_id")
+
+FIRST_DATE = datetime.min.replace(tzinfo=UTC)
+"""No entry is due earlier."""
+
+COUNT_LIMIT = 10_000
+"""Entries that one look at the depths reads, or a tenth of it a lane if there are many lanes."""
+
+
+@dataclass
+class Depth:
+    """What waits in the table for one queue. `oldest_age_seconds`: of the ready entries; 0 if there are none."""
+
+    ready: int = 0
+    oldest_age_seconds: float = 0.0
+    parked: int = 0
+
+
+class Taking(Claim):
+    """A claim, and the entries that it took, once it has committed."""
+
+    entries: list[Entry] | None = None
+
+
+class Store:
+    """One pair of tables, as the engine sees it."""
+
+    def __init__(
+        self, database: Database, config: QueueConfig, clock: Clock, types: EventTypes, codecs: Codecs
+    ) -> None:
+        self._database = database
+        self._pid = os.getpid()
+        self.config = config
+        self.clock = clock
+        self.types = types
+        self.codecs = codecs
+        dialect = database.dialect
+        schema = database.fetch(lambda connection: dialect.schema_of(connection, config.table))
+        self.columns = Columns(config, clock, types, codecs, database.fetch(dialect.largest_statement))
+        self.statements: Statements = dialect.statements(entry_tables(config.table, schema=schema))
+        self.reserved_ids = ReservedIds(database, self.statements)
+        self._tried_at = float("-inf")
+        """When the database's clock was to be read last (monotonic), by other than beats."""
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def now(self, given: Any = None) -> datetime:
+        """The time by the database's clock; see `keep_time`."""
+        self.keep_time(given)
+        return self.clock.now()
+
+    def keep_time(self, given: Any = None) -> None:
+        """Read the database's clock if it was not for a lease, as where no node does so with its beats.
+
+        Raises DatabaseUnreachableError, unless a caller's connection is `given`, which may reach what ours can't: whoever
+        asks for the time would wait for as long again.
+        """
+        clock = self.clock
+        if not isinstance(clock, SystemClock):
+            return
+        lease, moment = self.config.node.lease_seconds, clock.monotonic()
+        if moment - max(clock.followed_at, self._tried_at) < lease:
+            return
+        self._tried_at = moment
+        database = self.database
+        ask = database.dialect.database_now
+        try:
+            clock.follow(
+                self.reaching(lambda: database.fetch(lambda connection: read_clock(partial(ask, connection))))
+            )
+        except (DatabaseUnreachableError, SQLAlchemyError):
+            if given is None:
+                raise
+
+    # -- process ------------------------------------------------------------------------------------------------
+
+    @property
+    def database(self) -> Database:
+        """Our connections. Raises ForkedError in a child process, which must not talk on those of its parent."""
+        self.check_process()
+        return self._database
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child process of the one that made the store: nothing of it runs here."""
+        return os.getpid() != self._pid
+
+    def check_process(self) -> None:
+        """Raises ForkedError in a child process: threads and connections don't survive a fork."""
+        if self.forked:
+            raise ForkedError(
+                f"{self.config.table}: made in process {self._pid}, used in its child {os.getpid()} after a fork. "
+                "Nothing was written. Make the bus or service in the child, after the fork.",
+                table=self.config.table,
+                started_pid=self._pid,
+            )
+
+    # -- post ---------------------------------------------------------------------------------------------------
+
+    def insert(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> list[int]:
+        """Insert rows made by `columns` and return their ids in order."""
+        return self.statements.insert(connection, rows) if rows else []
+
+    # -- transactions -------------------------------------------------------------------------------------------
+
+    def borrow(self, given: Any) -> Borrowed:
+        """The caller's connection; see `queue_core.storage.callers_connection`."""
+        return borrow(given, self.database, self.statements.main.schema)
+
+    def inside(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+        """Run `work` in the caller's transaction; errors are raised and never retried, for it is lost already."""
+        return self.inside_borrowed(self.borrow(given), queue_name, work)
+
+    def inside_borrowed(self, borrowed: Borrowed, queue_name: str, work: Callable[[Connection], T]) -> T:
+        """As `inside`, on a connection that was borrowed already."""
+        try:
+            return work(borrowed.connection)
+        except DBAPIError as error:
+            error.hide_parameters = True  # payloads are among them
+            explained = explain(error, self.database, queue_name)
+            if explained is error:
+                raise
+            raise explained from error
+
+    def write(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+        """Run `work` in the caller's transaction if one is given, else in one of our own."""
+        if given is not None:
+            return self.inside(given, queue_name, work)
+        return self.reaching(lambda: self.database.write(work))
+
+    def read(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+        """As `write`, for work that only reads."""
+        if given is not None:
+            return self.inside(given, queue_name, work)
+        return self.reaching(lambda: self.database.fetch(work))
+
+    def reaching(self, work: Callable[[], T]) -> T:
+        """Run `work` on connections of our own. Raises DatabaseUnreachableError if the database doesn't answer."""
+        try:
+            return work()
+        except DBAPIError as error:
+            if error.connection_invalidated or "connect" in str(error.orig).lower():
+                raise unreachable(self.database.url, error) from error
+            raise
+
+    # -- the engine's statements -----------------------------------------------------------------------------------
+
+    def claim(
+        self,
+        lane: str,
+        owner: str,
+        limit: int,
+        since: datetime = FIRST_DATE,
+        ahead: timedelta = timedelta(),
+    ) -> list[Entry]:
+        """Claim up to `limit` entries of `lane` for `owner` that are due since `since` (UTC), or will be within `ahead`."""
+        taking = self.taking(lane, owner, limit, since, ahead)
+        move = partial(self.statements.move, owner=owner, claim=taking)
+        _, rows = self._move(move, lambda connection, moved: moved(connection))
+        return _taken(taking, rows)
+
+    def taking(self, lane: str, owner: str, limit: int, since: datetime, ahead: timedelta) -> Taking:
+        """As `claim`, to be made by `record`."""
+        now = self.clock.now()
+        until = now + timedelta(seconds=self.config.claim_seconds)
+        return Taking(lane, owner, limit, since, now + ahead, until)
+
+    def owned(self, ids: Sequence[int], owner: str) -> list[Entry]:
+        """Those of `ids` that are committed and run by `owner`."""
+        rows = self.database.fetch(lambda connection: self.statements.owned(connection, ids=ids, owner=owner))
+        return [from_row(row) for row in rows]
+
+    def prospects(self, owner: str) -> tuple[dict[str, datetime], dict[str, datetime]]:
+        """By lane that concerns `owner`, the earliest date that has come, and the next; of none but those there are.
+
+        Of what is parked, only the former.
+        """
+        now, lanes = self.clock.now(), (owner, ANY_NODE, SUSPECT, PARKED)
+        found = self.database.fetch(
+            lambda connection: self.statements.prospects(connection, lanes=lanes, now=now)
+        )
+        due = {lane: date for lane, (date, _) in found.items() if date is not None}
+        later = {lane: date for lane, (_, date) in found.items() if lane != PARKED and date is not None}
+        return due, later
+
+    def depths(self, queue_names: Iterable[str] = ()) -> dict[str, Depth]:
+        """What waits in the table by queue name, `queue_names` included if nothing does; at most some `COUNT_LIMIT`."""
+        now = self.clock.now()
+
+        def work(connection: Connection) -> dict[str, Depth]:
+            depths = {name: Depth() for name in queue_names}
+            lanes = self.statements.lanes(connection)
+            limit = max(COUNT_LIMIT // 10, COUNT_LIMIT // max(1, len(lanes)))
+            for lane in lanes:
+                until = None if lane == PARKED else now
+                for row in self.statements.standing(connection, lane=lane, until=until, limit=limit):
+                    depth = depths.setdefault(row.queue_name, Depth())
+                    if lane == PARKED:
+                        depth.parked += row.entries
+                    else:
+                        depth.ready += row.entries
+                        age = (now - row.oldest).total_seconds()
+                        depth.oldest_age_seconds = max(depth.oldest_age_seconds, age)
+            return depths
+
+        return self.database.fetch(work)
+
+    def record(
+        self,
+        owner: str,
+        lane: str,
+        finished: Sequence[Finished],
+        retried: Sequence[Retried],
+        taking: Taking | None = None,
+    ) -> set[int]:
+        """Write outcomes in one transaction, and return the ids that had been taken over: nothing changed for them.
+
+        `taking`: a claim to be made in the same transaction.
+        """
+        batch = self.batch(finished)
+
+        def move(connection: Connection) -> Moved:
+            return self._move_checked(connection, owner, batch, taking)
+
+        def learn(connection: Connection, moved: Moved) -> tuple[set[int], list[Sequence[Any]]]:
+            ids, rows = moved(connection)
+            lost = set(batch.ids) - ids
+            for outcome in sorted(retried, key=lambda outcome: outcome.entry.record_id):
+                if not self.retry(connection, owner, lane, outcome):
+                    lost.add(outcome.entry.record_id)
+            lost -= self._recorded(
+                connection, owner, [one for one in finished if one.entry.record_id in lost]
+            )
+            return lost, rows
+
+        lost, rows = self._move(move, learn, alone=not retried)
+        if taking is not None:
+            _taken(taking, rows)
+        return lost
+
+    def _move(
+        self,
+        move: Callable[[Connection], Moved],
+        learn: Callable[[Connection, Moved], T],
+        *,
+        alone: bool = True,
+    ) -> T:
+        """Run a move, and `learn` what came of it: without a transaction around them where they need none."""
+        database = self.database
+        if alone and self.statements.moves_at_once:
+            return database.write_single(move, learn)
+        return database.write(lambda connection: learn(connection, move(connection)))
+
+    def _recorded(self, connection: Connection, owner: str, finished: Sequence[Finished]) -> set[int]:
+        """The ids whose very outcome stands in history: recorded by a former try, whose COMMIT gave no answer."""
+        if not finished:
+            return set()
+        tried = {
+            (one.entry.record_id, one.entry.claim_count, one.state, one.finished_date) for one in finished
+        }
+        rows = self.search(
+            connection,
+            past=True,
+            where=lambda table: [
+                table.c.record_id.in_([one.entry.record_id for one in finished]),
+                table.c.processing_owner == owner,
+            ],
+        )
+        return {
+            row.record_id
+            for row in rows
+            if (row.record_id, row.claim_count, row.processing_state, row.finished_date) in tried
+        }
+
+    def _move_checked(self, connection: Connection, owner: str, batch: Batch, claim: Claim | None) -> Moved:
+        try:
+            ended = batch if batch.ids else None
+            return self.statements.move(connection, owner=owner, batch=ended, claim=claim)
+        except IntegrityError as error:
+            if not batch.ids:
+                raise
+            ids = ", ".join(map(str, batch.ids[:10]))
+            raise HistoryConflictError(
+                f"{self.config.history_table} holds other content under an id of {ids}: {error.orig}. Nothing of this "
+                "batch was moved. Ids are never reused, so somebody wrote to the tables by hand.",
+                table=self.config.history_table,
+                record_id=batch.ids[0],
+            ) from error
+
+    def batch(self, finished: Sequence[Finished]) -> Batch:
+        """What `Statements.finish` takes."""
+        endings = [
+            Ending(
+                entry.record_id,
+                entry.claim_count,
+                entry.created_date,
+                outcome.state,
+                outcome.finished_date,
+                outcome.started_date,
+                outcome.error_count,
+                encode_settled(outcome.settled),
+                outcome.last_error[:ERROR_LENGTH] if outcome.last_error else None,
+            )
+            for outcome in finished
+            for entry in (outcome.entry,)
+        ]
+        endings.sort(key=_RECORD_ID)
+        return self.statements.batch(endings)
+
+    def retry(self, connection: Connection, owner: str, lane: str, outcome: Retried) -> bool:
+        """Make a failed entry AVAILABLE in `lane` (a suspect among its like) at its next date; False if taken over."""
+        entry = outcome.entry
+        return self.statements.change_claimed(
+            connection,
+            owner=owner,
+            record_id=entry.record_id,
+            claim_count=entry.claim_count,
+            created_date=entry.created_date,
+            values={
+                "processing_state": State.AVAILABLE.value,
+                "processing_owner": None,
+                "processing_available_date": None,
+                "lane": SUSPECT if entry.crash_count else lane,
+                "effective_date": outcome.at,
+                "error_count": outcome.error_count,
+                "subscribers_done": encode_settled(outcome.settled),
+            },
+        )
+
+    # -- reads --------------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        connection: Connection,
+        *,
+        past: bool = False,
+        where: Where,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> list[Entry]:
+        """Entries that match, by ascending id (or descending)."""
+        rows = self.statements.search(
+            connection, past=past, where=where, limit=limit, newest_first=newest_first
+        )
+        return [from_row(row) for row in rows]
+
+    def find(
+        self,
+        connection: Connection,
+        *,
+        past: bool = False,
+        where: Sequence[Where],
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> list[Entry]:
+        """As `search`, by several conditions, of which each is about higher ids than the one before."""
+        found = list[Entry]()
+        for part in reversed(where) if newest_first else where:
+            left = None if limit is None else limit - len(found)
+            if left == 0:
+                break
+            found += self.search(connection, past=past, where=part, limit=left, newest_first=newest_first)
+        return found
+
+
+def _taken(taking: Taking, rows: Sequence[Sequence[Any]]) -> list[Entry]:
+    taking.entries = [claimed(row, taking.owner, taking.until) for row in rows]
+    return taking.entries
+
+
+def encode_settled(settled: Settled) -> str | None:
+    """The column `subscribers_done`: subscriber to whether it succeeded (false: it has used up its retries)."""
+    return msgspec.json.encode(settled).decode() if settled else None
+
+
+def succeeded(column: str | None) -> str | None:
+    """Of a column `subscribers_done` those that succeeded; None if there are none, or it can't be read."""
+    try:
+        done: Settled = {
+            name: True for name, how in msgspec.json.decode(column or "{}").items() if how is True
+        }
+    except (msgspec.MsgspecError, AttributeError, RecursionError):
+        return None
+    return encode_settled(done)
+
+
+def unreachable(url: URL, error: BaseException) -> DatabaseUnreachableError:
+    """What to raise when the database doesn't answer."""
+    reason = str(getattr(error, "orig", error)).strip()
+    where = url.render_as_string(hide_password=True)
+    written = (
+        "Its COMMIT gave no answer: if it took effect, what it wrote is delivered; look before you write it again"
+        if AT_COMMIT in getattr(error, "__notes__", ())
+        else "Nothing was written"
+    )
+    return DatabaseUnreachableError(
+        f"the database {where} can't be reached: {reason}. {written}; check the URL and that the server runs.",
+        url=where,
+    )

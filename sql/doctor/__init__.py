@@ -1,0 +1,1 @@
+"""What `stickybus doctor` asks of every database."""

@@ -1,0 +1,122 @@
+"""What a database is asked about its own state, by a module per database; callers never ask which database it is.
+
+A check only reads, takes no lock that anybody waits for, and reads a bounded number of rows or what the server counts
+anyway. What it may not see it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import URL, Connection, inspect
+
+from sql.doctor.finding import Finding
+from sql.statements import Statements
+from sql.tables import entry_tables, metadata_for
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What is examined: the main tables that are there, as of `now` (UTC) by the database's clock.
+
+    Transactions are reported when they are open for longer than `transaction_seconds`.
+    """
+
+    kind: type[Statements]
+    tables: tuple[str, ...]
+    now: datetime
+    transaction_seconds: float
+
+    @property
+    def names(self) -> list[str]:
+        """All tables of ours, histories and shared ones too."""
+        return list(metadata_for(*self.tables).tables)
+
+    def statements(self) -> list[Statements]:
+        """Our statements on each pair of tables."""
+        return [self.kind(entry_tables(table)) for table in self.tables]
+
+
+Check = Callable[[Connection, Scope], Iterable[Finding]]
+"""Its name, with hyphens, is that of its findings, or of what it could not look at."""
+
+
+class Step(StrEnum):
+    """What a plan does besides looking up what it needs by an index."""
+
+    SCAN = "reads the whole table"
+    WALK = "reads an index from its start"
+    SORT = "sorts"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A step of a plan that costs more as the table grows; `detail` in the database's words."""
+
+    step: Step
+    detail: str
+
+
+@dataclass(frozen=True)
+class ConnectionLimit:
+    """How many connections `whose` may have, and how many it has."""
+
+    whose: str
+    most: int
+    used: int
+    cure: str
+
+
+@dataclass
+class Keys:
+    """The primary key of a table, and its other indices by name: columns in order."""
+
+    primary: list[str] = field(default_factory=list)
+    indices: dict[str, list[str]] = field(default_factory=dict)
+
+
+class Health:
+    """The questions to one kind of database."""
+
+    explain = "EXPLAIN "
+    """What makes a statement into one that tells its plan and runs nothing."""
+    checks: Sequence[Check] = ()
+    """Questions that only this kind of database has."""
+
+    def outside(self, url: URL, *, integrity: bool) -> Iterator[Finding]:
+        """What is seen without our connections, which may not open for just that reason.
+
+        `integrity`: read everything that is stored, too, and see that it is whole.
+        """
+        del url, integrity
+        yield from ()
+
+    def settle(self, connection: Connection) -> None:
+        """Set a session up for these questions."""
+
+    def keys(self, connection: Connection, tables: Sequence[str]) -> dict[str, Keys]:
+        """The keys of each table."""
+        inspector = inspect(connection)
+        return {
+            table: Keys(
+                inspector.get_pk_constraint(table)["constrained_columns"],
+                {
+                    str(index["name"]): [*map(str, index["column_names"])]
+                    for index in inspector.get_indexes(table)
+                },
+            )
+            for table in tables
+        }
+
+    def faults(self, plan: Sequence[Mapping[str, Any]], table: str) -> Iterator[Fault]:
+        """The faults of a plan, given by its rows, on one table."""
+        raise NotImplementedError
+
+    def connection_limits(self, connection: Connection) -> list[ConnectionLimit]:
+        """All that limits the number of our connections."""
+        del connection
+        return []

@@ -1,0 +1,29 @@
+"""Settings of a server that cost data or time: rules in a table, and what breaks them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sql.doctor.finding import Finding, Severity
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A setting, the values of it that are wrong, what they lead to, and the SQL that changes it."""
+
+    setting: str
+    wrong: Callable[[str], bool]
+    severity: Severity
+    leads_to: str
+    cure: str
+
+
+def broken(check: str, rules: Sequence[Rule], values: Mapping[str, str]) -> Iterator[Finding]:
+    """A finding for each rule that a value breaks; settings that the server doesn't have break none."""
+    for rule in rules:
+        value = values.get(rule.setting)
+        if value is not None and rule.wrong(value):
+            yield Finding(
+                check, rule.severity, rule.setting, f"{rule.setting} = {value}: {rule.leads_to}.", rule.cure
+            )

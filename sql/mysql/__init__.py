@@ -1,0 +1,1 @@
+"""All that only MySQL does, and what MariaDB shares with it."""

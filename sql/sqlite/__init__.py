@@ -1,0 +1,1 @@
+"""All that only SQLite does."""

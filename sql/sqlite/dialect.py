@@ -1,0 +1,359 @@
+"""SQLite: WAL, one writer at a time.
+
+Transactions are begun by us, not by the driver: BEGIN IMMEDIATE for those that write (a transaction that reads first
+and then writes fails at once with SQLITE_BUSY when another wrote in between), none for what only reads, nor for a lone
+INSERT: as in READ COMMITTED, each statement sees a state of its own.
+Writers of one process queue on a lock, since SQLite's own waiting is by sleeping.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.exc import DBAPIError
+
+from sql.dialect import MARK, Dialect, Turn, detached
+from sql.hot_path import OURS, Use
+from sql.limits import Limits, milliseconds
+from sql.sqlite.file import real_path
+from sql.sqlite.statements import SQLiteStatements
+
+T = TypeVar("T")
+
+LAZY = "stickybus_lazy"
+"""Execution option of a connection: it takes the write lock at its first write."""
+WAITS = "stickybus_waits"
+"""In a connection's `info`: the seconds that SQLite itself waits for locks on it."""
+MARKED = "stickybus_marked"
+"""In a connection's `info`: whether its lazy transaction has taken the write lock."""
+
+SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.0001, 0.002
+"""Between tries for the write lock while another process has it."""
+
+_REPLACING = partial(str, encoding="utf-8", errors="replace")
+
+_writers: dict[str, threading.RLock] = {}
+"""The lock of each database file's writers in this process, by real path."""
+_lent: dict[tuple[str, int], Connection] = {}
+"""Transactions that users' code writes in, by real path and thread."""
+_open: Counter[str] = Counter()
+_inherited = set[str]()
+"""Files that this process has open now, and those that its parent had open when it forked."""
+
+
+class InheritedFileError(RuntimeError):
+    """A child process of a fork opens a file that its parent had open: SQLite would take the parent's locks for its own."""
+
+
+def _forked() -> None:
+    _inherited.update(path for path, count in _open.items() if count)
+    _open.clear()
+    _writers.clear()  # a lock that a thread of the parent holds is never released here
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class _Queue:
+    """Where the writers of one file in this process wait for their turns."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        """Shared by all that writes to one file. It knows whose it is."""
+        self.longest_wait_seconds = 0.0
+        self.changes = 0
+        """Raised when a turn begins and when it ends."""
+
+
+class _WritersTurn(Turn):
+    """One turn. An exception from outside may come between any two lines: whether it has begun is for the lock to tell."""
+
+    __slots__ = ("_lock", "_queue", "_wanted")
+
+    def __init__(self, queue: _Queue) -> None:
+        self._queue = queue
+        self._lock: Any = queue.lock  # for `_is_owned`, which has no public name, and is what conditions ask
+        self._wanted = False
+
+    def begin(self) -> None:
+        queue, lock = self._queue, self._lock
+        if lock._is_owned():  # noqa: SLF001
+            # In a signal's handler, say. It would wait for the block that it interrupts.
+            raise _not_begun(sqlite3.OperationalError("database is locked by a writer of this thread"))
+        self._wanted = True
+        # The writer before may be one that waits for another process.
+        if not lock.acquire(timeout=queue.longest_wait_seconds):
+            raise _not_begun(sqlite3.OperationalError("database is locked by a writer of this process"))
+        queue.changes += 1
+
+    def end(self) -> None:
+        if self._wanted and self._lock._is_owned():  # noqa: SLF001
+            self._queue.changes += 1
+            self._lock.release()
+
+
+class SQLite(Dialect):
+    """SQLite; see the module."""
+
+    name = "sqlite"
+    statements = SQLiteStatements
+    one_writer = True
+
+    def __init__(self) -> None:
+        self._queue = _Queue()
+        self._lenient = False
+        """A text that isn't UTF-8 was met, as only a row by hand holds: from then on such bytes are read as U+FFFD."""
+
+    def identity(self, connection: Connection) -> str:
+        """See `Dialect.identity`: the real file."""
+        files = connection.exec_driver_sql("PRAGMA database_list").all()
+        return os.path.realpath(str(next(file for _, name, file in files if name == "main")))
+
+    def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
+        del application_name
+        self._limits = Limits(statement_timeout_seconds)
+        return {
+            "connect_args": {
+                "timeout": self._limits.statement,
+                "isolation_level": None,
+                "check_same_thread": False,
+            }
+        }
+
+    def prepare(self, engine: Engine) -> None:
+        path = real_path(engine.url)
+        if path in _inherited:
+            raise InheritedFileError(path)
+        _open[path] += 1
+        self._path = path
+        self._queue.lock = _writers.setdefault(path, self._queue.lock)
+        self._queue.longest_wait_seconds = self._limits.lock
+        event.listen(engine, "connect", self._configure)
+        event.listen(engine, "invalidate", _roll_back)
+        if engine.get_execution_options()[OURS] is Use.TRANSACTIONS:
+            event.listen(engine, "begin", self._begin)
+        else:
+            event.listen(engine, "connect", _trust)
+
+    def _begin(self, connection: Connection) -> None:
+        if LAZY in connection.get_execution_options():
+            self._let_wait(connection, self._limits.statement)
+        else:
+            self._take_write_lock(connection)
+
+    def _let_wait(self, connection: Connection, seconds: float) -> None:
+        """How long SQLite itself waits for others' locks: not at all where we do, or where there are none to wait for."""
+        info = connection.info
+        if self._lenient:
+            _driver(connection).text_factory = _REPLACING
+        if info.pop(WAITS, None) != seconds:
+            _driver(connection).execute(f"PRAGMA busy_timeout = {seconds and milliseconds(seconds)}")
+        info[WAITS] = seconds
+
+    def _lock_at_first_write(
+        self,
+        connection: Connection,
+        _cursor: object,
+        statement: str,
+        _parameters: object,
+        _context: object,
+        _many: bool,  # noqa: FBT001 -- SQLAlchemy's signature
+    ) -> None:
+        reads = statement.lstrip()[:6].upper() in {"SELECT", "PRAGMA", "EXPLAI"}
+        if not reads and not _driver(connection).in_transaction:
+            self._take_write_lock(connection)
+            self._queue.changes += 1
+            if not connection.info[MARKED]:
+                connection.info[MARKED] = True
+                _driver(connection).execute(f"SAVEPOINT {MARK}")
+
+    def _take_write_lock(self, connection: Connection) -> None:
+        self._let_wait(connection, 0.0)
+        begin = partial(_driver(connection).execute, "BEGIN IMMEDIATE")
+        try:
+            self._patiently(begin)
+        except sqlite3.OperationalError as error:
+            raise _not_begun(error) from error
+
+    def _patiently(self, run: Callable[[], T]) -> T:
+        """Run a statement that takes a lock, again every 2 ms or faster: SQLite's own waiting has pauses of up to 100 ms.
+
+        There is no signal for a lock of another process to wait on. A statement that did not get it has done nothing.
+        """
+        pause, deadline = SHORTEST_PAUSE_SECONDS, None
+        while True:
+            try:
+                return run()
+            except (sqlite3.OperationalError, DBAPIError) as error:
+                now = time.monotonic()
+                deadline = deadline or now + self._limits.lock
+                if not _is_busy(error) or now >= deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _configure(self, connection: sqlite3.Connection, _record: object) -> None:
+        # Of two that turn a new file's log on at the same time, SQLite refuses one at once, whatever it may wait.
+        self._patiently(partial(connection.execute, "PRAGMA journal_mode=WAL"))
+        # FULL: an entry whose commit returned survives a power cut.
+        for pragma in ("synchronous=FULL", "temp_store=MEMORY", "journal_size_limit=67108864"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @property
+    def commits(self) -> int:
+        """Raised when a write transaction of ours begins and when it ends, to tell its change from other processes'."""
+        return self._queue.changes
+
+    def closed(self) -> None:
+        _open[self._path] -= 1
+
+    @contextmanager
+    def lending(self, connection: Connection) -> Iterator[None]:
+        key = self._path, threading.get_ident()
+        _lent[key] = connection
+        connection.info[MARKED] = False
+        event.listen(connection, "before_cursor_execute", self._lock_at_first_write)
+        try:
+            yield
+        finally:
+            del _lent[key]
+            self._queue.changes += 1
+
+    def mark(self, connection: Connection) -> None:
+        """Done at its first write: until then there is no transaction."""
+
+    def unmark(self, connection: Connection) -> None:
+        if connection.info[MARKED]:
+            # Where the transaction is over, this would begin another: the mark is not in it.
+            super().unmark(connection)
+
+    def turn(self) -> Turn:
+        lent = _lent.get((self._path, threading.get_ident()))
+        if lent is not None and not lent.invalidated and _driver(lent).in_transaction:
+            # It would wait for itself.
+            failure = sqlite3.OperationalError(
+                "the transaction of this handler holds the file's only write lock: write through context.connection, "
+                "and pass connection=context.connection to posts"
+            )
+            raise DBAPIError.instance("BEGIN IMMEDIATE", {}, failure, sqlite3.Error, dialect=lent.dialect)
+        return _WritersTurn(self._queue)
+
+    def alone(self, connection: Connection, work: Callable[[Connection], T]) -> T:
+        self._let_wait(connection, 0.0)
+        return self._patiently(partial(work, connection))
+
+    def is_idle(self, driver: Any) -> bool:
+        return not driver.in_transaction
+
+    def read_on(self, connection: Connection) -> None:
+        self._let_wait(connection, self._limits.statement)
+
+    @contextmanager
+    def named_lock(self, connection: Connection, name: str, *, wait: bool) -> Iterator[bool]:
+        if wait:
+            # Who waits has nothing to do but write, and writers take turns.
+            yield True
+            return
+        lock = _locked_file(f"{self._path}-{name}.lock")
+        try:
+            yield lock is not None
+        finally:
+            if lock is not None:
+                # While it is locked: nobody may lock a file that is on its way out.
+                Path(lock.name).unlink()
+                lock.close()
+
+    def is_transient(self, error: DBAPIError) -> bool:
+        if (
+            isinstance(error.orig, sqlite3.OperationalError)
+            and "decode to UTF-8" in str(error.orig)
+            and not self._lenient
+        ):
+            self._lenient = True
+            return True
+        return _is_busy(error)
+
+
+def _roll_back(connection: sqlite3.Connection, *_why: object) -> None:
+    """End the transaction of a connection about to be closed: a cursor in some traceback would keep it open still."""
+    with suppress(sqlite3.Error):
+        connection.rollback()
+
+
+def _trust(connection: sqlite3.Connection, _record: object) -> None:
+    """Leave the constraints of our tables to what others write: on this connection there is nothing but ours, made to fit.
+
+    To check three dates takes SQLite twice as long as all else that a claim changes in a row.
+    """
+    connection.execute("PRAGMA ignore_check_constraints=ON")
+
+
+def _locked_file(path: str) -> IO[bytes] | None:
+    """A file that is locked until it is closed or this process ends; None if another has it.
+
+    A file of its own beside the database: to close the database's would let go of SQLite's locks on it.
+    """
+    while True:
+        file = Path(path).open("ab")  # noqa: SIM115 -- open as long as the lock is held
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if Path(path).stat().st_ino == os.fstat(file.fileno()).st_ino:
+                return file
+        except BlockingIOError:
+            file.close()
+            return None
+        except FileNotFoundError:
+            pass  # its owner has removed it meanwhile
+        file.close()
+
+
+def _not_begun(failure: sqlite3.OperationalError) -> BaseException:
+    return DBAPIError.instance("BEGIN IMMEDIATE", {}, failure, sqlite3.Error)
+
+
+def _driver(connection: Connection) -> Any:
+    return connection.connection.dbapi_connection  # which a detached connection knows, too
+
+
+def _is_busy(error: sqlite3.OperationalError | DBAPIError) -> bool:
+    refused = error.orig if isinstance(error, DBAPIError) else error
+    told = str(refused)  # an error of another kind may name a table, or anything
+    return isinstance(refused, sqlite3.OperationalError) and told.startswith("database ") and "locked" in told
+
+
+@contextmanager
+def data_version(engine: Engine) -> Iterator[Any]:
+    """A function that returns a number which changes when another connection has committed (4 us a call)."""
+    driver = detached(engine)
+    try:
+        yield lambda: driver.execute("PRAGMA data_version").fetchone()[0]
+    finally:
+        driver.close()
+
+
+def log_state(engine: Engine) -> Callable[[], tuple[int, int]]:
+    """A function that returns size and time of the write-ahead log (2 us a call).
+
+    Nobody has committed since it returned the same, but for a commit within the same tick of the file system's clock.
+    """
+    path = f"{real_path(engine.url)}-wal"
+
+    def state() -> tuple[int, int]:
+        try:
+            found = os.stat(path)  # noqa: PTH116 -- hundreds of times a second; a Path costs as much again
+        except FileNotFoundError:
+            return 0, 0
+        return found.st_size, found.st_mtime_ns
+
+    return state
