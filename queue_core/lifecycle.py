@@ -27,7 +27,7 @@ from queue_core.errors import LifecycleError
 from queue_core.finishing.finisher import Finisher
 from queue_core.holding.announced_commits import AnnouncedCommits
 from queue_core.holding.hand_over import HandOver
-from queue_core.holding.holdings import Claims
+from queue_core.holding.holdings import Holdings
 from queue_core.holding.ledger import Ledger
 from queue_core.holding.sweep import Sweep
 from queue_core.metrics import Metrics, Reading
@@ -66,27 +66,29 @@ class Lifecycle:
         self.clock = store.clock
         self.metrics = metrics
         self.phase = Phase.INITIALISED
-        self.claims = Claims(store)
+        self.holdings = Holdings(store)
         self._router = router
         self._loop = Loop(f"{self.config.table}-claim", self.claim_turn, self.clock)
         self.claimer = Claimer(
-            self.claims,
+            self.holdings,
             metrics,
             submit=self._submit,
             wake=self._loop.wake,
             unsure=self._sweep_soon,
         )
-        self.finisher = Finisher(self.claims, metrics, self.claimer, call=self._call)
+        self.finisher = Finisher(self.holdings, metrics, self.claimer, call=self._call)
         self.hand_over = HandOver(
-            self.claims,
+            self.holdings,
             submit=self._submit,
             room=self.claimer.room,
             wake=self._loop.wake,
             look=self._look_at_all,
         )
-        self._announced = AnnouncedCommits(self.claims, self.hand_over, claim=self.claimer.wake)
-        self._sweep = Sweep(self.claims, self._announced)
-        self._parked = ParkedLane(self.claims, router, brought=self.claimer.wake, failed=self.finisher.failed)
+        self._announced = AnnouncedCommits(self.holdings, self.hand_over, claim=self.claimer.wake)
+        self._sweep = Sweep(self.holdings, self._announced)
+        self._parked = ParkedLane(
+            self.holdings, router, brought=self.claimer.wake, failed=self.finisher.failed
+        )
         self._watchdog = Watchdog(self.config, self.finisher.complete)
         self.dispatcher = self._new_dispatcher()
         self._former: list[Dispatcher] = []
@@ -106,7 +108,7 @@ class Lifecycle:
             self.store.codecs,
             self._router,
             exactly_once=ExactlyOnce(self.store, lambda: self.name),
-            may_start=self.claims.may_start,
+            may_start=self.holdings.may_start,
             complete=self.finisher.complete,
             turn=self.claimer.turn,
         )
@@ -173,7 +175,7 @@ class Lifecycle:
             log.warning("entries_recovered", node=node.name, table=self.config.table, entries=recovered)
         process_nodes.forget(self)  # the ledger holds what outlived the last stop
         # Only from here on are events born claimed: recovery would take them for those of a crash.
-        self.claims.name, self.claims.node, self.claims.stopping = node.name, node, False
+        self.holdings.name, self.holdings.node, self.holdings.stopping = node.name, node, False
         self.look_at_parked()
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
@@ -189,7 +191,7 @@ class Lifecycle:
         limit = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
         deadline = self.clock.monotonic() + limit
         dispatcher = self.dispatcher  # once it is STOPPED, a start may make a new one
-        self.phase, self.claims.stopping = Phase.STOPPING, True
+        self.phase, self.holdings.stopping = Phase.STOPPING, True
         self.wakeup.stop()
         self._loop.stop()
         ended = dispatcher.stop(limit)
@@ -225,17 +227,17 @@ class Lifecycle:
         node = self.node
         if node is None:
             return
-        self.claims.stopping = True
+        self.holdings.stopping = True
         try:
             self.finisher.write_all()
             in_hand = self._in_hand()
             # From the table, for it knows of the callers' commits too that nobody has looked up yet.
-            if self.claims.release(
-                [claim for claim in self.claims.standing() if claim not in in_hand], seconds
+            if self.holdings.release(
+                [claim for claim in self.holdings.standing() if claim not in in_hand], seconds
             ):
                 self.hints.tell()
         finally:
-            self.claims.node = (
+            self.holdings.node = (
                 None  # first: what is posted from here on is for other nodes, whatever fails below
             )
             self._outliving = frozenset(self._in_hand())
@@ -268,22 +270,22 @@ class Lifecycle:
     @property
     def node(self) -> Node | None:
         """The node whose member this is; None if it takes no part in the cluster."""
-        return self.claims.node
+        return self.holdings.node
 
     @property
     def name(self) -> str:
         """The node's name, or the last one's; empty before the first start."""
-        return self.claims.name
+        return self.holdings.name
 
     @property
     def ledger(self) -> Ledger:
         """What this process holds."""
-        return self.claims.ledger
+        return self.holdings.ledger
 
     @property
     def running(self) -> bool:
-        """See `Claims.running`."""
-        return self.claims.running
+        """See `Holdings.running`."""
+        return self.holdings.running
 
     def describe(self) -> dict[str, Any]:
         """See `node.Member`."""
@@ -300,7 +302,7 @@ class Lifecycle:
 
     def outliving(self) -> list[int]:
         """See `node.Member`."""
-        held = set(self.ledger.claims())
+        held = set(self.ledger.held())
         return sorted(record_id for record_id, _ in self._outliving & held)
 
     def lease_lost(self) -> None:
@@ -328,7 +330,7 @@ class Lifecycle:
     def claim_turn(self) -> float:
         """Hand over what is due, as far as there is room. One turn; returns seconds until the next."""
         self._next_turn_at = math.inf  # first: who claims now wakes this loop at its end
-        with self.claims.claiming() as may_claim:
+        with self.holdings.gates.claiming() as may_claim:
             if not self.running or not may_claim:
                 return self.config.poll_interval_seconds
             self.claimer.in_turn()
@@ -346,7 +348,7 @@ class Lifecycle:
         try:
             # Else the loop, which does more than claim, would never have its turn while hints keep coming.
             if self.clock.monotonic() < self._next_turn_at < math.inf:
-                with self.claims.claiming() as may_claim:
+                with self.holdings.gates.claiming() as may_claim:
                     if may_claim and self.running:
                         self.claimer.claim_known()
                         pause = self.claimer.pause()

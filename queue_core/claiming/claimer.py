@@ -17,7 +17,7 @@ from operator import attrgetter
 from time import sleep
 
 from queue_core.holding.hand_over import Handing, Submit, those_of
-from queue_core.holding.holdings import Claims, claims_of
+from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.metrics import Metrics
 from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry
 from queue_core.runtime.lock import Lock
@@ -52,18 +52,18 @@ class Claimer:
 
     def __init__(
         self,
-        claims: Claims,
+        holdings: Holdings,
         metrics: Metrics,
         *,
         submit: Submit,
         wake: Callable[[], None],
         unsure: Callable[[], None],
     ) -> None:
-        self._claims = claims
-        self._config = claims.config
-        self._clock = claims.clock
-        self._ledger = claims.ledger
-        self._store = claims.store
+        self._holdings = holdings
+        self._config = holdings.config
+        self._clock = holdings.clock
+        self._ledger = holdings.ledger
+        self._store = holdings.store
         self.metrics = metrics
         self._submit = submit
         self._wake_loop = wake
@@ -72,7 +72,7 @@ class Claimer:
         """The lane that the last claim along with outcomes was from, and whether one has failed since the loop's turn."""
         self._under_way, self._booking = dict[int, int](), Lock()
         """By thread, how many entries the claim that is under way there may take."""
-        self._goes_along = claims.store.database.dialect.one_writer
+        self._goes_along = holdings.store.database.dialect.one_writer
         self._early = deque[tuple[Entry, int]]()
         """What was claimed ahead of its date, with the lease."""
         self._next_due = dict[str, datetime]()
@@ -116,7 +116,7 @@ class Claimer:
         """An entry of this node's lane is committed and due at `date` (UTC)."""
         if date <= self._clock.now():
             self.wake()
-        elif self._comes_first(self._claims.waiting_lane, date):
+        elif self._comes_first(self._holdings.waiting_lane, date):
             self._wake_loop()
 
     def freed(self) -> None:
@@ -144,8 +144,8 @@ class Claimer:
         """Read the payloads of entries that waited by id, as far as there is room."""
         while self._ledger.waiting and (room := self.room()) > 0:
             ids = self._ledger.first_waiting(min(room, LOAD_BATCH))
-            lease = self._claims.lease
-            entries = self._store.owned(ids, self._claims.name)
+            lease = self._holdings.lease
+            entries = self._store.owned(ids, self._holdings.name)
             with self._handing((record_id, 1) for record_id in ids) as handing:
                 handing.ids.extend(ids)
                 handing.ready = sorted(entries, key=lambda entry: entry.record_id)
@@ -174,7 +174,7 @@ class Claimer:
 
     def _open_lanes(self) -> Iterator[str]:
         """Lanes that the claim loop may claim from now: suspects last, for one may kill this process."""
-        for lane in (SUSPECT,) if self._left_to_outcomes else (self._claims.name, ANY_NODE, SUSPECT):
+        for lane in (SUSPECT,) if self._left_to_outcomes else (self._holdings.name, ANY_NODE, SUSPECT):
             if lane in self._unemptied and self._limit(lane) > 0:
                 yield lane
 
@@ -199,16 +199,16 @@ class Claimer:
     @contextmanager
     def along(self, ending: Collection[int]) -> Iterator[Taking | None]:
         """A claim for the transaction that writes the outcomes of these ids, where that costs less than one more."""
-        lane, lease = self._lane_along(ending), self._claims.lease
+        lane, lease = self._lane_along(ending), self._holdings.lease
         if lane is None:
             yield None
             return
         self._along_from = lane
         try:
-            with self._claims.claiming_along() as mine, self._booked(lane, ending) as limit:
+            with self._holdings.gates.claiming_along() as mine, self._booked(lane, ending) as limit:
                 taking = None
                 if mine and limit:
-                    taking = self._store.taking(lane, self._claims.name, limit, self._since(lane), AHEAD)
+                    taking = self._store.taking(lane, self._holdings.name, limit, self._since(lane), AHEAD)
                 yield taking
                 if taking is not None and taking.entries is not None:
                     self._has_claimed(lane, limit, taking.entries, lease)
@@ -221,9 +221,9 @@ class Claimer:
 
     def _lane_along(self, ending: Collection[int]) -> str | None:
         """Where to claim along with outcomes, if anywhere."""
-        if self._goes_along and self._claims.running and not self._along_failed:
+        if self._goes_along and self._holdings.running and not self._along_failed:
             # In turns: what waits in one lane must not keep the other waiting.
-            for lane in sorted((self._claims.name, ANY_NODE), key=self._along_from.__eq__):
+            for lane in sorted((self._holdings.name, ANY_NODE), key=self._along_from.__eq__):
                 if lane in self._unemptied and self._limit(lane, ending) > 0:
                     return lane
         return None
@@ -233,7 +233,7 @@ class Claimer:
         """Whether the claim loop leaves claims to the outcomes that come soon, for its threads have enough until then."""
         most = self._config.max_entries_claimed
         enough = self._ledger.active > self._config.handler_threads + most
-        return self._goes_along and enough and self._claims.pace >= most
+        return self._goes_along and enough and self._holdings.pace.entries >= most
 
     # -- how much -----------------------------------------------------------------------------------------------
 
@@ -266,7 +266,7 @@ class Claimer:
         most = self._config.max_entries_claimed
         if lane == ANY_NODE:
             # What waits in the node's own lane must not keep it from its share.
-            share = max(FAIR_SHARE * self._config.handler_threads, self._claims.pace)
+            share = max(FAIR_SHARE * self._config.handler_threads, self._holdings.pace.entries)
             capacity = min(share, self._capacity)
             room = capacity - self._ledger.active_from(ANY_NODE, besides=ending)
         else:
@@ -278,10 +278,10 @@ class Claimer:
 
     def _claim(self, lane: str, limit: int) -> None:
         """Claim up to `limit` entries."""
-        lease = self._claims.lease
+        lease = self._holdings.lease
         try:
             with self.metrics.statement("claim"):
-                entries = self._store.claim(lane, self._claims.name, limit, self._since(lane), AHEAD)
+                entries = self._store.claim(lane, self._holdings.name, limit, self._since(lane), AHEAD)
             self._has_claimed(lane, limit, entries, lease)
         except BaseException:
             self._unsure()
@@ -375,7 +375,7 @@ class Claimer:
         self._look_at = self._looked_at + self._poll_seconds
         self._passed()
         try:
-            due, later = self._store.prospects(self._claims.name)
+            due, later = self._store.prospects(self._holdings.name)
         except BaseException:
             self._look_at = self._looked_at  # what was to be learnt still is
             raise

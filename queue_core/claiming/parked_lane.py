@@ -11,7 +11,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from queue_core.errors import ConfigurationError
-from queue_core.holding.holdings import Claims
+from queue_core.holding.holdings import Holdings
 from queue_core.model.entry import PARKED, SUSPECT, Entry, State
 from queue_core.running.subscriber import Router
 
@@ -25,13 +25,13 @@ class ParkedLane:
 
     def __init__(
         self,
-        claims: Claims,
+        holdings: Holdings,
         router: Router,
         *,
         brought: Callable[[], None],
         failed: Callable[[Entry, str], None],
     ) -> None:
-        self._claims = claims
+        self._holdings = holdings
         self._router = router
         self._brought = brought
         self._failed = failed
@@ -48,7 +48,7 @@ class ParkedLane:
         """Look at one page if it is time to: entries are `due` there, or handlers were added."""
         if now < self._at or not (due or self._at == 0.0):
             return
-        store, config, asked = self._claims.store, self._claims.config, self._asked
+        store, config, asked = self._holdings.store, self._holdings.config, self._asked
         page = store.database.fetch(
             lambda connection: store.statements.page(connection, lane=PARKED, after=self._after, limit=PAGE)
         )
@@ -64,7 +64,7 @@ class ParkedLane:
                     connection,
                     ids=known,
                     from_lane=PARKED,
-                    to_lane=self._claims.name,
+                    to_lane=self._holdings.name,
                     suspect_lane=SUSPECT,
                 )
             )
@@ -86,7 +86,7 @@ class ParkedLane:
             return True
 
     def _expire(self, ids: list[int]) -> None:
-        store = self._claims.store
+        store = self._holdings.store
         reason = (
             f"UnknownEvent: no node has known this type and queue for {store.config.unknown_retention_days:g} days; "
             "it was never run. Its payload is kept here."

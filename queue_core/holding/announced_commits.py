@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 
 from queue_core.holding.hand_over import Handing, HandOver, those_of
-from queue_core.holding.holdings import Claims, claims_of
+from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.runtime.lock import Lock
 
 FIRST_LOOK_SECONDS = 0.0005
@@ -38,12 +38,12 @@ class AnnouncedCommits:
 
     def __init__(
         self,
-        claims: Claims,
+        holdings: Holdings,
         hand_over: HandOver,
         *,
         claim: Callable[[], None],
     ) -> None:
-        self._claims = claims
+        self._holdings = holdings
         self._hand_over = hand_over
         self._claim = claim
         self._announced: list[_Announced] = []
@@ -51,8 +51,8 @@ class AnnouncedCommits:
 
     def add(self, ids: list[int]) -> None:
         """A transaction that inserted `ids` (none: entries to be claimed) has ended, or is about to."""
-        claims = self._claims
-        until = claims.clock.monotonic() + claims.config.node.lease_seconds
+        holdings = self._holdings
+        until = holdings.clock.monotonic() + holdings.config.node.lease_seconds
         with self._lock:
             self._announced.append(_Announced(ids, until))
 
@@ -71,13 +71,13 @@ class AnnouncedCommits:
 
         True if some of it is left to the sweep, for want of room in the ledger.
         """
-        now = self._claims.clock.monotonic()
+        now = self._holdings.clock.monotonic()
         with self._lock:
             announced_so_far = list(self._announced)
         looking = [announced for announced in announced_so_far if announced.next_look <= now]
         if not looking:
             return False
-        ledger = self._claims.ledger
+        ledger = self._holdings.ledger
         ids = [record_id for announced in looking for record_id in announced.ids if record_id not in ledger]
         found = set[int]()
         left = False
@@ -96,9 +96,9 @@ class AnnouncedCommits:
 
     def _start_committed(self, ids: list[int]) -> tuple[set[int], bool]:
         """Start those of `ids` that have committed; return them, and whether the ledger had room for all."""
-        claims, ledger = self._claims, self._claims.ledger
-        lease = claims.lease
-        entries = claims.store.owned(ids, claims.name)
+        holdings, ledger = self._holdings, self._holdings.ledger
+        lease = holdings.lease
+        entries = holdings.store.owned(ids, holdings.name)
         # A claim count past the first: the sweep was faster.
         fresh = [entry for entry in entries if entry.claim_count == 1 and entry.record_id not in ledger]
         held = fresh[: max(0, ledger.room)]

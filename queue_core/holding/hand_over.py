@@ -12,7 +12,7 @@ from typing import Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from queue_core.holding.holdings import Claims, claims_of
+from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.model.entry import Entry
 
 FROM_MEMORY = 2_000
@@ -66,15 +66,15 @@ class HandOver:
 
     def __init__(
         self,
-        claims: Claims,
+        holdings: Holdings,
         *,
         submit: Submit,
         room: Callable[[], int],
         wake: Callable[[], None],
         look: Callable[[], None],
     ) -> None:
-        self._claims = claims
-        self._ledger = claims.ledger
+        self._holdings = holdings
+        self._ledger = holdings.ledger
         self._submit = submit
         self._room = room
         self._wake = wake
@@ -82,11 +82,11 @@ class HandOver:
 
     def run(self, entries: Sequence[Entry], lease: int, handing: Handing) -> None:
         """Run what `handing` holds: from memory if there is room, else later by id. For who calls `leave` on an exception."""
-        if not self._claims.running:
+        if not self._holdings.running:
             # Their commit has outlasted the stop of this node, or its lease. It is no error of the post.
             self._ledger.give_up(claims_of(entries))
             with suppress(SQLAlchemyError):  # then they are for the sweep, or for the reaper
-                self._claims.release(claims_of(entries))
+                self._holdings.release(claims_of(entries))
             return
         room = FROM_MEMORY - self._ledger.active
         now_room = self._room()

@@ -43,7 +43,7 @@ class Poster:
             self._store.keep_time(given)
         if given is not None:
             return self._post_inside(queue_name, postings, given)
-        lease = lifecycle.claims.lease
+        lease = lifecycle.holdings.lease
         rows, claimed = self._rows(queue_name, postings, may_claim=True)
         start = perf_counter()
         handing = Handing()

@@ -69,7 +69,7 @@ class Peer:
         """One claim; the ids held after it. Nothing starts before `run`."""
         self.lifecycle.claimer.wake()
         self.lifecycle.claim_turn()
-        return sorted(record_id for record_id, _ in self.lifecycle.ledger.claims())
+        return sorted(record_id for record_id, _ in self.lifecycle.ledger.held())
 
     def run(self) -> list[Outcome]:
         """Run what is held and claim what is due, until nothing is; the outcomes, all written."""
@@ -81,7 +81,7 @@ class Peer:
 
     def numbers_held(self) -> list[int]:
         """The numbers of the orders held."""
-        held = [record_id for record_id, _ in self.lifecycle.ledger.claims()]
+        held = [record_id for record_id, _ in self.lifecycle.ledger.held()]
         return sorted(
             int(json.loads(entry.event_json or "{}")["number"]) for entry in self.bus.find(record_ids=held)
         )

@@ -15,7 +15,7 @@ from queue_core.claiming.claimer import (
     LOOK_SECONDS,
     LOOK_SHARE,
 )
-from queue_core.holding.holdings import WINDOW_SECONDS
+from queue_core.holding.pace import WINDOW_SECONDS
 from queue_core.model.entry import ANY_NODE, Entry
 from queue_core.model.outcome import Finished
 from stickybus import Mode, NotificationConfig, NotificationService, Posting, State
@@ -303,7 +303,7 @@ def test_outcomes_that_a_slow_commit_has_held_up_are_no_burst(cluster: Cluster) 
 
     node.lifecycle.finisher.turn(claim=False)
 
-    assert node.lifecycle.claims.pace == 60 // 10
+    assert node.lifecycle.holdings.pace.entries == 60 // 10
 
 
 def test_what_is_set_aside_without_a_run_makes_no_node_hold_more(cluster: Cluster) -> None:
@@ -369,7 +369,7 @@ def test_who_hears_leaves_the_claim_to_a_loop_that_has_missed_its_turn(cluster: 
     """Else the loop, which looks, sweeps and starts what was claimed ahead, starves while hints keep coming."""
     node, poster = node_that_has_heard(cluster)
     poster.bus.post(Order(2))
-    with node.lifecycle.claims.claiming():
+    with node.lifecycle.holdings.gates.claiming():
         elsewhere(node.lifecycle.claim_turn)
 
     node.lifecycle.hear(ANY_NODE)
@@ -410,7 +410,7 @@ def test_a_claim_under_way_goes_on_and_the_loop_claims_what_was_heard(cluster: C
     node, poster = node_that_has_heard(cluster)
     poster.bus.post(Order(2))
 
-    with node.lifecycle.claims.claiming():
+    with node.lifecycle.holdings.gates.claiming():
         elsewhere(lambda: node.lifecycle.hear(ANY_NODE))
 
     assert node.numbers_held() == [1]

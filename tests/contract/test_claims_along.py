@@ -96,7 +96,7 @@ def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(clust
     record, begun = node.store.record, list[bool]()
 
     def may_claim_along() -> None:
-        with node.lifecycle.claims.claiming_along() as more:
+        with node.lifecycle.holdings.gates.claiming_along() as more:
             begun.append(more)
 
     def recorded_and_swept(*arguments: Any) -> set[int]:
@@ -112,7 +112,7 @@ def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(clust
     assert begun == [False]
     assert node.numbers_held() == list(range(BATCH, 2 * BATCH))
     node.lifecycle.claim_turn()
-    with node.lifecycle.claims.claiming_along() as more:
+    with node.lifecycle.holdings.gates.claiming_along() as more:
         assert more
     assert all_once(node)
 
@@ -144,7 +144,7 @@ def test_what_was_claimed_along_is_not_taken_for_an_announced_commit(cluster: Cl
 def test_two_claims_at_a_time_take_no_more_than_there_is_room_for(cluster: Cluster) -> None:
     node = node_with_backlog(cluster)
     claimer = node.lifecycle.claimer
-    ending = [record_id for record_id, _ in node.lifecycle.ledger.claims()]
+    ending = [record_id for record_id, _ in node.lifecycle.ledger.held()]
 
     def another() -> object:
         with claimer.along(ending) as second:

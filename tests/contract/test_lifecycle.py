@@ -206,7 +206,7 @@ def test_a_stop_whose_time_is_up_leaves_the_rest_to_others_who_suspect_none_of_i
     bus.start()
     bus.post_many([Order(number) for number in range(50)])
     recorder.wait(1)
-    bus.engine.lifecycle.claims.release = lambda *_: 0  # type: ignore[method-assign]
+    bus.engine.lifecycle.holdings.release = lambda *_: 0  # type: ignore[method-assign]
     bus.stop(timeout_seconds=0)
 
     heir, heard = make_bus(**short), Recorder()

@@ -414,7 +414,7 @@ def test_a_row_born_claimed_is_seen_by_others_only_once_its_id_is_in_the_ledger(
 
     def seen_and_unknown() -> list[int]:
         return [
-            record_id for record_id, _ in lifecycle.claims.standing() if record_id not in lifecycle.ledger
+            record_id for record_id, _ in lifecycle.holdings.standing() if record_id not in lifecycle.ledger
         ]
 
     def inserted(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
@@ -697,7 +697,7 @@ def test_ids_of_a_post_that_was_rolled_back_are_held_for_the_post_that_has_them_
     ):
         bus.post_many([Order(2)] * entries)
 
-    held = {record_id for record_id, _ in ledger.claims()}
+    held = {record_id for record_id, _ in ledger.held()}
     recorder.release()
     assert between[0] == first + 1
     assert held == set(range(first, first + 1 + entries * (1 + passing)))

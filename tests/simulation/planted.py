@@ -22,8 +22,9 @@ import sql.statements.nodes
 from queue_core.claiming.claimer import Claimer
 from queue_core.cluster.node import Node
 from queue_core.cluster.reaper import Reaper
+from queue_core.holding.gates import Gates
 from queue_core.holding.hand_over import Handing
-from queue_core.holding.holdings import Claims
+from queue_core.holding.holdings import Holdings
 from queue_core.holding.ledger import Ledger
 from queue_core.holding.sweep import Sweep
 from queue_core.lifecycle import Lifecycle
@@ -161,13 +162,13 @@ def epoch_not_raised() -> list[Planting]:
 @_bug
 def start_without_lease() -> list[Planting]:
     """What was claimed starts, whether the lease holds or not."""
-    return [(Claims, "may_start", lambda _self, _lease: True)]
+    return [(Holdings, "may_start", lambda _self, _lease: True)]
 
 
 @_bug
 def lease_of_the_claim_forgotten() -> list[Planting]:
     """What was claimed under a lease that ended starts under the next."""
-    return [(Claims, "may_start", lambda self, _lease: self.node is not None and self.node.lease.holds())]
+    return [(Holdings, "may_start", lambda self, _lease: self.node is not None and self.node.lease.holds())]
 
 
 @_bug
@@ -322,7 +323,7 @@ def signal_before_commit() -> list[Planting]:
 
     def early(self: Poster, queue_name: str, postings: Sequence[Posting], given: Any = None) -> list[int]:
         lifecycle, store = self._lifecycle, self._store
-        lease = lifecycle.claims.lease
+        lease = lifecycle.holdings.lease
         rows, claimed = self._rows(queue_name, postings, may_claim=True)
         if given is not None or not claimed:
             return list(post(self, queue_name, postings, given))
@@ -353,7 +354,7 @@ def hand_over_on_the_commit_event() -> list[Planting]:
     def announce(self: Lifecycle, ids: list[int]) -> None:
         self.ledger.add((record_id, 1) for record_id in ids)
         entries = [self.store.columns.entry(record_id, inserted[record_id]) for record_id in ids]
-        self.hand_over.run(entries, self.claims.lease, Handing())
+        self.hand_over.run(entries, self.holdings.lease, Handing())
 
     return [(Store, "insert", remembering), (Lifecycle, "announce", announce)]
 
@@ -387,7 +388,7 @@ def sweep_against_the_ledger() -> list[Planting]:
         if now < self._at:
             return 0
         self._at = now + 8.0
-        return self._claims.release(self._claims.standing())
+        return self._holdings.release(self._holdings.standing())
 
     return [(Sweep, "turn", turn)]
 
@@ -397,10 +398,10 @@ def sweep_beside_a_claim() -> list[Planting]:
     """The sweep gives back what was claimed along with outcomes, before the ledger knows of it."""
 
     @contextmanager
-    def sweeping(_self: Claims) -> Iterator[bool]:
+    def sweeping(_self: Gates) -> Iterator[bool]:
         yield True
 
-    return [(Claims, "sweeping", sweeping)]
+    return [(Gates, "sweeping", sweeping)]
 
 
 @_bug

@@ -356,7 +356,7 @@ class Process:
         if self.queue is not None:
             self.queue.started = False
         for lifecycle in self.lifecycles.values():
-            lifecycle.claims.stopping = True
+            lifecycle.holdings.stopping = True
             lifecycle.dispatcher.stop(0.0)
             # Handler threads may take some of it meanwhile.
             while lifecycle.dispatcher._runs.qsize():
