@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import URL, create_engine
 from sqlalchemy.exc import OperationalError
 
-from queue_core.claiming.claimer import (
+from queue_core.claiming.outlook import (
     AFTER_DATE_SECONDS,
     AHEAD,
     LONGEST_LOOK_SECONDS,

@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from bus.persistent import PersistentBus
-from queue_core.claiming.claimer import BATCHES
+from queue_core.claiming.budget import BATCHES
 from queue_core.errors import (
     DatabaseUnreachableError,
     InvalidPostError,

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import tenacity.nap
 
-import queue_core.claiming.claimer
+import queue_core.claiming.budget
 import queue_core.cluster.host
 import queue_core.cluster.node
 import queue_core.cluster.process_nodes
@@ -457,7 +457,7 @@ class Simulation:
                 # Claims fill the pool beside; of callers' transactions several may be under way at once.
                 in_flight=self.settings.queue_capacity
                 + self.settings.handler_threads
-                + queue_core.claiming.claimer.BATCHES * self.settings.max_entries_claimed,
+                + queue_core.claiming.budget.BATCHES * self.settings.max_entries_claimed,
             ),
         )
 
