@@ -107,10 +107,10 @@ class Lifecycle:
             self.clock,
             self.store.codecs,
             self._router,
-            exactly_once=ExactlyOnce(self.store, lambda: self.name),
-            may_start=self.holdings.may_start,
             complete=self.finisher.complete,
-            turn=self.claimer.turn,
+            leases=self.holdings,
+            waits=self.claimer,
+            exactly_once=ExactlyOnce(self.store, lambda: self.name),
         )
 
     def _new_late(self) -> Loop:

@@ -98,9 +98,9 @@ class Claimer:
         if self._outlook.unemptied or self._ledger.waiting:
             self._wake_loop()
 
-    def turn(self, record_id: int, *, come: bool) -> None:
-        """A held entry has begun to wait for a serial handler's turn, or its turn has come."""
-        if come:
+    def waits(self, record_id: int, *, no_longer: bool = False) -> None:
+        """A held entry has begun to wait for a serial handler, and holds no thread; or waits no longer."""
+        if no_longer:
             self._ledger.take_up(record_id)
         else:
             self._ledger.set_aside(record_id)

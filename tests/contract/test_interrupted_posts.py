@@ -24,7 +24,7 @@ from queue_core.holding.ledger import Ledger
 from queue_core.model.entry import Entry, Posting
 from queue_core.posting.poster import Poster
 from queue_core.running.dispatcher import Dispatcher
-from queue_core.running.subscriber import Turns
+from queue_core.running.serial import SerialGate
 from queue_core.runtime.clock import Signal
 from queue_core.runtime.lock import Lock
 from sql.database import Database
@@ -40,7 +40,7 @@ CRITICAL = [
     for function in (
         *(Database._run, Database._keep, Database._take, Database._take_kept),
         *(_WritersTurn.begin, _WritersTurn.end, Lock.__enter__, Ledger.add, Ledger.wait, HandOver.run),
-        *(Dispatcher.submit, Turns.expect, Poster.post, Signal.set),
+        *(Dispatcher.submit, SerialGate.expect, Poster.post, Signal.set),
     )
 ]
 CHECKED_EACH = {"sqlite": 1, "postgresql": 50, "mariadb": 50, "mysql": 50}

@@ -143,7 +143,7 @@ def test_the_turn_at_a_serial_handler_outlives_a_stop_that_ran_out_of_time(make_
     found = bus.engine.lifecycle._router.subscribers("bus", bus.types.name_of(Order(0), None))
     assert found
     [subscriber] = found
-    turns = subscriber.turns
+    turns = subscriber.gate
     assert turns is not None
 
     def waiting() -> int:
