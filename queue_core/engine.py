@@ -1,4 +1,4 @@
-"""The engine of one bus or service: its parts put together on a database whose schema was checked."""
+"""The engine of one bus or service, on a database whose schema was checked."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from queue_core.errors import (
     SchemaTooNewError,
     SchemaTooOldError,
 )
-from queue_core.lifecycle import Lifecycle
 from queue_core.metrics import Metrics
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import QueueConfig, table_fault
 from queue_core.model.entry import Entry
 from queue_core.model.event_types import EventTypes
-from queue_core.posting.poster import Poster
+from queue_core.parts import Parts
 from queue_core.running.subscriber import Router
 from queue_core.runtime.arguments import function, not_allowed, of_kind
 from queue_core.runtime.clock import Clock, SystemClock, read_clock
@@ -58,14 +57,14 @@ class QueueEngine:
         self.database = open_tables(database, config)
         self.store = Store(self.database, config, clock or _clock_of(self.database), types, self.codecs)
         self.metrics = Metrics(config.table, metrics_registry)
-        self.lifecycle = Lifecycle(self.store, router, self.metrics)
+        parts = Parts(self.store, router, self.metrics)
+        self.lifecycle, self.poster = parts.lifecycle, parts.poster
         self.metrics.watch(self.lifecycle.reading, lambda: self.store.depths(router.describe()["queues"]))
-        self.poster = Poster(self.lifecycle, router)
 
     def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
         """Call `hook(entry, last_error)` after an entry has ended FAILED; returns `hook`, to serve as a decorator."""
         function(hook, key="hook")
-        self.lifecycle.finisher.hooks.append(hook)
+        self.lifecycle.failures.hooks.append(hook)
         return hook
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from operator import attrgetter
@@ -17,10 +17,12 @@ from time import sleep
 
 from queue_core.claiming.budget import Budget
 from queue_core.claiming.outlook import AHEAD, Outlook
-from queue_core.holding.hand_over import Handing, Submit, those_of
+from queue_core.holding.handing import Handing, those_of
 from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.metrics import Metrics
 from queue_core.model.entry import ANY_NODE, SUSPECT, Entry
+from queue_core.running.pools import Pools
+from queue_core.runtime.clock import Signal
 from queue_core.storage.store import Taking
 
 _EFFECTIVE_DATE = attrgetter("effective_date")
@@ -30,30 +32,17 @@ LOAD_BATCH = 1_000
 
 
 class Claimer:
-    """See the module.
+    """The claims of one bus or service. `awake` wakes its claim loop."""
 
-    `submit` gives the pool entries, and the lease they were claimed under; `wake` wakes the loop; `unsure` is called
-    when a claim has failed, for its COMMIT may have taken effect.
-    """
-
-    def __init__(
-        self,
-        holdings: Holdings,
-        metrics: Metrics,
-        *,
-        submit: Submit,
-        wake: Callable[[], None],
-        unsure: Callable[[], None],
-    ) -> None:
+    def __init__(self, holdings: Holdings, metrics: Metrics, pools: Pools, awake: Signal) -> None:
         self._holdings = holdings
         self._config = holdings.config
         self._clock = holdings.clock
         self._ledger = holdings.ledger
         self._store = holdings.store
         self.metrics = metrics
-        self._submit = submit
-        self._wake_loop = wake
-        self._unsure = unsure
+        self._pools = pools
+        self._awake = awake
         self._along_from, self._along_failed = "", False
         """The lane that the last claim along with outcomes was from, and whether one has failed since the loop's turn."""
         self._goes_along = holdings.store.database.dialect.one_writer
@@ -74,12 +63,16 @@ class Claimer:
         Does nothing if a look has begun after `since` (monotonic): it has already seen it.
         """
         if self._outlook.wake(since):
-            self._wake_loop()
+            self._awake.set()
+
+    def turn_soon(self) -> None:
+        """Let the claim loop take its next turn now."""
+        self._awake.set()
 
     def look(self) -> None:
         """Look in the next turn, whatever is known."""
         self._outlook.look_now()
-        self._wake_loop()
+        self._awake.set()
 
     def hint(self, lane: str) -> None:
         """Another process has committed entries in `lane`: claim there next, without a look."""
@@ -90,13 +83,13 @@ class Claimer:
         if date <= self._clock.now():
             self.wake()
         elif self._outlook.expect(self._holdings.waiting_lane, date):
-            self._wake_loop()
+            self._awake.set()
 
     def freed(self) -> None:
         """Less is held than before: claim on where the last claims left something."""
         # Read after the ledger was freed, as the claim loop marks a lane before it reads the room.
         if self._outlook.unemptied or self._ledger.waiting:
-            self._wake_loop()
+            self._awake.set()
 
     def waits(self, record_id: int, *, no_longer: bool = False) -> None:
         """A held entry has begun to wait for a serial handler, and holds no thread; or waits no longer."""
@@ -124,7 +117,7 @@ class Claimer:
                 handing.ready = sorted(entries, key=lambda entry: entry.record_id)
                 self._ledger.next_waiting(len(ids))
                 self._ledger.discard(set(ids) - {entry.record_id for entry in entries})
-                self._submit(handing.ready, lease, handing.taken)
+                self._pools.submit(handing.ready, lease, handing.taken)
 
     # -- from the lanes -----------------------------------------------------------------------------------------
 
@@ -176,10 +169,10 @@ class Claimer:
                     self._has_claimed(lane, limit, taking.entries, lease)
         except BaseException:
             self._along_failed = True  # if it was the claim that failed, the next outcomes go without one
-            self._unsure()
+            self._holdings.doubt()  # its COMMIT may have taken effect
             raise
         finally:
-            self._wake_loop()
+            self._awake.set()
 
     def _lane_along(self, ending: Collection[int]) -> str | None:
         """Where to claim along with outcomes, if anywhere."""
@@ -224,7 +217,7 @@ class Claimer:
                 )
             self._has_claimed(lane, limit, entries, lease)
         except BaseException:
-            self._unsure()
+            self._holdings.doubt()  # its COMMIT may have taken effect
             raise
 
     def _has_claimed(self, lane: str, limit: int, entries: Sequence[Entry], lease: int) -> None:
@@ -234,7 +227,7 @@ class Claimer:
                 self._ledger.add(claims, lane, handing.ids)
                 due = bisect_right(entries, self._clock.now(), key=_EFFECTIVE_DATE)
                 handing.ready = those_of(entries[:due], handing.ids)
-                self._submit(handing.ready, lease, handing.taken)
+                self._pools.submit(handing.ready, lease, handing.taken)
                 if len(entries) < limit:
                     # Python runs one thread, and this one has nothing else to claim: let a handler's run.
                     sleep(0)
@@ -255,7 +248,7 @@ class Claimer:
                 (entry.record_id for entry, _ in self._early), self._ledger.all_waiting()
             )
             self._ledger.give_up(claim for claim in claims if claim[0] in left)
-            self._unsure()
+            self._holdings.doubt()  # its COMMIT may have taken effect
             raise
 
     def _submit_early(self) -> None:
@@ -270,7 +263,7 @@ class Claimer:
             entry, lease = self._early.popleft()
             if entry.effective_date <= now:
                 handing.ready.append(entry)
-                self._submit([entry], lease, handing.taken)
+                self._pools.submit([entry], lease, handing.taken)
             else:
                 self._early.append((entry, lease))
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 
 from sqlalchemy.exc import DataError
 
@@ -21,6 +20,7 @@ from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.metrics import Metrics
 from queue_core.model.entry import Entry, State
 from queue_core.model.outcome import ENDED, Finished, Outcome, Parked, Released, Retried
+from queue_core.running.failures import Failures
 from queue_core.runtime.clock import Signal, SystemClock
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.log import get_logger
@@ -45,14 +45,13 @@ PARKED_LOG_SECONDS = 1.0
 _OF_ONE = (DataError, HistoryConflictError, ValueError, TypeError, OverflowError)
 """Errors, the database's and those of encoding, that are about an outcome itself: another try would meet them again."""
 
-FailedHook = Callable[[Entry, str], None]
 """Called with an entry that has ended FAILED, and its last error."""
 
 
 class Finisher:
     """See the module.
 
-    `claimer` is told what runs again, and that less is held; `call` is called with the hooks to be run.
+    `claimer` is told what runs again, and that less is held.
     """
 
     def __init__(
@@ -60,13 +59,12 @@ class Finisher:
         holdings: Holdings,
         metrics: Metrics,
         claimer: Claimer,
-        *,
-        call: Callable[[Callable[[], None]], None],
+        failures: Failures,
     ) -> None:
         self._holdings = holdings
         self.metrics = metrics
         self._claimer = claimer
-        self._call = call
+        self._failures = failures
         self._outcomes = deque[Outcome]()
         self._writing = set[int]()
         """The threads of the loops that are in a turn."""
@@ -79,7 +77,6 @@ class Finisher:
         """Parked entries that the log does not tell of yet, and when it does."""
         self.writer: Loop
         """The loop that is woken for outcomes: the first of `loops`, or after a stop who writes what comes late."""
-        self.hooks: list[FailedHook] = []
         # Where one writes at a time, two: the database has the one's statement while Python has the other.
         names = ["finish", "finish-2"] if holdings.store.database.dialect.one_writer else ["finish"]
         self.loops = [
@@ -236,20 +233,7 @@ class Finisher:
                 and outcome.state is State.FAILED
                 and outcome.entry.record_id not in lost
             ):
-                self.failed(outcome.entry, outcome.last_error or "", outcome.error_count)
-
-    def failed(self, entry: Entry, last_error: str, error_count: int | None = None) -> None:
-        """Tell the log and the hooks of an entry that has ended FAILED, by a run or without one."""
-        log.error(
-            "entry_failed",
-            record_id=entry.record_id,
-            queue_name=entry.queue_name,
-            class_name=entry.class_name,
-            error_count=entry.error_count if error_count is None else error_count,
-            error=last_error.partition("\n")[0].partition(":")[0],
-        )
-        for hook in self.hooks:
-            self._call(partial(hook, entry, last_error))
+                self._failures.tell(outcome.entry, outcome.last_error or "", outcome.error_count)
 
 
 def _besides(batch: Sequence[Outcome], ids: set[int]) -> list[Outcome]:

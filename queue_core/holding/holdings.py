@@ -35,6 +35,8 @@ class Holdings:
         self.node: Node | None = None
         self.name = ""
         self.stopping = False
+        self.doubtful = False
+        """The table may say that this node runs more than the ledger knows: the sweep is due."""
         self.gates = Gates()
         self.pace = Pace(self.clock)
 
@@ -61,6 +63,10 @@ class Holdings:
         # In this order: a node that registers anew has its new epoch before it may start anything.
         node = self.node
         return node is not None and node.lease.holds() and node.epoch == lease
+
+    def doubt(self) -> None:
+        """A commit of unknown outcome, or one that nobody looks up: sweep in the next turn."""
+        self.doubtful = True
 
     def standing(self) -> list[tuple[int, int]]:
         """What the table says that this node runs, as (record id, claim count); not what outlives another bus of it."""

@@ -5,7 +5,8 @@ Such rows come from commits of unknown outcome: the caller got no answer, or ann
 
 from __future__ import annotations
 
-from queue_core.holding.announced_commits import AnnouncedCommits
+from typing import Protocol
+
 from queue_core.holding.holdings import Holdings
 from queue_core.runtime.log import get_logger
 
@@ -18,30 +19,33 @@ Of a lease if nothing was posted or claimed since the sweep before.
 """
 
 
-class Sweep:
-    """See the module."""
+class Announced(Protocol):
+    """Knows what else may have committed."""
 
-    def __init__(self, holdings: Holdings, announced: AnnouncedCommits) -> None:
+    def ids(self) -> set[int]:
+        """The ids that are looked up by others."""
+        ...
+
+
+class Sweep:
+    """Taken in the claim loop's turns."""
+
+    def __init__(self, holdings: Holdings, announced: Announced) -> None:
         self._holdings = holdings
         self._announced = announced
         self._at = 0.0
-        self._wanted = False
         self._changes = 0
-
-    def soon(self) -> None:
-        """Sweep in the next turn. A sweep that is under way may have read the table before."""
-        self._wanted = True
 
     def turn(self, now: float) -> int:
         """Sweep if it is time to, and return the number of entries that were given back."""
-        if now < self._at and not self._wanted:
+        if now < self._at and not self._holdings.doubtful:
             return 0
         with self._holdings.gates.sweeping() as quiet:
             return self._sweep() if quiet else 0
 
     def _sweep(self) -> int:
-        self._wanted = False
         holdings, config = self._holdings, self._holdings.config
+        holdings.doubtful = False  # first: this sweep may have read the table before the next doubt
         began = holdings.clock.monotonic()
         standing = holdings.standing()
         # These are read after the table: own posts enter the ledger, others are announced, before they commit.

@@ -68,7 +68,7 @@ class Peer:
     def claim(self) -> list[int]:
         """One claim; the ids held after it. Nothing starts before `run`."""
         self.lifecycle.claimer.wake()
-        self.lifecycle.claim_turn()
+        self.lifecycle.claim_loop.turn()
         return sorted(record_id for record_id, _ in self.lifecycle.ledger.held())
 
     def run(self) -> list[Outcome]:

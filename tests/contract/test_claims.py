@@ -28,14 +28,14 @@ __all__ = ["cluster"]
 def node_and_poster(cluster: Cluster) -> tuple[Peer, Peer]:
     """A node that has looked and found nothing, and a bus of another process."""
     node = cluster.join("a", mode=Mode.POLLING)
-    node.lifecycle.claim_turn()
+    node.lifecycle.claim_loop.turn()
     return node, cluster.peer("b", mode=Mode.POLLING)
 
 
 def turn(node: Peer) -> tuple[list[int], int]:
     """One turn of the claim loop: the orders held after it, and how often it looked."""
     with statements_of(node.store.database) as statements:
-        node.lifecycle.claim_turn()
+        node.lifecycle.claim_loop.turn()
     return node.numbers_held(), len(statements.starting_with("SELECT (SELECT"))
 
 
@@ -149,7 +149,7 @@ def test_what_is_known_to_come_is_claimed_ahead_of_its_date_and_a_look_tells_the
 def soon(cluster: Cluster, **settings: Any) -> tuple[Peer, datetime]:
     """A node that has claimed one order ahead of its date, which is returned."""
     node = cluster.join("a", **settings)
-    node.lifecycle.claim_turn()
+    node.lifecycle.claim_loop.turn()
     date = cluster.clock.now() + timedelta(seconds=1)
     node.bus.post_many([Posting(event=Order(1), at=date)])
     cluster.clock.advance_to(date - AHEAD)
@@ -251,8 +251,8 @@ def backlog(node: Peer) -> list[datetime]:
     node.bus.post_many(
         [Posting(event=Order(number), at=start + timedelta(seconds=number)) for number in range(7)]
     )
-    node.lifecycle.claim_turn()
-    node.lifecycle.claim_turn()
+    node.lifecycle.claim_loop.turn()
+    node.lifecycle.claim_loop.turn()
     assert node.numbers_held() == [0, 1, 2, 3]
     return sought
 
@@ -274,7 +274,7 @@ def test_what_was_committed_late_comes_before_the_rest_of_a_backlog_within_a_sec
     node.lifecycle.finisher.turn(claim=False)
 
     cluster.clock.advance(seconds=LONGEST_LOOK_SECONDS)
-    node.lifecycle.claim_turn()
+    node.lifecycle.claim_loop.turn()
 
     assert node.numbers_held() == [4, 9]
 
@@ -325,16 +325,16 @@ def node_that_has_heard(cluster: Cluster) -> tuple[Peer, Peer]:
     """A node that holds one order, and whose claim loop waits for its next look; and a bus of another process."""
     node, poster = node_and_poster(cluster)
     poster.bus.post(Order(1))
-    node.lifecycle.hear(ANY_NODE)
+    node.lifecycle.claim_loop.hear(ANY_NODE)
     assert woken(node)  # for a look
-    node.lifecycle._loop._signal.clear()
-    node.lifecycle.claim_turn()
+    node.lifecycle.claim_loop._awake.clear()
+    node.lifecycle.claim_loop.turn()
     return node, poster
 
 
 def woken(node: Peer) -> bool:
     """Whether the claim loop will take a turn at once."""
-    return node.lifecycle._loop._signal.is_set
+    return node.lifecycle.claim_loop._awake.is_set
 
 
 def test_who_hears_of_entries_claims_them_and_does_not_wake_the_loop(cluster: Cluster) -> None:
@@ -342,7 +342,7 @@ def test_who_hears_of_entries_claims_them_and_does_not_wake_the_loop(cluster: Cl
     poster.bus.post(Order(2))
 
     with statements_of(node.store.database) as statements:
-        node.lifecycle.hear(ANY_NODE)
+        node.lifecycle.claim_loop.hear(ANY_NODE)
 
     assert node.numbers_held() == [1, 2]
     assert not statements.starting_with("SELECT (SELECT")
@@ -355,11 +355,11 @@ def test_a_turn_that_the_claim_loop_misses_meanwhile_comes_after(cluster: Cluste
     claim, pauses = node.store.claim, list[float]()
 
     def during(*arguments: Any) -> object:
-        pauses.append(elsewhere(node.lifecycle.claim_turn))
+        pauses.append(elsewhere(node.lifecycle.claim_loop.turn))
         return claim(*arguments)
 
     vars(node.store)["claim"] = during
-    node.lifecycle.hear(ANY_NODE)
+    node.lifecycle.claim_loop.hear(ANY_NODE)
 
     assert pauses == [node.lifecycle.config.poll_interval_seconds]
     assert woken(node)
@@ -370,9 +370,9 @@ def test_who_hears_leaves_the_claim_to_a_loop_that_has_missed_its_turn(cluster: 
     node, poster = node_that_has_heard(cluster)
     poster.bus.post(Order(2))
     with node.lifecycle.holdings.gates.claiming():
-        elsewhere(node.lifecycle.claim_turn)
+        elsewhere(node.lifecycle.claim_loop.turn)
 
-    node.lifecycle.hear(ANY_NODE)
+    node.lifecycle.claim_loop.hear(ANY_NODE)
 
     assert node.numbers_held() == [1]
     assert woken(node)
@@ -384,7 +384,7 @@ def test_who_hears_leaves_the_claim_to_a_loop_whose_turn_has_come(cluster: Clust
     poster.bus.post(Order(2))
     cluster.clock.advance(seconds=node.lifecycle.claimer.pause())
 
-    node.lifecycle.hear(ANY_NODE)
+    node.lifecycle.claim_loop.hear(ANY_NODE)
 
     assert node.numbers_held() == [1]
 
@@ -400,7 +400,7 @@ def test_a_claim_that_fails_where_it_was_heard_is_the_loops_to_repeat(cluster: C
         return claim(*arguments)
 
     vars(node.store)["claim"] = failing
-    node.lifecycle.hear(ANY_NODE)
+    node.lifecycle.claim_loop.hear(ANY_NODE)
 
     assert woken(node)
     assert turn(node) == ([1, 2], 0)
@@ -411,7 +411,7 @@ def test_a_claim_under_way_goes_on_and_the_loop_claims_what_was_heard(cluster: C
     poster.bus.post(Order(2))
 
     with node.lifecycle.holdings.gates.claiming():
-        elsewhere(lambda: node.lifecycle.hear(ANY_NODE))
+        elsewhere(lambda: node.lifecycle.claim_loop.hear(ANY_NODE))
 
     assert node.numbers_held() == [1]
     assert woken(node)

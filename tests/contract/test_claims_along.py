@@ -101,8 +101,8 @@ def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(clust
 
     def recorded_and_swept(*arguments: Any) -> set[int]:
         lost = record(*arguments)
-        node.lifecycle._sweep.soon()
-        elsewhere(node.lifecycle.claim_turn)
+        node.lifecycle.holdings.doubt()
+        elsewhere(node.lifecycle.claim_loop.turn)
         elsewhere(may_claim_along)  # else a sweep might have to wait for ever
         return lost
 
@@ -111,7 +111,7 @@ def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(clust
 
     assert begun == [False]
     assert node.numbers_held() == list(range(BATCH, 2 * BATCH))
-    node.lifecycle.claim_turn()
+    node.lifecycle.claim_loop.turn()
     with node.lifecycle.holdings.gates.claiming_along() as more:
         assert more
     assert all_once(node)
@@ -128,8 +128,8 @@ def test_what_was_claimed_along_is_not_taken_for_an_announced_commit(cluster: Cl
 
     def recorded_and_looked_up(*arguments: Any) -> set[int]:
         lost = record(*arguments)
-        node.lifecycle.announce([entry.record_id for entry in node.bus.find()])
-        elsewhere(node.lifecycle.claim_turn)
+        node.lifecycle.claim_loop._announced.add([entry.record_id for entry in node.bus.find()])
+        elsewhere(node.lifecycle.claim_loop.turn)
         return lost
 
     vars(node.store)["record"] = recorded_and_looked_up
@@ -172,7 +172,7 @@ def test_a_claim_whose_commit_gave_no_answer_is_given_back_and_the_outcomes_are_
     assert len(node.lifecycle.ledger) == BATCH  # what was claimed along is in the table alone
 
     node.lifecycle.finisher.turn()
-    node.lifecycle.claim_turn()
+    node.lifecycle.claim_loop.turn()
 
     assert all_once(node)
 

@@ -19,9 +19,9 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.pool import NullPool
 
 from queue_core.engine import QueueEngine
-from queue_core.holding.hand_over import HandOver
 from queue_core.holding.ledger import Ledger
 from queue_core.model.entry import Entry, Posting
+from queue_core.posting.hand_over import HandOver
 from queue_core.posting.poster import Poster
 from queue_core.running.dispatcher import Dispatcher
 from queue_core.running.serial import SerialGate

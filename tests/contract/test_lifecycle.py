@@ -288,9 +288,9 @@ def test_a_start_after_a_stop_in_vain_runs_nothing_beside_itself(
         first.close()
         second.register(Order, recorder, name="orders")
     second.start()
-    sweep = second.engine.lifecycle._sweep
-    sweep.soon()
-    second.engine.lifecycle._loop.wake()
+    sweep = second.engine.lifecycle.claim_loop._sweep
+    second.engine.lifecycle.holdings.doubt()
+    second.engine.lifecycle.claimer.turn_soon()
     eventually(lambda: sweep._at > 0.0, "the sweep takes a turn")
     second.post(Order(2))
     recorder.wait(2)

@@ -673,7 +673,7 @@ def test_a_suspect_whose_claim_gave_no_answer_is_a_suspect_still(cluster: Cluste
     with pytest.raises(OperationalError):
         other.claim()
     del vars(other.store)["claim"]
-    other.lifecycle.claim_turn()
+    other.lifecycle.claim_loop.turn()
 
     [entry] = other.bus.find()
     assert (entry.lane, entry.processing_state) == (SUSPECT, State.AVAILABLE)

@@ -18,8 +18,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 
 from bus.persistent import PersistentBus
 from queue_core.errors import DatabaseUnreachableError, InvalidConnectionError, WriteLockError
-from queue_core.holding.announced_commits import LOOKS
 from queue_core.model.entry import State
+from queue_core.posting.announced_commits import LOOKS
 from stickybus import Mode
 from tests.contract.conftest import MakeBus, MakeService, Orders
 from tests.contract.harness import (
@@ -555,7 +555,7 @@ def test_what_a_slow_commit_brings_starts_within_a_second_after_it(
     committing = threading.Thread(target=connection.commit)
     committing.start()
     assert begun.wait(20)
-    looked_for = bus.engine.lifecycle._announced._announced
+    looked_for = bus.engine.lifecycle.claim_loop._announced._announced
     eventually(lambda: [one.looks > LOOKS for one in looked_for] in ([True], []), "the first looks are over")
     going_on.set()
     committing.join()

@@ -23,12 +23,12 @@ from queue_core.claiming.claimer import Claimer
 from queue_core.cluster.node import Node
 from queue_core.cluster.reaper import Reaper
 from queue_core.holding.gates import Gates
-from queue_core.holding.hand_over import Handing
+from queue_core.holding.handing import Handing
 from queue_core.holding.holdings import Holdings
 from queue_core.holding.ledger import Ledger
 from queue_core.holding.sweep import Sweep
-from queue_core.lifecycle import Lifecycle
 from queue_core.model.entry import Posting
+from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.poster import Poster
 from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.storage.store import Store
@@ -322,17 +322,17 @@ def signal_before_commit() -> list[Planting]:
     post: Any = Poster.post
 
     def early(self: Poster, queue_name: str, postings: Sequence[Posting], given: Any = None) -> list[int]:
-        lifecycle, store = self._lifecycle, self._store
-        lease = lifecycle.holdings.lease
+        holdings, store = self._holdings, self._store
+        lease = holdings.lease
         rows, claimed = self._rows(queue_name, postings, may_claim=True)
         if given is not None or not claimed:
             return list(post(self, queue_name, postings, given))
 
         def work(connection: Connection) -> list[int]:
             ids = store.insert(connection, rows)
-            lifecycle.ledger.add((record_id, 1) for record_id in ids)
+            holdings.ledger.add((record_id, 1) for record_id in ids)
             entries = [store.columns.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)]
-            lifecycle.hand_over.run(entries, lease, Handing())
+            self._hand_over.run(entries, lease, Handing())
             return ids
 
         return store.database.write(work)
@@ -351,12 +351,13 @@ def hand_over_on_the_commit_event() -> list[Planting]:
         inserted.update(zip(ids, rows, strict=True))
         return ids
 
-    def announce(self: Lifecycle, ids: list[int]) -> None:
-        self.ledger.add((record_id, 1) for record_id in ids)
-        entries = [self.store.columns.entry(record_id, inserted[record_id]) for record_id in ids]
-        self.hand_over.run(entries, self.holdings.lease, Handing())
+    def add(self: AnnouncedCommits, ids: list[int]) -> None:
+        holdings = self._holdings
+        holdings.ledger.add((record_id, 1) for record_id in ids)
+        entries = [holdings.store.columns.entry(record_id, inserted[record_id]) for record_id in ids]
+        self._hand_over.run(entries, holdings.lease, Handing())
 
-    return [(Store, "insert", remembering), (Lifecycle, "announce", announce)]
+    return [(Store, "insert", remembering), (AnnouncedCommits, "add", add)]
 
 
 # -- the ledger --------------------------------------------------------------------------------------------------
@@ -414,11 +415,11 @@ def no_sweep() -> list[Planting]:
 def failed_post_kept() -> list[Planting]:
     """The ids of a post whose COMMIT gave no answer stay in the ledger."""
 
-    def posted(self: Poster, rows: list[dict[str, Any]], *, claimed: bool) -> list[int]:
+    def posted(self: Poster, rows: list[dict[str, Any]], _: Handing, *, claimed: bool) -> list[int]:
         def work(connection: Connection) -> list[int]:
             ids = self._store.insert(connection, rows)
             if claimed:
-                self._lifecycle.ledger.add((record_id, 1) for record_id in ids)
+                self._holdings.ledger.add((record_id, 1) for record_id in ids)
             return ids
 
         return self._store.database.write(work)
