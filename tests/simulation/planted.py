@@ -199,9 +199,10 @@ def beat_number_used_again() -> list[Planting]:
 def beat_of_a_dead_node() -> list[Planting]:
     """A node that was declared dead, or lost its name, goes on beating."""
 
-    def beat(connection: Connection, name: str, *, epoch: int, beat: int, now: Any) -> bool:
+    def beat(connection: Connection, name: str, *, epoch: int, beat: int, now: Any, serves: str) -> bool:
         del epoch
-        changed = update(queue_nodes).where(queue_nodes.c.name == name).values(beat=beat, beat_date=now)
+        values = {"beat": beat, "beat_date": now, "serves": serves}
+        changed = update(queue_nodes).where(queue_nodes.c.name == name).values(values)
         return connection.execute(changed).rowcount == 1
 
     return [(sql.statements.nodes, "beat", beat)]
@@ -285,10 +286,10 @@ def reaper_leaves_what_ran() -> list[Planting]:
     """A reaper moves only what waited."""
     batch: Any = Reaper._batch
 
-    def moved(self: Reaper, connection: Connection, *, store: Store, lane: str, kind: Any) -> Any:
+    def moved(self: Reaper, connection: Connection, *, kind: Any, **options: Any) -> Any:
         if kind is queue_core.cluster.reaper._Kind.RAN:
             return [], []
-        return batch(self, connection, store=store, lane=lane, kind=kind)
+        return batch(self, connection, kind=kind, **options)
 
     return [(Reaper, "_batch", moved)]
 
