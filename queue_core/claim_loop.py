@@ -13,8 +13,8 @@ from queue_core.holding.sweep import Sweep
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.running.pools import Pools
 from queue_core.running.watchdog import Watchdog
-from queue_core.runtime.clock import Signal
 from queue_core.runtime.loop import Loop
+from queue_core.runtime.signal import Signal
 
 
 class ClaimLoop:

@@ -20,7 +20,7 @@ from queue_core.running.failures import Failures
 from queue_core.running.pools import Pools
 from queue_core.running.subscriber import Router
 from queue_core.running.watchdog import Watchdog
-from queue_core.runtime.clock import Signal
+from queue_core.runtime.signal import Signal
 from queue_core.storage.store import Store
 
 

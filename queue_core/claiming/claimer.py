@@ -22,7 +22,7 @@ from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.metrics import Metrics
 from queue_core.model.entry import ANY_NODE, SUSPECT, Entry
 from queue_core.running.pools import Pools
-from queue_core.runtime.clock import Signal
+from queue_core.runtime.signal import Signal
 from queue_core.storage.store import Taking
 
 _EFFECTIVE_DATE = attrgetter("effective_date")

@@ -21,10 +21,11 @@ from queue_core.metrics import Metrics
 from queue_core.model.entry import Entry, State
 from queue_core.model.outcome import ENDED, Finished, Outcome, Parked, Released, Retried
 from queue_core.running.failures import Failures
-from queue_core.runtime.clock import Signal, SystemClock
+from queue_core.runtime.clock import SystemClock
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
+from queue_core.runtime.signal import Signal
 from queue_core.storage.store import Taking
 from sql.database import COMMITTED
 

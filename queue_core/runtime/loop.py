@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from queue_core.runtime.clock import Clock, Signal
+from queue_core.runtime.clock import Clock
 from queue_core.runtime.log import get_logger
+from queue_core.runtime.signal import Signal
 
 log = get_logger(__name__)
 

@@ -25,8 +25,8 @@ from queue_core.posting.hand_over import HandOver
 from queue_core.posting.poster import Poster
 from queue_core.running.dispatcher import Dispatcher
 from queue_core.running.serial import SerialGate
-from queue_core.runtime.clock import Signal
 from queue_core.runtime.lock import Lock
+from queue_core.runtime.signal import Signal
 from sql.database import Database
 from sql.sqlite.dialect import _WritersTurn
 from tests.contract.conftest import MakeBus, MakeService

@@ -19,8 +19,9 @@ from queue_core.errors import StickybusError
 from queue_core.lifecycle import Lifecycle
 from queue_core.model.entry import ANY_NODE
 from queue_core.running.subscriber import EntryContext
-from queue_core.runtime.clock import Clock, Signal
+from queue_core.runtime.clock import Clock
 from queue_core.runtime.loop import Loop
+from queue_core.runtime.signal import Signal
 from sql.database import Database
 from stickybus import (
     BusConfig,
