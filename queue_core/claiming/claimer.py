@@ -23,7 +23,7 @@ from queue_core.metrics import Metrics
 from queue_core.model.entry import ANY_NODE, SUSPECT, Entry
 from queue_core.running.pools import Pools
 from queue_core.runtime.signal import Signal
-from queue_core.storage.store import Taking
+from queue_core.storage.moves import Taking
 
 _EFFECTIVE_DATE = attrgetter("effective_date")
 
@@ -161,7 +161,7 @@ class Claimer:
             with self._holdings.gates.claiming_along() as mine, self._budget.booked(lane, ending) as limit:
                 taking = None
                 if mine and limit:
-                    taking = self._store.taking(
+                    taking = self._holdings.moves.taking(
                         lane, self._holdings.name, limit, self._outlook.since(lane), AHEAD
                     )
                 yield taking
@@ -212,7 +212,7 @@ class Claimer:
         lease = self._holdings.lease
         try:
             with self.metrics.statement("claim"):
-                entries = self._store.claim(
+                entries = self._holdings.moves.claim(
                     lane, self._holdings.name, limit, self._outlook.since(lane), AHEAD
                 )
             self._has_claimed(lane, limit, entries, lease)

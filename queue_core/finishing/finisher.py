@@ -26,7 +26,7 @@ from queue_core.runtime.lock import Lock
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
 from queue_core.runtime.signal import Signal
-from queue_core.storage.store import Taking
+from queue_core.storage.moves import Taking
 from sql.database import COMMITTED
 
 log = get_logger(__name__)
@@ -204,7 +204,7 @@ class Finisher:
     ) -> tuple[set[int], set[int]]:
         holdings = self._holdings
         try:
-            return holdings.store.record(
+            return holdings.moves.record(
                 holdings.name, holdings.waiting_lane, finished, retried, taking
             ), set()
         except _OF_ONE as error:

@@ -16,6 +16,7 @@ from queue_core.holding.ledger import Ledger
 from queue_core.holding.pace import Pace
 from queue_core.model.config import Mode
 from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry
+from queue_core.storage.moves import Moves
 from queue_core.storage.store import Store
 
 _BY_COUNT = itemgetter(1, 0)
@@ -29,6 +30,7 @@ class Holdings:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.moves = Moves(store)
         self.config = store.config
         self.clock = store.clock
         self.ledger = Ledger(store.config.queue_capacity)

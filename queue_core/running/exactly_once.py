@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from queue_core.model.entry import Entry, Settled, State
 from queue_core.model.outcome import Finished, Lost, Recorded, given_up
 from queue_core.running.subscriber import Subscriber, context_of
+from queue_core.storage.moves import batch_of
 from queue_core.storage.store import Store, encode_settled
 
 TRIES = 5
@@ -131,7 +132,7 @@ class ExactlyOnce:
         """Write the outcome; False if the entry was taken over."""
         entry = finished.entry
         if last:
-            batch = self._store.batch([finished])
+            batch = batch_of(self._store, [finished])
             return entry.record_id in self._store.statements.finish(
                 connection, owner=self._owner(), batch=batch
             )

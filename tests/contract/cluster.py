@@ -42,6 +42,7 @@ class Peer:
         self.handler = Recorder()
         self.lifecycle = bus.engine.lifecycle
         self.store = bus.engine.store
+        self.moves = bus.engine.lifecycle.holdings.moves
         bus.register(Order, self.handle, name="orders")
 
     def handle(self, event: Order, context: Any) -> None:

@@ -222,13 +222,13 @@ def test_what_comes_due_before_that_which_was_claimed_ahead_is_claimed_next(clus
 def test_a_wake_up_while_something_is_to_be_claimed_does_not_put_off_a_look(cluster: Cluster) -> None:
     node, _ = node_and_poster(cluster)
     claimer = node.lifecycle.claimer
-    claim = node.store.claim
+    claim = node.moves.claim
 
     def woken(*arguments: Any) -> object:
         claimer.wake()
         return claim(*arguments)
 
-    vars(node.store)["claim"] = woken
+    vars(node.moves)["claim"] = woken
     claimer.expect(cluster.clock.now() + timedelta(seconds=0.01))  # of one that was removed meanwhile
     cluster.clock.advance(seconds=0.01)
     assert turn(node) == ([], 0)
@@ -240,13 +240,13 @@ def test_a_wake_up_while_something_is_to_be_claimed_does_not_put_off_a_look(clus
 
 def backlog(node: Peer) -> list[datetime]:
     """Seven orders a second apart, two of which a claim takes; after two claims, the dates since which they sought."""
-    sought, claim = list[datetime](), node.store.claim
+    sought, claim = list[datetime](), node.moves.claim
 
     def noted(lane: str, owner: str, limit: int, since: datetime, ahead: timedelta) -> list[Entry]:
         sought.append(since)
         return claim(lane, owner, limit, since, ahead)
 
-    vars(node.store)["claim"] = noted
+    vars(node.moves)["claim"] = noted
     start = node.lifecycle.clock.now() - timedelta(minutes=1)
     node.bus.post_many(
         [Posting(event=Order(number), at=start + timedelta(seconds=number)) for number in range(7)]
@@ -352,13 +352,13 @@ def test_who_hears_of_entries_claims_them_and_does_not_wake_the_loop(cluster: Cl
 def test_a_turn_that_the_claim_loop_misses_meanwhile_comes_after(cluster: Cluster) -> None:
     node, poster = node_that_has_heard(cluster)
     poster.bus.post(Order(2))
-    claim, pauses = node.store.claim, list[float]()
+    claim, pauses = node.moves.claim, list[float]()
 
     def during(*arguments: Any) -> object:
         pauses.append(elsewhere(node.lifecycle.claim_loop.turn))
         return claim(*arguments)
 
-    vars(node.store)["claim"] = during
+    vars(node.moves)["claim"] = during
     node.lifecycle.claim_loop.hear(ANY_NODE)
 
     assert pauses == [node.lifecycle.config.poll_interval_seconds]
@@ -392,14 +392,14 @@ def test_who_hears_leaves_the_claim_to_a_loop_whose_turn_has_come(cluster: Clust
 def test_a_claim_that_fails_where_it_was_heard_is_the_loops_to_repeat(cluster: Cluster) -> None:
     node, poster = node_that_has_heard(cluster)
     poster.bus.post(Order(2))
-    claim, failures = node.store.claim, [OperationalError("", None, RuntimeError())]
+    claim, failures = node.moves.claim, [OperationalError("", None, RuntimeError())]
 
     def failing(*arguments: Any) -> object:
         if failures:
             raise failures.pop()
         return claim(*arguments)
 
-    vars(node.store)["claim"] = failing
+    vars(node.moves)["claim"] = failing
     node.lifecycle.claim_loop.hear(ANY_NODE)
 
     assert woken(node)

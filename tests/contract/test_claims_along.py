@@ -54,7 +54,7 @@ def test_an_error_of_the_claim_along_is_none_of_the_outcome(cluster: Cluster, co
     node.bus.post_many(Order(number) for number in range(3))
     node.claim()
     node.lifecycle.dispatcher.run_submitted()
-    record, failures = node.store.record, list[ValueError]()
+    record, failures = node.moves.record, list[ValueError]()
 
     def record_badly(*arguments: Any) -> set[int]:
         if failures or arguments[-1] is None:
@@ -66,7 +66,7 @@ def test_an_error_of_the_claim_along_is_none_of_the_outcome(cluster: Cluster, co
             error.add_note(COMMITTED)
         raise error
 
-    vars(node.store)["record"] = record_badly
+    vars(node.moves)["record"] = record_badly
     with suppress(ValueError):
         node.lifecycle.finisher.turn()
     node.lifecycle.finisher.turn()
@@ -93,7 +93,7 @@ def test_a_node_without_a_lease_claims_nothing_along(cluster: Cluster) -> None:
 @on_sqlite
 def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(cluster: Cluster) -> None:
     node = node_with_backlog(cluster)
-    record, begun = node.store.record, list[bool]()
+    record, begun = node.moves.record, list[bool]()
 
     def may_claim_along() -> None:
         with node.lifecycle.holdings.gates.claiming_along() as more:
@@ -106,7 +106,7 @@ def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(clust
         elsewhere(may_claim_along)  # else a sweep might have to wait for ever
         return lost
 
-    vars(node.store)["record"] = recorded_and_swept
+    vars(node.moves)["record"] = recorded_and_swept
     node.lifecycle.finisher.turn()
 
     assert begun == [False]
@@ -124,7 +124,7 @@ def test_what_was_claimed_along_is_not_taken_for_an_announced_commit(cluster: Cl
     cluster.peer("b").bus.post_many(Order(number) for number in range(ORDERS))
     node.claim()
     node.lifecycle.dispatcher.run_submitted()
-    record = node.store.record
+    record = node.moves.record
 
     def recorded_and_looked_up(*arguments: Any) -> set[int]:
         lost = record(*arguments)
@@ -132,9 +132,9 @@ def test_what_was_claimed_along_is_not_taken_for_an_announced_commit(cluster: Cl
         elsewhere(node.lifecycle.claim_loop.turn)
         return lost
 
-    vars(node.store)["record"] = recorded_and_looked_up
+    vars(node.moves)["record"] = recorded_and_looked_up
     node.lifecycle.finisher.turn()
-    del vars(node.store)["record"]
+    del vars(node.moves)["record"]
 
     assert node.lifecycle.dispatcher._runs.qsize() == BATCH
     assert all_once(node)
