@@ -796,6 +796,7 @@ def test_a_file_in_another_journal_mode_is_found(doctor: Doctor, database_url: U
     assert "journal mode is delete" in doctor().one("journal-mode")["what"]
 
 
+@pytest.mark.slow
 @on_sqlite
 def test_a_file_that_can_not_be_opened_is_looked_at_from_outside(
     database_url: URL, capsys: pytest.CaptureFixture[str]

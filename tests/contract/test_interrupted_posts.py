@@ -33,6 +33,8 @@ from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, eventually
 from tests.contract.interrupts import Interrupt, Places, was_interrupted
 
+pytestmark = pytest.mark.slow
+
 SEED, SAMPLE = 22, 100
 """Of the places, except for lines of our own code and the instructions of what is most critical, which are all tried."""
 CRITICAL = [

@@ -25,6 +25,8 @@ from tests.contract.cluster import Cluster, cluster
 from tests.contract.harness import Order, states
 from tests.contract.interrupts import Interrupt, Places, was_interrupted
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["cluster"]
 
 ORDERS = 8

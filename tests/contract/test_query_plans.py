@@ -380,6 +380,7 @@ def _rows_read(connection: Connection) -> int:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_every_statement_reads_by_index_and_with_a_million_rows_no_more_than_with_a_thousand(
     statements: Statements, database: Database, engine: Engine
 ) -> None:

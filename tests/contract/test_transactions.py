@@ -327,8 +327,11 @@ def test_a_commit_whose_answer_is_lost_delivers(
 
 
 def test_a_commit_that_nothing_announced_is_found_by_the_sweep(
-    engine: Engine, bus: PersistentBus, recorder: Recorder
+    engine: Engine, make_bus: MakeBus, recorder: Recorder
 ) -> None:
+    bus = make_bus(poll_interval_seconds=0.1, lease_seconds=0.9)
+    bus.register(Order, recorder)
+    bus.start()
     with engine.connect() as connection:
         bus.post(Order(1), connection=connection)
         driver: Any = connection.connection.driver_connection
