@@ -335,7 +335,7 @@ def test_what_a_bus_had_not_started_runs_elsewhere_at_once_though_its_node_lives
 def test_what_waited_for_its_bus_runs_elsewhere_though_its_node_lives_on(
     make_bus: MakeBus, make_service: MakeService
 ) -> None:
-    bus, fails = make_bus(node_name="shared", retry=ScheduledRetries((0.5,))), Recorder(failures=1)
+    bus, fails = make_bus(node_name="shared", retry=ScheduledRetries((1.5,))), Recorder(failures=1)
     bus.register(Order, fails)
     make_service(node_name="shared").start()
     bus.start()
