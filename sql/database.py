@@ -126,7 +126,7 @@ class Database:
         """Where each statement is a transaction: switching a connection costs as much as its BEGIN and COMMIT."""
         self.inserts = self.singles
         """Singles that only insert, where the database can keep the plans of such."""
-        if self.dialect.keeps_plans:
+        if self.dialect.capabilities.keeps_plans:
             self.inserts = open_engine(Use.INSERTS, **alone)
         self._kept = {engine: deque[Connection]() for engine in self.engines}
         self._most_kept = KEPT
@@ -320,7 +320,7 @@ class Database:
 
     def open_ahead(self) -> None:
         """Open the connections of a claim and a finish, which the first entries would wait for."""
-        engine = self.singles if self.dialect.statements.moves_at_once else self.engine
+        engine = self.singles if self.dialect.capabilities.moves_at_once else self.engine
         if self._most_kept > 1:
             with self._connection(engine), self._connection(engine):
                 pass

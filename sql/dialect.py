@@ -8,7 +8,7 @@ from __future__ import annotations
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
@@ -16,8 +16,10 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 
+from sql.capabilities import Capabilities
 from sql.limits import Limits, milliseconds
 from sql.statements import Statements
+from sql.watching import Heard, Watch
 
 T = TypeVar("T")
 
@@ -61,17 +63,9 @@ class Dialect:
     name: str
     statements: type[Statements] = Statements
     """The statements on a pair of tables, as this database writes them."""
-    keeps_plans = False
-    """Whether connections that only insert keep the plans of their statements, where others had better not."""
-    one_writer = False
-    """Whether transactions that write take turns, so that one of two works costs less than two."""
-    ddl_commits = False
-    """Whether each change of a table commits by itself."""
+    capabilities = Capabilities()
     _limits: Limits
     """Of the connections, since `connect_options`."""
-
-    copies_have_names = False
-    """Whether each copy of a database, as replication makes them, is on a server of another name."""
 
     def schema_of(self, connection: Connection, table_name: str) -> str | None:
         """The schema in which `connection` finds a table; None where that follows from the database."""
@@ -106,11 +100,6 @@ class Dialect:
 
     def closed(self) -> None:
         """The engine that was prepared is disposed of."""
-
-    hints = True
-    """Whether a process learns of what others have committed."""
-    notifies = False
-    """Whether it is told of that by them."""
 
     def check_open(self, driver: Any) -> None:
         """For a driver's connection about to be used: DisconnectionError if the server has closed it."""
@@ -199,6 +188,13 @@ class Dialect:
         """A session that tells listeners of what was committed elsewhere; None where the database can't."""
         del engine, channel, payload
         return None
+
+    def commits_of_others(self, engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
+        """Hints that others have committed, until the watch's bell rings; only where the database can tell.
+
+        Opens a connection of its own through `engine`, in the thread that asks. Raises the driver's errors.
+        """
+        raise NotImplementedError
 
 
 class Notifier(Protocol):

@@ -113,7 +113,9 @@ def ensure(
             _upgrade(database, connection, progress)
         if before.fit not in {Fit.NEWER, Fit.TOO_NEW}:  # a table made by this version would lack what is new
             with database.begin(connection):
-                _create_missing(connection, metadata_for(*tables), indices=database.dialect.ddl_commits)
+                _create_missing(
+                    connection, metadata_for(*tables), indices=database.dialect.capabilities.ddl_commits
+                )
         # A lock given back before this would let the next one see no tables yet.
     return before
 
@@ -128,7 +130,7 @@ def _create_missing(connection: Connection, metadata: MetaData, *, indices: bool
 
 def _migrate(database: Database, connection: Connection, tables: Sequence[str], **attributes: Any) -> None:
     config = _config(tables)
-    attributes |= {"connection": connection, "ddl_commits": database.dialect.ddl_commits}
+    attributes |= {"connection": connection, "ddl_commits": database.dialect.capabilities.ddl_commits}
     config.attributes.update(attributes)
     with _upgrading:
         command.upgrade(config, "head")
@@ -146,7 +148,7 @@ def _upgrade(database: Database, connection: Connection, progress: Progress) -> 
         progress(scripts.get_revision(step.up_revision_id or "").doc, done, len(steps))
 
     once = partial(_migrate, database, connection, tables, in_use=True, on_version_apply=applied)
-    if database.dialect.one_writer:
+    if database.dialect.capabilities.one_writer:
         with database.begin(connection):
             once()
         return

@@ -72,7 +72,7 @@ class Claimer:
         """The lane that the last claim along with outcomes was from, and whether one has failed since the loop's turn."""
         self._under_way, self._booking = dict[int, int](), Lock()
         """By thread, how many entries the claim that is under way there may take."""
-        self._goes_along = claims.store.database.dialect.one_writer
+        self._goes_along = claims.store.database.dialect.capabilities.one_writer
         self._early = deque[tuple[Entry, int]]()
         """What was claimed ahead of its date, with the lease."""
         self._next_due = dict[str, datetime]()
@@ -83,7 +83,7 @@ class Claimer:
         self._look_pause = LOOK_SECONDS
         self._poll_seconds = self._config.poll_interval_seconds
         # Where no hint comes from others, a look that found something of theirs is followed by others soon.
-        self._adapts = not self._store.database.dialect.hints
+        self._adapts = not self._store.database.dialect.capabilities.hears_commits
         self.finds_parked = False
         """Whether the last look has found parked entries that are due."""
         self._unemptied = set[str]()

@@ -33,7 +33,7 @@ class Hints:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._clock = store.clock
-        self._told_of = store.database.dialect.notifies
+        self._told_of = store.database.dialect.capabilities.notifies
         self._channel = channel(store.config.table)
         self._loop = Loop(f"{store.config.table}-notify", self.turn, store.clock)
         self._running = False

@@ -81,7 +81,9 @@ class Finisher:
         """The loop that is woken for outcomes: the first of `loops`, or after a stop who writes what comes late."""
         self.hooks: list[FailedHook] = []
         # Where one writes at a time, two: the database has the one's statement while Python has the other.
-        names = ["finish", "finish-2"] if claims.store.database.dialect.one_writer else ["finish"]
+        names = (
+            ["finish", "finish-2"] if claims.store.database.dialect.capabilities.one_writer else ["finish"]
+        )
         self.loops = [
             Loop(f"{claims.config.table}-{name}", self._turn_in_time, claims.clock) for name in names
         ]

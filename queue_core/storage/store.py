@@ -289,7 +289,7 @@ class Store:
     ) -> T:
         """Run a move, and `learn` what came of it: without a transaction around them where they need none."""
         database = self.database
-        if alone and self.statements.moves_at_once:
+        if alone and self.statements.capabilities.moves_at_once:
             return database.write_single(move, learn)
         return database.write(lambda connection: learn(connection, move(connection)))
 

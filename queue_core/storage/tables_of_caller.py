@@ -71,7 +71,7 @@ def check_server(connection: Connection, database: Database, raw: Any = None) ->
 
 def _is_copy(connection: Connection, database: Database) -> bool:
     """Whether it is to the same database on another server of a cluster, or on the one that has taken over: by its nodes."""
-    if not database.dialect.copies_have_names:
+    if not database.dialect.capabilities.copies_have_names:
         return False
     nodes = select(queue_nodes.c.name, queue_nodes.c.epoch)
     try:

@@ -35,6 +35,7 @@ from sqlalchemy.util import memoized_property
 from sql.dialect import Dialect, check_socket, keep_alive
 from sql.hot_path import send
 from sql.limits import Limits, milliseconds, whole
+from sql.mysql.capabilities import MYSQL
 from sql.statements import Statements
 from sql.statements.base import S
 from sql.statements.claims import Claim
@@ -58,6 +59,7 @@ _ROW_OVERHEAD = 1_000
 class MySQLStatements(Statements):
     """MySQL; see the module."""
 
+    capabilities = MYSQL
     _packet_limit: int | None = None
 
     def _by_id(self, table: Table, statement: S) -> S:
@@ -154,12 +156,9 @@ class MySQL(Dialect):
 
     name = "mysql"
     statements = MySQLStatements
-    hints = False
-    ddl_commits = True
+    capabilities = MYSQL
     _newer_settings = ""
     """More of them, in a comment that only a server of a version that knows them reads."""
-
-    copies_have_names = True
 
     def largest_statement(self, connection: Connection) -> int:
         return _packet_limit(connection)

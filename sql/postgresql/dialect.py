@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import chain
-from select import POLLIN, poll
 from socket import socket
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,13 +35,16 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
-from sql.dialect import Dialect, Notifier, check_socket, detached, keep_alive
+from sql.dialect import Dialect, Notifier, check_socket, keep_alive
 from sql.hot_path import OURS, Use, cut, driver_errors, send, use_of
 from sql.limits import Limits, milliseconds
+from sql.postgresql import notify
+from sql.postgresql.capabilities import POSTGRESQL
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, Ending, encoded
 from sql.tables import ENTRY_COLUMNS
 from sql.types import UtcDateTime
+from sql.watching import Heard, Watch
 
 if TYPE_CHECKING:
     from sql.postgresql.libpq import Inserts  # needs the driver
@@ -83,9 +84,7 @@ _LOCK_SPACE = 0x5B15
 class PostgreSQLStatements(Statements):
     """Statements of PostgreSQL; see the module."""
 
-    moves_at_once = True
-    answers_in_utc = True
-    inserts_at_once = True
+    capabilities = POSTGRESQL
 
     @memoized_property
     def _insert(self) -> Any:
@@ -210,8 +209,7 @@ class PostgreSQL(Dialect):
 
     name = "postgresql"
     statements = PostgreSQLStatements
-    keeps_plans = True
-    notifies = True
+    capabilities = POSTGRESQL
 
     def schema_of(self, connection: Connection, table_name: str) -> str | None:
         found = (
@@ -329,7 +327,10 @@ class PostgreSQL(Dialect):
         connection.execute(_NOTIFY, {"channel": channel, "payload": payload})
 
     def notifier(self, engine: Engine, channel: str, payload: str) -> Notifier:
-        return PostgreSQLNotifier(engine, channel, payload, self._limits.answer)
+        return notify.PostgreSQLNotifier(engine, channel, payload, self._limits.answer)
+
+    def commits_of_others(self, engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
+        return notify.commits_of_others(engine, watch)
 
 
 def _quoted(connection: Connection, name: str) -> str:
@@ -356,73 +357,3 @@ def _fields(kinds: Mapping[str, TypeEngine[Any]]) -> str:
         f"{name} {'timestamptz' if isinstance(kind, UtcDateTime) else kind.compile(dialect=dialect)}"
         for name, kind in kinds.items()
     )
-
-
-class PostgreSQLNotifier:
-    """Notifies on a channel. It sends through libpq itself, for psycopg would wait for each answer."""
-
-    def __init__(self, engine: Engine, channel: str, payload: str, answer_seconds: float) -> None:
-        self._driver = _detached(engine)
-        # A hint need not survive a crash: others' commits should not wait for the log to be flushed once more.
-        self._driver.execute("SET synchronous_commit = off")
-        self._command = f"NOTIFY {engine.dialect.identifier_preparer.quote(channel)}, '{payload}'".encode()
-        self._answer_seconds = answer_seconds
-        self._sent_at = time.monotonic()
-
-    @property
-    def is_open(self) -> bool:
-        return not self._driver.closed
-
-    def notify(self) -> bool:
-        from psycopg import Error
-
-        session, now = self._driver.pgconn, time.monotonic()
-        try:
-            session.consume_input()
-            if session.is_busy():
-                if now - self._sent_at > self._answer_seconds:
-                    self.close()
-                return False
-            while session.get_result() is not None:
-                pass  # of the one before: refused or not, it was a hint
-            session.consume_input()  # raises if the server has closed it since
-            session.send_query(self._command)
-            session.flush()
-        except Error:
-            self.close()
-            return False
-        self._sent_at = now
-        return True
-
-    def close(self) -> None:
-        self._driver.close()
-
-
-def _detached(engine: Engine) -> Any:
-    """A driver's connection that no pool has any more, and on which each statement commits."""
-    driver = detached(engine)  # what it does to its session is not for others
-    driver.autocommit = True
-    return driver
-
-
-@contextmanager
-def listening(engine: Engine, channel: str, bell: int) -> Iterator[Callable[[float], list[str]]]:
-    """A function that waits up to a number of seconds for notifications on `channel` and returns their payloads.
-
-    It returns at once when the file descriptor `bell` has something to read.
-    """
-    driver = _detached(engine)
-    try:
-        driver.execute(f"LISTEN {engine.dialect.identifier_preparer.quote(channel)}")
-        connection, encoding, waiting = driver.pgconn, driver.info.encoding, poll()
-        for file in (connection.socket, bell):
-            waiting.register(file, POLLIN)
-
-        def notified(seconds: float) -> list[str]:
-            waiting.poll(milliseconds(seconds))
-            connection.consume_input()
-            return [notice.extra.decode(encoding) for notice in iter(connection.notifies, None)]
-
-        yield notified
-    finally:
-        driver.close()

@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -23,11 +23,14 @@ from typing import IO, Any, TypeVar
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError
 
-from sql.dialect import MARK, Dialect, Turn, detached
+from sql.dialect import MARK, Dialect, Turn
 from sql.hot_path import OURS, Use
 from sql.limits import Limits, milliseconds
+from sql.sqlite import file_watch
+from sql.sqlite.capabilities import SQLITE
 from sql.sqlite.file import real_path
 from sql.sqlite.statements import SQLiteStatements
+from sql.watching import Heard, Watch
 
 T = TypeVar("T")
 
@@ -73,7 +76,7 @@ class _Queue:
         """Shared by all that writes to one file. It knows whose it is."""
         self.longest_wait_seconds = 0.0
         self.changes = 0
-        """Raised when a turn begins and when it ends."""
+        """Raised when a turn begins and when it ends: tells its own commits from other processes'."""
 
 
 class _WritersTurn(Turn):
@@ -108,7 +111,7 @@ class SQLite(Dialect):
 
     name = "sqlite"
     statements = SQLiteStatements
-    one_writer = True
+    capabilities = SQLITE
 
     def __init__(self) -> None:
         self._queue = _Queue()
@@ -210,10 +213,8 @@ class SQLite(Dialect):
         for pragma in ("synchronous=FULL", "temp_store=MEMORY", "journal_size_limit=67108864"):
             connection.execute(f"PRAGMA {pragma}")
 
-    @property
-    def commits(self) -> int:
-        """Raised when a write transaction of ours begins and when it ends, to tell its change from other processes'."""
-        return self._queue.changes
+    def commits_of_others(self, engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
+        return file_watch.commits_of_others(engine, watch, lambda: self._queue.changes)
 
     def closed(self) -> None:
         _open[self._path] -= 1
@@ -330,30 +331,3 @@ def _is_busy(error: sqlite3.OperationalError | DBAPIError) -> bool:
     refused = error.orig if isinstance(error, DBAPIError) else error
     told = str(refused)  # an error of another kind may name a table, or anything
     return isinstance(refused, sqlite3.OperationalError) and told.startswith("database ") and "locked" in told
-
-
-@contextmanager
-def data_version(engine: Engine) -> Iterator[Any]:
-    """A function that returns a number which changes when another connection has committed (4 us a call)."""
-    driver = detached(engine)
-    try:
-        yield lambda: driver.execute("PRAGMA data_version").fetchone()[0]
-    finally:
-        driver.close()
-
-
-def log_state(engine: Engine) -> Callable[[], tuple[int, int]]:
-    """A function that returns size and time of the write-ahead log (2 us a call).
-
-    Nobody has committed since it returned the same, but for a commit within the same tick of the file system's clock.
-    """
-    path = f"{real_path(engine.url)}-wal"
-
-    def state() -> tuple[int, int]:
-        try:
-            found = os.stat(path)  # noqa: PTH116 -- hundreds of times a second; a Path costs as much again
-        except FileNotFoundError:
-            return 0, 0
-        return found.st_size, found.st_mtime_ns
-
-    return state

@@ -43,6 +43,7 @@ from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
 from sql.hot_path import commits_each, send
+from sql.sqlite.capabilities import SQLITE
 from sql.statements import Moved, Statements
 from sql.statements.claims import Claim, in_claim_order
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, encoded
@@ -74,7 +75,7 @@ class SQLiteStatements(Statements):
     """See the module. What a move needs is temporary: each connection has its own."""
 
     mark = "?"
-    moves_at_once = True
+    capabilities = SQLITE
 
     def _batch(self) -> FromClause:
         fields = ", ".join(

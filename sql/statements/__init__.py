@@ -34,8 +34,6 @@ class Statements(Claims, Outcomes, Lanes, History):
 
     mark = "%s"
     """A parameter's place in a text for the driver."""
-    inserts_at_once = False
-    """Whether any number of rows is one statement, and ids can be had ahead of it."""
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """Insert entries (all with the same keys, in order) and return their ids in the same order."""

@@ -1,0 +1,61 @@
+"""How a process hears of what others have committed, whichever way its database tells."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Heard(NamedTuple):
+    """One hint that others have committed something."""
+
+    at: float
+    """When it was committed already, on the watch's clock (monotonic, in seconds)."""
+    payload: str | None = None
+    """What the one who committed it said of it; None if nothing is known but that."""
+
+
+class Bell:
+    """Ends a wait in another thread, whether that waits for a file descriptor or looks at a flag."""
+
+    def __init__(self) -> None:
+        self._rung = threading.Event()
+        self._heard, self._rope = socket.socketpair()
+
+    @property
+    def rung(self) -> bool:
+        """Whether somebody has rung."""
+        return self._rung.is_set()
+
+    def fileno(self) -> int:
+        """A descriptor that has something to read as soon as somebody rings."""
+        return self._heard.fileno()
+
+    def ring(self) -> None:
+        """End all waits, for good."""
+        self._rung.set()
+        self._rope.close()
+
+    def wait(self, seconds: float) -> None:
+        """Wait that long, or until somebody rings."""
+        self._rung.wait(seconds)
+
+    def close(self) -> None:
+        """Give the descriptors back; nobody may wait for them any more."""
+        self.ring()
+        self._heard.close()
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What somebody wants to hear of, and for how long."""
+
+    channel: str
+    """The name under which others tell, where they have to."""
+    monotonic: Callable[[], float]
+    """The clock of `Heard.at`, in seconds."""
+    bell: Bell = field(default_factory=Bell)
+    """Ends the watch."""
