@@ -13,11 +13,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import URL, Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 
 from sql.capabilities import Capabilities
 from sql.limits import Limits, milliseconds
+from sql.raw import RawDriver
 from sql.statements import Statements
 from sql.watching import Heard, Watch
 
@@ -64,8 +65,25 @@ class Dialect:
     statements: type[Statements] = Statements
     """The statements on a pair of tables, as this database writes them."""
     capabilities = Capabilities()
+    """What callers choose by."""
+    raw: RawDriver
+    """Callers' connections by this database's own driver."""
     _limits: Limits
     """Of the connections, since `connect_options`."""
+
+    @property
+    def reached_as(self) -> frozenset[str]:
+        """SQLAlchemy's names of dialects by which an application may reach this database."""
+        return frozenset({self.name})
+
+    def own_url(self, url: URL) -> URL:
+        """A URL of this kind as our own connections take it. Raises UnsupportedDatabaseError."""
+        return url
+
+    def recognise(self, engine: Engine) -> str:
+        """The name of the dialect that serves what `engine` leads to, where one URL may lead to several databases."""
+        del engine
+        return self.name
 
     def schema_of(self, connection: Connection, table_name: str) -> str | None:
         """The schema in which `connection` finds a table; None where that follows from the database."""

@@ -6,7 +6,6 @@ nobody listens to it; errors are raised as SQLAlchemy raises them.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
@@ -17,6 +16,10 @@ from sqlalchemy.exc import DBAPIError
 
 OURS = "stickybus_ours"
 """Option of connections that no application has; its value is their `Use`."""
+
+
+LAZY = "stickybus_lazy"
+"""Option of connections of our own that are lent to a user's code: SQLite takes the write lock at their first write."""
 
 
 class Use(Enum):
@@ -134,11 +137,3 @@ def _raise_as_sqlalchemy(connection: Connection, statement: str, error: BaseExce
     if not isinstance(error, Exception):
         # An interrupt: the answer that is outstanding would be taken for the next statement's.
         connection.invalidate(error)
-
-
-def commits_each(driver: sqlite3.Connection) -> bool:
-    """Whether it commits each statement by itself, unless a transaction was begun by hand."""
-    mode = getattr(
-        driver, "autocommit", -1
-    )  # of Python 3.12; -1: `isolation_level` says it, as it did before
-    return driver.isolation_level is None if mode == -1 else bool(mode)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Engine, text
 
 from sql.hot_path import send
 from sql.limits import Limits, milliseconds, whole
@@ -48,6 +48,11 @@ class MariaDB(MySQL):
     statements = MariaDBStatements
     # Since 11.0 a small table would be read whole where ids are given, and waits for each row that others have locked.
     _newer_settings = " /*M!110001 , optimizer_scan_setup_cost = 1000000 */"
+
+    def recognise(self, engine: Engine) -> str:
+        """A URL that names MariaDB means it: its first connection is refused by any other server."""
+        del engine
+        return self.name
 
     def _time_outs(self, limits: Limits) -> dict[str, str]:
         lock = str(whole(limits.lock))

@@ -36,6 +36,7 @@ from sql.dialect import Dialect, check_socket, keep_alive
 from sql.hot_path import send
 from sql.limits import Limits, milliseconds, whole
 from sql.mysql.capabilities import MYSQL
+from sql.mysql.raw import MySQLRaw
 from sql.statements import Statements
 from sql.statements.base import S
 from sql.statements.claims import Claim
@@ -157,6 +158,7 @@ class MySQL(Dialect):
     name = "mysql"
     statements = MySQLStatements
     capabilities = MYSQL
+    raw = MySQLRaw()
     _newer_settings = ""
     """More of them, in a comment that only a server of a version that knows them reads."""
 
@@ -186,6 +188,15 @@ class MySQL(Dialect):
             },
             "isolation_level": "READ COMMITTED",
         }
+
+    @property
+    def reached_as(self) -> frozenset[str]:
+        return frozenset({"mysql", "mariadb"})
+
+    def recognise(self, engine: Engine) -> str:
+        with engine.connect():
+            pass  # the first connection tells SQLAlchemy which of the two it is
+        return "mariadb" if getattr(engine.dialect, "is_mariadb", False) else self.name
 
     def prepare(self, engine: Engine) -> None:
         settings = {"time_zone": "'+00:00'"} | self._time_outs(self._limits)

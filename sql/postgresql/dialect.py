@@ -40,6 +40,7 @@ from sql.hot_path import OURS, Use, cut, driver_errors, send, use_of
 from sql.limits import Limits, milliseconds
 from sql.postgresql import notify
 from sql.postgresql.capabilities import POSTGRESQL
+from sql.postgresql.raw import PostgreSQLRaw
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, Ending, encoded
 from sql.tables import ENTRY_COLUMNS
@@ -210,6 +211,7 @@ class PostgreSQL(Dialect):
     name = "postgresql"
     statements = PostgreSQLStatements
     capabilities = POSTGRESQL
+    raw = PostgreSQLRaw()
 
     def schema_of(self, connection: Connection, table_name: str) -> str | None:
         found = (

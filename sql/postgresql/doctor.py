@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, text
 from sqlalchemy.dialects import postgresql
 
-from sql.doctor.base import ConnectionLimit, Fault, Health, Keys, Scope, Step
+from sql.doctor.base import ConnectionLimit, Doctor, Fault, Keys, Scope, Step
 from sql.doctor.finding import Finding, Severity, lasting, unchecked
 from sql.doctor.settings import Rule, broken
 from sql.tables import STORAGE, entry_tables
@@ -310,7 +310,7 @@ def _storage_settings(scope: Scope) -> dict[str, str]:
     }
 
 
-class PostgreSQLHealth(Health):
+class PostgreSQLDoctor(Doctor):
     """PostgreSQL; see the module."""
 
     explain = "EXPLAIN (FORMAT JSON) "
@@ -328,12 +328,12 @@ class PostgreSQLHealth(Health):
     )
 
     def settle(self, connection: Connection) -> None:
-        """See `Health`."""
+        """See `Doctor`."""
         # Our sessions avoid scans by their costs; questions to the catalogues can't, and would be compiled for that.
         connection.execute(text("SELECT set_config('jit', 'off', false)"))
 
     def keys(self, connection: Connection, tables: Sequence[str]) -> dict[str, Keys]:
-        """See `Health`."""
+        """See `Doctor`."""
         found = {table: Keys() for table in tables}
         for row in connection.execute(_of_tables(_KEYS), {"tables": list(tables)}):
             if row.indisprimary:
@@ -343,7 +343,7 @@ class PostgreSQLHealth(Health):
         return found
 
     def faults(self, plan: Sequence[Mapping[str, Any]], table: str) -> Iterator[Fault]:
-        """See `Health`."""
+        """See `Doctor`."""
         [document] = plan[0].values()
         tree = json.loads(document) if isinstance(document, str) else document
         nodes = [tree[0]["Plan"]]
@@ -359,7 +359,7 @@ class PostgreSQLHealth(Health):
                 yield Fault(Step.WALK, f"{kind} {node.get('Index Name')}")
 
     def connection_limits(self, connection: Connection) -> list[ConnectionLimit]:
-        """See `Health`."""
+        """See `Doctor`."""
         row = connection.execute(text(_LIMITS)).one()
         limits = [
             ConnectionLimit("the server", row.server, row.server_used, "Raise max_connections"),

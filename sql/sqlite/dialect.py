@@ -20,22 +20,22 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.exc import DBAPIError
 
 from sql.dialect import MARK, Dialect, Turn
-from sql.hot_path import OURS, Use
+from sql.errors import InheritedFileError, UnsupportedDatabaseError
+from sql.hot_path import LAZY, OURS, Use
 from sql.limits import Limits, milliseconds
 from sql.sqlite import file_watch
 from sql.sqlite.capabilities import SQLITE
-from sql.sqlite.file import real_path
+from sql.sqlite.file import absolute, is_in_memory, real_path
+from sql.sqlite.raw import SQLiteRaw
 from sql.sqlite.statements import SQLiteStatements
 from sql.watching import Heard, Watch
 
 T = TypeVar("T")
 
-LAZY = "stickybus_lazy"
-"""Execution option of a connection: it takes the write lock at its first write."""
 WAITS = "stickybus_waits"
 """In a connection's `info`: the seconds that SQLite itself waits for locks on it."""
 MARKED = "stickybus_marked"
@@ -53,10 +53,6 @@ _lent: dict[tuple[str, int], Connection] = {}
 _open: Counter[str] = Counter()
 _inherited = set[str]()
 """Files that this process has open now, and those that its parent had open when it forked."""
-
-
-class InheritedFileError(RuntimeError):
-    """A child process of a fork opens a file that its parent had open: SQLite would take the parent's locks for its own."""
 
 
 def _forked() -> None:
@@ -112,11 +108,19 @@ class SQLite(Dialect):
     name = "sqlite"
     statements = SQLiteStatements
     capabilities = SQLITE
+    raw = SQLiteRaw()
 
     def __init__(self) -> None:
         self._queue = _Queue()
         self._lenient = False
         """A text that isn't UTF-8 was met, as only a row by hand holds: from then on such bytes are read as U+FFFD."""
+
+    def own_url(self, url: URL) -> URL:
+        if is_in_memory(url):
+            raise UnsupportedDatabaseError(
+                "an SQLite database in memory dies with its connection; name a file, or use the in-memory bus"
+            )
+        return absolute(url)
 
     def identity(self, connection: Connection) -> str:
         """See `Dialect.identity`: the real file."""
@@ -137,7 +141,12 @@ class SQLite(Dialect):
     def prepare(self, engine: Engine) -> None:
         path = real_path(engine.url)
         if path in _inherited:
-            raise InheritedFileError(path)
+            # SQLite would take the parent's locks for its own.
+            raise InheritedFileError(
+                f"the SQLite file {path} was open in the process that forked this one. Nothing was started. SQLite "
+                "can't be opened anew across a fork: start the child with spawn or exec, or fork before the parent "
+                "opens the file."
+            )
         _open[path] += 1
         self._path = path
         self._queue.lock = _writers.setdefault(path, self._queue.lock)

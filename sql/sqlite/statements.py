@@ -42,8 +42,9 @@ from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
-from sql.hot_path import commits_each, send
+from sql.hot_path import send
 from sql.sqlite.capabilities import SQLITE
+from sql.sqlite.raw import commits_each
 from sql.statements import Moved, Statements
 from sql.statements.claims import Claim, in_claim_order
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, encoded

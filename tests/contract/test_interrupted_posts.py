@@ -27,7 +27,7 @@ from queue_core.running.dispatcher import Dispatcher
 from queue_core.running.subscriber import Turns
 from queue_core.runtime.clock import Signal
 from queue_core.runtime.lock import Lock
-from sql.database import Database
+from sql.kept import KeptConnections
 from sql.sqlite.dialect import _WritersTurn
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, eventually
@@ -38,7 +38,7 @@ SEED, SAMPLE = 22, 100
 CRITICAL = [
     function.__code__
     for function in (
-        *(Database._run, Database._keep, Database._take, Database._take_kept),
+        *(KeptConnections.run, KeptConnections._keep, KeptConnections._take, KeptConnections._take_kept),
         *(_WritersTurn.begin, _WritersTurn.end, Lock.__enter__, Ledger.add, Ledger.wait, HandOver.run),
         *(Dispatcher.submit, Turns.expect, Poster.post, Signal.set),
     )
