@@ -220,6 +220,16 @@ class Database:
         # A server that answers a COMMIT with a deadlock or its like has rolled back.
         return broken or self.dialect.is_transient(error)
 
+    def has_written(self) -> bool:
+        """Begin and end a write transaction; False if the lock for that was not had within a statement's time."""
+        try:
+            with self.begin():
+                return True
+        except DBAPIError as error:
+            if not self.dialect.is_transient(error):
+                raise
+            return False
+
     def reopened(self, *, statement_timeout_seconds: float) -> Database:
         """The same database with connections of its own and another limit; to be closed by the caller."""
         return Database(self.url, statement_timeout_seconds=statement_timeout_seconds)

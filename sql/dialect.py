@@ -16,9 +16,11 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import URL, Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 
+from sql.bulk import BulkReads
 from sql.capabilities import Capabilities
 from sql.limits import Limits, milliseconds
 from sql.raw import RawDriver
+from sql.settling import Ended, OpenDatabase
 from sql.statements import Statements
 from sql.watching import Heard, Watch
 
@@ -66,6 +68,8 @@ class Dialect:
     """The statements on a pair of tables, as this database writes them."""
     capabilities = Capabilities()
     """What callers choose by."""
+    bulk = BulkReads()
+    """How many rows are read at once."""
     raw: RawDriver
     """Callers' connections by this database's own driver."""
     _limits: Limits
@@ -106,6 +110,18 @@ class Dialect:
 
     def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
         """Arguments of `create_engine` for our own connections."""
+        raise NotImplementedError
+
+    def path_name(self, url: URL) -> str | None:
+        """The name of the database by its file, for who keeps it beyond a process; None where it has a name by its server."""
+        del url
+        return None
+
+    def read_widely(self, engine: Engine) -> None:
+        """Let connections of `engine` use indices in ways that claims never need, and that ours forbid."""
+
+    def settled(self, database: OpenDatabase, ended: Ended) -> bool:
+        """Whether, by the deadline, all rows of a history that were inserted by now and are asked for are committed or undone."""
         raise NotImplementedError
 
     def shares_sessions(self, engine: Engine) -> bool:

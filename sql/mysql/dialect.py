@@ -35,8 +35,11 @@ from sqlalchemy.util import memoized_property
 from sql.dialect import Dialect, check_socket, keep_alive
 from sql.hot_path import send
 from sql.limits import Limits, milliseconds, whole
+from sql.mysql import settling
+from sql.mysql.bulk import MySQLBulkReads
 from sql.mysql.capabilities import MYSQL
 from sql.mysql.raw import MySQLRaw
+from sql.settling import Ended, OpenDatabase
 from sql.statements import Statements
 from sql.statements.base import S
 from sql.statements.claims import Claim
@@ -159,6 +162,7 @@ class MySQL(Dialect):
     statements = MySQLStatements
     capabilities = MYSQL
     raw = MySQLRaw()
+    bulk = MySQLBulkReads()
     _newer_settings = ""
     """More of them, in a comment that only a server of a version that knows them reads."""
 
@@ -192,6 +196,9 @@ class MySQL(Dialect):
     @property
     def reached_as(self) -> frozenset[str]:
         return frozenset({"mysql", "mariadb"})
+
+    def settled(self, database: OpenDatabase, ended: Ended) -> bool:
+        return settling.settled(database, ended)
 
     def recognise(self, engine: Engine) -> str:
         with engine.connect():

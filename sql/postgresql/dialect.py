@@ -38,9 +38,11 @@ from sqlalchemy.util import memoized_property
 from sql.dialect import Dialect, Notifier, check_socket, keep_alive
 from sql.hot_path import OURS, Use, cut, driver_errors, send, use_of
 from sql.limits import Limits, milliseconds
-from sql.postgresql import notify
+from sql.postgresql import notify, settling
+from sql.postgresql.bulk import PostgreSQLBulkReads
 from sql.postgresql.capabilities import POSTGRESQL
 from sql.postgresql.raw import PostgreSQLRaw
+from sql.settling import Ended, OpenDatabase
 from sql.statements import Statements
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, Ending, encoded
 from sql.tables import ENTRY_COLUMNS
@@ -212,6 +214,7 @@ class PostgreSQL(Dialect):
     statements = PostgreSQLStatements
     capabilities = POSTGRESQL
     raw = PostgreSQLRaw()
+    bulk = PostgreSQLBulkReads()
 
     def schema_of(self, connection: Connection, table_name: str) -> str | None:
         found = (
@@ -249,6 +252,16 @@ class PostgreSQL(Dialect):
             },
             "isolation_level": "READ COMMITTED",
         }
+
+    def settled(self, database: OpenDatabase, ended: Ended) -> bool:
+        return settling.settled(database, ended)
+
+    def read_widely(self, engine: Engine) -> None:
+        def configure(connection: Any, _record: object) -> None:
+            connection.execute("SELECT set_config('enable_bitmapscan', 'on', false)")
+            connection.commit()
+
+        event.listen(engine, "connect", configure)
 
     def shares_sessions(self, engine: Engine) -> bool:
         from sql.postgresql.pooling import shares_sessions  # needs the driver

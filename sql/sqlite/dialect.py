@@ -27,7 +27,8 @@ from sql.dialect import MARK, Dialect, Turn
 from sql.errors import InheritedFileError, UnsupportedDatabaseError
 from sql.hot_path import LAZY, OURS, Use
 from sql.limits import Limits, milliseconds
-from sql.sqlite import file_watch
+from sql.settling import Ended, OpenDatabase
+from sql.sqlite import file_watch, settling
 from sql.sqlite.capabilities import SQLITE
 from sql.sqlite.file import absolute, is_in_memory, real_path
 from sql.sqlite.raw import SQLiteRaw
@@ -121,6 +122,15 @@ class SQLite(Dialect):
                 "an SQLite database in memory dies with its connection; name a file, or use the in-memory bus"
             )
         return absolute(url)
+
+    def path_name(self, url: URL) -> str | None:
+        """See `Dialect.path_name`; a URI says more than a path."""
+        if not url.database or url.database.startswith("file:"):
+            return None
+        return url.set(database=str(Path(url.database).resolve())).render_as_string()
+
+    def settled(self, database: OpenDatabase, ended: Ended) -> bool:
+        return settling.settled(database, ended)
 
     def identity(self, connection: Connection) -> str:
         """See `Dialect.identity`: the real file."""
