@@ -93,11 +93,11 @@ class MySQLStatements(Statements):
         return int(send(connection, statement, tuple(ids)).rowcount)
 
     def claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
-        due = {"from_lane": claim.lane, "since": claim.since, "due_by": claim.due_by, "limit": claim.limit}
-        rows = self._rows(connection, self._due_entries, due)
+        given = claim.parameters()
+        rows = self._rows(connection, self._due_entries, given)
         if rows:
             ids = sorted(row[0] for row in rows)
-            self._change(connection, self._take, {"ids": ids, "owner": claim.owner, "until": claim.until})
+            self._change(connection, self._take, {**given, "ids": ids})
         return rows
 
     def _batch(self) -> FromClause:
