@@ -11,12 +11,12 @@ from sqlalchemy import URL, Connection, Engine, RootTransaction
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.util import memoized_property
 
-from sql.dialect import NO_TURN
 from sql.engines import Engines
 from sql.hot_path import LAZY
 from sql.kept import KeptConnections
 from sql.limits import Limits
 from sql.transient import OWN_TRANSACTION, Patience, persist
+from sql.turn import NO_TURN
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -5,59 +5,28 @@ Callers never ask which database it is.
 
 from __future__ import annotations
 
-import select
-import socket
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, text
-from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy.exc import DBAPIError
 
 from sql.bulk import BulkReads
 from sql.capabilities import Capabilities
-from sql.limits import Limits, milliseconds
+from sql.limits import Limits
 from sql.raw import RawDriver
 from sql.settling import Ended, OpenDatabase
 from sql.statements import Statements
-from sql.watching import Heard, Watch
+from sql.turn import NO_TURN, Turn
+from sql.watching import Heard, Notifier, Watch
 
 T = TypeVar("T")
 
 MARK = "stickybus_run"
 """A savepoint; it is gone when its transaction is."""
-
-
-KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""Options of TCP on our own connections: after so many seconds of silence, so many probes this far apart."""
-
-
-class Turn:
-    """A block in which something of ours writes: nothing, where the server queues writers itself."""
-
-    __slots__ = ()
-
-    def begin(self) -> None:
-        """Wait for the turn; DBAPIError if it does not come."""
-
-    def end(self) -> None:
-        """End it, if it has begun."""
-
-    def within(self, work: Callable[[], T]) -> T:
-        """Run `work` in it. No `with` block, whose end an exception from outside may cut off."""
-        try:
-            self.begin()
-            answer = work()
-            self.end()
-        except BaseException:
-            self.end()
-            raise
-        return answer
-
-
-NO_TURN = Turn()
 
 
 class Dialect:
@@ -229,55 +198,3 @@ class Dialect:
         Opens a connection of its own through `engine`, in the thread that asks. Raises the driver's errors.
         """
         raise NotImplementedError
-
-
-class Notifier(Protocol):
-    """A session that waits for no answer: who posts has no time for one. Not to be used by two threads at once."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it can notify still."""
-        ...
-
-    def notify(self) -> bool:
-        """Notify; False while the answer to the one before is outstanding, or if the server was lost."""
-        ...
-
-    def close(self) -> None:
-        """End the session."""
-        ...
-
-
-def detached(engine: Engine) -> Any:
-    """A driver's connection that no pool has any more: it takes none of a pool's places while it is held."""
-    pooled = engine.raw_connection()
-    driver: Any = pooled.driver_connection  # a detached one no longer tells
-    pooled.detach()
-    return driver
-
-
-def keep_alive(connected: socket.socket, unanswered_seconds: float) -> None:
-    """Let the kernel tell when nobody is at the other end, as after a firewall has dropped an idle connection.
-
-    What was sent may be unanswered for so long. A socket of another kind than TCP, and a kernel that lacks an option,
-    is left as it is.
-    """
-    if connected.family not in {socket.AF_INET, socket.AF_INET6}:
-        return
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (KEEPALIVE | {"TCP_USER_TIMEOUT": milliseconds(unanswered_seconds)}).items():
-        option = getattr(socket, name, None)
-        if option is not None:
-            connected.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
-def check_socket(number: int) -> None:
-    """Raises DisconnectionError, for which a pool takes another connection, if the server has closed this one.
-
-    A server that has restarted has closed all of them. On an idle connection nothing else can be read. Found out by a
-    statement that commits by itself, it could not be run again: whether it took effect would be unknown.
-    """
-    waiting = select.poll()
-    waiting.register(number, select.POLLIN)
-    if waiting.poll(0):
-        raise DisconnectionError("the server has closed the connection")

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DisconnectionError
 
-from sql.dialect import Turn
 from sql.engines import Engines
+from sql.turn import Turn
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""How a process hears of what others have committed, whichever way its database tells."""
+"""How a process hears of what others have committed, and tells them, whichever way its database does it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class Heard(NamedTuple):
@@ -59,3 +59,20 @@ class Watch:
     """The clock of `Heard.at`, in seconds."""
     bell: Bell = field(default_factory=Bell)
     """Ends the watch."""
+
+
+class Notifier(Protocol):
+    """A session that waits for no answer: who posts has no time for one. Not to be used by two threads at once."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can notify still."""
+        ...
+
+    def notify(self) -> bool:
+        """Notify; False while the answer to the one before is outstanding, or if the server was lost."""
+        ...
+
+    def close(self) -> None:
+        """End the session."""
+        ...

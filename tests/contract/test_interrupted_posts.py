@@ -28,7 +28,7 @@ from queue_core.running.subscriber import Turns
 from queue_core.runtime.clock import Signal
 from queue_core.runtime.lock import Lock
 from sql.kept import KeptConnections
-from sql.sqlite.dialect import _WritersTurn
+from sql.sqlite.writers import WritersTurn
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, eventually
 from tests.contract.interrupts import Interrupt, Places, was_interrupted
@@ -39,7 +39,7 @@ CRITICAL = [
     function.__code__
     for function in (
         *(KeptConnections.run, KeptConnections._keep, KeptConnections._take, KeptConnections._take_kept),
-        *(_WritersTurn.begin, _WritersTurn.end, Lock.__enter__, Ledger.add, Ledger.wait, HandOver.run),
+        *(WritersTurn.begin, WritersTurn.end, Lock.__enter__, Ledger.add, Ledger.wait, HandOver.run),
         *(Dispatcher.submit, Turns.expect, Poster.post, Signal.set),
     )
 ]
