@@ -172,7 +172,7 @@ class StreamPlan:
         return start.finished
 
     def _has_settled(self, after: datetime, until: datetime, seconds: float) -> bool:
-        """Whether, within `seconds`, all rows inserted by now that ended in (`after`, `until`] were committed or undone."""
+        """Whether, in time, all rows inserted by now that ended in (`after`, `until`] have settled."""
         ended = Ended(self._history, after, until, deadline=time.monotonic() + seconds)
         return self._database.dialect.settled(self._database, ended)
 
@@ -257,7 +257,7 @@ def _ended(table: Table, after: datetime, until: datetime) -> ColumnElement[bool
 
 
 def _reading_widely(database: Database) -> Database:
-    """Let its connections use the index on dates, which ours are kept from where claims need none of the kind."""
+    """Let its connections use the index on dates. Those of a node are kept from it for claims."""
     for engine in database.engines:
         database.dialect.read_widely(engine)
     return database

@@ -1,4 +1,4 @@
-"""Many rows at once, in the form that a database's driver gives fastest, with no object of SQLAlchemy's for each row."""
+"""Reads of many rows, in the form that a driver gives fastest: no object of SQLAlchemy for each row."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ class DriverRows:
 
 @dataclass(frozen=True)
 class CsvText:
-    """Rows as CSV. NULL is nothing at all, an empty text a pair of quotes, and bytes are hexadecimal after two characters."""
+    """Rows as CSV.
+
+    NULL is an empty field, an empty text a pair of quotes. Bytes are hexadecimal after a prefix of two.
+    """
 
     text: bytes
 
 
 class BulkReads:
-    """How one database is read in bulk. The columns of a statement are those that `column` writes."""
+    """Reads from one database. A statement has columns as `column` writes them."""
 
     def column(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         """A column as a bulk read asks for it."""

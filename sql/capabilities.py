@@ -1,4 +1,4 @@
-"""What tells databases apart for callers: facts to choose by, so that no caller asks which database it is."""
+"""The facts by which callers choose, so that no caller asks which database it is."""
 
 from __future__ import annotations
 
@@ -7,27 +7,31 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Capabilities:
-    """The facts about one kind of database. The defaults promise the least: a new database works with them."""
+    """The facts about one kind of database.
+
+    The defaults promise the least. A new database works with them, only slower.
+    """
 
     hears_commits: bool = False
-    """Whether a process learns of what others have committed (`Dialect.commits_of_others`). Else it polls more often."""
+    """A process learns of others' commits by `Dialect.commits_of_others`. Else it polls more often."""
     notifies: bool = False
-    """Whether who commits has to tell others of it (`Dialect.notifier`), since they hear of nothing else."""
+    """A commit is heard of only if who commits tells the others, by `Dialect.notifier`."""
     one_writer: bool = False
-    """Whether transactions that write take turns: one of two works costs less than two, so a claim goes along with outcomes."""
+    """Transactions that write take turns. One of two works costs less than two, so that a claim
+    goes along with outcomes, and two threads finish."""
     keeps_plans: bool = False
-    """Whether connections that only insert keep the plans of their statements, where others had better not."""
+    """Connections that only insert keep the plans of their statements. Others had better not."""
     moves_at_once: bool = False
-    """Whether a claim is one statement, and a finish too, so that each can commit by itself."""
+    """A claim is one statement, and a finish too: each can commit by itself."""
     inserts_at_once: bool = False
-    """Whether any number of rows is one INSERT, and ids can be had ahead of it."""
+    """Any number of rows is one INSERT, and ids can be had ahead of it."""
     answers_in_utc: bool = False
-    """Whether the driver's dates, on our own connections, need no conversion (a twentieth of a drain)."""
+    """The driver's dates need no conversion on our own connections (a twentieth of a drain)."""
     ddl_commits: bool = False
-    """Whether each change of a table commits by itself."""
+    """Each change of a table commits by itself."""
     copies_have_names: bool = False
-    """Whether each copy of a database, as replication makes them, is on a server of another name."""
+    """Each copy that replication makes of a database is on a server of another name."""
     gapless_ids: bool = False
-    """Whether a transaction that rolls back leaves no gap of ids."""
+    """A transaction that rolls back leaves no gap of ids."""
     makes_tables: bool = False
-    """Whether tables that are missing are created at the first start: nobody else administers the database."""
+    """Missing tables are created at the first start: nobody else administers the database."""

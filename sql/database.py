@@ -49,7 +49,7 @@ class Database:
         self.engine, self.lent = engines.transactions, engines.lent
         self.singles, self.inserts = engines.singles, engines.inserts
         self._kept = KeptConnections(engines)
-        # Else a network that swallows everything, or a lock that stays, would hold a caller for each try anew.
+        # Else a dead network, or a lock that stays, would hold up a caller for each try anew.
         self._patience = OWN_TRANSACTION.within(Limits(statement_timeout_seconds).statement)
 
     @property
@@ -157,7 +157,7 @@ class Database:
 
     @contextmanager
     def lazy(self) -> Iterator[Connection]:
-        """A connection whose transaction the caller ends; where there is one writer, it becomes it at its first write."""
+        """A connection whose transaction the caller ends. SQLite locks at its first write."""
         with self.lent.connect() as connection:
             lazy = connection.execution_options(**{LAZY: True})
             with self.dialect.lending(lazy):
@@ -199,11 +199,11 @@ class Database:
     def persist(
         self, run: Callable[[], T], patience: Patience, between: Callable[[], None] = lambda: None
     ) -> T:
-        """Run something again after an error that passes by itself, as one's own transactions do; see `sql.transient`."""
+        """Call `run`, and again after an error that passes by itself; see `sql.transient.persist`."""
         return persist(run, self.is_transient, patience, between)
 
     def is_transient(self, error: BaseException) -> bool:
-        """Whether the database raised it for a cause that passes by itself: a deadlock, or a lock that was not had."""
+        """Whether an error passes by itself, as a deadlock does, or a lock that was not had."""
         return isinstance(error, DBAPIError) and self.dialect.is_transient(error)
 
     def _may_succeed(self, error: BaseException) -> bool:
@@ -221,7 +221,7 @@ class Database:
         return broken or self.dialect.is_transient(error)
 
     def has_written(self) -> bool:
-        """Begin and end a write transaction; False if the lock for that was not had within a statement's time."""
+        """Begin and end a write transaction. False if its lock was not had in a statement's time."""
         try:
             with self.begin():
                 return True
@@ -231,7 +231,7 @@ class Database:
             return False
 
     def reopened(self, *, statement_timeout_seconds: float) -> Database:
-        """The same database with connections of its own and another limit; to be closed by the caller."""
+        """The same database with connections of its own and another limit. The caller closes it."""
         return Database(self.url, statement_timeout_seconds=statement_timeout_seconds)
 
     @property

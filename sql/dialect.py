@@ -54,7 +54,7 @@ class Dialect:
         return url
 
     def recognise(self, engine: Engine) -> str:
-        """The name of the dialect that serves what `engine` leads to, where one URL may lead to several databases."""
+        """The name of the database that `engine` leads to. One URL may lead to several kinds."""
         del engine
         return self.name
 
@@ -82,15 +82,15 @@ class Dialect:
         raise NotImplementedError
 
     def path_name(self, url: URL) -> str | None:
-        """The name of the database by its file, for who keeps it beyond a process; None where it has a name by its server."""
+        """A name of the database by its file, for archives. None if its server names it."""
         del url
         return None
 
     def read_widely(self, engine: Engine) -> None:
-        """Let connections of `engine` use indices in ways that claims never need, and that ours forbid."""
+        """Let connections of `engine` use indices in ways that claims must not."""
 
     def settled(self, database: OpenDatabase, ended: Ended) -> bool:
-        """Whether, by the deadline, all rows of a history that were inserted by now and are asked for are committed or undone."""
+        """Whether by the deadline all rows inserted by now were committed or undone."""
         raise NotImplementedError
 
     def shares_sessions(self, engine: Engine) -> bool:
@@ -193,8 +193,9 @@ class Dialect:
         return None
 
     def commits_of_others(self, engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
-        """Hints that others have committed, until the watch's bell rings; only where the database can tell.
+        """Hints of others' commits, until the watch's bell rings.
 
-        Opens a connection of its own through `engine`, in the thread that asks. Raises the driver's errors.
+        Only with the capability `hears_commits`. It opens a connection of its own through `engine`, in
+        the thread that asks. Raises the driver's errors.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The pools of our own connections to one database, with their own session settings: a pool for each use."""
+"""The pools of our own connections to one database: one for each use, with its session settings."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ EACH_COMMITS: dict[str, Any] = {"isolation_level": "AUTOCOMMIT", "skip_autocommi
 
 
 class Engines:
-    """Opened for a URL, or for an engine of an application, whose pool's way of connecting is taken over.
+    """All engines for a URL, or for an application's engine, whose way of connecting they take over.
 
-    Raises UnsupportedDatabaseError; connects to servers, to learn which of MySQL and MariaDB it is, and whether a
-    pooler that can't be used stands before PostgreSQL.
+    Connects to MySQL's servers to learn whether they are MariaDB, and to PostgreSQL's to find a pooler
+    that can't be used. Raises UnsupportedDatabaseError and MissingDriverError.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class Engines:
         """Connections that were opened so far."""
         self.transactions = self._open(Use.TRANSACTIONS)
         self.lent = self._open(Use.TRANSACTIONS)
-        """For transactions that users' code holds: however long, they keep no connection from the others."""
+        """For transactions that users' code holds, however long. They take no connection from ours."""
         self.singles = self._open(Use.SINGLES, **EACH_COMMITS)
-        """Where each statement is a transaction: switching a connection costs as much as its BEGIN and COMMIT."""
+        """Each statement is a transaction. To switch a connection costs as much as BEGIN and COMMIT."""
         self.inserts = self.singles
         """Singles that only insert, where the database can keep the plans of such."""
         if self.dialect.capabilities.keeps_plans:
@@ -96,7 +96,7 @@ class Engines:
         return engine
 
     def _give_up_stale_sessions(self, engine: Engine) -> None:
-        """Take a session that can't write any more for a broken one: the pool replaces it, and all that are as old."""
+        """Let the pool replace a session that can't write any more, and all that are as old."""
         broken = engine.dialect.is_disconnect
 
         def is_disconnect(error: Any, connection: Any, cursor: Any) -> bool:
@@ -115,9 +115,9 @@ class Engines:
         return not isinstance(self.transactions.pool, NullPool)
 
     def spare(self, left: int, most: int) -> int:
-        """How many connections of a pool may be kept out of it, `most` at most, so that `left` are in it.
+        """How many connections may be kept out of a pool: at most `most`, and `left` stay in it.
 
-        Of a pool that the application has sized; none that it doesn't keep itself.
+        The application's pool has a size, or keeps none. Ours has room for all.
         """
         if self._given is None:
             return most
@@ -134,11 +134,14 @@ class Engines:
 
     @property
     def are_own(self) -> bool:
-        """Whether this process opened them. In a child process of a fork the connections are still the parent's."""
+        """Whether this process opened them. In a child of a fork they are still the parent's."""
         return os.getpid() == self._pid
 
     def close(self, give_back: Callable[[], None]) -> None:
-        """Close what is in no use; the rest closes when it comes back. `give_back` returns what is kept out of pools."""
+        """Close connections that are not in use. Those in use close when they come back.
+
+        `give_back` returns connections that are kept out of the pools.
+        """
         own, again = self.are_own, self.closed
         self.closed = True
         if own:

@@ -1,4 +1,4 @@
-"""Why a database can't be opened, told without a database's name in the type."""
+"""The reasons for which a database can't be opened."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class UnsupportedDatabaseError(ValueError):
 
 
 class InheritedFileError(RuntimeError):
-    """A child process of a fork opens a file that its parent had open, and that is bound to the process that opened it."""
+    """A child of a fork opens a file that its parent had open. Its locks belong to the parent."""
 
 
 class MissingDriverError(ModuleNotFoundError):

@@ -19,7 +19,7 @@ OURS = "stickybus_ours"
 
 
 LAZY = "stickybus_lazy"
-"""Option of connections of our own that are lent to a user's code: SQLite takes the write lock at their first write."""
+"""Option of our own connections that are lent to a user's code. SQLite locks at their first write."""
 
 
 class Use(Enum):

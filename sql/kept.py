@@ -1,4 +1,7 @@
-"""Connections that are kept out of their pools between transactions: to check one out and in costs a fifth of a post."""
+"""Connections that stay out of their pools between transactions.
+
+To check one out and in costs a fifth of a post.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from sql.turn import Turn
 T = TypeVar("T")
 
 KEPT, FREE = 4, 2
-"""Connections of a pool that are kept out of it between transactions of ours at most, and left in it at least."""
+"""Connections that at most are kept out of a pool, and that at least are left in it."""
 
 
 class KeptConnections:
@@ -74,7 +77,10 @@ class KeptConnections:
         return self._take_kept(engine) or engine.connect()
 
     def _keep(self, engine: Engine, held: list[Connection]) -> None:
-        """Keep the connection that is held. It is held or kept, never both: what is kept is another thread's the next moment."""
+        """Keep the connection that is held.
+
+        It is held or kept, never both: the next moment another thread may have a kept one.
+        """
         kept = self._kept[engine]
         if len(kept) < self.most:
             kept.append(held.pop())

@@ -8,16 +8,19 @@ from sqlalchemy import URL, Connection
 
 
 class UnusableConnectionError(ValueError):
-    """A driver's connection is closed, or can't be used in this thread; says so after "the connection passed in"."""
+    """A driver's connection is closed, or belongs to another thread.
+
+    Its text goes on after the words "the connection passed in".
+    """
 
 
 class RawDriver:
-    """What a caller's connection is asked, by one database's driver. Its transaction is never touched."""
+    """Asks callers' connections by one database's driver. It never touches their transactions."""
 
     module: str
     """The module that its connections come from."""
     place = "database"
-    """What kind of thing a connection is to."""
+    """The word for the thing that a connection leads to, in messages."""
 
     def tuple_cursor(self, driver: Any, *arguments: Any, **options: Any) -> Any:
         """A cursor whose rows are tuples, whatever row factory the connection's owner has set."""
@@ -36,7 +39,10 @@ class RawDriver:
         return url.database
 
     def autocommits(self, connection: Connection, *, raw: bool) -> bool:
-        """Whether each statement of a caller's connection commits by itself; `raw`: SQLAlchemy is only around it."""
+        """Whether each statement of a caller's connection commits by itself.
+
+        `raw`: the caller passed the driver's connection, which SQLAlchemy only wraps.
+        """
         del raw
         driver: Any = connection.connection.dbapi_connection
         return connection.dialect.detect_autocommit_setting(driver)

@@ -1,6 +1,6 @@
-"""Waiting until every transaction that has written to a history by now has ended, without holding up any writer.
+"""A wait for the end of all transactions that have written to a history by now. It holds up no writer.
 
-An uncommitted row shows to nobody, but each database can tell in its own way that it may be there.
+Nobody sees an uncommitted row. Each database tells in its own way that there may be one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Ended:
     deadline: float
 
     def comes_true(self, condition: Callable[[], bool]) -> bool:
-        """Ask until it is true or the time is over: no database tells when somebody else's transaction ends."""
+        """Ask until it is true or the time is over. No database tells when a transaction ends."""
         while not condition():
             if time.monotonic() >= self.deadline:
                 return False

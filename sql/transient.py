@@ -1,4 +1,4 @@
-"""The one retry of errors that pass by themselves: deadlocks, lock time-outs, connections that a server has closed."""
+"""The one retry of errors that pass by themselves: deadlocks, lock time-outs, closed connections."""
 
 from __future__ import annotations
 
@@ -19,27 +19,33 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Patience:
-    """How often something is run at most, the first run among them, and until when another one begins."""
+    """The limits of a retry: no run begins after the last one allowed, or after the time is over."""
 
     runs: float = math.inf
+    """All runs, the first among them."""
     seconds: float = math.inf
+    """From the beginning of the first run to the beginning of the last."""
     pause_seconds: float = 0.01
-    """The longest pause after the second run. Its double after the third, and so on: those who met part at random."""
+    """The longest pause after the second run; it doubles with each run. Its length is random, so that
+    two that met do not meet again."""
     longest_pause_seconds: float = 1.0
+    """Where the doubling ends."""
 
     def within(self, seconds: float) -> Patience:
-        """The same, for so many seconds at most."""
+        """The same limits, and another on the time."""
         return Patience(self.runs, seconds, self.pause_seconds, self.longest_pause_seconds)
 
 
 OWN_TRANSACTION = Patience(runs=8)
-"""Our own transactions are short: one that met as many deadlocks would meet the next. A statement's time limits them, too."""
+"""Our own transactions are short. One that met eight deadlocks would meet a ninth. A statement's time
+limits them, too."""
 HANDLER = Patience(runs=5)
-"""A handler's transaction: its code runs again each time, and the entry's own retry policy comes after that."""
+"""A handler's code runs again each time. After the fifth run the entry's own retry policy decides."""
 EMPTYING = Patience(runs=600, longest_pause_seconds=0.05)
-"""The lock on a whole history: each try waits for 50 ms and blocks writers as long, so there are many short ones."""
+"""The lock on a whole history. Each try waits for it 50 ms, and holds up writers as long: hence many
+short tries."""
 UPGRADE_STEP = Patience(seconds=600.0, pause_seconds=0.1, longest_pause_seconds=2.0)
-"""A step of an upgrade beside traffic: nobody waits for it, and long transactions of others end within minutes."""
+"""A step of an upgrade beside traffic. Nobody waits for it, and others' transactions end within minutes."""
 
 
 def persist(
@@ -48,16 +54,16 @@ def persist(
     patience: Patience,
     between: Callable[[], None] = _nothing,
 ) -> T:
-    """Run something, again while its error is one after which it `may_succeed`; the second time at once.
+    """Call `run`, and again after an error that passes. The second call comes at once.
 
     Args:
-        run: what has no effect if it raises such an error.
-        may_succeed: whether an error passes by itself.
-        patience: the limits. When they are reached, the last error is raised.
-        between: called after each run that failed and is followed by another.
+        run: Has no effect if it raises an error that passes.
+        may_succeed: Tells whether an error passes.
+        patience: The limits. Once one is reached, the last error is raised.
+        between: Called between two runs.
 
     Returns:
-        What `run` returned.
+        The answer of `run`.
     """
     deadline = time.monotonic() + patience.seconds
     try:

@@ -1,4 +1,4 @@
-"""How a process hears of what others have committed, and tells them, whichever way its database does it."""
+"""Hints between processes: one tells the others of its commits, and hears of theirs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Heard(NamedTuple):
     """One hint that others have committed something."""
 
     at: float
-    """When it was committed already, on the watch's clock (monotonic, in seconds)."""
+    """A time by which it was committed, on the watch's clock (monotonic, in seconds)."""
     payload: str | None = None
-    """What the one who committed it said of it; None if nothing is known but that."""
+    """The text that came with it; None if there is none."""
 
 
 class Bell:
@@ -51,10 +51,10 @@ class Bell:
 
 @dataclass(frozen=True)
 class Watch:
-    """What somebody wants to hear of, and for how long."""
+    """A wish to hear of others' commits until the bell rings."""
 
     channel: str
-    """The name under which others tell, where they have to."""
+    """The name under which others tell, where the database does not tell by itself."""
     monotonic: Callable[[], float]
     """The clock of `Heard.at`, in seconds."""
     bell: Bell = field(default_factory=Bell)
