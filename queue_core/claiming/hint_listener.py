@@ -49,18 +49,18 @@ class Wakeup:
             return
         table = self._store.config.table
         watch = self._watch = Watch(channel(table), self._store.clock.monotonic)
-        self._thread = threading.Thread(
-            target=self._surviving, args=(watch,), name=f"{table}-listen", daemon=True
-        )
-        self._thread.start()
+        thread = threading.Thread(target=self._surviving, args=(watch,), name=f"{table}-listen", daemon=True)
+        thread.start()
+        self._thread = thread  # one that could not start can't be joined
 
     def stop(self) -> None:
         """End the thread."""
         watch, thread = self._watch, self._thread
         self._watch = self._thread = None
-        if watch is not None and thread is not None:
+        if watch is not None:
             watch.bell.ring()
-            thread.join()
+            if thread is not None:
+                thread.join()
             watch.bell.close()
 
     def _surviving(self, watch: Watch) -> None:
