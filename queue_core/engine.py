@@ -29,8 +29,8 @@ from queue_core.runtime.arguments import function, not_allowed, of_kind
 from queue_core.runtime.clock import Clock, SystemClock, read_clock
 from queue_core.storage.store import Store, unreachable
 from sql import schema
-from sql.database import Database, UnsupportedDatabaseError
-from sql.sqlite.dialect import InheritedFileError
+from sql.database import Database
+from sql.errors import InheritedFileError, MissingDriverError, UnsupportedDatabaseError
 
 
 class QueueEngine:
@@ -100,16 +100,9 @@ def open_database(
     except (UnsupportedDatabaseError, ArgumentError) as error:
         raise ConfigurationError(f"database: {error}", key="database") from error
     except InheritedFileError as error:
-        raise ForkedError(
-            f"the SQLite file {error} was open in the process that forked this one. Nothing was started. SQLite can't "
-            "be opened anew across a fork: start the child with spawn or exec, or fork before the parent opens the file.",
-            started_pid=os.getppid(),
-        ) from error
-    except ModuleNotFoundError as error:
-        extra = "postgresql" if error.name == "psycopg" else "mysql"
-        raise ConfigurationError(
-            f"the driver {error.name} is not installed; run: pip install 'stickybus[{extra}]'", key="database"
-        ) from error
+        raise ForkedError(str(error), started_pid=os.getppid()) from error
+    except MissingDriverError as error:
+        raise ConfigurationError(str(error), key="database") from error
     except DBAPIError as error:
         raise unreachable(
             target.url if isinstance(target, SqlalchemyEngine) else make_url(target), error
@@ -141,7 +134,7 @@ def _check_schema(database: Database, config: QueueConfig) -> None:
     tables = (config.table,)
     with database.read() as connection:
         report = schema.check(connection, tables)
-    if report.fit is schema.Fit.MISSING and database.dialect.name == "sqlite":
+    if report.fit is schema.Fit.MISSING and database.dialect.capabilities.makes_tables:
         schema.ensure(database, tables)
         return
     facts = {"found": report.found, "expected": report.expected}

@@ -45,13 +45,13 @@ class Claimer:
         self._awake = awake
         self._along_from, self._along_failed = "", False
         """The lane that the last claim along with outcomes was from, and whether one has failed since the loop's turn."""
-        self._goes_along = holdings.store.database.dialect.one_writer
+        self._goes_along = holdings.store.database.dialect.capabilities.one_writer
         self._early = deque[tuple[Entry, int]]()
         """What was claimed ahead of its date, with the lease."""
         self._outlook = Outlook(
             self._clock,
             self._config.poll_interval_seconds,
-            adapts=not self._store.database.dialect.hints,
+            adapts=not self._store.database.dialect.capabilities.hears_commits,
         )
         self._budget = Budget(self._config, self._ledger, holdings.pace)
 

@@ -79,7 +79,9 @@ class Finisher:
         self.writer: Loop
         """The loop that is woken for outcomes: the first of `loops`, or after a stop who writes what comes late."""
         # Where one writes at a time, two: the database has the one's statement while Python has the other.
-        names = ["finish", "finish-2"] if holdings.store.database.dialect.one_writer else ["finish"]
+        names = (
+            ["finish", "finish-2"] if holdings.store.database.dialect.capabilities.one_writer else ["finish"]
+        )
         self.loops = [
             Loop(f"{holdings.config.table}-{name}", self._turn_in_time, holdings.clock) for name in names
         ]

@@ -131,7 +131,7 @@ class Poster:
                 hold(inserted)
             return inserted
 
-        single = not claimed and (len(rows) == 1 or self._store.statements.inserts_at_once)
+        single = not claimed and (len(rows) == 1 or self._store.statements.capabilities.inserts_at_once)
         try:
             if taken:
                 hold(taken)

@@ -99,7 +99,7 @@ class Moves:
     ) -> T:
         """Run a move, and `learn` what came of it: without a transaction around them where they need none."""
         database = self._store.database
-        if alone and self._store.statements.moves_at_once:
+        if alone and self._store.statements.capabilities.moves_at_once:
             return database.write_single(move, learn)
         return database.write(lambda connection: learn(connection, move(connection)))
 

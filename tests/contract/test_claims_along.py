@@ -42,8 +42,8 @@ def test_the_next_claim_goes_along_with_the_outcomes_where_writers_take_turns(cl
     with statements_of(node.store.database) as statements:
         node.lifecycle.finisher.turn()
 
-    assert node.numbers_held() == (list(range(BATCH, 2 * BATCH)) if dialect.one_writer else [])
-    if dialect.one_writer:
+    assert node.numbers_held() == (list(range(BATCH, 2 * BATCH)) if dialect.capabilities.one_writer else [])
+    if dialect.capabilities.one_writer:
         assert not statements.starting_with("SELECT (SELECT")
     assert all_once(node)
 
@@ -73,7 +73,7 @@ def test_an_error_of_the_claim_along_is_none_of_the_outcome(cluster: Cluster, co
     cluster.live(30, node)
     node.run()
 
-    assert bool(failures) == node.store.database.dialect.one_writer
+    assert bool(failures) == node.store.database.dialect.capabilities.one_writer
     assert sorted(node.handler.numbers()) == [0, 1, 2]
     assert states(node.bus.history()) == [State.PROCESSED] * 3
     assert not node.lifecycle.ledger

@@ -948,8 +948,7 @@ def test_the_limit_of_an_account_of_mariadb_counts_as_the_servers_does(
 
 def test_each_check_has_a_section_in_the_documentation() -> None:
     modules = [
-        *ROOT.glob("sql/doctor/*.py"),
-        *ROOT.glob("sql/*/doctor.py"),
+        *ROOT.glob("sql/*/*.py"),
         *ROOT.glob("queue_core/doctor/*.py"),
     ]
     checks = {

@@ -27,8 +27,8 @@ from queue_core.running.dispatcher import Dispatcher
 from queue_core.running.serial import SerialGate
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.signal import Signal
-from sql.database import Database
-from sql.sqlite.dialect import _WritersTurn
+from sql.kept import KeptConnections
+from sql.sqlite.writers import WritersTurn
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, eventually
 from tests.contract.interrupts import Interrupt, Places, was_interrupted
@@ -40,8 +40,8 @@ SEED, SAMPLE = 22, 100
 CRITICAL = [
     function.__code__
     for function in (
-        *(Database._run, Database._keep, Database._take, Database._take_kept),
-        *(_WritersTurn.begin, _WritersTurn.end, Lock.__enter__, Ledger.add, Ledger.wait, HandOver.run),
+        *(KeptConnections.run, KeptConnections._keep, KeptConnections._take, KeptConnections._take_kept),
+        *(WritersTurn.begin, WritersTurn.end, Lock.__enter__, Ledger.add, Ledger.wait, HandOver.run),
         *(Dispatcher.submit, SerialGate.expect, Poster.post, Signal.set),
     )
 ]

@@ -113,7 +113,7 @@ def test_a_post_that_can_start_no_thread_for_hints_has_posted(make_bus: MakeBus)
     bus.post(Order(2))
 
     assert sorted(order.number for order in recorder.wait(2)) == [1, 2]
-    assert hints._running is bus.engine.store.database.dialect.notifies
+    assert hints._running is bus.engine.store.database.dialect.capabilities.notifies
 
 
 @each_mode

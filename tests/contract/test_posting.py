@@ -34,8 +34,8 @@ from queue_core.model.config import BusConfig
 from queue_core.model.entry import PARKED, Entry, Posting, State
 from queue_core.runtime.clock import ManualClock
 from queue_core.storage import reserved_ids
-from sql.dialect import Turn
 from sql.postgresql import libpq
+from sql.turn import Turn
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import (
     Order,
