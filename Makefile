@@ -30,7 +30,7 @@ types: .venv/.full ## Check types, strictly
 	$(BIN)/mypy $(CHECKED)
 
 site: .venv/.full ## Build the documentation's site into the folder site, offline; a warning is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: .venv/.full servers ## Measure everything on each database in 5 minutes (FULL=1: an hour and a half; SCENARIO=, DATABASE=)
 	@$(BIN)/python -m benchmarks $(if $(FULL),,--quick) $(SCENARIO) $(addprefix --database ,$(DATABASE))
