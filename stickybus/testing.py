@@ -84,7 +84,7 @@ def drain(*targets: PersistentBus | NotificationService, max_runs: int = 10_000)
         ConfigurationError: An argument is of a wrong kind.
         RuntimeError: There were more than `max_runs` runs.
 
-    Example:
+    Examples:
         >>> bus.post(OrderPlaced(41))
         >>> [ran.state for ran in drain(bus)]
         [<State.PROCESSED: 'PROCESSED'>]
