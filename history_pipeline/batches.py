@@ -1,7 +1,7 @@
-"""From a driver's cursor to Arrow record batches, without a SQLAlchemy object for each row.
+"""From a driver's cursor to Arrow record batches, with no object of SQLAlchemy's for each row.
 
-There is a function for each database, and all give the same batch for the same rows. Dates cross in the form that Arrow reads
-fastest: numbers of microseconds on MySQL and MariaDB, texts elsewhere.
+A function per database; all give the same batch for the same rows. Dates cross as what Arrow reads fastest: numbers of
+microseconds on MySQL and MariaDB, texts elsewhere.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _fetched(connection: Connection, statement: Select[Any]) -> Sequence[Sequenc
 
 @contextmanager
 def _wrapped(connection: Connection) -> Iterator[None]:
-    """Convert errors of the bare driver to SQLAlchemy's, which decide what may be tried again."""
+    """Let errors of the bare driver be SQLAlchemy's, by which it is decided what may be tried again."""
     dialect, driver = connection.dialect, connection.connection.driver_connection
     try:
         yield

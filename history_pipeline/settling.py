@@ -1,7 +1,8 @@
 """Waiting until every transaction that has written to a history by now has ended, without holding up any writer.
 
-Nobody sees an uncommitted row, but each database shows in its own way that there may be one: PostgreSQL by the locks that
-writers hold on the table, MySQL and MariaDB by a read of uncommitted rows, SQLite by its one write lock.
+An uncommitted row shows to nobody, but each database can tell in its own way that it may be there: PostgreSQL by the
+locks that writers hold on the table, to every user; MySQL and MariaDB by a read of uncommitted rows; SQLite by its one
+write lock.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ _SETTLED: dict[str, Callable[[Database, Table, datetime, datetime, float], bool]
 
 
 def _comes_true(condition: Callable[[], bool], deadline: float) -> bool:
-    """Ask until the answer is true or the time is over. No database signals the end of another session's transaction."""
+    """Ask until it is true or the time is over: no database tells when somebody else's transaction ends."""
     while not condition():
         if time.monotonic() >= deadline:
             return False
