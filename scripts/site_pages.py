@@ -19,7 +19,10 @@ ROOT = Path(__file__).parents[1]
 # Files of the repository that are pages of the site, by their path in it.
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 _SOURCES = {page: source for source, page in PAGES.items()}
-# What the tests of the documents read, and Markdown's code blocks do not know.
+# The code host draws state diagrams. The program that would draw them here comes from another host.
+_DIAGRAM = re.compile(r"^```mermaid\nstateDiagram-v2\n(?P<arrows>.*?)^```$", re.MULTILINE | re.DOTALL)
+_ARROW = re.compile(r"^ *(?P<before>\S+) --> (?P<after>[^\s:]+)(?:: (?P<cause>.*))?$", re.MULTILINE)
+# A mark for the tests of the documents, which Markdown's code blocks do not know.
 _MARK = re.compile(r"(?<=^```)(\w+) notest$", re.MULTILINE)
 # Links in inline code and in code blocks are text.
 _CODE_OR_LINK = re.compile(
@@ -40,7 +43,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 
 def translated(markdown: str, page: str) -> str:
-    """Return a page's text with its links as the site needs them.
+    """Return a page's text with its links and diagrams as the site needs them.
 
     Args:
         markdown: The text, with links as the code host follows them.
@@ -63,7 +66,16 @@ def translated(markdown: str, page: str) -> str:
         site_path = PAGES.get(named, named.removeprefix("docs/"))
         return f"[{match['text']}]({relpath(site_path, dirname(page))}{hash_mark}{anchor})"
 
-    return _CODE_OR_LINK.sub(link, _MARK.sub(r"\1", markdown))
+    return _CODE_OR_LINK.sub(link, _MARK.sub(r"\1", _DIAGRAM.sub(_as_table, markdown)))
+
+
+def _as_table(diagram: re.Match[str]) -> str:
+    """Return the arrows of a state diagram as a table; `[*]` is the world outside."""
+    rows = [
+        f"| {arrow['before']} | {arrow['after']} | {arrow['cause'] or ''} |".replace("[*]", "")
+        for arrow in _ARROW.finditer(diagram["arrows"])
+    ]
+    return "\n".join(["| from | to | by |", "|---|---|---|", *rows])
 
 
 def _as_text(text: str, path: str) -> str:
