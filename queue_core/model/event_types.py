@@ -55,7 +55,7 @@ class EventTypes:
             if known is not None and _path(known) != _path(event_type):
                 raise ConfigurationError(
                     f"The event name {name!r} belongs to {_path(known)}, so {_path(event_type)} can't have it. "
-                    "Rename one of them; or post one by an event_name=… of its own, and subscribe to that name.",
+                    "Register one of them under a name of its own: register(event_type, name).",
                     key="event_type",
                     value=name,
                     class_name=name,
@@ -138,7 +138,7 @@ class EventTypes:
         if len(found) > 1:
             raise ConfigurationError(
                 f"The event name {name!r} fits {' and '.join(sorted(found))}. "
-                "Rename all but one of them; or post each by an event_name=… of its own, and subscribe to that name.",
+                "Register each under a name of its own: register(event_type, name).",
                 key="event_type",
                 value=name,
                 class_name=name,
