@@ -1,7 +1,7 @@
 # What CI calls and what a laptop calls are the same recipes.
 BIN := $(CURDIR)/.venv/bin
 PACKAGES := sql queue_core bus notifications history_pipeline stickybus
-CHECKED := $(PACKAGES) tests $(wildcard benchmarks examples)
+CHECKED := $(PACKAGES) tests $(wildcard benchmarks examples scripts)
 # More arguments for pytest, such as ARGS="-k sqlite".
 ARGS :=
 # Tests side by side: most of them wait for a lease, a poll or a process.
@@ -9,7 +9,7 @@ WORKERS := 3
 # A worker that died is not replaced: when two die in the same second, pytest-xdist 3.8 waits for ever.
 PYTEST := $(BIN)/pytest -n $(WORKERS) --max-worker-restart 0
 
-.PHONY: help demo test quick lint types bench simulate chaos soak report servers java lock
+.PHONY: help demo test quick lint types site bench simulate chaos soak report servers java lock
 .DEFAULT_GOAL := help
 
 help: ## Show the targets
@@ -32,6 +32,9 @@ lint: .venv/.full ## Check style, format and the import contract
 
 types: .venv/.full ## Check types, strictly
 	$(BIN)/mypy $(CHECKED)
+
+site: .venv/.full ## Build the documentation's site into the folder site, offline; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: .venv/.full servers ## Measure everything on each database in 5 minutes (FULL=1: an hour and a half; SCENARIO=, DATABASE=)
 	@$(BIN)/python -m benchmarks $(if $(FULL),,--quick) $(SCENARIO) $(addprefix --database ,$(DATABASE))

@@ -1,9 +1,9 @@
-"""An archive: history as Parquet files, of which only those count that manifests name.
+"""An archive: history as Parquet files. Only files that a manifest names belong to it.
 
     DIR/bus_events/manifests/00000001.json
     DIR/bus_events/data/<run>/event_date=2026-01-31/part-….zstd.parquet
 
-A file that no manifest names is of a run that was killed, or is still at work; nobody reads it.
+A file that no manifest names belongs to a run that was killed, or is still at work. Nobody reads it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from history_pipeline.schema import HISTORY_SCHEMA
 from history_pipeline.storage import storage_of
 
 EVENT_DATE = "event_date"
-"""What files are partitioned by: the day, in UTC, on which their entries ended."""
+"""The column that files are partitioned by: the day, in UTC, on which their entries ended."""
 KEPT = timedelta(days=1)
-"""Files that no manifest names, or that were replaced, are removed after so long: who reads them or writes them is done."""
+"""Age at which files are removed that were replaced, or that no manifest names: by then nobody reads or writes them."""
 
 
 class Extent(NamedTuple):
-    """Of some files: the sum of their ids, and the latest `finished_date` (UTC; None if there is no row)."""
+    """The sum of the ids in some files, and the latest `finished_date` (UTC; None if there is no row)."""
 
     id_total: int
     newest: datetime | None
@@ -94,7 +94,7 @@ class Archive:
         return digest(self.storage.read(manifest_path(number)))
 
     def publish(self, manifest: Manifest) -> Manifest:
-        """Make what a manifest names part of the archive, under the next free number; the manifest as it is then.
+        """Make the files that a manifest names part of the archive, and return the manifest with its number, the next free one.
 
         Raises ArchiveConflictError if a run of the same kind has published meanwhile: both may have read the same.
         """
@@ -137,7 +137,7 @@ class Archive:
             ) from error
 
     def extent(self, files: Iterable[DataFile]) -> Extent:
-        """What tells rows in some files from as many others, and when the newest of them ended."""
+        """Return the sum of the ids in some files, and when the newest of their entries ended."""
         total = f.sum(f.col("record_id").cast("decimal(38,0)")).alias("total")
         newest = f.max("finished_date").alias("newest")
         [found] = self.read(files).agg(total, newest).toArrow().to_pylist()
@@ -210,8 +210,8 @@ class Archive:
     ) -> None:
         """Remove files that were replaced, and those of runs that ended before they published a manifest.
 
-        Only what was replaced, or begun, longer than `kept` ago: others may still read it, or write it. Runs without a
-        manifest stay if it is not known (None), or true, that the database has deleted their rows (`deleted_runs`).
+        Files that were replaced or begun less than `kept` ago stay: others may still read or write them. Runs without a
+        manifest stay if the database has deleted their rows (`deleted_runs`), or if that is not known (None).
         """
         live = {dirname(file.path) for file in live_files(manifests)}
         replaced = {dirname(path): manifest.created for manifest in manifests for path in manifest.replaces}
@@ -231,16 +231,25 @@ class Archive:
 
 
 def dated(rows: DataFrame) -> DataFrame:
-    """Rows of history with the day on which they ended."""
+    """Return rows of history with the day on which they ended."""
     return rows.withColumn(EVENT_DATE, f.to_date("finished_date"))
 
 
 def read_archive(spark: SparkSession, target: str, table: str | None = None) -> DataFrame:
-    """The archived history of a table, with `HISTORY_SCHEMA`; no rows if nothing was archived so far.
+    """Return the archived history of a table as a DataFrame with `HISTORY_SCHEMA`.
 
-    `table` is a main table or its history; it may be left out if the directory holds one only. While an archive runs,
-    entries may be in both, in the archive and still in history: they have the same id and the same `finished_date`.
-    Raises ArchiveNotFoundError, ArchiveDamagedError, ArchiveTargetError.
+    It has no rows if nothing was archived so far. While an archive runs, an entry may be in the archive and still in
+    history: with the same id and the same `finished_date`.
+
+    Args:
+        spark: A session, as `open_session` returns it.
+        target: The directory of the archive.
+        table: A main table or its history. It may be left out if the directory holds one table only.
+
+    Raises:
+        ArchiveNotFoundError: Nothing was archived there, or several tables were and `table` was left out.
+        ArchiveDamagedError: A file or manifest is missing or damaged.
+        ArchiveTargetError: Spark can't reach the directory.
     """
     archive = Archive(spark, target, _table_of(spark, target, table))
     return archive.read(live_files(archive.open()))

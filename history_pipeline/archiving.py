@@ -1,8 +1,8 @@
 """Archive, then truncate: history is copied, read back, published, and only then deleted.
 
-A run takes a closed range: all rows up to some id that ended before a date, which lies back so far that none can still
-appear. Killed at any point it is started again: what it has not published is no part of the archive, and what it has
-published and not deleted is deleted first.
+A run takes a closed range: all rows up to some id that ended before a date. The date lies so far back that no further row
+can appear. A run that was killed is started again. Files that it had not published are no part of the archive; rows
+that it had published and not deleted are deleted first.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from queue_core.reading.history import RECENT
 from queue_core.runtime.clock import in_utc
 
 RUN_ROWS = 1_000_000
-"""Entries of one run: so many are deleted in one transaction, and copied again after a kill."""
+"""Entries of one run: the most that one transaction deletes, and that are copied again after a kill."""
 STATEMENT_SECONDS = 600.0
 """Longest statement of the archive's own connections."""
 
 _STAGES = 2
-"""Of the Spark job that copies: it reads, and it writes."""
+"""Stages of the Spark job that copies: one reads, one writes."""
 
 
 @dataclass(frozen=True)
 class Archived:
-    """What one call has done. `finished`: rows deleted that an earlier call, which was killed, had archived."""
+    """The result of one call. `finished`: rows deleted now that an earlier call had archived before it was killed."""
 
     table: str
     target: str
@@ -61,12 +61,29 @@ def archive_history(
     run_rows: int = RUN_ROWS,
     progress: Progress = silent,
 ) -> Archived:
-    """Move what ended before a date from the history of the main table `table` to the archive in `target`.
+    """Move entries that ended before a date from history to an archive.
 
-    `before` is aware; by default it is a minute ago. `target` is any directory that Spark can write to. Each run of
-    `run_rows` entries is copied, read back and published before anything of it is deleted.
-    Raises an ArchiveError, which says what was published or deleted, NaiveDateTimeError, what `open_tables` raises, and
-    what the database or Spark do: whatever happens, nothing is deleted that is not archived.
+    Each run of `run_rows` entries is copied, read back and published before any of its rows is deleted. Whatever happens,
+    no row is deleted that is not archived.
+
+    Args:
+        spark: A session, as `open_session` returns it.
+        database: URL or SQLAlchemy Engine of the database.
+        target: Any directory that Spark can write to.
+        table: The main table whose history is archived.
+        before: An aware date. The default is a minute ago.
+        run_rows: Most entries of one run.
+        progress: Called with the name of the step, the entries done so far, and all entries; from any thread.
+
+    Returns:
+        The runs and rows of this call.
+
+    Raises:
+        ArchiveError: The archive or the history is not as expected. The message says what was published or deleted.
+        NaiveDateTimeError: `before` has no time zone.
+        StickybusError: The database can't be opened, or lacks the table.
+
+    Errors of SQLAlchemy and Spark are raised as they are.
     """
     limit = None if before is None else in_utc(before, key="before")
     config = BusConfig(
@@ -98,7 +115,7 @@ class Archiver:
     total: int = 0
 
     def work(self) -> Archived:
-        """Finish what an earlier call has left, and archive what there is."""
+        """Finish the run that an earlier call has left, and archive all that is to be archived."""
         self.archive.storage.make("manifests")
         published = self.archive.manifests()
         check_agreement(self.archive, published, self.history.database)
@@ -122,7 +139,7 @@ class Archiver:
         )
 
     def finish(self, published: list[Manifest]) -> int:
-        """Delete what was published and not deleted; the number of rows."""
+        """Delete the rows that were published and not deleted, and return their number."""
         deleted = self.history.deleted_runs()
         left = [one for one in published if one.kind is Kind.ARCHIVE and one.run not in deleted]
         return sum(finish_run(self.history, self.archive, manifest) for manifest in left)

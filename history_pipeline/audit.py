@@ -1,6 +1,6 @@
 """An audit: every figure of a history, live or archived or both.
 
-What looks wrong because an entry moved while it was read is looked up once more before it is told.
+A fault may be seen only because an entry moved while it was read. So each fault is looked up once more before it is reported.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sql.tables import entry_tables
 SHOWN = 100
 """Gaps and faults that are listed; all are counted."""
 MOST_SUSPECTS = 10_000
-"""Faults that are looked up once more; more are no matter of moving entries."""
+"""Faults that are looked up once more. A larger number is not caused by moving entries."""
 _BATCH = 500
 _ID = ("table_name", "record_id")
 FAULTS_SCHEMA = pa.schema([("table_name", pa.string()), ("record_id", pa.int64()), ("fault", pa.string())])
@@ -84,7 +84,7 @@ class Audit:
     archive: str | None
     audited: tuple[TableAudit, ...]
     faults: Mapping[str, int]
-    """How many there are of each `Fault`; one that can't be told is missing: an archive alone has no live entries."""
+    """Number of faults of each `Fault`. A kind that can't be decided is missing: an archive alone has no live entries."""
     tables: Mapping[str, pa.Table]
     """Tables of figures by name, all small: see `docs/reference/statistics.md`."""
 
@@ -102,10 +102,23 @@ def audit(
     tables: Sequence[str] | None = None,
     progress: Progress = silent,
 ) -> Audit:
-    """Audit the history of a database, an archive of it, or both; an entry that is in both is counted once.
+    """Audit the history of a database, an archive of it, or both.
 
-    `tables` names main tables; all by default. Only temporary files of Spark are written. Raises SchemaMissingError for
-    a table that is in neither, and what reading an archive raises.
+    An entry that is in both is counted once. Only temporary files of Spark are written.
+
+    Args:
+        spark: A session, as `open_session` returns it.
+        url: The database; None to read the archive only.
+        archive: The directory of an archive; None to read the database only.
+        tables: Names of main tables. The default is all of them.
+        progress: Called with the name of the step, the entries done so far, and all entries; from any thread.
+
+    Returns:
+        All figures, which `history_pipeline.report` shows.
+
+    Raises:
+        SchemaMissingError: A table is in neither the database nor the archive.
+        ArchiveError: The archive can't be read.
     """
     made = datetime.now(UTC)
     spark = own_session(spark)
@@ -148,7 +161,7 @@ def _told(step: str, names: Sequence[str], progress: Progress) -> Iterator[str]:
 
 
 def _ids(read: Sequence[TableSnapshot]) -> DataFrame:
-    """The ids that can be judged: below one that was given out later, another may have been on its way."""
+    """Return the ids that can be judged. Below the newest id another may have been uncommitted when the tables were read."""
     return all_of(
         [
             ids if one.last_id is None else ids.where(F.col("record_id") <= one.last_id)
@@ -180,7 +193,7 @@ def _table_audits(read: Sequence[TableSnapshot], missing: DataFrame) -> list[Tab
 
 
 def _tellable(read: Sequence[TableSnapshot]) -> list[Fault]:
-    """The faults that can be told by what was read: without live entries, a chain may end in one."""
+    """Return the faults that can be decided by the tables that were read. Without live entries, a chain may end in one of them."""
     live = all(one.live_count is not None for one in read)
     both = any(one.history_count is not None and one.archived_count is not None for one in read)
     needed = {Fault.NO_END: live, Fault.ENDED_AND_LIVE: live, Fault.DIFFERS: both}
@@ -190,7 +203,7 @@ def _tellable(read: Sequence[TableSnapshot]) -> list[Fault]:
 def _faults(
     read: Sequence[TableSnapshot], database: Database | None
 ) -> tuple[Counter[str], list[dict[str, Any]]]:
-    """How many there are of each, and the first of them."""
+    """Return the number of faults of each kind, and the first of them."""
     ended, live = all_of([one.ended for one in read]), all_of([one.live for one in read])
     differing = all_of([one.differing for one in read]).withColumn("fault", F.lit(Fault.DIFFERS.value))
     tellable = [fault.value for fault in _tellable(read)]
@@ -206,7 +219,7 @@ def _faults(
 
 
 def _confirmed(faults: Iterable[dict[str, Any]], database: Database) -> Iterator[dict[str, Any]]:
-    """The faults that are still there: an entry may have moved between the reading of one table and the next."""
+    """Return the faults that are still there: an entry may have moved between the reading of one table and the next."""
     for (table, fault), group in groupby(faults, key=itemgetter("table_name", "fault")):
         rows = list(group)
         ids = [row["record_id"] for row in rows]
@@ -239,7 +252,7 @@ def _with_end(database: Database, table: str, chains: Sequence[int]) -> set[int]
 def _chains_in(
     connection: Connection, *, table: Table, chains: Sequence[int], where: Sequence[ColumnElement[bool]] = ()
 ) -> set[int]:
-    """Those of `chains` that have a row in the table."""
+    """Return the members of `chains` that have a row in the table."""
     chain = func.coalesce(table.c.origin_id, table.c.record_id)
     links = or_(table.c.origin_id.in_(chains), table.c.record_id.in_(chains))
     return set(connection.execute(select(chain).where(links, *where)).scalars())
@@ -249,4 +262,4 @@ _LOOKS: Mapping[str, Callable[[Database, str, Sequence[int]], set[int]]] = {
     Fault.NO_END: _with_end,
     Fault.ENDED_AND_LIVE: _not_live,
 }
-"""For a fault that a moving entry looks like: which of the chains have it no more."""
+"""By each fault that a moving entry can look like: a function that returns the chains which no longer have it."""

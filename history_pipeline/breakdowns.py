@@ -1,4 +1,4 @@
-"""What the statistics don't tell: how entries failed, were retried, late or redispatched, and which of them stand out.
+"""Figures beside the statistics: how entries failed, were retried, late or redispatched, and which of them stand out.
 
 Every function takes the rows of `transforms.entries`.
 """
@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- as all of Spark's documents name it
 
 STANDING_OUT = 20
-"""Rows of a list of the slowest, or of those that failed most."""
+"""Rows of the list of the slowest entries, and of the list of those that failed most."""
 LATENESS_SECONDS = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)
 """Where one class of lateness ends and the next begins."""
 
@@ -40,7 +40,8 @@ def retries(entries: DataFrame) -> DataFrame:
 def lateness(entries: DataFrame) -> DataFrame:
     """How late entries of a later date started: `entries` (bigint) by table_name and class of lateness, in order.
 
-    A class holds what was late by `from_seconds` (null: less than any) or more, but less than `to_seconds` (null: any).
+    A class holds entries that were late by at least `from_seconds` (null: no lower bound) and by less than `to_seconds`
+    (null: no upper bound).
     """
     bounds = [None, *LATENESS_SECONDS, None]
     classes = [
@@ -62,14 +63,14 @@ def lateness(entries: DataFrame) -> DataFrame:
 
 
 def redispatches(entries: DataFrame) -> DataFrame:
-    """What each dead node left: `node`, `reaped` (bigint: entries taken from it) and when `first` and `last`; most first."""
+    """Return for each dead node: `node`, `reaped` (bigint: entries taken from it), and the dates `first` and `last`; most first."""
     reaped = entries.where("outcome = 'REAPED'").groupBy("node")
     dates = (F.min("finished_date").alias("first"), F.max("finished_date").alias("last"))
     return reaped.agg(F.count("*").alias("reaped"), *dates).orderBy(F.desc("reaped"), "node")
 
 
 def slowest(entries: DataFrame, limit: int = STANDING_OUT) -> DataFrame:
-    """The entries whose last run took longest: which they are, `finished_date`, and `seconds` (double)."""
+    """Return the entries whose last run took longest: their keys, `finished_date`, and `seconds` (double)."""
     took = entries.where("handler_micros IS NOT NULL").withColumn(
         "seconds", F.col("handler_micros") / _MICROS
     )
@@ -78,9 +79,9 @@ def slowest(entries: DataFrame, limit: int = STANDING_OUT) -> DataFrame:
 
 
 def most_failing(entries: DataFrame, limit: int = STANDING_OUT) -> DataFrame:
-    """The entries with most failed runs, then most redispatches: which they are, both counts, and `error_type`.
+    """Return the entries with most failed runs, then most redispatches: their keys, both counts, and `error_type`.
 
-    Those without either are left out, and so is what REAPED leaves behind: its copy has the same counts.
+    Entries without either are left out. So are REAPED rows, whose copies have the same counts.
     """
     ended = entries.where("outcome != 'REAPED' AND (error_count > 0 OR redispatch_count > 0)")
     ordered = ended.orderBy(F.desc("error_count"), F.desc("redispatch_count"), "table_name", "record_id")

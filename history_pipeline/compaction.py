@@ -1,8 +1,8 @@
 """Compaction: the many small files of a day become few.
 
-The new files are read back and must have the fingerprint of those that they replace, taken from the manifests; then one
-manifest adds the new ones and names the old ones as replaced. Killed before that, nothing has changed. The old files are
-removed a day later, by the next archive or compaction: whoever reads them gets to the end.
+The new files are read back, and must have the fingerprint that the manifests have of those which they replace. Then one
+manifest adds the new files and names the old ones as replaced. If the compaction is killed before that, nothing has
+changed. The next archive or compaction removes the old files a day later, so that their readers get to the end.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from history_pipeline.progress import Progress, silent, watched
 from history_pipeline.session import own_session
 
 FILE_BYTES = 128 * 1024 * 1024
-"""What a file aims at."""
+"""Size that a file should have."""
 
 _STAGES = 2
-"""Of the Spark job: it reads, and it writes."""
+"""Stages of the Spark job: one reads, one writes."""
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What one compaction has done: so many days, rewritten from so many files to so many. `run`: None if no need."""
+    """The result of one compaction: the number of days, and of their files before and after. `run`: None if nothing was needed."""
 
     table: str
     target: str
@@ -52,10 +52,24 @@ def compact_archive(
     file_bytes: int = FILE_BYTES,
     progress: Progress = silent,
 ) -> Compacted:
-    """Rewrite each day of an archive that has more files than it needs, if they had `file_bytes` each.
+    """Rewrite the days of an archive that have more files than they need.
 
-    Archives, replays and readers may run meanwhile. Raises ArchiveNotFoundError, ArchiveDamagedError,
-    ArchiveConflictError; the archive is as it was then.
+    Archives, replays and readers may run meanwhile. After an error the archive is as it was.
+
+    Args:
+        spark: A session, as `open_session` returns it.
+        target: The directory of the archive.
+        table: The main table whose history was archived.
+        file_bytes: Size that a file should have, in bytes.
+        progress: Called with the name of the step, the entries done so far, and all entries; from any thread.
+
+    Returns:
+        The days and files that were rewritten.
+
+    Raises:
+        ArchiveNotFoundError: Nothing was archived there.
+        ArchiveDamagedError: A file or manifest is missing or damaged.
+        ArchiveConflictError: Another compaction has published meanwhile.
     """
     archive = Archive(own_session(spark), target, table)
     published = archive.open()
@@ -78,7 +92,7 @@ def compact_archive(
 
 @dataclass(frozen=True)
 class Day:
-    """The files of one day, which need no more than `wanted`."""
+    """The files of one day, whose rows would fit into `wanted` files."""
 
     files: list[DataFile]
     wanted: int
@@ -99,7 +113,7 @@ def scattered(files: Sequence[DataFile], file_bytes: int) -> dict[str, Day]:
 def _rewritten(
     archive: Archive, published: Sequence[Manifest], days: dict[str, Day], progress: Progress
 ) -> Manifest:
-    """The files of some days written anew, and the manifest that would replace them."""
+    """Write the files of some days anew, and return the manifest that would replace them."""
     old = [file for day in days.values() for file in day.files]
     expected = _expected(archive, published, old)
     run = new_run(now := datetime.now(UTC))

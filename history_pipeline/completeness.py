@@ -1,4 +1,4 @@
-"""Whether every entry is somewhere and has ended once, as far as ids and chains can tell.
+"""Completeness: whether every entry is somewhere and has ended once, as far as ids and chains show.
 
 `ended` are rows of `transforms.entries`; `live` are the entries of main tables: `table_name`, `record_id`, `chain_id`.
 """
@@ -11,12 +11,12 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 -- as all of Spark's documents name it
 
 _BLOCK_BITS = 20
-"""Ids of one block, as a power of two: what one task sorts at once."""
+"""Ids of one block, as a power of two: one task sorts a block at once."""
 _ID = ("table_name", "record_id")
 
 
 class Fault(StrEnum):
-    """What must not be. Each concerns an entry, named by the first id of its chain."""
+    """A state that must not occur. Each fault concerns an entry, named by the first id of its chain."""
 
     NO_END = "no_end"
     """Redispatched, and the copy is nowhere."""
@@ -62,7 +62,7 @@ def known_ids(ids: DataFrame) -> DataFrame:
 def chain_faults(ended: DataFrame, live: DataFrame) -> DataFrame:
     """Entries that have ended twice, or never, or are still live: `table_name`, `record_id` (the chain's first), `fault`.
 
-    Only chains of more than one row, or that must have more, are put together; the other rows are found by their ids.
+    Only chains that have, or must have, more than one row are put together. The other rows are found by their ids.
     """
     rows = ended.select(
         *_ID, "chain_id", (F.col("outcome") != "REAPED").alias("terminal"), F.lit(False).alias("live")

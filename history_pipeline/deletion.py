@@ -1,7 +1,7 @@
-"""What is archived is deleted from history: exactly that, in one transaction, or nothing.
+"""Deletion of archived rows from history: exactly these, in one transaction, or none.
 
-The transaction runs on the connection that holds the lock of the history, so that a lock that was lost with its
-connection deletes nothing, and enters the run in `queue_archives`: a run that is not in there is still to be deleted.
+The transaction runs on the connection that holds the lock of the history: if the lock is lost with its connection, nothing
+is deleted. The transaction also enters the run in `queue_archives`. A run that is not there is still to be deleted.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from sql.statements import Statements, archives
 from sql.tables import entry_tables
 
 DELETE_ROWS = 20_000
-"""Entries that one statement deletes, of the many of a transaction: a server's limits are on statements."""
+"""Entries that one statement deletes. A transaction has many such statements, because a server limits statements."""
 IDS = 2_000
-"""Of which each is named, where they are looked up one by one."""
+"""Ids that one statement names, where entries are looked up one by one."""
 NAMED = 10
 """Entries that an error names."""
 
@@ -59,14 +59,14 @@ class History:
         return self.database.fetch(self.database.dialect.database_now)
 
     def count(self, before: datetime) -> int:
-        """How many rows ended before a date."""
+        """Return the number of rows that ended before a date."""
         statements = self.statements
         return self.database.fetch(
             lambda connection: statements.count_history(connection, before=before, states=None)
         )
 
     def closed_range(self, before: datetime, limit: int) -> tuple[int, int] | None:
-        """First and last of the `limit` lowest ids of what ended before a date; None if nothing did."""
+        """Return the first and last of the `limit` lowest ids of the rows that ended before a date; None if there are none."""
         statements = self.statements
         return self.database.fetch(
             lambda connection: statements.closed_range(connection, before=before, limit=limit)
@@ -77,7 +77,7 @@ class History:
         return self.database.fetch(lambda connection: archives.deleted_runs(connection, self.table))
 
     def rows(self, archive: Archive, manifest: Manifest) -> DataFrame:
-        """What is in the closed range of a run."""
+        """Return the rows in the closed range of a run."""
         url = self.database.url
         rows = read_history(
             archive.spark,
@@ -132,10 +132,10 @@ def delete_run(history: History, archive: Archive, manifest: Manifest, told: Tol
 
 
 def finish_run(history: History, archive: Archive, manifest: Manifest) -> int:
-    """Delete what a run, which was killed, has archived and not deleted; return the number of rows.
+    """Delete the rows that a killed run has archived and not deleted, and return their number.
 
-    History may hold more by now, which stays, or less. Raises ArchiveConflictError if it is another history than the
-    one that was archived, and ArchiveMismatchError if rows vanish meanwhile; nothing is deleted then.
+    By now history may hold fewer rows, or more, which stay. Raises ArchiveConflictError if it is another history than the
+    archived one, and ArchiveMismatchError if rows vanish meanwhile. Nothing is deleted then.
     """
     found = compared(history, archive, manifest)
     moved = manifest.database != history.name and len(found.archived) < manifest.fingerprint.rows
@@ -245,7 +245,7 @@ def _enter(
 
 
 def _named(ids: Sequence[int]) -> str:
-    """Some of the ids, and how many more."""
+    """Return a text with some of the ids, and the number of the others."""
     shown = ", ".join(str(one) for one in ids[:NAMED]) or "none"
     more = f" and {len(ids) - NAMED} more" if len(ids) > NAMED else ""
     return f"entries {shown}{more}" if ids else "no entry"

@@ -71,7 +71,7 @@ class ArchiveDamagedError(ArchiveError):
 
 
 class ArchiveMismatchError(ArchiveError):
-    """What would be deleted from history is not what was archived: nothing was deleted. `run` names the archive's run."""
+    """The rows to be deleted from history are not the archived ones; nothing was deleted. `run` names the archive's run."""
 
     run: str | None = None
     archived: int | None = None
@@ -83,7 +83,7 @@ class ArchiveConflictError(ArchiveError):
 
 
 class ReplayError(PipelineError):
-    """Archived entries can't be posted again; `posted` are."""
+    """Archived entries can't be posted again. `posted` is the number of those that were posted before the error."""
 
     posted: int = 0
 

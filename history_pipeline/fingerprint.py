@@ -1,8 +1,8 @@
-"""What tells whether two sets of rows are the same, in whatever order they are met.
+"""Fingerprints, which show whether two sets of rows are the same in any order.
 
-Each row has a 64-bit hash of its columns (Spark's `xxhash64`), of those that a manifest names, so that a column which
-history gets later changes no hash. A set has the number of its rows and the smallest,
-the largest and the sum of their hashes, the sum modulo 2^64: sets that are joined have theirs added.
+Each row has a 64-bit hash (Spark's `xxhash64`) of the columns that a manifest names. So a column which history gets later
+changes no hash. The fingerprint of a set is its number of rows, and the smallest, the largest and the sum of their
+hashes, modulo 2^64. The sum of two sets' fingerprints is that of both together.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from history_pipeline.schema import HISTORY_SCHEMA
 
 _MODULUS = 2**64
 HASH_VERSION = 1
-"""Of the way in which `row_hash` computes; a manifest names the one that its fingerprints have."""
+"""Version of the rule by which `row_hash` computes. A manifest names the version of its fingerprints."""
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    """Of a set of rows. `smallest` and `largest` are None if it is empty."""
+    """The fingerprint of a set of rows. `smallest` and `largest` are None if the set is empty."""
 
     rows: int = 0
     smallest: int | None = None
@@ -43,7 +43,7 @@ class Fingerprint(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, computed: Row | Mapping[str, Any]) -> Fingerprint:
-        """The one that `aggregates` have computed."""
+        """Return the fingerprint that `aggregates` have computed."""
         total = int(computed["total"] or 0) % _MODULUS
         return cls(computed["rows"], computed["smallest"], computed["largest"], total)
 
@@ -61,7 +61,7 @@ def row_hash(names: Sequence[str] = tuple(HISTORY_SCHEMA.names)) -> Column:
 
 
 def aggregates(hashed: Column) -> list[Column]:
-    """What computes a fingerprint of rows with the hash `hashed`; the sum is a decimal, for a bigint overflows."""
+    """Return the columns that compute a fingerprint of rows with the hash `hashed`. The sum is a decimal: a bigint would overflow."""
     return [
         f.count(f.lit(1)).alias("rows"),
         f.min(hashed).alias("smallest"),

@@ -1,8 +1,8 @@
 """Manifests: the log that says which files an archive consists of.
 
-They are numbered from 1 and never changed or removed, so that a reader who sees the numbers 1 to n sees one state of
-the archive. Each adds files; a compaction also names those that its own replace. Each names the SHA-256 of the one before,
-and `queue_archives` in the database that of each archive's: so no manifest can vanish or change unseen.
+They are numbered from 1 and never changed or removed. So a reader who sees the numbers 1 to n sees one state of the archive.
+Each manifest adds files; that of a compaction also names the files which its own replace. Each names the SHA-256 of
+the one before, and the table `queue_archives` names that of each archiving run. So no manifest can vanish or change unseen.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAME = re.compile(r"(\d{8})\.json")
 
 
 class Kind(StrEnum):
-    """What published a manifest."""
+    """The kind of run that published a manifest."""
 
     ARCHIVE = "archive"
     COMPACTION = "compaction"
@@ -57,11 +57,11 @@ class HashedColumn(msgspec.Struct, frozen=True):
 HASHED = [HashedColumn(str(field.name), field.dataType.simpleString()) for field in HISTORY_SCHEMA.fields]
 """The columns that this version's fingerprints cover, in order."""
 _FORMAT_1_COLUMNS = 28
-"""Of these, the first: the columns of history when manifests did not name them."""
+"""The first columns of these: those that history had when manifests did not name columns."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run has added to the archive of a table. Dates are in UTC.
+    """The files that one run has added to the archive of a table. Dates are in UTC.
 
     `archive` is the run of manifest 1, which names the archive as a whole. The rows are all those of the history of
     `database` with ids from `first_id` to `last_id` that ended before `before`; of a compaction, those of the files
@@ -98,7 +98,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return manifest_path(self.number)
 
     def encoded(self) -> bytes:
-        """As it is written: JSON that people can read."""
+        """Return the manifest as it is written: JSON that people can read."""
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
 
@@ -157,7 +157,7 @@ def live_files(manifests: Sequence[Manifest]) -> list[DataFile]:
 
 
 def new_run(now: datetime) -> str:
-    """A name for a run that no other has, which tells when it began."""
+    """Return a name for a run. No other run has it, and it holds the time when the run began."""
     return f"{now.astimezone(UTC).strftime(_RUN_DATE)}-{secrets.token_hex(4)}"
 
 

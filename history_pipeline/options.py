@@ -12,7 +12,7 @@ from queue_core.model.config import name_fault
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What to read, and how much of it in one task."""
+    """The options of a read: which rows, and how many ids in one task."""
 
     url: str = field(repr=False)
     table: str = "bus_events_history"
@@ -35,7 +35,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """Where a stream starts, how far it stays behind, and how much of it is one batch."""
+    """The options of a stream: where it starts, how far it stays behind, and how many rows a batch has."""
 
     url: str = field(repr=False)
     table: str = "bus_events_history"
@@ -47,7 +47,7 @@ class StreamOptions:
     """How long a batch waits for open transactions, before it is left to the next trigger."""
     max_rows_per_batch: int = 1_000_000
     rows_per_partition: int = 50_000
-    """Of one task."""
+    """Rows that one task reads."""
     fail_on_data_loss: bool = True
     """Whether the stream fails if rows that it has not handed over were archived and deleted."""
 
@@ -75,14 +75,14 @@ class StreamOptions:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Where to post, and under which name."""
+    """The options of a write: where to post, and under which name."""
 
     url: str = field(repr=False)
     run: str
-    """Names the run of the job: what one run has posted is not posted again under its name."""
+    """Name of the job's run. Rows that were posted under a name are not posted again under it."""
     table: str = "bus_events"
     queue: str = "bus"
-    """Of rows that have no column `queue_name`."""
+    """Queue of rows that have no column `queue_name`."""
     event: str | None = None
     """Event type of rows that have no column `class_name`."""
     max_payload_bytes: int = 1_048_576

@@ -19,9 +19,9 @@ from sql.bulk import BulkReads
 from sql.database import Database
 
 PAGE_BYTES = 4 * 1024 * 1024
-"""What a page aims at, by the rows of the page before."""
+"""Size that a page should have, computed from the rows of the page before."""
 FIRST_ROWS, MOST_ROWS = 100, 5_000
-"""Of the first page, whose rows are of an unknown size, and of the largest: also the most that are in memory at once."""
+"""Rows of the first page, whose size is unknown, and of the largest. The latter is also the most rows in memory at once."""
 _GROWTH = 5
 _ID = "record_id"
 
@@ -91,7 +91,7 @@ def _page(
 
 
 def _cut(page: pa.RecordBatch, limit: int) -> tuple[pa.RecordBatch, int, int]:
-    """A full page without its last id, of which there may be more rows; the id to go on with, and the next limit.
+    """Return a full page without its last id, which may have more rows; the id to go on with; and the next limit.
 
     The key of history is (id, date), so that an id may be there twice, though only by somebody's hand.
     """

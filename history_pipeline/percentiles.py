@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- as all of Spark's docume
 PERCENTS = (50, 90, 95, 99)
 
 _DIGITS = 19
-"""Of the largest 64-bit integer."""
+"""Digits of the largest 64-bit integer."""
 _BUCKET = ["group", "bucket"]
 
 

@@ -69,7 +69,7 @@ _STEPS = {
 _TWO_DECADES = 100.0
 """A logarithmic scale that holds less has more than its powers of ten named."""
 _SMALLEST_SECONDS = 1e-6
-"""What a logarithmic scale can begin with: clocks that differ make negative times."""
+"""Smallest value of a logarithmic scale. Clocks that differ make negative times, which it can't show."""
 
 
 def step_of(hours: Sequence[Row]) -> timedelta:
@@ -79,12 +79,12 @@ def step_of(hours: Sequence[Row]) -> timedelta:
 
 
 def step_name(hours: Sequence[Row]) -> str:
-    """That time in words."""
+    """Return that time in words."""
     return _STEPS[step_of(hours)] if hours else "hour"
 
 
 def throughput(hours: Sequence[Row]) -> str | None:
-    """What ended over time by outcome, from the statistics by hour."""
+    """Draw the number of entries that ended over time, by outcome, from the statistics by hour."""
     if not hours:
         return None
     step, first = step_of(hours), min(row["hour"] for row in hours)

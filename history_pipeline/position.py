@@ -1,4 +1,4 @@
-"""How far a stream over history has come."""
+"""The position of a stream over history."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Position:
 
     @classmethod
     def start(cls, after: datetime | None = None) -> Position:
-        """Before all rows, or after those that ended by a date."""
+        """Return the position before all rows, or after the rows that ended by a date."""
         return cls(after or datetime.min.replace(tzinfo=UTC))
 
     @classmethod

@@ -1,9 +1,9 @@
 """Replay: archived entries are posted again, each once.
 
-Every replayed entry is a chain of its own that names the archived one (`replay_of`). What was posted is entered in
-`queue_replays` by the same transaction, under the name of the archive: however often a replay is killed and started
-again, and whatever became of the entries that it posted, archived and deleted ones included, none is posted twice. An
-entry that was tried again by hand counts as well, as far as this archive, or this database, knows.
+Every replayed entry begins a new chain, and names the archived one (`replay_of`). The transaction that posts it enters it in
+`queue_replays`, under the name of the archive. So no entry is posted twice, however often a replay is killed and started
+again, and whatever became of the entries that it posted. An entry that was tried again by hand counts as posted, too, if
+this archive or this database knows of that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from sql.tables import ENTRY_COLUMNS, entry_tables
 
 BATCH_ROWS = 500
 BATCH_BYTES = 16_000_000
-"""A transaction posts so many entries, or about so many bytes of payload."""
+"""Most entries, and about the most bytes of payload, that one transaction posts."""
 SHOWN = 10
 """Entries that a plan shows."""
 
@@ -57,7 +57,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Group:
-    """Entries of one queue and type: how many a replay would post, and how many were posted again before."""
+    """Counts of one queue and type: entries that a replay would post, and entries that were posted again before."""
 
     queue_name: str
     class_name: str
@@ -67,7 +67,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay has found and done. `first`: the first entries that it would post, without payloads.
+    """The result of a replay. `first`: the first entries that it would post, without payloads.
 
     `posted` is 0 after a dry run.
     """
@@ -80,12 +80,12 @@ class Replayed:
 
     @property
     def entries(self) -> int:
-        """How many it would post, or should have posted."""
+        """Number of entries that the replay would post, or should have posted."""
         return sum(group.entries for group in self.groups)
 
     @property
     def replayed(self) -> int:
-        """How many it found that were posted again before."""
+        """Number of entries found that were posted again before."""
         return sum(group.replayed for group in self.groups)
 
 
@@ -99,12 +99,28 @@ def replay_archive(
     post: bool = False,
     progress: Progress = silent,
 ) -> Replayed:
-    """Post the archived entries that meet a condition again, for any node and due now; only look, unless `post`.
+    """Post archived entries again that meet a condition, each once, for any node and due now.
 
-    `where` is a condition in Spark's SQL on the columns of history, such as
-    `processing_state = 'FAILED' AND finished_date >= '2026-01-31'`. Payloads are copied as they are: their types need
-    not be known here. Entries that ended REAPED are left out, for a copy of theirs has gone on. Raises ReplayError,
-    ArchiveError, and what `open_tables` raises; what was posted by then stays, and is not posted again.
+    Payloads are copied as they are: their types need not be known here. Entries that ended REAPED are left out, because
+    their copies have gone on. Entries that were posted before an error stay posted, and are not posted again.
+
+    Args:
+        spark: A session, as `open_session` returns it.
+        database: URL or SQLAlchemy Engine of the database to post to.
+        target: The directory of the archive.
+        where: A condition in Spark's SQL on the columns of history, such as
+            `processing_state = 'FAILED' AND finished_date >= '2026-01-31'`.
+        table: The main table whose history was archived, and to which is posted.
+        post: True to post; False only counts.
+        progress: Called with the name of the step, the entries done so far, and all entries; from any thread.
+
+    Returns:
+        Counts by queue and type, and the first entries.
+
+    Raises:
+        ReplayError: The database refused an entry, or `where` can't work (ReplayConditionError).
+        ArchiveError: The archive can't be read.
+        StickybusError: The database can't be opened, or lacks the table.
     """
     opened = open_tables(database, BusConfig(table=table, application_name="stickybus-replay"))
     try:
@@ -223,7 +239,7 @@ def _parents(rows: DataFrame) -> DataFrame:
 
 
 def _open(wanted: DataFrame) -> DataFrame:
-    """What is to be posted. Dates as numbers: Python's would come in this machine's time zone."""
+    """Return the entries to be posted. Dates are numbers: Python's dates would come in this machine's time zone."""
     micros = f.unix_micros("created_date").alias("created_micros")
     return wanted.where(f.col("replayed").isNull()).select(
         "record_id", "processing_state", "subscribers_done", *_COPIED, micros

@@ -23,13 +23,13 @@ SHOWN = 30
 """Rows of a table of the page; the JSON has all."""
 NO_NAME = "(none)"
 _MOST_FAILED_RUNS = 6
-"""From here on, failed runs are one bar."""
+"""From this number on, failed runs share one bar."""
 
 Row = Mapping[str, Any]
 
 
 def as_json(audit: Audit) -> dict[str, Any]:
-    """All figures, with dates as ISO 8601 in UTC; what can't be told is None."""
+    """Return all figures. Dates are ISO 8601 in UTC; a figure that is unknown is None."""
     found = verdict(audit)
     return {
         "made": _date(audit.made),

@@ -1,7 +1,7 @@
 """The Spark session of every job: one machine by default, or what `spark-submit` chose.
 
-Settings given to `spark-submit` win over the defaults here, and arguments win over both. Nothing of Spark is imported
-before what it needs is known to be there.
+Settings given to `spark-submit` win over the defaults here, and arguments win over both. Spark is imported only after its
+requirements have been checked.
 """
 
 from __future__ import annotations
@@ -59,10 +59,17 @@ _LOCAL_DEFAULTS = {
 def open_session(
     app_name: str = "stickybus", *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session of this process, with the format `stickybus` registered; a session that is open already is returned.
+    """Return the Spark session of this process, with the format `stickybus` registered.
 
-    `master` is `local[*]` unless it is given here or to `spark-submit`. Python workers run this interpreter unless
-    `PYSPARK_PYTHON` names another. Raises SparkUnavailableError before anything was started.
+    A session that is open already is returned. Python workers run this interpreter, unless `PYSPARK_PYTHON` names another.
+
+    Args:
+        app_name: The name that Spark shows.
+        master: The cluster. The default is the one given to `spark-submit`, else `local[*]`.
+        settings: Further settings of Spark. They win over those given to `spark-submit`.
+
+    Raises:
+        SparkUnavailableError: The extra `spark` or Java is missing; nothing was started.
     """
     check_extra()
     from pyspark.sql import SparkSession
@@ -92,9 +99,9 @@ def open_session(
 
 
 def own_session(session: SparkSession) -> SparkSession:
-    """A session beside the caller's, with its settings but for those that the archive's files and all dates need.
+    """Return a session beside the caller's. It has the same settings, except for those that the archive's files and dates need.
 
-    The caller's stays as it is.
+    The caller's session stays as it is.
     """
     # Not `newSession`, which has neither the settings nor the format, and refuses to register that.
     copied = session._jsparkSession.cloneSession()  # noqa: SLF001 -- it has no other door
@@ -125,7 +132,7 @@ def check_extra() -> None:
 
 
 def _not_submitted(settings: Mapping[str, str]) -> dict[str, str]:
-    """Those of `settings` that were not given to `spark-submit`."""
+    """Return the `settings` that were not given to `spark-submit`."""
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()  # noqa: SLF001 -- connects to the JVM, which holds what was submitted

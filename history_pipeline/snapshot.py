@@ -1,4 +1,4 @@
-"""What an audit reads: live entries, history and archive of a table, each once, kept on disk while it is counted.
+"""The snapshot that an audit reads: live entries, history and archive of a table, each read once and kept on disk.
 
 The main table is read before its history, and history before the archive: an entry that moves meanwhile is seen twice
 rather than never.
@@ -31,24 +31,24 @@ _LIVE_COLUMNS = ("record_id", "origin_id")
 
 @dataclass(frozen=True)
 class TableSnapshot:
-    """One table. Counts are None for what was not read."""
+    """The rows of one table. A count is None if its table was not read."""
 
     name: str
     ended: DataFrame
-    """`transforms.entries` of history and archive; what is in both stands in it once."""
+    """`transforms.entries` of history and archive. A row that is in both stands in it once."""
     live: DataFrame
     """Live entries: table_name, record_id, chain_id."""
     differing: DataFrame
     """`transforms.differing`."""
     last_id: int | None
-    """The largest id that was there when the reading began; what came later may be seen or not. None: not read."""
+    """The largest id when the reading began. Later entries may be seen or not. None if the table was not read."""
     live_count: int | None
     history_count: int | None
     archived_count: int | None
 
 
 class Snapshot:
-    """Reads tables; what was read is dropped at the end of `closing`."""
+    """Reads tables, and drops their rows at the end of `closing`."""
 
     def __init__(
         self, spark: SparkSession, database: Database | None, archive: str | None, closing: ExitStack

@@ -59,10 +59,15 @@ def read_history(
     last_id: int | None = None,
     columns: Sequence[str] | None = None,
 ) -> DataFrame:
-    """The rows of an entry table with ids from `first_id` to `last_id`, both included; all by default.
+    """Return the rows of an entry table as a DataFrame.
 
-    `columns` are read and no others. `table` may be a main table as well, whose columns `finished_date`,
-    `started_date` and `last_error` are NULL.
+    Args:
+        spark: A session, as `open_session` returns it.
+        url: The database.
+        table: A history table, or a main table, whose columns `finished_date`, `started_date` and `last_error` are NULL.
+        first_id: The lowest id to read, included. The default is the lowest of all.
+        last_id: The highest id to read, included. The default is the highest of all.
+        columns: The columns to read. The default is all.
     """
     options = {"url": make_url(url).render_as_string(hide_password=False), "table": table}
     for key, value in (("first_id", first_id), ("last_id", last_id)):

@@ -1,6 +1,6 @@
-"""What the audit counts and times: per queue, event type, node and hour.
+"""Statistics of the audit: counts and times for each queue, event type, node and hour.
 
-What each figure means exactly: `docs/reference/statistics.md`.
+`docs/reference/statistics.md` defines each figure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GROUPINGS: dict[str, tuple[str, ...]] = {
     "node": ("node",),
     "hour": ("hour",),
 }
-"""By which of `KEYS` is grouped; `total` is one group of all. A node serves all tables, and an hour holds all."""
+"""The `KEYS` of each grouping. `total` is one group of all entries; a node and an hour group all tables together."""
 
 _MICROS = 1_000_000.0
 

@@ -1,7 +1,7 @@
 """The files of a directory that Spark writes to, wherever it is: listed, read, and created once.
 
-Spark writes the data itself. What is here serves manifests, which must appear whole or not at all, and only if nobody
-else has made one of that name.
+Spark writes the data itself. This module serves manifests, which must appear whole or not at all, and only if nobody else
+has made one of that name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from history_pipeline.errors import ArchiveTargetError
 
 _HIDDEN = ("_", ".")
-"""First characters of the names that Spark does not read: markers, checksums, what is still being written."""
+"""First characters of names that Spark does not read: markers, checksums, files that are still being written."""
 
 
 class Storage(Protocol):
@@ -28,7 +28,7 @@ class Storage(Protocol):
     root: str
 
     def names(self, folder: str) -> list[str]:
-        """Names of what lies in a folder, sorted; none if there is no such folder."""
+        """Return the names in a folder, sorted; none if there is no such folder."""
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Bytes of all files below a folder by path, hidden ones left out."""

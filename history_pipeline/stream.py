@@ -1,7 +1,7 @@
 """Streaming reads: history in the order in which entries ended, each row once, late commits included.
 
 A row's `finished_date` is bound before its transaction commits, so that rows become visible in another order than
-their dates. What is handed over is therefore only what no transaction can add to any more:
+their dates. Therefore only dates are handed over to which no transaction can add a row any more:
 
 1. rows that ended `lag_seconds` ago or earlier by the database's clock, since a row is inserted at most that much
    later than its date (a statement's time twice; clocks differ by less),
@@ -50,7 +50,7 @@ T = TypeVar("T")
 IDS_PER_LOOK = 5_000
 """Ids that one statement names."""
 PLANNING_SECONDS = 600.0
-"""What a statement may take that looks at many rows, as those of a first batch do."""
+"""Time limit of a statement that reads many rows, as those of a first batch do."""
 _IDS = pa.schema([("record_id", pa.int64())])
 _log = get_logger(__name__)
 
@@ -79,7 +79,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position.start(self.options.after).offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """About so many rows a batch: those that ended in the same microsecond are not parted."""
+        """Return the approximate rows of a batch. Rows that ended in the same microsecond stay together."""
         return ReadMaxRows(self.options.max_rows_per_batch)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -135,7 +135,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class StreamPlan:
-    """What the next batch of a stream holds."""
+    """The plan of the next batch of a stream."""
 
     def __init__(self, database: Database, options: StreamOptions) -> None:
         self._database = database
@@ -160,7 +160,7 @@ class StreamPlan:
             )
 
     def frontier(self, start: Position) -> datetime:
-        """Up to where no row can be added any more; where `start` is, as long as a writer's transaction stays open."""
+        """Return the date up to which no row can be added any more; `start`'s date while a writer's transaction stays open."""
         now = self._database.fetch(self._database.dialect.database_now)
         candidate = now - timedelta(seconds=self._options.lag_seconds)
         if candidate <= start.finished:

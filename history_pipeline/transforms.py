@@ -1,6 +1,6 @@
 """Rows of history as the audit reads them: without payloads, with times in microseconds.
 
-Each step is a function from DataFrame to DataFrame. What the columns mean is told in `docs/reference/statistics.md`.
+Each step is a function from DataFrame to DataFrame. `docs/reference/statistics.md` defines the columns.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ READ_COLUMNS = (
     *("processing_owner", "lane", "processing_state", "error_count", "redispatch_count", "origin_id"),
     "last_error",
 )
-"""All that is read of a row of history: never its payload, headers or keys."""
+"""The columns that are read of a row of history: never its payload, headers or keys."""
 
 MEASURES = ("handler", "start_latency", "lateness")
-"""What is timed; each has a column `…_micros`, and figures in seconds."""
+"""Measured times. Each has a column `…_micros`, and figures in seconds."""
 
 KEY = ("table_name", "record_id", "finished_date")
-"""What names a row of history, in all tables of a database."""
+"""The columns that identify a row of history, among all tables of a database."""
 
 _ERROR_TYPE_LENGTH = 80
 
@@ -74,7 +74,7 @@ def _node() -> Column:
 
 
 def _error_type() -> Column:
-    """What stands before the first colon of the error's first line: the name of its type."""
+    """Return the name of the error's type: the text before the first colon of its first line."""
     first_line = F.substring_index("last_error", "\n", 1)
     return F.substring(F.substring_index(first_line, ":", 1), 1, _ERROR_TYPE_LENGTH)
 
@@ -82,7 +82,7 @@ def _error_type() -> Column:
 def once(live: DataFrame, archived: DataFrame) -> DataFrame:
     """The entries of both; those that are in both, between the manifest's publication and their deletion, only once.
 
-    Where the two differ the archived row stands; `differing` tells of it.
+    If the two differ, the archived row is taken; `differing` lists such ids.
     """
     return (
         live.join(archived.select(*KEY), on=list(KEY), how="left_anti")

@@ -1,4 +1,4 @@
-"""What an audit comes to, in a few sentences."""
+"""The verdict on an audit, in a few sentences."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SENTENCES = {
 
 
 class Standing(StrEnum):
-    """Whether everything is there."""
+    """The answer to the question whether everything is there."""
 
     EMPTY = "empty"
     COMPLETE = "complete"
     FAULTY = "faulty"
     UNKNOWN = "unknown"
-    """No fault was found, but entries were deleted, or not every fault can be told without the database."""
+    """No fault was found, but entries were deleted, or some faults can't be decided without the database."""
 
 
 @dataclass(frozen=True)

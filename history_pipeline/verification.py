@@ -20,7 +20,7 @@ from queue_core.engine import open_database
 
 @dataclass(frozen=True)
 class Verified:
-    """What a verification has found. `damaged`: paths of the files that are missing, unreadable, or hold other rows."""
+    """The result of a verification. `damaged`: paths of the files that are missing, unreadable, or hold other rows."""
 
     table: str
     target: str
@@ -37,11 +37,21 @@ def verify_archive(
     table: str = "bus_events",
     database: str | URL | SqlalchemyEngine | None = None,
 ) -> Verified:
-    """Read every file of an archive, and compare it with its fingerprint and its SHA-256; changes nothing.
+    """Compare every file of an archive with its fingerprint and its SHA-256; change nothing.
 
-    With the `database` that was archived, the newest manifests are known to be there as well: nothing else tells of
-    them. Raises ArchiveNotFoundError, ArchiveDamagedError if a manifest is missing, changed, or can't be read, and what
-    opening the database raises.
+    Args:
+        spark: A session, as `open_session` returns it.
+        target: The directory of the archive.
+        table: The main table whose history was archived.
+        database: The database that was archived. Only it shows whether the newest manifests are there.
+
+    Returns:
+        The counts, and the paths of damaged files.
+
+    Raises:
+        ArchiveNotFoundError: Nothing was archived there.
+        ArchiveDamagedError: A manifest is missing or changed, or can't be read.
+        StickybusError: The database can't be opened.
     """
     archive = Archive(spark, target, table)
     manifests = archive.open()
@@ -63,7 +73,7 @@ def verify_archive(
 
 
 def _damaged(archive: Archive, manifest: Manifest, live: list[DataFile]) -> list[str]:
-    """Of the files that a manifest has added and none has replaced."""
+    """Return the damaged ones of the files that a manifest has added and none has replaced."""
     files = [file for file in manifest.files if file in live]
     sizes = archive.storage.sizes(f"data/{manifest.run}")
     there = [file for file in files if file.path in sizes]
@@ -74,7 +84,7 @@ def _damaged(archive: Archive, manifest: Manifest, live: list[DataFile]) -> list
 def _differing(
     archive: Archive, files: list[DataFile], sizes: dict[str, int], columns: tuple[str, ...]
 ) -> list[str]:
-    """Those that can't be read, or are not what they were; halved until each of them is known."""
+    """Return the files that can't be read, or have changed. The list is halved until each of them is known."""
     try:
         read = archive.found({file.path: sizes[file.path] for file in files}, columns)
     except (PySparkException, Py4JError):

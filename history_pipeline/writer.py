@@ -31,17 +31,17 @@ from sql.database import Database
 from sql.statements import staging
 
 OWNER = "spark"
-"""`creating_owner` of what is posted."""
+"""`creating_owner` of the posted rows."""
 ROWS_PER_TRANSACTION = 1_000
 COMMIT_SECONDS = 3600.0
-"""What the statements may take that post a whole run."""
+"""Time limit of the statements that post a whole run."""
 STALE = timedelta(days=7)
 """Rows that were staged longer ago belong to a job that died."""
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What one attempt has staged."""
+    """The rows that one attempt has staged."""
 
     part: int
     attempt: str
@@ -96,7 +96,7 @@ class EventWriter(DataSourceArrowWriter):
             database.close()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete what this job has staged; what was posted stays posted, also if only the answer to it was lost."""
+        """Delete the rows that this job has staged. Posted rows stay posted, also if only the answer to the COMMIT was lost."""
         del messages
         run, job = self.options.run, self.job
         database = Database(self.options.url)

@@ -150,11 +150,11 @@ class WriteLockError(StickybusError):
 
 
 class EntryNotFoundError(StickybusError):
-    """No such entry in the main table."""
+    """No such entry, neither live nor in history. A retry looks in history only."""
 
 
 class EntryNotChangeableError(StickybusError):
-    """The entry is running or has ended. `state` is its processing state."""
+    """The entry is running, or has ended, or was tried again before. `state` is its state, None in the last case."""
 
     state: str | None = None
 

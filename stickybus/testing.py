@@ -40,14 +40,18 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """One run of one entry, and what became of it.
+    """One run of one entry, and its result.
 
-    `state` is PROCESSED or FAILED for an entry that has ended, AVAILABLE for one that runs again at `retry_at` (UTC)
-    or that nobody here knows (`parked`). `last_error` is set if it is FAILED: type, message and traceback.
+    Attributes:
+        entry: The entry as it was when the run started.
+        state: PROCESSED or FAILED if the entry has ended. AVAILABLE if it runs again, or is parked.
+        error_count: Failed runs so far.
+        retry_at: The date of the next run (UTC); None if there is none.
+        parked: True if no target knows the entry's type or queue.
+        last_error: Type, message and traceback if the state is FAILED, else None.
     """
 
     entry: Entry
-    """As it was when it started."""
     state: State
     error_count: int
     retry_at: datetime | None = None
@@ -56,19 +60,34 @@ class Ran:
 
     @property
     def event_name(self) -> str:
-        """The name of its event type."""
+        """The name of the entry's event type."""
         return self.entry.class_name
 
 
 def drain(*targets: PersistentBus | NotificationService, max_runs: int = 10_000) -> list[Ran]:
-    """Run everything that is due in the caller's thread, and what becomes due by it; return the runs in order.
+    """Run everything that is due, and everything that becomes due by it, in the caller's thread.
 
-    All `targets` are drained together, so that a handler of one may post to another. They must not be started; queues
-    of a service count as started meanwhile, and its recurring schedules fire. Handlers that are `async def` run too.
-    Due is what the clock of the target says: with a `ManualClock` nothing is late until the test moves it.
+    All targets are drained together, so that a handler of one may post to another. `async def` handlers run too. The
+    queues of a service count as started meanwhile, and its recurring schedules fire. The target's clock says what is
+    due: with a `ManualClock` nothing becomes due until the test moves the clock.
 
-    Raises LifecycleError if a target is started, ConfigurationError if it is none, and RuntimeError after `max_runs`: handlers that post for each other
-    without end, or a retry that is always due.
+    Args:
+        targets: Buses and services, none of which may be started.
+        max_runs: The limit of runs. Handlers that post for each other without end reach it, and so does a retry that
+            is always due.
+
+    Returns:
+        The runs, in order.
+
+    Raises:
+        LifecycleError: A target is started.
+        ConfigurationError: An argument is of a wrong kind.
+        RuntimeError: There were more than `max_runs` runs.
+
+    Examples:
+        >>> bus.post(OrderPlaced(41))
+        >>> [ran.state for ran in drain(bus)]
+        [<State.PROCESSED: 'PROCESSED'>]
     """
     for target in targets:
         of_kind(target, PersistentBus, NotificationService, key="targets")

@@ -94,6 +94,7 @@ class Entries:
         return EntryNotChangeableError(
             f"{self._label}: entry {record_id} is {state}. Only AVAILABLE entries can be changed or removed. Nothing was "
             "changed.",
+            state=found.processing_state.value,
             **facts,
         )
 

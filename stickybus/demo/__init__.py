@@ -1,4 +1,4 @@
-"""The product at work, in half a minute: three nodes on an SQLite file, one of them killed, and the books checked.
+"""The product at work in half a minute: three nodes on an SQLite file, of which one is killed, and the books checked.
 
 `run` is the parent; the nodes are processes of their own (`stickybus.demo.node`).
 """
@@ -23,9 +23,9 @@ from stickybus.demo.verdict import Verdict, judge
 
 LOOK_SECONDS = 0.1
 CALM_SHARE = 3
-"""One event in so many is posted at rest, the others in the rush."""
+"""One event of this many is posted at rest, the others in the rush."""
 MOST_CALM = 80
-"""Events that a node posts at rest, at most."""
+"""Most events that a node posts at rest."""
 FIRST_REMINDER_SECONDS, LAST_REMINDER_SECONDS = 0.5, 12.0
 
 __all__ = ["run"]
@@ -61,7 +61,7 @@ def run(*, entries: int = 1000, notifications: int = 50, json: bool = False) -> 
 
 
 def shares(folder: Path, entries: int, notifications: int) -> list[Share]:
-    """Who posts what; the doomed node comes first, and so has something to post however few there are."""
+    """Return the share of each node. The doomed node comes first, so that it has something to post even if there is little."""
     order = sorted(shop.NODES, key=lambda name: name != shop.DOOMED)
     span = LAST_REMINDER_SECONDS - FIRST_REMINDER_SECONDS
     found = []
@@ -109,7 +109,7 @@ class _Demo:
         self.verdict = Verdict(0, 0, 0)
 
     def play(self) -> None:
-        """Let it all happen."""
+        """Play the whole demo."""
         faults = []
         try:
             with Cluster(shares(self._folder, self._entries, self._notifications)) as cluster:

@@ -14,7 +14,7 @@ STOP_SECONDS = 20.0
 
 
 class NodeDiedError(Exception):
-    """A node ended that nobody had killed."""
+    """A node ended although nobody had killed it."""
 
 
 class Cluster:
@@ -40,7 +40,7 @@ class Cluster:
             process.join()
 
     def pid(self, name: str) -> int:
-        """Process id of a node, also of one that was killed."""
+        """Return the process id of a node, also of a killed one."""
         return self._processes[name].pid or 0
 
     def say(self, word: str) -> None:
@@ -49,7 +49,7 @@ class Cluster:
             pipe.send(word)
 
     def heard(self, timeout_seconds: float) -> list[tuple[str, str]]:
-        """What nodes said meanwhile, as (node, word); waits for it no longer than that. Raises NodeDiedError."""
+        """Return the words that nodes have said meanwhile, as (node, word), after a limited wait. Raises NodeDiedError."""
         names = {id(pipe): name for name, pipe in self._pipes.items()}
         said = []
         for ready in wait(list(self._pipes.values()), timeout_seconds):
@@ -67,7 +67,7 @@ class Cluster:
         self._pipes.pop(name).close()
 
     def stop(self) -> bool:
-        """Let the others stop as they should; whether all did, with exit code 0."""
+        """Let the other nodes stop in order, and return whether all ended with exit code 0."""
         self.say("stop")
         for name in self._pipes:
             self._processes[name].join(STOP_SECONDS)

@@ -1,7 +1,7 @@
-"""One node of the demo, a process of its own: it posts its share of the events, and handles what is its to handle.
+"""One node of the demo, in a process of its own: it posts its share of the events, and runs handlers.
 
-After each commit it notes what it has posted in a file of its own. That ledger is no part of the queue: in the end
-the queue is held to it.
+After each commit it notes the posted entries in a ledger, a file of its own. The ledger is no part of the queue: in the end
+the queue is compared with it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,13 @@ CALM_INTERVAL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Share:
-    """What one node posts: `calm` one at a time, `rush` as fast as it can; and reminders, by number and delay."""
+    """The share of one node.
+
+    Attributes:
+        calm: Events that it posts one at a time.
+        rush: Events that it posts as fast as it can.
+        reminders: Reminders, by number and delay.
+    """
 
     node_name: str
     folder: Path
@@ -50,12 +56,12 @@ class LedgerLine:
 
 
 def ledger_path(folder: Path, node_name: str) -> Path:
-    """The ledger of a node."""
+    """Return the path of a node's ledger."""
     return folder / f"{node_name}.ledger"
 
 
 def read_ledger(path: Path) -> list[LedgerLine]:
-    """What a node has noted, in order; nothing if it has not begun."""
+    """Return the lines that a node has noted, in order; none if it has not begun."""
     lines = path.read_text("utf-8").splitlines() if path.exists() else []
     return [LedgerLine(*json.loads(line)) for line in lines]
 
@@ -84,7 +90,7 @@ def run_node(share: Share, parent: Connection) -> None:
 
 
 class _Posting:
-    """The posting of a share, and its noting."""
+    """Posts a share, and notes it."""
 
     def __init__(
         self, share: Share, bus: PersistentBus, reminders: NotificationQueue, ledger: TextIO

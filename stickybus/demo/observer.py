@@ -1,4 +1,4 @@
-"""What the demo's parent sees: the database, from outside. It posts nothing and runs nothing."""
+"""The view of the demo's parent: the database, seen from outside. It posts nothing and runs nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stickybus.demo import shop
 
 @dataclass(frozen=True)
 class NodeView:
-    """A node as it stands. `running`: entries it holds, those included that wait for a thread of its own."""
+    """The state of a node. `running`: entries that it holds, including those that wait for one of its threads."""
 
     name: str
     state: str
@@ -31,7 +31,7 @@ class NodeView:
 
 @dataclass(frozen=True)
 class QueueView:
-    """A queue as it stands. `ready`: due, and with nobody."""
+    """The state of a queue. `ready`: entries that are due and held by no node."""
 
     name: str
     posted: int
@@ -43,7 +43,7 @@ class QueueView:
 
     @property
     def ended(self) -> int:
-        """Entries that have reached their end."""
+        """Number of entries that have ended."""
         return self.processed + self.failed
 
 
@@ -60,7 +60,7 @@ class View:
 
     @property
     def ended(self) -> int:
-        """Entries of all queues that have reached their end."""
+        """Number of entries of all queues that have ended."""
         return sum(queue.ended for queue in self.queues)
 
 
@@ -86,7 +86,7 @@ class Observer:
         return self._reminders.history()
 
     def truncate(self) -> int:
-        """Empty both histories; the number of rows."""
+        """Empty both histories, and return the number of rows."""
         return sum(face.truncate_history() for face in self._faces)
 
     def states(self) -> dict[str, str]:
@@ -94,7 +94,7 @@ class Observer:
         return {row.name: row.state for row in self._bus.engine.database.fetch(nodes.all_nodes)}
 
     def look(self) -> View:
-        """See how all stands now."""
+        """Return the state of all nodes and queues."""
         states, counts = self.states(), Counter[tuple[str, str]]()
         for face in self._faces:
             for row in face.engine.database.fetch(_groups(face.engine.store)):

@@ -1,4 +1,4 @@
-"""What the demo's nodes do all day: a small shop, its events, its handlers, and its own two tables."""
+"""The demo's application: a small shop, its events, its handlers, and its own two tables."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def open_reminders(
 
 
 def subscribe(bus: PersistentBus, work: Callable[[], None]) -> None:
-    """Subscribe the shop's handlers; `work` is what each takes its time for."""
+    """Subscribe the shop's handlers. Each calls `work`, which takes its time."""
 
     @bus.subscribe(OrderPlaced, name="pick")
     def pick(_order: OrderPlaced) -> None:
@@ -165,5 +165,5 @@ def subscribe(bus: PersistentBus, work: Callable[[], None]) -> None:
 
 
 def working(seconds: float) -> Callable[[], None]:
-    """What stands for a handler's work."""
+    """Return the function that stands for a handler's work."""
     return lambda: time.sleep(seconds)

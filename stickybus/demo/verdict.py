@@ -1,4 +1,4 @@
-"""The end of the demo: history is held to the posters' ledgers, and the shop's books to both."""
+"""The end of the demo: history is compared with the posters' ledgers, and the shop's books with both."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Latency:
 
 @dataclass
 class Verdict:
-    """What was found; `faults` is empty if nothing was lost, doubled or invented.
+    """The result of the demo. `faults` is empty if nothing was lost, doubled or invented.
 
     Of the killed node's entries, `reaped` were ended and copied for any node, the last copy done `back_after_seconds`
     after the kill; `moved` were not due yet and only went to other nodes. `rush_per_second`: events of the surviving
@@ -66,7 +66,7 @@ def judge(
     *,
     killed_date: datetime | None,
 ) -> Verdict:
-    """Compare what was noted as committed with what has ended, and with what the handlers did.
+    """Compare the entries noted as committed with those that have ended, and with the work of the handlers.
 
     `killed_date` (aware): when the doomed node died, None if it did not.
     """
@@ -131,7 +131,7 @@ def _check_end(verdict: Verdict, event: shop.Event, entry: Entry) -> None:
 
 
 def _check_books(verdict: Verdict, folder: Path, numbers: Iterable[int]) -> None:
-    """Orders and payments: what the shop's own tables hold is what was committed, each once."""
+    """Check that the shop's own tables hold each committed order and payment once."""
     engine = create_engine(shop.database_url(folder))
     events = [shop.event_of(number) for number in numbers]
     with engine.connect() as connection:

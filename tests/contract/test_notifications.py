@@ -269,12 +269,14 @@ def test_what_runs_or_has_ended_cannot_be_changed(service: NotificationService, 
     record_id = queue.schedule(Order(1), delay=0)
     recorder.wait()
 
-    with pytest.raises(EntryNotChangeableError, match="IN_PROCESSING"):
+    with pytest.raises(EntryNotChangeableError, match="IN_PROCESSING") as caught:
         change(queue, record_id)
+    assert caught.value.state == State.IN_PROCESSING
     recorder.release()
     ended(queue)
-    with pytest.raises(EntryNotChangeableError, match="PROCESSED"):
+    with pytest.raises(EntryNotChangeableError, match="PROCESSED") as caught:
         change(queue, record_id)
+    assert caught.value.state == State.PROCESSED
 
 
 @CHANGES

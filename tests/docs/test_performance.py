@@ -14,6 +14,7 @@ from benchmarks.databases import NAMES
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
+README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
 
 # Tables by the first cell of their header. By row, in its order: the scenario, the metrics, and which of their figures.
@@ -74,9 +75,9 @@ def measured() -> dict[tuple[str, str, str], dict[str, float]]:
     }
 
 
-def table(first: str) -> list[list[str]]:
+def table(first: str, page: Path = PAGE) -> list[list[str]]:
     """The cells of the table whose header begins with `first`, without those of its first column."""
-    lines = PAGE.read_text("utf-8").splitlines()
+    lines = page.read_text("utf-8").splitlines()
     [header] = [number for number, line in enumerate(lines) if line.startswith(f"| {first} |")]
     end = lines.index("", header)
     return [[cell.strip() for cell in line.strip("|").split("|")][1:] for line in lines[header + 2 : end]]
@@ -124,6 +125,30 @@ def test_what_others_reach_is_what_was_measured(row: int, work: str) -> None:
 
 @pytest.mark.parametrize(("peer", "database"), [("Celery", "postgresql"), ("Huey", "sqlite")])
 def test_the_readme_compares_by_what_was_measured(peer: str, database: str) -> None:
-    [times] = re.findall(rf"(\d+) times that of {peer}", (ROOT / "README.md").read_text("utf-8"))
+    [times] = re.findall(rf"(\d+) times that of {peer}", README.read_text("utf-8"))
     measured_times = measured()["peers", database, f"drain, stickybus to {peer.lower()}"]["value"]
     assert says(times, [measured_times]), (peer, times, measured_times)
+
+
+def test_the_readmes_figures_are_what_was_measured() -> None:
+    shown = [cell for [cell] in table("measured, PostgreSQL 15, two cores, every commit on the disk", README)]
+    rows = [
+        ("latency", ["commit to start, p50 at 500/s", "commit to start, p99 at 500/s"], "value"),
+        (
+            "latency-elsewhere",
+            ["commit to start elsewhere, p50 at 500/s", "commit to start elsewhere, p99 at 500/s"],
+            "value",
+        ),
+        ("drain", ["drain rate"], "value"),
+        ("drain", ["drain rate"], "ratio_to_floor"),
+    ]
+    for cell, (scenario, metrics, field) in zip(shown, rows, strict=False):
+        values = [measured()[scenario, "postgresql", metric][field] for metric in metrics]
+        assert says(cell, values), (scenario, cell, values)
+    grown = [
+        measured()["growth", "postgresql", f"{axis}: {work}, of the small case"]["value"]
+        for axis in ("backlog of 1000k", "history rows")
+        for work in ("post", "delivery")
+    ]
+    assert shown[-1] == "the same, within 5 %"
+    assert all(0.95 <= ratio <= 1.05 for ratio in grown), grown
