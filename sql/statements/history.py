@@ -10,7 +10,9 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Row,
     delete,
+    exists,
     func,
     insert,
     or_,
@@ -19,7 +21,7 @@ from sqlalchemy import (
     update,
 )
 
-from sql.statements.base import AVAILABLE, PairStatements
+from sql.statements.base import AVAILABLE, FAILED, PairStatements
 from sql.tables import ENTRY_COLUMNS, RUN_LENGTH
 from sql.tables import queue_replays as replays
 
@@ -89,6 +91,26 @@ class History(PairStatements):
         [new_id] = self.insert(connection, [row])
         connection.execute(update(replays).where(*self._by_hand(record_id)).values(replay_id=new_id))
         return new_id
+
+    def dead_letters(self, connection: Connection, *, limit: int) -> list[Row[Any]]:
+        """By queue (queue_name, entries, newest): what ended FAILED and was not posted again by hand.
+
+        What was is left to the entry that was posted of it. Of the `limit` highest ids only: no index knows states.
+        """
+        past = self.past
+        newest = (
+            select(past.c.record_id, past.c.queue_name, past.c.processing_state, past.c.finished_date)
+            .order_by(past.c.record_id.desc())
+            .limit(limit)
+            .subquery()
+        )
+        again = exists().where(replays.c.archive == self._hand, replays.c.record_id == newest.c.record_id)
+        statement = select(
+            newest.c.queue_name,
+            func.count().label("entries"),
+            func.max(newest.c.finished_date).label("newest"),
+        ).where(newest.c.processing_state == FAILED, ~again)
+        return list(connection.execute(statement.group_by(newest.c.queue_name)))
 
     @property
     def _hand(self) -> str:

@@ -11,9 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from queue_core.model.entry import State
 from queue_core.reading.history import History
-from queue_core.storage.filter import Filter
 from stickybus.cli.entries import (
     DEFAULT_TABLE,
+    AnyTable,
     EventName,
     Key1,
     Key2,
@@ -25,11 +25,12 @@ from stickybus.cli.entries import (
 )
 from stickybus.cli.moments import moment
 from stickybus.cli.output import console, errors, plural, write_json
-from stickybus.cli.target import Json, TableName, Url, opened
+from stickybus.cli.target import Json, TableName, Url, inspected, opened
 
 app = typer.Typer(no_args_is_help=True, help="List, archive, replay and truncate what has ended.")
 
 COLUMNS = {
+    "table": "TABLE",
     "record_id": "ID",
     "queue_name": "QUEUE",
     "class_name": "EVENT",
@@ -66,11 +67,11 @@ def list_history(
     before: Annotated[str | None, typer.Option(help="Finished before, likewise.", show_default=False)] = None,
     limit: Limit = 50,
     payload: Payload = False,
-    table: TableName = DEFAULT_TABLE,
+    table: AnyTable = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """List entries that have ended, newest id first.
+    """List entries of all tables that have ended, newest first; with --table by id.
 
     Examples:
       stickybus history list --state FAILED --since 1d
@@ -78,16 +79,19 @@ def list_history(
       stickybus history list --event push --key1 4711 --json
     """
     now = datetime.now(UTC)
-    wanted = Filter(
-        states=state,
-        class_name=event,
-        finished_since=None if since is None else moment(since, now=now),
-        finished_before=None if before is None else moment(before, now=now),
-        **keys_of(key1, key2),
-    )
-    with opened(url, table) as engine:
-        found = History(engine.store, queue).find(wanted, limit=limit, newest_first=True)
-    write_entries(f"History of {table}", COLUMNS, found, payload=payload, as_json=as_json, limit=limit)
+    with inspected(url) as inspector:
+        found = inspector.history(
+            table=table,
+            queue_name=queue,
+            event_name=event,
+            states=state,
+            finished_since=None if since is None else moment(since, now=now),
+            finished_before=None if before is None else moment(before, now=now),
+            limit=limit,
+            **keys_of(key1, key2),
+        )
+    title = f"History of {table or 'all tables'}"
+    write_entries(title, COLUMNS, found, payload=payload, as_json=as_json, limit=limit)
 
 
 @app.command()
