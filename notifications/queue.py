@@ -14,6 +14,8 @@ from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
 from queue_core.model.entry import Entry, Posting
 from queue_core.queue_reads import Reads
+from queue_core.reading.forgetting import Forgetting, Forgotten
+from queue_core.reading.history import Progress
 from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.awaitable import Asynchronous, awaited
 from queue_core.runtime.clock import in_utc
@@ -198,6 +200,19 @@ class NotificationQueue(Reads):
         """
         wanted = Filter(search_key1=search_key1, search_key2=search_key2)
         return self._entries.remove(record_id, wanted, connection=connection)
+
+    def forget(
+        self,
+        *,
+        search_key1: int | Unset = UNSET,
+        search_key2: int | Unset = UNSET,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Forgotten:
+        """Delete all of this queue that has the keys of one customer; otherwise as `NotificationService.forget`."""
+        return Forgetting(self._engine.store, self.full_name).forget(
+            search_key1=search_key1, search_key2=search_key2, dry_run=dry_run, progress=progress
+        )
 
     async def update_async(
         self, record_id: int, *, connection: Asynchronous | None = None, **changes: Any

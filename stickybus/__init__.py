@@ -66,6 +66,7 @@ from queue_core.model.retry import (  # noqa: E402
     RetryPolicy,
     ScheduledRetries,
 )
+from queue_core.reading.forgetting import Forgotten  # noqa: E402
 from queue_core.reading.nodes import NodeStanding  # noqa: E402
 from queue_core.reading.overview import QueueStanding  # noqa: E402
 from queue_core.reading.schedules import ScheduleStanding  # noqa: E402
@@ -86,6 +87,7 @@ __all__ = [
     "EntryNotFoundError",
     "ExponentialRetries",
     "Failure",
+    "Forgotten",
     "ForkedError",
     "GiveUp",
     "HistoryConflictError",

@@ -570,6 +570,37 @@ def test_the_schema_is_shown_as_sql_for_each_dialect(
     assert "no dialect" in cli("schema", "show", "--dialect", "oracle", expect=2).err
 
 
+def test_a_customer_is_forgotten_in_all_tables_after_a_dry_run(
+    cli: Cli, bus: PersistentBus, database_url: URL
+) -> None:
+    with closing(NotificationService(database_url)) as service:
+        queue = service.create_queue("shop", "reminders", print)
+        queue.schedule({}, delay=3_600, search_key2=9)
+        queue.remove(queue.schedule({}, delay=3_600, search_key2=9))
+    bus.post({}, event_name="New", search_key2=9)
+    bus.post({}, event_name="New", search_key2=8)
+    assert "Nothing was deleted" in cli("history", "forget", "--key2", "9").out
+    for options, deleted in ((), False), (("--yes",), True):
+        found = cli("history", "forget", "--key2", "9", *options, "--json").json
+        assert found["deleted"] is deleted
+        counts = [(one["table"], one["live"], one["ended"]) for one in found["tables"]]
+        assert counts == [("bus_events", 1, 0), ("notifications", 1, 1)]
+    assert [entry["search_key2"] for entry in cli("entries", "list", "--json").json] == [8]
+    assert cli("history", "list", "--json").json == []
+    assert "give --key1" in cli("history", "forget", expect=2).err
+
+
+def test_a_customer_of_whom_an_entry_runs_is_not_forgotten_yet(cli: Cli, bus: PersistentBus) -> None:
+    found: list[Any] = []
+    forget = ("history", "forget", "--key2", "9", "--yes")
+    bus.register("Look", lambda event: found.append((event, cli(*forget, expect=1).err)), name="look")
+    bus.post({}, event_name="Look", search_key2=9)
+    drain(bus)
+    ((_, told),) = found
+    assert "Entries that run were not touched" in told
+    assert cli(*forget, "--json").json["tables"][0]["ended"] == 1
+
+
 # -- everywhere -------------------------------------------------------------------------------------------------------
 
 
@@ -579,7 +610,7 @@ def test_the_schema_is_shown_as_sql_for_each_dialect(
         *(("demo",), ("post",), ("schedule",), ("worker",), ("status",), ("nodes",), ("recurring",)),
         *(("schema", name) for name in ("create", "upgrade", "check", "show")),
         *(("entries", name) for name in ("list", "show", "retry", "remove")),
-        *(("history", name) for name in ("list", "truncate")),
+        *(("history", name) for name in ("list", "truncate", "forget")),
     ],
     ids=" ".join,
 )
