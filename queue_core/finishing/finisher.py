@@ -7,6 +7,7 @@ out to have been recorded already counts as written.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -225,8 +226,10 @@ class Finisher:
         for record_id in lost:
             log.warning("claim_lost", record_id=record_id, node=claims.name, table=claims.config.table)
         self.metrics.finished(batch, lost)
-        now = claims.clock.now()
+        now, tells_all = claims.clock.now(), log.isEnabledFor(logging.DEBUG)
         for outcome in batch:
+            if tells_all:
+                _tell_processed(outcome, lost)
             if isinstance(outcome, Retried):
                 self._claimer.expect(max(now, outcome.at))
             elif (
@@ -243,11 +246,25 @@ class Finisher:
             record_id=entry.record_id,
             queue_name=entry.queue_name,
             class_name=entry.class_name,
+            user_token=entry.user_token,
             error_count=entry.error_count if error_count is None else error_count,
             error=last_error.partition("\n")[0].partition(":")[0],
         )
         for hook in self.hooks:
             self._call(partial(hook, entry, last_error))
+
+
+def _tell_processed(outcome: Outcome, lost: set[int]) -> None:
+    entry = outcome.entry
+    if isinstance(outcome, ENDED) and outcome.state is State.PROCESSED and entry.record_id not in lost:
+        log.debug(
+            "entry_processed",
+            record_id=entry.record_id,
+            queue_name=entry.queue_name,
+            class_name=entry.class_name,
+            user_token=entry.user_token,
+            error_count=outcome.error_count,
+        )
 
 
 def _besides(batch: Sequence[Outcome], ids: set[int]) -> list[Outcome]:
