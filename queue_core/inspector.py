@@ -25,7 +25,7 @@ from queue_core.reading.history import History
 from queue_core.reading.live_entries import Entries
 from queue_core.reading.nodes import NodeStanding
 from queue_core.reading.nodes import standing as node_standing
-from queue_core.reading.overview import QueueStanding, standings
+from queue_core.reading.overview import QueueStanding, dead_letter_ids, standings
 from queue_core.reading.schedules import ScheduleStanding
 from queue_core.reading.schedules import standing as schedule_standing
 from queue_core.runtime.clock import SystemClock
@@ -101,6 +101,12 @@ def _missing_file(target: str | URL | SqlalchemyEngine) -> str | None:
     if not path or path == ":memory:" or path.startswith("file:") or Path(path).exists():
         return None
     return path
+
+
+def _among(wanted: Filter, ids: list[int]) -> Filter:
+    """`wanted`, of these ids only."""
+    both = ids if wanted.record_ids is None else sorted({*wanted.record_ids} & {*ids})
+    return msgspec.structs.replace(wanted, record_ids=both)
 
 
 class Inspector:
@@ -222,6 +228,7 @@ class Inspector:
         record_ids: Iterable[int] | None = None,
         finished_since: datetime | None = None,
         finished_before: datetime | None = None,
+        dead_letters: bool = False,
         limit: int | None = None,
     ) -> list[Located]:
         """Entries that have ended and match all that is given: of one table by descending id, of all the newest first.
@@ -236,6 +243,7 @@ class Inspector:
             record_ids: Only these; name a table as well, since each table has ids of its own.
             finished_since: Only what ended at this aware date or later.
             finished_before: Only what ended before this aware date.
+            dead_letters: Only FAILED ones that nobody has tried again, as `QueueStanding.dead_letters` counts them.
             limit: At most this number, of all tables together. Default: all.
 
         Returns:
@@ -249,15 +257,15 @@ class Inspector:
             search_key1=search_key1,
             search_key2=search_key2,
             states=states,
-            record_ids=record_ids,
+            record_ids=None if record_ids is None else list(record_ids),
             finished_since=finished_since,
             finished_before=finished_before,
         )
-        found = [
-            Located(store.config.table, entry)
-            for store in self._stores_of(table)
-            for entry in History(store, queue_name).find(wanted, limit=limit, newest_first=True)
-        ]
+        found = list[Located]()
+        for store in self._stores_of(table):
+            of_store = _among(wanted, dead_letter_ids(store)) if dead_letters else wanted
+            entries = History(store, queue_name).find(of_store, limit=limit, newest_first=True)
+            found += [Located(store.config.table, entry) for entry in entries]
         if table is None:  # ids of different tables say nothing of when
             found.sort(key=lambda located: located.entry.finished_date or _FIRST, reverse=True)
         return found[:limit]

@@ -72,3 +72,12 @@ def _standings(connection: Connection, store: Store, now: datetime) -> list[Queu
         failed = standing(row.queue_name)
         failed.dead_letters, failed.newest_dead_letter = int(row.entries), row.newest
     return [found[name] for name in sorted(found)]
+
+
+def dead_letter_ids(store: Store) -> list[int]:
+    """The ids of what `QueueStanding.dead_letters` counts, of all queues of the table."""
+    return store.read(
+        None,
+        store.config.table,
+        lambda connection: store.statements.dead_letter_ids(connection, limit=LOOKED_AT),
+    )

@@ -11,6 +11,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
+    Select,
     delete,
     exists,
     func,
@@ -97,6 +98,19 @@ class History(PairStatements):
 
         What was is left to the entry that was posted of it. Of the `limit` highest ids only: no index knows states.
         """
+        letters = self._letters(limit).subquery()
+        statement = select(
+            letters.c.queue_name,
+            func.count().label("entries"),
+            func.max(letters.c.finished_date).label("newest"),
+        )
+        return list(connection.execute(statement.group_by(letters.c.queue_name)))
+
+    def dead_letter_ids(self, connection: Connection, *, limit: int) -> list[int]:
+        """The ids of what `dead_letters` counts."""
+        return [row.record_id for row in connection.execute(self._letters(limit))]
+
+    def _letters(self, limit: int) -> Select[Any]:
         past = self.past
         newest = (
             select(past.c.record_id, past.c.queue_name, past.c.processing_state, past.c.finished_date)
@@ -105,12 +119,8 @@ class History(PairStatements):
             .subquery()
         )
         again = exists().where(replays.c.archive == self._hand, replays.c.record_id == newest.c.record_id)
-        statement = select(
-            newest.c.queue_name,
-            func.count().label("entries"),
-            func.max(newest.c.finished_date).label("newest"),
-        ).where(newest.c.processing_state == FAILED, ~again)
-        return list(connection.execute(statement.group_by(newest.c.queue_name)))
+        wanted = select(newest.c.record_id, newest.c.queue_name, newest.c.finished_date)
+        return wanted.where(newest.c.processing_state == FAILED, ~again)
 
     @property
     def _hand(self) -> str:

@@ -72,6 +72,9 @@ def list_history(
     queue: Queue = None,
     event: EventName = None,
     state: States = None,
+    dead_letters: Annotated[
+        bool, typer.Option("--dead-letters", help="Only FAILED ones that nobody has tried again.")
+    ] = False,
     key1: Key1 = None,
     key2: Key2 = None,
     since: Annotated[
@@ -88,6 +91,8 @@ def list_history(
     """List entries of all tables that have ended, newest first; with --table by id.
 
     Examples:
+      stickybus history list --dead-letters
+
       stickybus history list --state FAILED --since 1d
 
       stickybus history list --event push --key1 4711 --json
@@ -101,6 +106,7 @@ def list_history(
             states=state,
             finished_since=None if since is None else moment(since, now=now),
             finished_before=None if before is None else moment(before, now=now),
+            dead_letters=dead_letters,
             limit=limit,
             **keys_of(key1, key2),
         )

@@ -96,7 +96,7 @@ def status(
         write_schedules(found.schedules)
     dead = sum(queue.dead_letters for queue in found.queues)
     if dead:
-        line = f"{plural(dead, 'dead letter')}. See: stickybus history list --state FAILED"
+        line = f"{plural(dead, 'dead letter')}. See: stickybus history list --dead-letters"
         console().print(f"\n{line}", markup=False, soft_wrap=True)
     if found.differences:
         names = ", ".join(difference.class_name for difference in found.differences[:TYPES_SHOWN])

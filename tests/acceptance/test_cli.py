@@ -324,7 +324,11 @@ def test_status_counts_dead_letters_and_tells_the_newest(cli: Cli, bus: Persiste
     assert datetime.fromisoformat(queue["newest_dead_letter"]) == datetime.fromisoformat(
         newest["finished_date"]
     )
-    assert "2 dead letters. See: stickybus history list --state FAILED" in cli("status").out
+    assert "2 dead letters. See: stickybus history list --dead-letters" in cli("status").out
+    cli("entries", "retry", str(newest["record_id"]))
+    (left,) = cli("history", "list", "--dead-letters", "--json").json
+    assert left["record_id"] < newest["record_id"]
+    assert len(cli("history", "list", "--state", "FAILED", "--json").json) == 2
 
 
 def test_recurring_and_status_show_schedules_with_their_next_date(cli: Cli, database_url: URL) -> None:

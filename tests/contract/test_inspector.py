@@ -133,6 +133,11 @@ def test_dead_letters_count_until_they_are_tried_again(inspector: Inspector, fai
 
     failing.retry(first.record_id)
     assert inspector.queues()[0].dead_letters == 2
+    letters = inspector.history(dead_letters=True)
+    assert [one.entry.record_id for one in letters] == [third.record_id, second.record_id]
+    [letter] = inspector.history(dead_letters=True, record_ids=[first.record_id, second.record_id])
+    assert letter.entry.record_id == second.record_id
+    assert inspector.history(dead_letters=True, search_key1=1) == []
     drain(failing)  # the second try fails, too: one dead letter, not two
     assert inspector.queues()[0].dead_letters == 3
 
