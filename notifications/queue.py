@@ -14,12 +14,14 @@ from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
 from queue_core.model.entry import Entry, Posting
 from queue_core.queue_reads import Reads
+from queue_core.reading.forgetting import Forgetting, Forgotten
+from queue_core.reading.history import Progress
 from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.awaitable import Asynchronous, awaited
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
 from queue_core.storage.filter import Filter
-from queue_core.storage.rows import UNSET, Unset
+from queue_core.storage.rows import UNSET, Keyless, Unset
 from queue_core.storage.rows import name as check_name
 
 
@@ -187,17 +189,30 @@ class NotificationQueue(Reads):
         self,
         record_id: int | None = None,
         *,
-        search_key1: int | Unset | None = UNSET,
-        search_key2: int | Unset | None = UNSET,
+        search_key1: int | Keyless | Unset = UNSET,
+        search_key2: int | Keyless | Unset = UNSET,
         connection: Any = None,
     ) -> int:
         """Remove notifications that have not started, by id or by keys; they go to history as REMOVED.
 
         Returns how many. By id it raises EntryNotFoundError or EntryNotChangeableError; by keys it takes those that
-        match (None: no such key) and leaves alone what runs.
+        match (KEYLESS: without this key; None is refused) and leaves alone what runs.
         """
         wanted = Filter(search_key1=search_key1, search_key2=search_key2)
         return self._entries.remove(record_id, wanted, connection=connection)
+
+    def forget(
+        self,
+        *,
+        search_key1: int | Unset = UNSET,
+        search_key2: int | Unset = UNSET,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Forgotten:
+        """Delete all of this queue that has the keys of one customer; otherwise as `NotificationService.forget`."""
+        return Forgetting(self._engine.store, self.full_name).forget(
+            search_key1=search_key1, search_key2=search_key2, dry_run=dry_run, progress=progress
+        )
 
     async def update_async(
         self, record_id: int, *, connection: Asynchronous | None = None, **changes: Any

@@ -12,7 +12,7 @@ from queue_core.reading.history import History
 from queue_core.reading.live_entries import Entries
 from queue_core.runtime.awaitable import Asynchronous, awaited
 from queue_core.storage.filter import Filter
-from queue_core.storage.rows import UNSET, Unset
+from queue_core.storage.rows import UNSET, Keyless, Unset
 
 
 class Reads:
@@ -25,8 +25,8 @@ class Reads:
     def find(
         self,
         *,
-        search_key1: int | Unset | None = UNSET,
-        search_key2: int | Unset | None = UNSET,
+        search_key1: int | Keyless | Unset = UNSET,
+        search_key2: int | Keyless | Unset = UNSET,
         states: Iterable[State | str] | None = None,
         record_ids: Iterable[int] | None = None,
         effective_before: datetime | None = None,
@@ -35,7 +35,7 @@ class Reads:
     ) -> list[Entry]:
         """Live entries that match, by ascending id, as `connection`'s transaction sees them.
 
-        A key that is not given matches all; None matches entries without that key.
+        A key that is not given matches all; KEYLESS matches entries without that key; None is refused.
         """
         wanted = Filter(
             search_key1=search_key1,
@@ -49,8 +49,8 @@ class Reads:
     def history(
         self,
         *,
-        search_key1: int | Unset | None = UNSET,
-        search_key2: int | Unset | None = UNSET,
+        search_key1: int | Keyless | Unset = UNSET,
+        search_key2: int | Keyless | Unset = UNSET,
         states: Iterable[State | str] | None = None,
         record_ids: Iterable[int] | None = None,
         finished_before: datetime | None = None,

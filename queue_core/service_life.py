@@ -9,8 +9,10 @@ from typing import Self
 
 from queue_core.engine import QueueEngine
 from queue_core.model.entry import Entry, State
+from queue_core.reading.forgetting import Forgetting, Forgotten
 from queue_core.reading.history import History, Progress
 from queue_core.runtime.arguments import wait_seconds
+from queue_core.storage.rows import UNSET, Unset
 
 
 class Face:
@@ -62,6 +64,42 @@ class Face:
     ) -> int:
         """Delete the table's history while everything runs, and return the number of rows; see `History.truncate`."""
         return self._history.truncate(before=before, states=states, progress=progress)
+
+    def forget(
+        self,
+        *,
+        search_key1: int | Unset = UNSET,
+        search_key2: int | Unset = UNSET,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Forgotten:
+        """Delete all that has the keys of one customer, of all queues of the table, while everything runs.
+
+        Live entries that nobody runs are deleted, and the rows of history, in batches of 2,000, each a transaction.
+        Entries that some node runs are told, not touched: call again when they have ended. What is posted later than a
+        second after the call began stays. Archives are not touched.
+
+        Args:
+            search_key1: Only what has this key; a whole table is read if it is given alone.
+            search_key2: Likewise. At least one of both is given; if both are, rows have both.
+            dry_run: Delete nothing, and tell what would be deleted.
+            progress: Called after each batch with (rows deleted so far, rows to be deleted).
+
+        Returns:
+            What was deleted, and what is left.
+
+        Raises:
+            InvalidPostError: No key, or one that is no integer. Nothing was deleted.
+            LifecycleError: History is truncated, archived or forgotten by another. Nothing was deleted.
+
+        Example:
+            ```python
+            left = bus.forget(search_key2=customer.id).running
+            ```
+        """
+        return Forgetting(self.engine.store, None).forget(
+            search_key1=search_key1, search_key2=search_key2, dry_run=dry_run, progress=progress
+        )
 
     def retry(self, record_id: int, *, all_subscribers: bool = False, force: bool = False) -> int:
         """Post an entry that ended FAILED or REMOVED again, for now, and return the new id.

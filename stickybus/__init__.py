@@ -53,6 +53,7 @@ from queue_core.errors import (  # noqa: E402
     StickybusError,
     WriteLockError,
 )
+from queue_core.inspector import Inspector, Located, inspect  # noqa: E402
 from queue_core.model.codec import Codec, JsonCodec  # noqa: E402
 from queue_core.model.config import BusConfig, Mode, NodeConfig, NotificationConfig  # noqa: E402
 from queue_core.model.entry import Entry, Posting, State  # noqa: E402
@@ -65,10 +66,16 @@ from queue_core.model.retry import (  # noqa: E402
     RetryPolicy,
     ScheduledRetries,
 )
+from queue_core.reading.forgetting import Forgotten  # noqa: E402
+from queue_core.reading.nodes import NodeStanding  # noqa: E402
+from queue_core.reading.overview import QueueStanding  # noqa: E402
+from queue_core.reading.schedules import ScheduleStanding  # noqa: E402
 from queue_core.running.subscriber import EntryContext  # noqa: E402
 from queue_core.runtime.clock import Clock, ManualClock, SystemClock  # noqa: E402
+from queue_core.storage.rows import KEYLESS, Keyless  # noqa: E402
 
 __all__ = [
+    "KEYLESS",
     "BusConfig",
     "Clock",
     "Codec",
@@ -80,15 +87,19 @@ __all__ = [
     "EntryNotFoundError",
     "ExponentialRetries",
     "Failure",
+    "Forgotten",
     "ForkedError",
     "GiveUp",
     "HistoryConflictError",
     "ImmediateRetries",
     "InMemoryBus",
+    "Inspector",
     "InvalidConnectionError",
     "InvalidPostError",
     "JsonCodec",
+    "Keyless",
     "LifecycleError",
+    "Located",
     "ManualClock",
     "MissedPolicy",
     "Mode",
@@ -96,6 +107,7 @@ __all__ = [
     "NameTooLongError",
     "NodeConfig",
     "NodeNameTakenError",
+    "NodeStanding",
     "NotificationConfig",
     "NotificationQueue",
     "NotificationService",
@@ -107,8 +119,10 @@ __all__ = [
     "Posting",
     "QueueExistsError",
     "QueueNotFoundError",
+    "QueueStanding",
     "RetryLater",
     "RetryPolicy",
+    "ScheduleStanding",
     "ScheduledRetries",
     "SchemaError",
     "SchemaMissingError",
@@ -120,4 +134,5 @@ __all__ = [
     "SystemClock",
     "WriteLockError",
     "create_schema",
+    "inspect",
 ]

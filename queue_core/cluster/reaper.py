@@ -142,9 +142,10 @@ class Reaper:
             lambda connection: nodes.fence(connection, row.name, epoch=row.epoch, beat=row.beat)
         )
         if fenced:
-            log.warning(
-                "node_declared_dead", node=row.name, epoch=row.epoch, was=row.state, hostname=row.hostname
-            )
+            # A stop in order is nothing to worry about: each deploy has some.
+            stopped = row.state in nodes.IN_ORDER
+            told = partial(log.info, "node_gone") if stopped else partial(log.warning, "node_declared_dead")
+            told(node=row.name, epoch=row.epoch, was=row.state, hostname=row.hostname)
         return fenced
 
     def _misses(self, lane: str) -> bool:

@@ -1,4 +1,4 @@
-"""Entries that wait for longer than they should, and history that nobody truncates."""
+"""Entries that wait for longer than they should or ended FAILED, and history that nobody truncates."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ PARKED_SECONDS = 900.0
 """A deployment that knows a new type step by step is done by then."""
 LOOKED_AT = 1_000
 """Entries of a lane that are read at most."""
+LETTERS_LOOKED_AT = 100_000
+"""Entries of history, the newest ones by id, among which dead letters are counted: no index knows them."""
+NEWS_SECONDS = 86_400.0
+"""Dead letters that are older have been told of by then."""
 OLD_HISTORY_DAYS = 90
 MUCH_HISTORY_ROWS = 100_000
 
@@ -82,6 +86,26 @@ def _waiting(
     return list(connection.execute(statement))
 
 
+def dead_letters(connection: Connection, scope: Scope) -> Iterator[Finding]:
+    """Entries that ended FAILED, and that nobody has tried again."""
+    for statements in scope.statements():
+        for row in statements.dead_letters(connection, limit=LETTERS_LOOKED_AT):
+            age = (scope.now - row.newest).total_seconds()
+            yield Finding(
+                "dead-letters",
+                Severity.DANGER if age < NEWS_SECONDS else Severity.NOTE,
+                row.queue_name,
+                f"{_entries(row.entries)} of {row.queue_name!r} in {statements.main.name} ended FAILED, the newest "
+                f"{lasting(age)} ago ({row.newest:%Y-%m-%d %H:%M} UTC), and nobody has tried again.",
+                f"stickybus history list --dead-letters --table {statements.main.name} --queue {row.queue_name} # then "
+                "stickybus entries retry ID..., or history truncate --state FAILED",
+            )
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count:,} entries"
+
+
 def retention(connection: Connection, scope: Scope) -> Iterator[Finding]:
     """History that is both old and long."""
     for statements in scope.statements():
@@ -102,4 +126,4 @@ def retention(connection: Connection, scope: Scope) -> Iterator[Finding]:
             )
 
 
-ENTRY_CHECKS: tuple[Check, ...] = (waiting_entries, parked_entries, retention)
+ENTRY_CHECKS: tuple[Check, ...] = (waiting_entries, parked_entries, dead_letters, retention)

@@ -7,6 +7,7 @@ out to have been recorded already counts as written.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -227,8 +228,10 @@ class Finisher:
         for record_id in lost:
             log.warning("claim_lost", record_id=record_id, node=holdings.name, table=holdings.config.table)
         self.metrics.finished(batch, lost)
-        now = holdings.clock.now()
+        now, tells_all = holdings.clock.now(), log.isEnabledFor(logging.DEBUG)
         for outcome in batch:
+            if tells_all:
+                _tell_processed(outcome, lost)
             if isinstance(outcome, Retried):
                 self._claimer.expect(max(now, outcome.at))
             elif (
@@ -237,6 +240,19 @@ class Finisher:
                 and outcome.entry.record_id not in lost
             ):
                 self._failures.tell(outcome.entry, outcome.last_error or "", outcome.error_count)
+
+
+def _tell_processed(outcome: Outcome, lost: set[int]) -> None:
+    entry = outcome.entry
+    if isinstance(outcome, ENDED) and outcome.state is State.PROCESSED and entry.record_id not in lost:
+        log.debug(
+            "entry_processed",
+            record_id=entry.record_id,
+            queue_name=entry.queue_name,
+            class_name=entry.class_name,
+            user_token=entry.user_token,
+            error_count=outcome.error_count,
+        )
 
 
 def _besides(batch: Sequence[Outcome], ids: set[int]) -> list[Outcome]:

@@ -10,8 +10,9 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError, LifecycleError
+from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError
 from queue_core.model.entry import ANY_NODE, Entry, State
+from queue_core.reading.alone import alone_with_history
 from queue_core.runtime.arguments import function
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
@@ -107,23 +108,13 @@ class History:
         Without `before` (aware; rows finished earlier) and `states` the whole table is emptied at once: the exclusive
         lock is waited for at most 50 ms a try, and outcomes written meanwhile wait for it. With them, and on SQLite,
         rows go in batches of `DELETE_BATCH`, each a transaction. Entries in the main table are never touched.
-        Raises LifecycleError if a truncation or archive of this history is under way; nothing was deleted then.
+        Raises LifecycleError if something else deletes or archives this history; nothing was deleted then.
         """
         limit = None if before is None else in_utc(before, key="before")
         wanted = None if states is None else _terminal(states)
         if progress is not None:
             function(progress, key="progress")
-        database = self._store.database
-        with (
-            database.beside() as connection,
-            database.dialect.named_lock(connection, self._store.config.history_table, wait=False) as had,
-        ):
-            connection.commit()
-            if not had:
-                raise LifecycleError(
-                    f"{self._store.config.history_table}: another truncation or archive is under way. Nothing was deleted.",
-                    table=self._store.config.history_table,
-                )
+        with alone_with_history(self._store):
             if limit is None and wanted is None:
                 emptied = self._empty(progress)
                 if emptied is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError
 from queue_core.model.entry import ANY_NODE, Entry, State
@@ -35,18 +35,14 @@ class Entries:
 
     def ready_count(self, *, owner: str | None = None, connection: Any = None) -> int:
         """How many entries are AVAILABLE and due; `owner` counts only those in that node's lane."""
-        main, now = self._store.statements.main, self._store.now(connection)
-        statement = select(func.count()).where(main.c.processing_state == State.AVAILABLE.value)
-        statement = statement.where(main.c.effective_date <= now)
-        if self._queue_name is not None:
-            statement = statement.where(main.c.queue_name == self._queue_name)
-        if owner is not None:
-            if owner != ANY_NODE:
-                name(owner, "owner")
-            statement = statement.where(main.c.lane == owner)
-        return self._store.read(
-            connection, self._label, lambda inner: int(inner.execute(statement).scalar_one())
-        )
+        statements, now = self._store.statements, self._store.now(connection)
+        if owner is not None and owner != ANY_NODE:
+            name(owner, "owner")
+
+        def work(inner: Connection) -> int:
+            return statements.ready_count(inner, now=now, queue_name=self._queue_name, lane=owner)
+
+        return self._store.read(connection, self._label, work)
 
     def update(self, record_id: int, values: Mapping[str, Any], connection: Any = None) -> Entry:
         """Write columns of an entry that has not started, and return it.

@@ -1,27 +1,31 @@
 """How a table's queues stand, for people who look: every live entry counted, and what ended within a minute.
 
-One pass over the main table and one over the newest history, in a transaction that locks nothing. What a scrape of
-the metrics needs every few seconds is bounded instead, see `Store.depths`.
+One pass over the main table, one over the newest history, and one over as many rows of it as `LOOKED_AT` says, in a
+transaction that locks nothing. What a scrape of the metrics needs every few seconds is bounded, see `Store.depths`.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, and_, case, func, select
+from sqlalchemy import Connection
 
-from queue_core.model.entry import PARKED, SUSPECT, State
+from queue_core.model.entry import PARKED, SUSPECT
 from queue_core.storage.store import Store
 
 RATE_SECONDS = 60
+LOOKED_AT = 100_000
+"""Entries of history, the newest ones by id, among which dead letters are counted: no index knows them."""
 
 
 class QueueStanding(msgspec.Struct, kw_only=True):
-    """One queue. Entries by where they stand, and per second over the last `RATE_SECONDS`.
+    """One queue of one table, as of the moment of the read. Dates in UTC.
 
-    `suspect` and `parked` entries are counted there only; `oldest_ready_seconds` is None if none is ready.
+    `ready`, `scheduled` (of a later date), `running`, `parked` and `suspect` are numbers of live entries; the last two
+    are counted there only. `oldest_ready_seconds` is None if none is ready. Rates are of the last `RATE_SECONDS`.
+    `dead_letters` ended FAILED and nobody tried them again; `newest_dead_letter` is when the last of them ended. They
+    are counted among the `LOOKED_AT` newest entries of the table's history.
     """
 
     table: str
@@ -35,67 +39,45 @@ class QueueStanding(msgspec.Struct, kw_only=True):
     posted_per_second: float = 0.0
     processed_per_second: float = 0.0
     failed_per_second: float = 0.0
+    dead_letters: int = 0
+    newest_dead_letter: datetime | None = None
 
 
 def standings(store: Store) -> list[QueueStanding]:
-    """All queues of the table that hold an entry or ended one lately, by name."""
-    return store.read(None, store.config.table, lambda connection: _standings(connection, store))
+    """All queues of the table that hold an entry, ended one lately or have a dead letter, by name."""
+    now = store.now()
+    return store.read(None, store.config.table, lambda connection: _standings(connection, store, now))
 
 
-def _standings(connection: Connection, store: Store) -> list[QueueStanding]:
+def _standings(connection: Connection, store: Store, now: datetime) -> list[QueueStanding]:
     found: dict[str, QueueStanding] = {}
 
     def standing(queue_name: str) -> QueueStanding:
         return found.setdefault(queue_name, QueueStanding(table=store.config.table, queue_name=queue_name))
 
-    now = store.clock.now()
-    since = now - timedelta(seconds=RATE_SECONDS)
-    for row in connection.execute(_live(store, now, since)):
+    statements, since = store.statements, now - timedelta(seconds=RATE_SECONDS)
+    for row in statements.live_counts(connection, now=now, since=since, parked=PARKED, suspect=SUSPECT):
         live = standing(row.queue_name)
         for name in ("ready", "scheduled", "running", "parked", "suspect"):
             setattr(live, name, int(getattr(row, name)))
         if row.oldest is not None:
             live.oldest_ready_seconds = (now - row.oldest).total_seconds()
         live.posted_per_second = int(row.posted) / RATE_SECONDS
-    for row in connection.execute(_ended(store, since)):
+    for row in statements.ended_counts(connection, since=since):
         ended = standing(row.queue_name)
         ended.posted_per_second += int(row.posted) / RATE_SECONDS
         ended.processed_per_second = int(row.processed) / RATE_SECONDS
         ended.failed_per_second = int(row.failed) / RATE_SECONDS
+    for row in statements.dead_letters(connection, limit=LOOKED_AT):
+        failed = standing(row.queue_name)
+        failed.dead_letters, failed.newest_dead_letter = int(row.entries), row.newest
     return [found[name] for name in sorted(found)]
 
 
-def _live(store: Store, now: datetime, since: datetime) -> Any:
-    main = store.statements.main
-    running = main.c.processing_state == State.IN_PROCESSING.value
-    waiting = and_(main.c.processing_state == State.AVAILABLE.value, main.c.lane.not_in([PARKED, SUSPECT]))
-    ready = and_(waiting, main.c.effective_date <= now)
-    return select(
-        main.c.queue_name,
-        _count(ready, "ready"),
-        _count(and_(waiting, main.c.effective_date > now), "scheduled"),
-        _count(running, "running"),
-        _count(main.c.lane == PARKED, "parked"),
-        _count(main.c.lane == SUSPECT, "suspect"),
-        # A copy made by the reaper has the date of the entry that was posted.
-        _count(and_(main.c.created_date >= since, main.c.redispatch_count == 0), "posted"),
-        func.min(case((ready, main.c.effective_date))).label("oldest"),
-    ).group_by(main.c.queue_name)
-
-
-def _ended(store: Store, since: datetime) -> Any:
-    past = store.statements.past
-    return (
-        select(
-            past.c.queue_name,
-            _count(past.c.processing_state == State.PROCESSED.value, "processed"),
-            _count(past.c.processing_state == State.FAILED.value, "failed"),
-            _count(and_(past.c.created_date >= since, past.c.redispatch_count == 0), "posted"),
-        )
-        .where(past.c.finished_date >= since)
-        .group_by(past.c.queue_name)
+def dead_letter_ids(store: Store) -> list[int]:
+    """The ids of what `QueueStanding.dead_letters` counts, of all queues of the table."""
+    return store.read(
+        None,
+        store.config.table,
+        lambda connection: store.statements.dead_letter_ids(connection, limit=LOOKED_AT),
     )
-
-
-def _count(condition: ColumnElement[bool], name: str) -> ColumnElement[int]:
-    return func.sum(case((condition, 1), else_=0)).label(name)

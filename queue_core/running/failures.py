@@ -28,6 +28,7 @@ class Failures:
             record_id=entry.record_id,
             queue_name=entry.queue_name,
             class_name=entry.class_name,
+            user_token=entry.user_token,
             error_count=entry.error_count if error_count is None else error_count,
             error=last_error.partition("\n")[0].partition(":")[0],
         )

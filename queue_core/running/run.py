@@ -143,10 +143,19 @@ def _after_failure(
         record_id=entry.record_id,
         queue_name=entry.queue_name,
         class_name=entry.class_name,
+        user_token=entry.user_token,
         subscriber=subscriber.name,
         error_type=type(error).__name__,
         error_count=failures,
         retry_date=date.isoformat() if date else None,
+    )
+    # Apart, and for who asks for it: a message, or a line of a traceback, may quote a payload.
+    log.debug(
+        "handler_error",
+        record_id=entry.record_id,
+        user_token=entry.user_token,
+        subscriber=subscriber.name,
+        exc_info=error,
     )
     return False if date is None else Waiting(failures, date)
 

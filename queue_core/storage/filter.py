@@ -13,7 +13,7 @@ from queue_core.errors import InvalidPostError
 from queue_core.model.entry import State
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
-from queue_core.storage.rows import UNSET, Unset, integer, search_key
+from queue_core.storage.rows import UNSET, Keyless, Unset, integer, sought_key
 from sql.statements.base import batches
 
 Where = Callable[[FromClause], Sequence[ColumnElement[bool]]]
@@ -21,14 +21,14 @@ Where = Callable[[FromClause], Sequence[ColumnElement[bool]]]
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not given matches every entry; a search key that is None only entries without that key.
+    """What is not given matches every entry; a search key that is KEYLESS only entries without that key.
 
     Dates are aware; `…_before` excludes its date, `…_since` includes it.
     """
 
     record_ids: Iterable[int] | None = None
-    search_key1: int | Unset | None = UNSET
-    search_key2: int | Unset | None = UNSET
+    search_key1: int | Keyless | Unset = UNSET
+    search_key2: int | Keyless | Unset = UNSET
     states: Iterable[State | str] | None = None
     class_name: str | None = None
     effective_before: datetime | None = None
@@ -55,7 +55,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             for key in ("search_key1", "search_key2"):
                 value = getattr(self, key)
                 if not isinstance(value, Unset):
-                    found.append(table.c[key] == search_key(value, key, queue_name or ""))
+                    found.append(table.c[key] == sought_key(value, key, queue_name or "search"))
             if self.class_name is not None:
                 found.append(table.c.class_name == self.class_name)
             if self.effective_before is not None:

@@ -33,6 +33,17 @@ class Unset:
 UNSET = Unset()
 
 
+class Keyless:
+    """Without a search key; its one value is `KEYLESS`."""
+
+    def __repr__(self) -> str:
+        return "KEYLESS"
+
+
+KEYLESS = Keyless()
+"""In a search or a removal: only entries that have no such key."""
+
+
 class Columns:
     """Makes rows of postings for one bus or service."""
 
@@ -146,6 +157,23 @@ def search_key(value: Any, key: str, queue_name: str) -> int | None:
         )
     # A subclass such as IntEnum is nothing that every driver knows.
     return int(value)
+
+
+def sought_key(value: Any, key: str, queue_name: str) -> int | None:
+    """The value that a column is compared with. Raises InvalidPostError for what is neither an integer nor KEYLESS.
+
+    None is most often a variable that was never set: taken as a key it would mean the entries of everybody else.
+    """
+    if isinstance(value, Keyless):
+        return None
+    if value is None:
+        raise InvalidPostError(
+            f"{queue_name}: {key}=None names no entry. Nothing was read or changed; for entries without this key, "
+            f"pass {key}=KEYLESS.",
+            queue_name=queue_name,
+            key=key,
+        )
+    return search_key(value, key, queue_name)
 
 
 def integer(value: Any, key: str, *, least: int = _SMALLEST_KEY) -> int:

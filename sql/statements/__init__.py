@@ -22,15 +22,17 @@ from sql.hot_path import Write, writers
 from sql.statements.base import AVAILABLE, batches
 from sql.statements.claims import Claim, Claims
 from sql.statements.history import History
+from sql.statements.keyed import Keyed
 from sql.statements.lanes import Lanes
 from sql.statements.outcomes import Batch, Outcomes
+from sql.statements.overview import Overview
 from sql.tables import ENTRY_COLUMNS
 
 Moved = Callable[[Connection], tuple[set[int], list[Sequence[Any]]]]
 """What a move has done: the ids that have ended, and the rows that were claimed, asked of its connection."""
 
 
-class Statements(Claims, Outcomes, Lanes, History):
+class Statements(Claims, Outcomes, Lanes, History, Overview, Keyed):
     """All statements on one pair of tables: those of its bases, and what a user posts, asks for or changes."""
 
     mark = "%s"

@@ -15,6 +15,8 @@ S = TypeVar("S", Update, Delete)
 
 AVAILABLE = "AVAILABLE"
 IN_PROCESSING = "IN_PROCESSING"
+PROCESSED = "PROCESSED"
+FAILED = "FAILED"
 
 LARGEST_COUNT = 2**31 - 1
 """What a count's column can hold."""

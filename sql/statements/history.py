@@ -10,7 +10,10 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Row,
+    Select,
     delete,
+    exists,
     func,
     insert,
     or_,
@@ -19,7 +22,7 @@ from sqlalchemy import (
     update,
 )
 
-from sql.statements.base import AVAILABLE, PairStatements
+from sql.statements.base import AVAILABLE, FAILED, PairStatements
 from sql.tables import ENTRY_COLUMNS, RUN_LENGTH
 from sql.tables import queue_replays as replays
 
@@ -89,6 +92,35 @@ class History(PairStatements):
         [new_id] = self.insert(connection, [row])
         connection.execute(update(replays).where(*self._by_hand(record_id)).values(replay_id=new_id))
         return new_id
+
+    def dead_letters(self, connection: Connection, *, limit: int) -> list[Row[Any]]:
+        """By queue (queue_name, entries, newest): what ended FAILED and was not posted again by hand.
+
+        What was is left to the entry that was posted of it. Of the `limit` highest ids only: no index knows states.
+        """
+        letters = self._letters(limit).subquery()
+        statement = select(
+            letters.c.queue_name,
+            func.count().label("entries"),
+            func.max(letters.c.finished_date).label("newest"),
+        )
+        return list(connection.execute(statement.group_by(letters.c.queue_name)))
+
+    def dead_letter_ids(self, connection: Connection, *, limit: int) -> list[int]:
+        """The ids of what `dead_letters` counts."""
+        return [row.record_id for row in connection.execute(self._letters(limit))]
+
+    def _letters(self, limit: int) -> Select[Any]:
+        past = self.past
+        newest = (
+            select(past.c.record_id, past.c.queue_name, past.c.processing_state, past.c.finished_date)
+            .order_by(past.c.record_id.desc())
+            .limit(limit)
+            .subquery()
+        )
+        again = exists().where(replays.c.archive == self._hand, replays.c.record_id == newest.c.record_id)
+        wanted = select(newest.c.record_id, newest.c.queue_name, newest.c.finished_date)
+        return wanted.where(newest.c.processing_state == FAILED, ~again)
 
     @property
     def _hand(self) -> str:

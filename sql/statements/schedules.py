@@ -27,6 +27,12 @@ def of_queues(connection: Connection, table_name: str, queue_names: Sequence[str
     return list(connection.execute(statement.order_by(schedules.c.queue_name, schedules.c.name)))
 
 
+def all_schedules(connection: Connection) -> list[Row[Any]]:
+    """The schedules of all tables, by table, queue and name."""
+    order = (schedules.c.table_name, schedules.c.queue_name, schedules.c.name)
+    return list(connection.execute(select(schedules).order_by(*order)))
+
+
 def find(
     connection: Connection, table_name: str, queue_name: str, name: str, *, lock: bool = False
 ) -> Row[Any] | None:

@@ -20,6 +20,7 @@ from stickybus.cli.doctor import doctor
 from stickybus.cli.nodes import nodes
 from stickybus.cli.output import errors
 from stickybus.cli.post import post, schedule
+from stickybus.cli.recurring import recurring
 from stickybus.cli.replay import replay
 from stickybus.cli.report import report
 from stickybus.cli.status import status
@@ -49,6 +50,7 @@ for command in (archive, compact, verify, replay):
 app.add_typer(history.app, name="history")
 app.command()(report)
 app.command()(nodes)
+app.command()(recurring)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

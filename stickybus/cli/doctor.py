@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from queue_core.doctor.examination import examine, worst_first
+from queue_core.doctor.examination import worst_first
 from queue_core.errors import DatabaseUnreachableError
 from sql.doctor.finding import Finding, Severity
 from sql.registry import doctor_of
 from stickybus.cli.moments import duration
 from stickybus.cli.output import console, plural, write_json, write_table
-from stickybus.cli.target import Json, Url, connected, url_of
+from stickybus.cli.target import Json, Url, inspected, url_of
 
 STATEMENT_SECONDS = 5.0
 """No question to the database takes longer; one that would is told as not made."""
@@ -48,8 +48,8 @@ def doctor(
     # What is seen without a connection first: it may be why none opens.
     found = _outside(target.get_backend_name(), url, integrity=integrity)
     try:
-        with connected(url, statement_timeout_seconds=STATEMENT_SECONDS) as database:
-            found = worst_first(found + examine(database, transaction_seconds=seconds))
+        with inspected(url, statement_timeout_seconds=STATEMENT_SECONDS) as inspector:
+            found = worst_first(found + inspector.doctor(transaction_seconds=seconds))
     except DatabaseUnreachableError:
         if found:
             _tell(target.render_as_string(), worst_first(found), as_json=as_json)

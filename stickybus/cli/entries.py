@@ -10,13 +10,14 @@ import msgspec
 import typer
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
+from queue_core.inspector import Located
 from queue_core.model.entry import Entry, State
 from queue_core.reading.history import History
 from queue_core.reading.live_entries import Entries
 from queue_core.storage.filter import Filter
 from queue_core.storage.rows import UNSET
 from stickybus.cli.output import console, errors, plural, write_json, write_table
-from stickybus.cli.target import Json, TableName, Url, opened
+from stickybus.cli.target import Json, TableName, Url, inspected, opened
 from stickybus.cli.usage import UsageError
 
 app = typer.Typer(no_args_is_help=True, help="List, show, retry and remove single entries.")
@@ -25,6 +26,7 @@ DEFAULT_TABLE = "bus_events"
 BAD_DATA = 1
 
 LIVE_COLUMNS = {
+    "table": "TABLE",
     "record_id": "ID",
     "queue_name": "QUEUE",
     "class_name": "EVENT",
@@ -42,6 +44,10 @@ Queue = Annotated[
 EventName = Annotated[str | None, typer.Option("--event", help="Only this event name.", show_default=False)]
 Key1 = Annotated[int | None, typer.Option("--key1", help="Only this search key 1.", show_default=False)]
 Key2 = Annotated[int | None, typer.Option("--key2", help="Only this search key 2.", show_default=False)]
+AnyTable = Annotated[
+    str | None,
+    typer.Option("--table", help="Only of this main table. Default: all.", show_default=False),
+]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
 Payload = Annotated[bool, typer.Option("--payload", help="Show payloads too.")]
 Ids = Annotated[list[int], typer.Argument(metavar="ID...", help="Record ids.", show_default=False)]
@@ -70,16 +76,21 @@ def facts_of(entry: Entry, *, payload: bool) -> dict[str, Any]:
 
 
 def write_entries(
-    title: str, columns: dict[str, str], found: list[Entry], *, payload: bool, as_json: bool, limit: int
+    title: str, columns: dict[str, str], found: list[Located], *, payload: bool, as_json: bool, limit: int
 ) -> None:
     """Entries as JSON or as a table, with a remark if there may be more."""
     if as_json:
-        write_json([facts_of(entry, payload=payload) for entry in found])
+        write_json([{"table": one.table, **facts_of(one.entry, payload=payload)} for one in found])
         return
     shown = {**columns, "payload": "PAYLOAD"} if payload else columns
     rows = [
-        {**msgspec.structs.asdict(entry), "payload": _payload_text(entry), "error": _error(entry)}
-        for entry in found
+        {
+            **msgspec.structs.asdict(one.entry),
+            "table": one.table,
+            "payload": _payload_text(one.entry),
+            "error": _error(one.entry),
+        }
+        for one in found
     ]
     write_table(title, shown, rows, empty="No entry matches.")
     if len(found) == limit:
@@ -109,23 +120,28 @@ def list_entries(
     key2: Key2 = None,
     limit: Limit = 50,
     payload: Payload = False,
-    table: TableName = DEFAULT_TABLE,
+    table: AnyTable = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """List live entries, oldest id first; what has ended is in `stickybus history list`.
+    """List live entries of all tables, oldest id first; what has ended is in `stickybus history list`.
 
     Examples:
       stickybus entries list --queue bus --key1 4711
 
       stickybus entries list --table notifications --limit 500 --json
     """
-    with opened(url, table) as engine:
-        wanted = Filter(states=state, class_name=event, **keys_of(key1, key2))
-        found = Entries(engine.store, queue).find(wanted, limit=limit)
-    write_entries(
-        f"Live entries of {table}", LIVE_COLUMNS, found, payload=payload, as_json=as_json, limit=limit
-    )
+    with inspected(url) as inspector:
+        found = inspector.entries(
+            table=table,
+            queue_name=queue,
+            event_name=event,
+            states=state,
+            limit=limit,
+            **keys_of(key1, key2),
+        )
+    title = f"Live entries of {table or 'all tables'}"
+    write_entries(title, LIVE_COLUMNS, found, payload=payload, as_json=as_json, limit=limit)
 
 
 @app.command()
@@ -148,9 +164,11 @@ def show(
 
       stickybus entries show 4711 --archive /var/archive
     """
-    with opened(url, table) as engine:
-        wanted = Filter(record_ids=[record_id])
-        found = Entries(engine.store, None).find(wanted) or History(engine.store, None).find(wanted)
+    with inspected(url) as inspector:
+        located = inspector.entries(table=table, record_ids=[record_id])
+        # History second: an entry may end in between.
+        located = located or inspector.history(table=table, record_ids=[record_id])
+    found = [one.entry for one in located]
     if not found and archive is not None:
         found = _archived(archive, table, record_id)
     if not found:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from queue_core.model.entry import State
+from queue_core.reading.forgetting import Forgetting, Forgotten
 from queue_core.reading.history import History
-from queue_core.storage.filter import Filter
 from stickybus.cli.entries import (
+    BAD_DATA,
     DEFAULT_TABLE,
+    AnyTable,
     EventName,
     Key1,
     Key2,
@@ -24,12 +29,14 @@ from stickybus.cli.entries import (
     write_entries,
 )
 from stickybus.cli.moments import moment
-from stickybus.cli.output import console, errors, plural, write_json
-from stickybus.cli.target import Json, TableName, Url, opened
+from stickybus.cli.output import console, errors, plural, write_json, write_table
+from stickybus.cli.target import Json, TableName, Url, inspected, opened
+from stickybus.cli.usage import UsageError
 
-app = typer.Typer(no_args_is_help=True, help="List, archive, replay and truncate what has ended.")
+app = typer.Typer(no_args_is_help=True, help="List, archive, replay, truncate and forget what has ended.")
 
 COLUMNS = {
+    "table": "TABLE",
     "record_id": "ID",
     "queue_name": "QUEUE",
     "class_name": "EVENT",
@@ -41,6 +48,14 @@ COLUMNS = {
     "search_key1": "KEY1",
     "search_key2": "KEY2",
     "error": "LAST ERROR",
+}
+
+FORGOTTEN = {
+    "table": "TABLE",
+    "live": "WAITING",
+    "ended": "ENDED",
+    "running": "RUNNING (LEFT)",
+    "schedules": "SCHEDULES (LEFT)",
 }
 
 States = Annotated[
@@ -57,6 +72,9 @@ def list_history(
     queue: Queue = None,
     event: EventName = None,
     state: States = None,
+    dead_letters: Annotated[
+        bool, typer.Option("--dead-letters", help="Only FAILED ones that nobody has tried again.")
+    ] = False,
     key1: Key1 = None,
     key2: Key2 = None,
     since: Annotated[
@@ -66,28 +84,34 @@ def list_history(
     before: Annotated[str | None, typer.Option(help="Finished before, likewise.", show_default=False)] = None,
     limit: Limit = 50,
     payload: Payload = False,
-    table: TableName = DEFAULT_TABLE,
+    table: AnyTable = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """List entries that have ended, newest id first.
+    """List entries of all tables that have ended, newest first; with --table by id.
 
     Examples:
+      stickybus history list --dead-letters
+
       stickybus history list --state FAILED --since 1d
 
       stickybus history list --event push --key1 4711 --json
     """
     now = datetime.now(UTC)
-    wanted = Filter(
-        states=state,
-        class_name=event,
-        finished_since=None if since is None else moment(since, now=now),
-        finished_before=None if before is None else moment(before, now=now),
-        **keys_of(key1, key2),
-    )
-    with opened(url, table) as engine:
-        found = History(engine.store, queue).find(wanted, limit=limit, newest_first=True)
-    write_entries(f"History of {table}", COLUMNS, found, payload=payload, as_json=as_json, limit=limit)
+    with inspected(url) as inspector:
+        found = inspector.history(
+            table=table,
+            queue_name=queue,
+            event_name=event,
+            states=state,
+            finished_since=None if since is None else moment(since, now=now),
+            finished_before=None if before is None else moment(before, now=now),
+            dead_letters=dead_letters,
+            limit=limit,
+            **keys_of(key1, key2),
+        )
+    title = f"History of {table or 'all tables'}"
+    write_entries(title, COLUMNS, found, payload=payload, as_json=as_json, limit=limit)
 
 
 @app.command()
@@ -114,18 +138,78 @@ def truncate(
       stickybus history truncate --table notifications --before 7d --state PROCESSED --state REAPED
     """
     until = None if before is None else moment(before, now=datetime.now(UTC))
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with (
-        opened(url, table) as engine,
-        Progress(*columns, console=errors(), disable=as_json or not sys.stderr.isatty()) as progress,
-    ):
-        task = progress.add_task(f"truncating {table}_history", total=None)
-        removed = History(engine.store, None).truncate(
-            before=until,
-            states=state,
-            progress=lambda deleted, total: progress.update(task, completed=deleted, total=total),
-        )
+    with opened(url, table) as engine, _bar(f"truncating {table}_history", quiet=as_json) as progress:
+        removed = History(engine.store, None).truncate(before=until, states=state, progress=progress)
     if as_json:
         write_json({"table": f"{table}_history", "removed": removed})
     else:
         console().print(f"{plural(removed, 'row')} removed from {table}_history", markup=False)
+
+
+@app.command()
+def forget(
+    *,
+    key1: Key1 = None,
+    key2: Key2 = None,
+    queue: Queue = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete it; else only show what would be deleted.")
+    ] = False,
+    table: AnyTable = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Delete all that has the search keys of one customer, waiting or ended, of all tables, while the queues run.
+
+    Shows what it would delete unless --yes. Entries that some node runs are not touched: exit code 1, run it again when
+    they have ended. Recurring schedules with these keys go on, and archives are not touched.
+
+    Examples:
+      stickybus history forget --key2 4711
+
+      stickybus history forget --key2 4711 --yes
+    """
+    if key1 is None and key2 is None:
+        raise UsageError("give --key1, --key2 or both")
+    with inspected(url) as inspector:
+        inspector.check_table(table)
+        tables = inspector.tables() if table is None else (table,)
+    found = [_forgotten(url, one, queue, keys_of(key1, key2), yes=yes, quiet=as_json) for one in tables]
+    if as_json:
+        write_json({"deleted": yes, "tables": msgspec.to_builtins(found)})
+    else:
+        _tell_forgotten(found, yes=yes)
+    if yes and any(one.running for one in found):
+        raise typer.Exit(BAD_DATA)
+
+
+def _forgotten(
+    url: str | None, table: str, queue: str | None, keys: dict[str, Any], *, yes: bool, quiet: bool
+) -> Forgotten:
+    with opened(url, table) as engine, _bar(f"forgetting in {table}", quiet=quiet) as progress:
+        return Forgetting(engine.store, queue).forget(**keys, dry_run=not yes, progress=progress)
+
+
+def _tell_forgotten(found: list[Forgotten], *, yes: bool) -> None:
+    rows = [
+        {
+            **msgspec.structs.asdict(one),
+            "running": ", ".join(map(str, one.running)) or None,
+            "schedules": ", ".join(one.schedules) or None,
+        }
+        for one in found
+    ]
+    write_table("Deleted" if yes else "Would be deleted", FORGOTTEN, rows, empty="")
+    if not yes:
+        console().print("Nothing was deleted: this was a dry run. To delete it, add --yes", markup=False)
+    elif any(one.running for one in found):
+        errors().print("Entries that run were not touched: run it again when they have ended.", markup=False)
+
+
+@contextmanager
+def _bar(task: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal, of rows done and rows to do."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors(), disable=quiet or not sys.stderr.isatty()) as progress:
+        number = progress.add_task(task, total=None)
+        yield lambda done, total: progress.update(number, completed=done, total=total)

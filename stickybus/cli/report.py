@@ -8,12 +8,10 @@ from typing import Annotated
 
 import typer
 
-from queue_core.errors import SchemaMissingError
-from sql import schema
 from stickybus.cli.archive import steps
 from stickybus.cli.entries import BAD_DATA
 from stickybus.cli.output import console, write_json
-from stickybus.cli.target import Json, Url, connected, url_of
+from stickybus.cli.target import Json, Url, inspected, url_of
 from stickybus.cli.usage import UsageError
 
 
@@ -105,11 +103,7 @@ def _check(
         raise UsageError(f"--figures {figures}: it is no directory")
     if not url and from_archive is not None:
         return
-    with connected(url) as database:
-        known = database.fetch(schema.main_tables)
-        unknown = [table for table in tables or () if table not in known]
-        if not known or (unknown and from_archive is None):
-            missing = f"the table {unknown[0]!r}" if unknown else "queue tables"
-            raise SchemaMissingError(
-                f"{database.url.render_as_string()} lacks {missing}. Run: stickybus schema create"
-            )
+    with inspected(url) as inspector:
+        inspector.check_table()
+        for table in tables or () if from_archive is None else ():
+            inspector.check_table(table)

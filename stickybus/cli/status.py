@@ -9,17 +9,14 @@ import msgspec
 import typer
 
 from queue_core.cluster.subscriber_sets import Difference
-from queue_core.errors import SchemaMissingError
-from queue_core.model.codec import Codecs
-from queue_core.model.config import BusConfig
-from queue_core.model.event_types import EventTypes
-from queue_core.reading.overview import RATE_SECONDS, QueueStanding, standings
-from queue_core.runtime.clock import SystemClock
-from queue_core.storage.store import Store
-from sql import schema
-from stickybus.cli.nodes import NodeStanding, node_standings, subscriber_differences, write_nodes
-from stickybus.cli.output import console, write_json, write_table
-from stickybus.cli.target import Json, Url, connected
+from queue_core.inspector import Inspector
+from queue_core.reading.nodes import NodeStanding
+from queue_core.reading.overview import RATE_SECONDS, QueueStanding
+from queue_core.reading.schedules import ScheduleStanding
+from stickybus.cli.nodes import write_nodes
+from stickybus.cli.output import console, plural, write_json, write_table
+from stickybus.cli.recurring import write_schedules
+from stickybus.cli.target import Json, Url, inspected
 
 TYPES_SHOWN = 3
 QUEUE_COLUMNS = {
@@ -34,6 +31,8 @@ QUEUE_COLUMNS = {
     "posted_per_second": "POSTED/S",
     "processed_per_second": "PROCESSED/S",
     "failed_per_second": "FAILED/S",
+    "dead_letters": "DEAD LETTERS",
+    "newest_dead_letter": "NEWEST (UTC)",
 }
 
 
@@ -41,6 +40,7 @@ QUEUE_COLUMNS = {
 class _Status:
     queues: list[QueueStanding]
     nodes: list[NodeStanding]
+    schedules: list[ScheduleStanding]
     differences: list[Difference]
 
 
@@ -58,27 +58,30 @@ def status(
     """Show all queues with what they hold, and the nodes with their leases. Rates are of the last minute.
 
     READY entries are due and wait for a node; SCHEDULED ones have a later date; SUSPECT ones were running when their
-    process died and run again one by one; PARKED ones have a type or queue that no node has known so far. A last line
-    tells of event types of which the live nodes have different subscribers.
+    process died and run again one by one; PARKED ones have a type or queue that no node has known so far. DEAD LETTERS
+    ended FAILED, and nobody has tried them again. Recurring schedules follow with their next dates. A last line tells
+    of event types of which the live nodes have different subscribers.
 
     Examples:
       stickybus status
 
       stickybus status --table notifications --json
     """
-    found = _read(url, table)
+    with inspected(url) as inspector:
+        found = _read(inspector, table)
     if as_json:
         write_json(
             {
                 "rate_seconds": RATE_SECONDS,
                 "queues": msgspec.to_builtins(found.queues),
                 "nodes": msgspec.to_builtins(found.nodes),
+                "schedules": msgspec.to_builtins(found.schedules),
                 "differing_subscribers": [_builtins(difference) for difference in found.differences],
             }
         )
         return
     rows = [
-        {**msgspec.to_builtins(queue), "oldest": age(queue.oldest_ready_seconds)} for queue in found.queues
+        {**msgspec.structs.asdict(queue), "oldest": age(queue.oldest_ready_seconds)} for queue in found.queues
     ]
     write_table(
         "Queues",
@@ -88,6 +91,13 @@ def status(
     )
     console().print()
     write_nodes(found.nodes)
+    if found.schedules:
+        console().print()
+        write_schedules(found.schedules)
+    dead = sum(queue.dead_letters for queue in found.queues)
+    if dead:
+        line = f"{plural(dead, 'dead letter')}. See: stickybus history list --dead-letters"
+        console().print(f"\n{line}", markup=False, soft_wrap=True)
     if found.differences:
         names = ", ".join(difference.class_name for difference in found.differences[:TYPES_SHOWN])
         more = len(found.differences) - TYPES_SHOWN
@@ -109,26 +119,14 @@ def _builtins(difference: Difference) -> dict[str, object]:
     }
 
 
-def _read(url: str | None, tables: list[str] | None) -> _Status:
-    with connected(url) as database:
-        known = database.fetch(schema.main_tables)
-        unknown = [table for table in tables or () if table not in known]
-        if unknown or not known:
-            missing = f"the table {unknown[0]!r}" if unknown else "queue tables"
-            raise SchemaMissingError(
-                f"{database.url.render_as_string()} lacks {missing}. Run: stickybus schema create"
-            )
-        queues = []
-        for table in tables or known:
-            types = EventTypes()
-            store = Store(database, BusConfig(table=table), SystemClock(), types, Codecs(types))
-            queues += standings(store)
-        differing = [
-            difference
-            for difference in subscriber_differences(database)
-            if difference.table in (tables or known)
-        ]
-        return _Status(queues, node_standings(database), differing)
+def _read(inspector: Inspector, tables: list[str] | None) -> _Status:
+    wanted: list[str | None] = [*tables] if tables else [None]
+    return _Status(
+        [queue for table in wanted for queue in inspector.queues(table=table)],
+        inspector.nodes(),
+        [schedule for table in wanted for schedule in inspector.schedules(table=table)],
+        [difference for table in wanted for difference in inspector.differing_subscribers(table=table)],
+    )
 
 
 def age(seconds: float | None) -> str | None:

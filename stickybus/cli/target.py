@@ -5,21 +5,19 @@ Only commands that write entries may create anything: a mistyped file name or ta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from bus.subscriptions import Subscriptions
 from queue_core.engine import QueueEngine, open_database
-from queue_core.errors import DatabaseUnreachableError, SchemaMissingError
+from queue_core.inspector import Inspector, open_existing
 from queue_core.model.config import BusConfig, QueueConfig
 from queue_core.model.event_types import EventTypes
-from queue_core.running.subscriber import Subscriber
-from sql import schema
 from sql.database import Database
 from stickybus.cli.usage import UsageError
 
@@ -32,6 +30,8 @@ Url = Annotated[
         show_default=False,
     ),
 ]
+APPLICATION = "stickybus-cli"
+"""What the database shows of our connections."""
 TableName = Annotated[str, typer.Option("--table", help="Main table of the bus or notification service.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output, for programs.")]
 
@@ -54,22 +54,8 @@ def connected(
 
     SQLite makes a file by opening it: unless `may_create`, one that is not there counts as unreachable.
     """
-    target = url_of(url)
-    path = target.database
-    missing = (
-        target.get_backend_name() == "sqlite"
-        and path
-        and not path.startswith("file:")
-        and not Path(path).exists()
-    )
-    if missing and not may_create:
-        raise DatabaseUnreachableError(
-            f"there is no SQLite database {path}. Create it: stickybus schema create"
-        )
-    database = open_database(
-        target,
-        statement_timeout_seconds=statement_timeout_seconds,
-        application_name="stickybus-cli",
+    database = (open_database if may_create else open_existing)(
+        url_of(url), statement_timeout_seconds=statement_timeout_seconds, application_name=APPLICATION
     )
     try:
         yield database
@@ -78,33 +64,27 @@ def connected(
 
 
 @contextmanager
+def inspected(url: str | None, *, statement_timeout_seconds: float = 30.0) -> Iterator[Inspector]:
+    """A look at the database. Raises as `connected`."""
+    with connected(url, statement_timeout_seconds=statement_timeout_seconds) as database:
+        yield Inspector(database)
+
+
+@contextmanager
 def opened(url: str | None, table: str) -> Iterator[QueueEngine]:
-    """The engine of a table that exists, without handlers. Raises SchemaMissingError, and what `connected` does."""
-    with connected(url) as database:
-        known = database.fetch(schema.main_tables)
-    if table not in known:
-        there = f"it has {', '.join(known)}; name one by --table" if known else "run: stickybus schema create"
-        raise SchemaMissingError(f"{database.url.render_as_string()} has no queue table {table!r}: {there}.")
+    """The engine of a table that exists, for changes. Raises SchemaMissingError, and what `connected` does."""
+    with inspected(url) as inspector:
+        inspector.check_table(table)
     with engine_of(url, BusConfig(table=table)) as engine:
         yield engine
 
 
 @contextmanager
 def engine_of(url: str | None, config: QueueConfig) -> Iterator[QueueEngine]:
-    """An engine that posts, reads and changes but runs nothing; made as the library makes one, tables on SQLite too."""
-    engine = QueueEngine(url_of(url), config, _NoHandlers(), EventTypes())
+    """An engine that posts and changes but runs nothing; made as the library makes one, tables on SQLite too."""
+    types = EventTypes()
+    engine = QueueEngine(url_of(url), config, Subscriptions("", types, shared=True), types)
     try:
         yield engine
     finally:
         engine.close()
-
-
-class _NoHandlers:
-    """A router (`queue_core.running.subscriber.Router`) of a process that runs no entries."""
-
-    def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber] | None:
-        del queue_name, class_name
-        return None
-
-    def describe(self) -> dict[str, Any]:
-        return {"queues": [], "types": []}

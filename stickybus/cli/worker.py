@@ -10,18 +10,20 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
 import typer
-from prometheus_client import REGISTRY, start_http_server
+from prometheus_client import REGISTRY
 
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
 from queue_core.runtime.log import get_logger
 from stickybus.cli import logs
 from stickybus.cli.output import write_json
+from stickybus.cli.pages import Health, pages, served
 from stickybus.cli.target import Json, Url
 from stickybus.cli.usage import UsageError
 
@@ -45,10 +47,13 @@ def worker(
     metrics_port: Annotated[
         int | None,
         typer.Option(
-            min=0, max=65_535, help="Serve Prometheus metrics on this port (0: any).", show_default=False
+            min=0,
+            max=65_535,
+            help="Serve /metrics for Prometheus and /health for probes on this port (0: any).",
+            show_default=False,
         ),
     ] = None,
-    metrics_host: Annotated[str, typer.Option(help="Address that the metrics are served on.")] = "127.0.0.1",
+    metrics_host: Annotated[str, typer.Option(help="Address that both are served on.")] = "127.0.0.1",
     app_dir: Annotated[Path, typer.Option(help="Folder that MODULE is found in.")] = Path(),
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     url: Url = None,
@@ -74,9 +79,7 @@ def worker(
     runnables = load(target, app_dir)
     with _stop_signals() as stopping, ExitStack() as closing:
         port = (
-            _serve_metrics(runnables, metrics_host, metrics_port, closing)
-            if metrics_port is not None
-            else None
+            _serve_pages(runnables, metrics_host, metrics_port, closing) if metrics_port is not None else None
         )
         for runnable in runnables:
             closing.callback(runnable.close)
@@ -153,20 +156,20 @@ def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}{place}"
 
 
-def _serve_metrics(runnables: list[Runnable], host: str, port: int, closing: ExitStack) -> int:
-    del runnables
+def _serve_pages(runnables: list[Runnable], host: str, port: int, closing: ExitStack) -> int:
+    application = pages(REGISTRY, partial(health_of, runnables))
     try:
-        server, thread = start_http_server(port, addr=host, registry=REGISTRY)
+        return closing.enter_context(served(application, host, port))
     except OSError as error:
         raise UsageError(f"metrics can't be served on {host}:{port}: {error.strerror}") from error
 
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
-    closing.callback(stop)
-    return int(server.server_port)
+def health_of(runnables: list[Runnable]) -> Health:
+    """That of the process: of the member whose lease has the least left, if there are several databases."""
+    lifecycles = [runnable.engine.lifecycle for runnable in runnables]
+    weakest = min(lifecycles, key=lambda lifecycle: lifecycle.reading().lease_left_seconds)
+    left = weakest.reading().lease_left_seconds
+    return Health(weakest.name if left else None, round(left, 3))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from sqlalchemy import URL, Engine, text, update
 
 from bus.persistent import PersistentBus
+from notifications.service import NotificationService
 from queue_core.model.config import BusConfig
 from queue_core.model.entry import Posting, State
 from queue_core.model.retry import ImmediateRetries
@@ -311,6 +313,59 @@ def test_status_tells_in_a_line_that_nodes_have_different_subscribers(
             assert "Subscribers differ" not in cli("status", "--table", "notifications").out
 
 
+def test_status_counts_dead_letters_and_tells_the_newest(cli: Cli, bus: PersistentBus) -> None:
+    bus.register("Bad", lambda event: event["missing"], name="bad")
+    for _ in range(2):
+        bus.post({}, event_name="Bad")
+    drain(bus)
+    (queue,) = cli("status", "--json").json["queues"]
+    (newest, _) = cli("history", "list", "--json").json
+    assert (queue["dead_letters"], queue["failed_per_second"]) == (2, pytest.approx(2 / 60))
+    assert datetime.fromisoformat(queue["newest_dead_letter"]) == datetime.fromisoformat(
+        newest["finished_date"]
+    )
+    assert "2 dead letters. See: stickybus history list --dead-letters" in cli("status").out
+    cli("entries", "retry", str(newest["record_id"]))
+    (left,) = cli("history", "list", "--dead-letters", "--json").json
+    assert left["record_id"] < newest["record_id"]
+    assert len(cli("history", "list", "--state", "FAILED", "--json").json) == 2
+
+
+def test_recurring_and_status_show_schedules_with_their_next_date(cli: Cli, database_url: URL) -> None:
+    assert "There are no recurring schedules" in cli("recurring").out
+    with closing(NotificationService(database_url)) as service:
+        queue = service.create_queue("shop", "summaries", print)
+        queue.recur("daily", {}, cron="0 9 * * *", timezone="Europe/Berlin")
+        queue.recur("often", {}, every=30)
+    (daily, often) = cli("recurring", "--json").json
+    assert (daily["queue_name"], daily["rule"]["expression"]) == ("shop:summaries", "0 9 * * *")
+    assert datetime.fromisoformat(often["next_due"]) > datetime.now(UTC) - timedelta(minutes=1)
+    assert cli("status", "--json").json["schedules"] == [daily, often]
+    for shown in (cli("recurring").out, cli("status").out):
+        assert "0 9 * * * (Europe/Berlin)" in shown
+        assert "every 30 s" in shown
+    assert cli("recurring", "--table", "bus_events", "--json").json == []
+
+
+def test_lists_read_all_tables_or_the_one_that_is_named(
+    cli: Cli, bus: PersistentBus, database_url: URL
+) -> None:
+    with closing(NotificationService(database_url)) as service:
+        queue = service.create_queue("shop", "reminders", print)
+        queue.schedule({}, delay=3_600, search_key2=9)
+        queue.remove(queue.schedule({}, delay=3_600))
+    bus.post({}, event_name="New", search_key2=9)
+    found = cli("entries", "list", "--key2", "9", "--json").json
+    assert [(entry["table"], entry["class_name"]) for entry in found] == [
+        ("bus_events", "New"),
+        ("notifications", "reminders"),
+    ]
+    assert len(cli("entries", "list", "--table", "bus_events", "--json").json) == 1
+    assert [entry["table"] for entry in cli("history", "list", "--json").json] == ["notifications"]
+    assert cli("history", "list", "--table", "bus_events", "--json").json == []
+    assert "notifications" in cli("history", "list").out
+
+
 def test_nodes_shows_who_serves_what(cli: Cli, bus: PersistentBus) -> None:
     assert "No node has ever run here" in cli("nodes").out
     with bus:
@@ -467,7 +522,14 @@ def test_the_schema_is_created_checked_and_found_current(make_cli: MakeCli, empt
 def test_a_missing_schema_is_told_by_every_command(make_cli: MakeCli, empty_database_url: URL) -> None:
     cli = make_cli(empty_database_url)
     for command in (
-        *(("status",), ("nodes",), ("entries", "list"), ("entries", "retry", "1"), ("history", "list")),
+        *(
+            ("status",),
+            ("nodes",),
+            ("recurring",),
+            ("entries", "list"),
+            ("entries", "retry", "1"),
+            ("history", "list"),
+        ),
         *(("history", "truncate"), ("schema", "upgrade")),
     ):
         assert "stickybus schema create" in cli(*command, expect=3).err
@@ -512,16 +574,47 @@ def test_the_schema_is_shown_as_sql_for_each_dialect(
     assert "no dialect" in cli("schema", "show", "--dialect", "oracle", expect=2).err
 
 
+def test_a_customer_is_forgotten_in_all_tables_after_a_dry_run(
+    cli: Cli, bus: PersistentBus, database_url: URL
+) -> None:
+    with closing(NotificationService(database_url)) as service:
+        queue = service.create_queue("shop", "reminders", print)
+        queue.schedule({}, delay=3_600, search_key2=9)
+        queue.remove(queue.schedule({}, delay=3_600, search_key2=9))
+    bus.post({}, event_name="New", search_key2=9)
+    bus.post({}, event_name="New", search_key2=8)
+    assert "Nothing was deleted" in cli("history", "forget", "--key2", "9").out
+    for options, deleted in ((), False), (("--yes",), True):
+        found = cli("history", "forget", "--key2", "9", *options, "--json").json
+        assert found["deleted"] is deleted
+        counts = [(one["table"], one["live"], one["ended"]) for one in found["tables"]]
+        assert counts == [("bus_events", 1, 0), ("notifications", 1, 1)]
+    assert [entry["search_key2"] for entry in cli("entries", "list", "--json").json] == [8]
+    assert cli("history", "list", "--json").json == []
+    assert "give --key1" in cli("history", "forget", expect=2).err
+
+
+def test_a_customer_of_whom_an_entry_runs_is_not_forgotten_yet(cli: Cli, bus: PersistentBus) -> None:
+    found: list[Any] = []
+    forget = ("history", "forget", "--key2", "9", "--yes")
+    bus.register("Look", lambda event: found.append((event, cli(*forget, expect=1).err)), name="look")
+    bus.post({}, event_name="Look", search_key2=9)
+    drain(bus)
+    ((_, told),) = found
+    assert "Entries that run were not touched" in told
+    assert cli(*forget, "--json").json["tables"][0]["ended"] == 1
+
+
 # -- everywhere -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        *(("demo",), ("post",), ("schedule",), ("worker",), ("status",), ("nodes",)),
+        *(("demo",), ("post",), ("schedule",), ("worker",), ("status",), ("nodes",), ("recurring",)),
         *(("schema", name) for name in ("create", "upgrade", "check", "show")),
         *(("entries", name) for name in ("list", "show", "retry", "remove")),
-        *(("history", name) for name in ("list", "truncate")),
+        *(("history", name) for name in ("list", "truncate", "forget")),
     ],
     ids=" ".join,
 )

@@ -155,6 +155,8 @@ def test_a_worker_runs_a_bus_and_a_service_and_serves_metrics(
     assert worker.line() == "tick"
     with urllib.request.urlopen(f"http://127.0.0.1:{worker.told['metrics_port']}/metrics") as answer:
         assert b'stickybus_database_up{table="bus_events"} 1.0' in answer.read()
+    with urllib.request.urlopen(f"http://127.0.0.1:{worker.told['metrics_port']}/health") as answer:
+        assert json.loads(answer.read())["node"] == worker.told["node"]
     worker.send(signal.SIGTERM)
     assert worker.ended()[0] == 0
 

@@ -147,7 +147,9 @@ def test_a_second_truncation_at_the_same_time_is_refused(bus: PersistentBus) -> 
     ):
         assert had
         connection.commit()
-        with pytest.raises(LifecycleError, match=r"another truncation or archive is under way.*Nothing"):
+        with pytest.raises(
+            LifecycleError, match=r"another truncation, archive or forgetting is under way.*Nothing"
+        ):
             bus.truncate_history()
 
     assert bus.truncate_history() == 0

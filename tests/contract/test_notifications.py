@@ -6,12 +6,14 @@ import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
 from sql.statements import nodes
 from stickybus import (
+    KEYLESS,
     Entry,
     EntryNotChangeableError,
     EntryNotFoundError,
@@ -322,13 +324,26 @@ def test_removed_by_keys_go_all_that_match_and_no_other(
 
     assert queue.remove(search_key1=1, search_key2=1) == 2
     assert orders(queue.find()) == [2, 3]
-    assert queue.remove(search_key1=None, search_key2=1) == 1
+    assert queue.remove(search_key1=KEYLESS, search_key2=1) == 1
     assert queue.remove(search_key2=9) == 0
     assert queue.remove(search_key1=1) == 1
 
     assert queue.find() == []
     assert orders(queue.history(states=[State.REMOVED])) == [0, 1, 2, 3]
     assert len(other.find()) == 4
+
+
+@pytest.mark.parametrize("key", ["search_key1", "search_key2"])
+def test_a_removal_by_none_as_a_key_is_refused_and_removes_nothing(
+    queue: NotificationQueue, key: str
+) -> None:
+    queue.schedule(Order(1), delay=FAR)
+    wanted: dict[str, Any] = {key: None}
+
+    with pytest.raises(InvalidPostError, match=f"{key}=KEYLESS"):
+        queue.remove(**wanted)
+
+    assert len(queue.find()) == 1
 
 
 def test_a_removal_in_the_callers_transaction_is_undone_by_its_rollback(

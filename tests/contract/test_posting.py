@@ -34,6 +34,7 @@ from queue_core.model.config import BusConfig
 from queue_core.model.entry import PARKED, Entry, Posting, State
 from queue_core.runtime.clock import ManualClock
 from queue_core.storage import reserved_ids
+from queue_core.storage.rows import KEYLESS
 from sql.postgresql import libpq
 from sql.turn import Turn
 from tests.contract.conftest import MakeBus
@@ -561,7 +562,7 @@ def test_events_are_found_by_both_keys_and_by_the_second_with_a_cut_off_date(bus
 
     assert found(search_key1=1, search_key2=9) == [early]
     assert found(search_key2=9) == [early, later, keyless]
-    assert found(search_key1=None, search_key2=9) == [keyless]
+    assert found(search_key1=KEYLESS, search_key2=9) == [keyless]
     (second,) = bus.find(record_ids=[later])
     assert first.effective_date < second.effective_date
     assert found(search_key2=9, effective_before=second.effective_date) == [early]

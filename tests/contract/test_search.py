@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from stickybus import Entry, InvalidPostError, NaiveDateTimeError, PersistentBus, Posting, State
+from stickybus import (
+    KEYLESS,
+    Entry,
+    InvalidPostError,
+    NaiveDateTimeError,
+    PersistentBus,
+    Posting,
+    State,
+)
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder
@@ -43,10 +51,18 @@ def test_a_key_that_is_not_given_matches_every_value(keyed: PersistentBus) -> No
     assert numbers(keyed.find()) == [1, 2, 3, 4, 5, 6]
 
 
-def test_none_as_a_key_matches_only_entries_without_it(keyed: PersistentBus) -> None:
-    assert numbers(keyed.find(search_key1=None, search_key2=1)) == [3]
-    assert numbers(keyed.find(search_key1=1, search_key2=None)) == [5]
-    assert numbers(keyed.find(search_key1=None, search_key2=None)) == [6]
+def test_keyless_matches_only_entries_without_it(keyed: PersistentBus) -> None:
+    assert numbers(keyed.find(search_key1=KEYLESS, search_key2=1)) == [3]
+    assert numbers(keyed.find(search_key1=1, search_key2=KEYLESS)) == [5]
+    assert numbers(keyed.find(search_key1=KEYLESS, search_key2=KEYLESS)) == [6]
+
+
+@pytest.mark.parametrize("key", ["search_key1", "search_key2"])
+def test_none_as_a_key_is_refused_as_it_would_mean_everybody_elses(keyed: PersistentBus, key: str) -> None:
+    wanted: dict[str, Any] = {key: None}
+    for read in (keyed.find, keyed.history):
+        with pytest.raises(InvalidPostError, match=f"{key}=KEYLESS"):
+            read(**wanted)
 
 
 def test_keys_are_64_bit_integers_to_both_ends(make_bus: MakeBus) -> None:

@@ -164,7 +164,7 @@ def test_an_entry_is_shown_wherever_it_is(
         (["replay", "--from", "DIR", "--where", "nope = 1"], 1, "`nope` cannot be resolved"),
         (["replay", "--from", "elsewhere", "--where", "true"], 1, "there is no archive of bus_events in"),
         (["archive", "--to", "DIR", "--before", "soon"], 2, "'soon' is no date"),
-        (["archive", "--to", "DIR", "--table", "orders"], 3, "has no queue table 'orders'"),
+        (["archive", "--to", "DIR", "--table", "orders"], 3, "lacks the table 'orders'"),
         (["archive", "--to", "s3a://bucket/archive"], 1, "give Spark the connector's jar"),
         (["archive"], 2, "--to"),
         (["replay", "--from", "DIR"], 2, "--where"),

@@ -1,0 +1,26 @@
+"""Who deletes history is alone with it: truncations, archives and forgetting take turns by refusing the second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from queue_core.errors import LifecycleError
+from queue_core.storage.store import Store
+
+
+@contextmanager
+def alone_with_history(store: Store) -> Iterator[None]:
+    """Hold the named lock of a history. Raises LifecycleError if another holds it; nothing was deleted then."""
+    database, table = store.database, store.config.history_table
+    with (
+        database.beside() as connection,
+        database.dialect.named_lock(connection, table, wait=False) as had,
+    ):
+        connection.commit()
+        if not had:
+            raise LifecycleError(
+                f"{table}: another truncation, archive or forgetting is under way. Nothing was deleted.",
+                table=table,
+            )
+        yield
