@@ -9,7 +9,7 @@ WORKERS := 3
 # A worker that died is not replaced: when two die in the same second, pytest-xdist 3.8 waits for ever.
 PYTEST := $(BIN)/pytest -n $(WORKERS) --max-worker-restart 0
 
-.PHONY: help demo test lint types site bench simulate chaos soak report servers java lock
+.PHONY: help demo test quick lint types site bench simulate chaos soak report servers java lock
 .DEFAULT_GOAL := help
 
 help: ## Show the targets
@@ -20,6 +20,10 @@ demo: .venv/.base ## See the product at work on SQLite (needs Python only)
 
 test: .venv/.full servers ## Run the whole suite on SQLite, PostgreSQL, MariaDB and, where it is found, MySQL
 	@$(BIN)/python -m tests.servers -- $(PYTEST) $(ARGS)
+
+quick: .venv/.full ## Run what needs no server and no minutes, on SQLite: for a developer's loop
+	@$(PYTEST) -m "not slow and not postgresql and not mariadb and not mysql" \
+		tests/unit tests/contract tests/simulation $(ARGS)
 
 lint: .venv/.full ## Check style, format and the import contract
 	$(BIN)/ruff check .

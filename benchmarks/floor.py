@@ -36,6 +36,7 @@ from benchmarks.workload import (
 )
 from bus.persistent import PersistentBus
 from queue_core.model.entry import Posting
+from sql.hot_path import writers
 from sql.tables import ENTRY_COLUMNS
 
 CLAIM = 100
@@ -65,9 +66,8 @@ class Bare(ABC):
 
     def encoded(self, table: Table, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
         """Values in the order of the first row's names, as the driver takes them."""
-        processors = [
-            table.c[name].type.dialect_impl(self._dialect).bind_processor(self._dialect) for name in rows[0]
-        ]
+        written = writers({name: table.c[name].type for name in rows[0]}, self._dialect)
+        processors = [written.get(name) for name in rows[0]]
         return [
             tuple(
                 process(value) if process else value

@@ -163,7 +163,7 @@ def bare_batches(url: URL) -> Iterator[pa.RecordBatch]:
     schema = arrow_schema(HISTORY_SCHEMA)
     try:
         with database.read() as connection:
-            columns = [selected(database.dialect.name, column) for column in _HISTORY.c]
+            columns = [selected(database.dialect.bulk, column) for column in _HISTORY.c]
             text = str(select(*columns).compile(connection, compile_kwargs={"literal_binds": True}))
             driver: Any = connection.connection.driver_connection
             cursor = driver.cursor()

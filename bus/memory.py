@@ -34,6 +34,14 @@ from queue_core.storage.rows import Columns
 from queue_core.storage.store import encode_settled
 
 
+class _Unleased:
+    """No other process can take what is in this one's memory."""
+
+    def may_start(self, lease: int) -> bool:
+        """Always."""
+        return True
+
+
 class InMemoryBus(EventBus):
     """Events, handlers and retries as on `PersistentBus`; everything is gone when the process ends.
 
@@ -68,9 +76,8 @@ class InMemoryBus(EventBus):
             self._clock,
             self._codecs,
             self._subscriptions,
-            exactly_once=None,
-            may_start=lambda _lease: True,
             complete=self._complete,
+            leases=_Unleased(),
         )
 
     # -- life ---------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ class PersistentBus(EventBus, Face, Reads):
 
     def _add(self, event: type | str, subscriber: Subscriber) -> None:
         super()._add(event, subscriber)
-        self.engine.lifecycle.look_at_parked()
+        self.engine.lifecycle.parked.look_at_all()
 
     def _post(self, postings: Sequence[Posting], connection: Any) -> list[int]:
         return self.engine.poster.post(self.config.name, postings, connection)

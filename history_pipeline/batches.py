@@ -1,56 +1,34 @@
-"""From a driver's cursor to Arrow record batches, with no object of SQLAlchemy's for each row.
-
-A function per database; all give the same batch for the same rows. Dates cross as what Arrow reads fastest: numbers of
-microseconds on MySQL and MariaDB, texts elsewhere.
-"""
+"""Rows of a bulk read as Arrow record batches. All databases give the same batch for the same rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import csv
-from sqlalchemy import Column, ColumnElement, Connection, Select, func, literal, literal_column, null
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Column, ColumnElement, Connection, Select, null
 
-from sql.types import UtcDateTime
-
-
-def selected(dialect_name: str, column: Column[Any] | None) -> ColumnElement[Any]:
-    """A column as `record_batch` reads it on a database; NULL for one that the table does not have."""
-    if column is None:
-        return null()
-    if dialect_name in {"mysql", "mariadb"} and isinstance(column.type, UtcDateTime):
-        # PyMySQL would take each date apart by a regular expression.
-        return func.timestampdiff(literal_column("MICROSECOND"), literal("1970-01-01"), column)
-    return column
+from sql.bulk import BulkReads, CsvText, DriverRows
 
 
-def record_batch(connection: Connection, statement: Select[Any], schema: pa.Schema) -> pa.RecordBatch:
+def selected(bulk: BulkReads, column: Column[Any] | None) -> ColumnElement[Any]:
+    """A column as `record_batch` reads it by `bulk`; NULL for one that the table does not have."""
+    return null() if column is None else bulk.column(column)
+
+
+def record_batch(
+    bulk: BulkReads, connection: Connection, statement: Select[Any], schema: pa.Schema
+) -> pa.RecordBatch:
     """The rows of `statement`, whose columns are those of `schema` as `selected` writes them."""
-    return _READERS[connection.dialect.name](connection, statement, schema)
+    match bulk.read(connection, statement):
+        case CsvText(text):
+            return _from_csv(text, schema)
+        case DriverRows(rows, numeric_dates):
+            return _from_rows(rows, schema, pa.int64() if numeric_dates else pa.string())
 
 
-def _sqlite(connection: Connection, statement: Select[Any], schema: pa.Schema) -> pa.RecordBatch:
-    return _from_rows(_fetched(connection, statement), schema, pa.string())
-
-
-def _mysql(connection: Connection, statement: Select[Any], schema: pa.Schema) -> pa.RecordBatch:
-    return _from_rows(_fetched(connection, statement), schema, pa.int64())
-
-
-def _postgresql(connection: Connection, statement: Select[Any], schema: pa.Schema) -> pa.RecordBatch:
-    """COPY as CSV, which Arrow parses: half as fast again as rows through the driver."""
-    compiled = statement.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
-    driver: Any = connection.connection.driver_connection
-    with (
-        _wrapped(connection),
-        driver.cursor() as cursor,
-        cursor.copy(f"COPY ({compiled}) TO STDOUT (FORMAT csv)", compiled.params) as copy,
-    ):
-        text = b"".join(copy)
+def _from_csv(text: bytes, schema: pa.Schema) -> pa.RecordBatch:
     if not text:
         return pa.RecordBatch.from_pylist([], schema=schema)
     stored = {field.name: pa.string() if field.type == pa.binary() else field.type for field in schema}
@@ -72,43 +50,6 @@ def _postgresql(connection: Connection, statement: Select[Any], schema: pa.Schem
         for field, column in zip(schema, table.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-_READERS: dict[str, Callable[[Connection, Select[Any], pa.Schema], pa.RecordBatch]] = {
-    "sqlite": _sqlite,
-    "postgresql": _postgresql,
-    "mysql": _mysql,
-    "mariadb": _mysql,
-}
-
-
-def _fetched(connection: Connection, statement: Select[Any]) -> Sequence[Sequence[Any]]:
-    """The driver's own rows."""
-    result = connection.execute(statement)
-    # An error, too, must leave no cursor open: it would keep its snapshot on a connection that is used again.
-    with closing(result), _wrapped(connection):
-        rows: Sequence[Sequence[Any]] = result.cursor.fetchall()
-    return rows
-
-
-@contextmanager
-def _wrapped(connection: Connection) -> Iterator[None]:
-    """Let errors of the bare driver be SQLAlchemy's, by which it is decided what may be tried again."""
-    dialect, driver = connection.dialect, connection.connection.driver_connection
-    try:
-        yield
-    except dialect.loaded_dbapi.Error as error:
-        broken = dialect.is_disconnect(error, driver, None)
-        if broken:
-            connection.invalidate(error)
-        raise DBAPIError.instance(
-            "(by the driver)",
-            {},
-            error,
-            dialect.loaded_dbapi.Error,
-            connection_invalidated=broken,
-            dialect=dialect,
-        ) from error
 
 
 def _from_rows(rows: Sequence[Sequence[Any]], schema: pa.Schema, dates: pa.DataType) -> pa.RecordBatch:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -53,10 +52,7 @@ class History:
     @property
     def name(self) -> str:
         """The database as manifests name it: without user and password, SQLite's by its whole path."""
-        url = self.database.url
-        if self.database.dialect.name == "sqlite" and url.database and not url.database.startswith("file:"):
-            return url.set(database=str(Path(url.database).resolve())).render_as_string()
-        return self.database.key
+        return self.database.dialect.path_name(self.database.url) or self.database.key
 
     def now(self) -> datetime:
         """The database's clock, in UTC."""

@@ -12,9 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyarrow import compute
-from sqlalchemy import ColumnElement, Select, Table, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, select
 
 from history_pipeline.batches import record_batch, selected
+from sql.bulk import BulkReads
 from sql.database import Database
 
 PAGE_BYTES = 4 * 1024 * 1024
@@ -42,7 +43,7 @@ def pages(
     next_id, limit = first_id, FIRST_ROWS
     while next_id <= last_id:
         chosen = statement.where(table.c.record_id.between(next_id, last_id)).limit(limit)
-        page = database.fetch(partial(_page, statement=chosen, schema=ordered))
+        page = database.fetch(partial(_page, database.dialect.bulk, statement=chosen, schema=ordered))
         full = page.num_rows == limit
         if full:
             page, next_id, limit = _cut(page, limit)
@@ -66,7 +67,7 @@ def rows_of_ids(
     place, limit = 0, FIRST_ROWS
     while place < len(ids):
         chosen = statement.where(table.c.record_id.in_(ids[place : place + limit]))
-        page = database.fetch(partial(_page, statement=chosen, schema=ordered))
+        page = database.fetch(partial(_page, database.dialect.bulk, statement=chosen, schema=ordered))
         place += limit
         if page.num_rows:
             yield page.select(schema.names)
@@ -79,12 +80,14 @@ def _selecting(
     """A statement for the columns of `schema` with the id first, and the schema of its rows."""
     names = [_ID, *(name for name in schema.names if name != _ID)]
     ordered = pa.schema([pa.field(_ID, pa.int64()), *(schema.field(name) for name in names[1:])])
-    columns = [selected(database.dialect.name, table.c.get(name)).label(name) for name in names]
+    columns = [selected(database.dialect.bulk, table.c.get(name)).label(name) for name in names]
     return select(*columns).where(*where), ordered
 
 
-def _page(connection: Any, *, statement: Select[Any], schema: pa.Schema) -> pa.RecordBatch:
-    return record_batch(connection, statement, schema)
+def _page(
+    bulk: BulkReads, connection: Connection, *, statement: Select[Any], schema: pa.Schema
+) -> pa.RecordBatch:
+    return record_batch(bulk, connection, statement, schema)
 
 
 def _cut(page: pa.RecordBatch, limit: int) -> tuple[pa.RecordBatch, int, int]:

@@ -5,7 +5,7 @@ their dates. Therefore only dates are handed over to which no transaction can ad
 
 1. rows that ended `lag_seconds` ago or earlier by the database's clock, since a row is inserted at most that much
    later than its date (a statement's time twice; clocks differ by less),
-2. once every transaction that had inserted into history by then has ended (see `settling`). While one stays open, the
+2. once every transaction that had inserted into history by then has ended (see `sql.settling`). While one stays open, the
    stream waits; it hands over nothing in its stead.
 3. The exception to 1 are outcomes that a node keeps while the database is out of reach. Their entries are seen in the
    main table as running: the position names them, and their rows are handed over when they come, whatever their date.
@@ -15,6 +15,7 @@ A batch of rows is thus the same whenever it is read again, unless history is tr
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
-from sqlalchemy import ColumnElement, Table, and_, event, func, literal, select
+from sqlalchemy import ColumnElement, Table, and_, func, literal, select
 
 from history_pipeline.batches import record_batch
 from history_pipeline.errors import StreamLossError
@@ -38,9 +39,9 @@ from history_pipeline.pages import rows_of_ids
 from history_pipeline.position import Position
 from history_pipeline.reader import entry_table
 from history_pipeline.schema import arrow_schema
-from history_pipeline.settling import settled
 from queue_core.runtime.log import get_logger
 from sql.database import Database
+from sql.settling import Ended
 from sql.statements import archives
 from sql.statements.base import IN_PROCESSING
 
@@ -165,10 +166,15 @@ class StreamPlan:
         if candidate <= start.finished:
             return start.finished
         wait = self._options.settle_seconds
-        if settled(self._database, self._history, start.finished, candidate, seconds=wait):
+        if self._has_settled(start.finished, candidate, wait):
             return candidate
         _log.warning("stream_held_back", table=self._history.name, waited_seconds=wait)
         return start.finished
+
+    def _has_settled(self, after: datetime, until: datetime, seconds: float) -> bool:
+        """Whether, in time, all rows inserted by now that ended in (`after`, `until`] have settled."""
+        ended = Ended(self._history, after, until, deadline=time.monotonic() + seconds)
+        return self._database.dialect.settled(self._database, ended)
 
     def next(self, start: Position, only_until: datetime | None, most: int | None) -> Position:
         """The position after the next batch. Running entries are looked up before the rows: they become rows."""
@@ -185,7 +191,8 @@ class StreamPlan:
         statement = select(self._history.c.record_id).where(
             _ended(self._history, start.finished, end.finished)
         )
-        page = self._database.fetch(lambda connection: record_batch(connection, statement, _IDS))
+        bulk = self._database.dialect.bulk
+        page = self._database.fetch(lambda connection: record_batch(bulk, connection, statement, _IDS))
         still_open, late = set(end.open), set(end.late)
         ids = sorted(set(page.column(0).to_pylist()) - still_open)
         beginning = Position.start().finished
@@ -250,13 +257,7 @@ def _ended(table: Table, after: datetime, until: datetime) -> ColumnElement[bool
 
 
 def _reading_widely(database: Database) -> Database:
-    """Let PostgreSQL use the index on dates: our connections forbid the plan that it needs, which claims never need."""
-    if database.dialect.name == "postgresql":
-
-        def configure(connection: Any, _record: object) -> None:
-            connection.execute("SELECT set_config('enable_bitmapscan', 'on', false)")
-            connection.commit()
-
-        for engine in database.engines:
-            event.listen(engine, "connect", configure)
+    """Let its connections use the index on dates. Those of a node are kept from it for claims."""
+    for engine in database.engines:
+        database.dialect.read_widely(engine)
     return database

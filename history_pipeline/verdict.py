@@ -8,9 +8,8 @@ from enum import StrEnum
 
 from history_pipeline.audit import Audit, TableAudit
 from history_pipeline.completeness import Fault
+from sql.registry import BACKENDS
 
-GAPLESS = "sqlite"
-"""The database that leaves no gap of ids when a transaction rolls back."""
 SENTENCES = {
     Fault.NO_END: ("chain has no end", "chains have no end"),
     Fault.ENDED_TWICE: ("entry ended twice", "entries ended twice"),
@@ -57,7 +56,7 @@ def verdict(audit: Audit) -> Verdict:
             "No entry ended twice. Whether all have ended, an archive alone can't tell.",
             details,
         )
-    deleted = sum(table.missing_ids for table in audit.audited) if audit.database == GAPLESS else 0
+    deleted = sum(table.missing_ids for table in audit.audited) if _is_gapless(audit.database) else 0
     if deleted:
         others = "1 other was" if deleted == 1 else f"{deleted:,} others were"
         return Verdict(
@@ -86,6 +85,11 @@ def _of_ids(table: TableAudit, database: str | None) -> str:
     missing = f"{ids}, {table.missing_ids:,} of them in {table.gaps:,} {'gap' if table.gaps == 1 else 'gaps'} are nowhere."
     if table.live is None:
         return f"{missing} They may be live, or in history."
-    if database == GAPLESS:
-        return f"{missing} SQLite leaves no gaps: rows were truncated, or deleted by hand."
+    if _is_gapless(database):
+        return f"{missing} This database leaves no gaps: rows were truncated, or deleted by hand."
     return f"{missing} That alone is no loss: transactions that roll back, and ids taken in blocks, leave gaps, as truncation does."
+
+
+def _is_gapless(database: str | None) -> bool:
+    """Whether transactions that roll back leave no gap of ids in a database of this kind."""
+    return database is not None and BACKENDS[database].dialect.capabilities.gapless_ids

@@ -180,7 +180,7 @@ class NotificationQueue(Reads):
             values["effective_date"] = in_utc(at, key="at")
         entry = self._entries.update(record_id, values, connection)
         if at is not None:
-            self._engine.lifecycle.rescheduled(entry.effective_date, connection)
+            self._engine.poster.rescheduled(entry.effective_date, connection)
         return entry
 
     def remove(

@@ -145,7 +145,7 @@ class NotificationService(Face):
         return [name for name, queue in list(self._queues.items()) if queue.started]
 
     def _changed(self) -> None:
-        self.engine.lifecycle.look_at_parked()
+        self.engine.lifecycle.parked.look_at_all()
         self._schedules.wake()
 
     # -- what the engine asks (queue_core.running.subscriber.Router) ---------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The engine of one bus or service: its parts put together on a database whose schema was checked."""
+"""The engine of one bus or service, on a database whose schema was checked."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from queue_core.errors import (
     SchemaTooNewError,
     SchemaTooOldError,
 )
-from queue_core.lifecycle import Lifecycle
 from queue_core.metrics import Metrics
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import QueueConfig, table_fault
 from queue_core.model.entry import Entry
 from queue_core.model.event_types import EventTypes
-from queue_core.posting.poster import Poster
+from queue_core.parts import Parts
 from queue_core.running.subscriber import Router
 from queue_core.runtime.arguments import function, not_allowed, of_kind
 from queue_core.runtime.clock import Clock, SystemClock, read_clock
 from queue_core.storage.store import Store, unreachable
 from sql import schema
-from sql.database import Database, UnsupportedDatabaseError
-from sql.sqlite.dialect import InheritedFileError
+from sql.database import Database
+from sql.errors import InheritedFileError, MissingDriverError, UnsupportedDatabaseError
 
 
 class QueueEngine:
@@ -58,14 +57,14 @@ class QueueEngine:
         self.database = open_tables(database, config)
         self.store = Store(self.database, config, clock or _clock_of(self.database), types, self.codecs)
         self.metrics = Metrics(config.table, metrics_registry)
-        self.lifecycle = Lifecycle(self.store, router, self.metrics)
+        parts = Parts(self.store, router, self.metrics)
+        self.lifecycle, self.poster = parts.lifecycle, parts.poster
         self.metrics.watch(self.lifecycle.reading, lambda: self.store.depths(router.describe()["queues"]))
-        self.poster = Poster(self.lifecycle, router)
 
     def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
         """Call `hook(entry, last_error)` after an entry has ended FAILED; returns `hook`, to serve as a decorator."""
         function(hook, key="hook")
-        self.lifecycle.finisher.hooks.append(hook)
+        self.lifecycle.failures.hooks.append(hook)
         return hook
 
     def close(self) -> None:
@@ -101,16 +100,9 @@ def open_database(
     except (UnsupportedDatabaseError, ArgumentError) as error:
         raise ConfigurationError(f"database: {error}", key="database") from error
     except InheritedFileError as error:
-        raise ForkedError(
-            f"the SQLite file {error} was open in the process that forked this one. Nothing was started. SQLite can't "
-            "be opened anew across a fork: start the child with spawn or exec, or fork before the parent opens the file.",
-            started_pid=os.getppid(),
-        ) from error
-    except ModuleNotFoundError as error:
-        extra = "postgresql" if error.name == "psycopg" else "mysql"
-        raise ConfigurationError(
-            f"the driver {error.name} is not installed; run: pip install 'stickybus[{extra}]'", key="database"
-        ) from error
+        raise ForkedError(str(error), started_pid=os.getppid()) from error
+    except MissingDriverError as error:
+        raise ConfigurationError(str(error), key="database") from error
     except DBAPIError as error:
         raise unreachable(
             target.url if isinstance(target, SqlalchemyEngine) else make_url(target), error
@@ -142,7 +134,7 @@ def _check_schema(database: Database, config: QueueConfig) -> None:
     tables = (config.table,)
     with database.read() as connection:
         report = schema.check(connection, tables)
-    if report.fit is schema.Fit.MISSING and database.dialect.name == "sqlite":
+    if report.fit is schema.Fit.MISSING and database.dialect.capabilities.makes_tables:
         schema.ensure(database, tables)
         return
     facts = {"found": report.found, "expected": report.expected}

@@ -1,21 +1,20 @@
-"""The lifecycle of one bus or service: how it joins the cluster, its loops, and how it leaves.
+"""The lifecycle of one bus or service: the order in which its parts start and stop.
 
 The claim loop takes what the pool has room for and hands it over; the finish loop writes what became of it. They work
 on two connections, so that the database does both at the same time; where writers take turns, there are two finish
-loops, whose transactions claim as well. What other processes tell of is claimed by the thread that hears of it. These are the
-only places that claim, and that write outcomes.
+loops, whose transactions claim as well. What other processes tell of is claimed by the thread that hears of it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from queue_core.claim_loop import ClaimLoop
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_listener import Wakeup
 from queue_core.claiming.hint_sender import Hints
@@ -25,18 +24,15 @@ from queue_core.cluster.node import Node
 from queue_core.cluster.redispatch import recover
 from queue_core.errors import LifecycleError
 from queue_core.finishing.finisher import Finisher
-from queue_core.holding.announced_commits import AnnouncedCommits
-from queue_core.holding.hand_over import HandOver
-from queue_core.holding.holdings import Claims
+from queue_core.holding.holdings import Holdings
 from queue_core.holding.ledger import Ledger
-from queue_core.holding.sweep import Sweep
 from queue_core.metrics import Metrics, Reading
-from queue_core.model.entry import ANY_NODE, Entry
+from queue_core.model.entry import Entry
 from queue_core.model.outcome import Outcome
 from queue_core.running.dispatcher import Dispatcher
-from queue_core.running.exactly_once import ExactlyOnce
+from queue_core.running.failures import Failures
+from queue_core.running.pools import Pools
 from queue_core.running.subscriber import Router
-from queue_core.running.watchdog import Watchdog
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
 from queue_core.storage.store import Store
@@ -58,75 +54,45 @@ class Phase(Enum):
 
 
 class Lifecycle:
-    """See the module. `router` knows the handlers."""
+    """A member of the process's node. It starts and stops the parts that others have put together."""
 
-    def __init__(self, store: Store, router: Router, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        store: Store,
+        router: Router,
+        *,
+        holdings: Holdings,
+        pools: Pools,
+        claimer: Claimer,
+        claim_loop: ClaimLoop,
+        parked: ParkedLane,
+        finisher: Finisher,
+        failures: Failures,
+        hints: Hints,
+        wakeup: Wakeup,
+        metrics: Metrics,
+    ) -> None:
         self.store = store
         self.config = store.config
         self.clock = store.clock
+        self._router = router
+        self.holdings = holdings
+        self.pools = pools
+        self.claimer = claimer
+        self.claim_loop = claim_loop
+        self.parked = parked
+        self.finisher = finisher
+        self.failures = failures
+        self.hints = hints
+        self.wakeup = wakeup
         self.metrics = metrics
         self.phase = Phase.INITIALISED
-        self.claims = Claims(store)
-        self._router = router
-        self._loop = Loop(f"{self.config.table}-claim", self.claim_turn, self.clock)
-        self.claimer = Claimer(
-            self.claims,
-            metrics,
-            submit=self._submit,
-            wake=self._loop.wake,
-            unsure=self._sweep_soon,
-        )
-        self.finisher = Finisher(self.claims, metrics, self.claimer, call=self._call)
-        self.hand_over = HandOver(
-            self.claims,
-            submit=self._submit,
-            room=self.claimer.room,
-            wake=self._loop.wake,
-            look=self._look_at_all,
-        )
-        self._announced = AnnouncedCommits(self.claims, self.hand_over, claim=self.claimer.wake)
-        self._sweep = Sweep(self.claims, self._announced)
-        self._parked = ParkedLane(self.claims, router, brought=self.claimer.wake, failed=self.finisher.failed)
-        self._watchdog = Watchdog(self.config, self.finisher.complete)
-        self.dispatcher = self._new_dispatcher()
-        self._former: list[Dispatcher] = []
-        """Pools of former starts, some of whose handlers may still run."""
         self._outliving: frozenset[tuple[int, int]] = frozenset()
         """Claims whose handlers ran on when this left its node, or whose outcomes were unwritten then."""
         self._late = self._new_late()
-        self.hints = Hints(store)
-        self.wakeup = Wakeup(store, wake=self.claimer.wake, hint=self.hear, owner=lambda: self.name)
-        self._next_turn_at = math.inf
-        """When the claim loop takes its next turn by itself; inf in a turn, after one that it missed, and before the first."""
-
-    def _new_dispatcher(self) -> Dispatcher:
-        return Dispatcher(
-            self.config,
-            self.clock,
-            self.store.codecs,
-            self._router,
-            exactly_once=ExactlyOnce(self.store, lambda: self.name),
-            may_start=self.claims.may_start,
-            complete=self.finisher.complete,
-            turn=self.claimer.turn,
-        )
 
     def _new_late(self) -> Loop:
         return Loop(f"{self.config.table}-late", self._late_turn, self.clock)
-
-    # Each start has a pool of its own.
-    def _submit(self, entries: Sequence[Entry], lease: int, taken: list[None] | None = None) -> None:
-        self.dispatcher.submit(entries, lease, taken)
-
-    def _sweep_soon(self) -> None:
-        self._sweep.soon()
-
-    def _look_at_all(self) -> None:
-        self._sweep.soon()
-        self.claimer.look()
-
-    def _call(self, hook: Callable[[], None]) -> None:
-        self.dispatcher.call(hook)
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -139,14 +105,14 @@ class Lifecycle:
             )
         self._late.stop()  # the finish loops write what is left to it
         self.finisher.writer = self.finisher.loops[0]
-        self._former = [pool for pool in [*self._former, self.dispatcher] if pool.running()]
-        self.dispatcher = self._new_dispatcher()
+        self.pools.renew()
         self.store.database.open_ahead()
         self.join()
         self.phase = Phase.RUNNING
         try:
-            self.dispatcher.start()
-            for loop in (self._loop, *self.finisher.loops):
+            self.pools.current.start()
+            self.claim_loop.start()
+            for loop in self.finisher.loops:
                 loop.start()
             self.wakeup.start()
         except BaseException:  # no thread more, mostly
@@ -173,8 +139,8 @@ class Lifecycle:
             log.warning("entries_recovered", node=node.name, table=self.config.table, entries=recovered)
         process_nodes.forget(self)  # the ledger holds what outlived the last stop
         # Only from here on are events born claimed: recovery would take them for those of a crash.
-        self.claims.name, self.claims.node, self.claims.stopping = node.name, node, False
-        self.look_at_parked()
+        self.holdings.name, self.holdings.node, self.holdings.stopping = node.name, node, False
+        self.parked.look_at_all()
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
         """Stop claiming, let handlers finish, write all outcomes, give back the rest, and end the lease.
@@ -188,10 +154,10 @@ class Lifecycle:
             return True
         limit = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
         deadline = self.clock.monotonic() + limit
-        dispatcher = self.dispatcher  # once it is STOPPED, a start may make a new one
-        self.phase, self.claims.stopping = Phase.STOPPING, True
+        dispatcher = self.pools.current  # once it is STOPPED, a start may make a new one
+        self.phase, self.holdings.stopping = Phase.STOPPING, True
         self.wakeup.stop()
-        self._loop.stop()
+        self.claim_loop.stop()
         ended = dispatcher.stop(limit)
         for loop in self.finisher.loops:
             loop.stop()
@@ -225,19 +191,18 @@ class Lifecycle:
         node = self.node
         if node is None:
             return
-        self.claims.stopping = True
+        self.holdings.stopping = True
         try:
             self.finisher.write_all()
             in_hand = self._in_hand()
             # From the table, for it knows of the callers' commits too that nobody has looked up yet.
-            if self.claims.release(
-                [claim for claim in self.claims.standing() if claim not in in_hand], seconds
+            if self.holdings.release(
+                [claim for claim in self.holdings.standing() if claim not in in_hand], seconds
             ):
                 self.hints.tell()
         finally:
-            self.claims.node = (
-                None  # first: what is posted from here on is for other nodes, whatever fails below
-            )
+            # First: what is posted from here on is for other nodes, whatever fails below.
+            self.holdings.node = None
             self._outliving = frozenset(self._in_hand())
             self.ledger.keep(self._outliving)
             process_nodes.leave(node, self)
@@ -245,7 +210,7 @@ class Lifecycle:
     def _in_hand(self) -> set[tuple[int, int]]:
         """Claims of what runs, in pools of former starts too, and of what has ended unwritten; while no outcome is written."""
         # In this order: a pool lets go of a run when its outcome is with the finisher.
-        running = [entry for pool in [*self._former, self.dispatcher] for entry in pool.running()]
+        running = self.pools.running()
         return {entry.claim for entry in [*running, *self.finisher.unwritten]}
 
     def _late_turn(self) -> float:
@@ -268,22 +233,27 @@ class Lifecycle:
     @property
     def node(self) -> Node | None:
         """The node whose member this is; None if it takes no part in the cluster."""
-        return self.claims.node
+        return self.holdings.node
 
     @property
     def name(self) -> str:
         """The node's name, or the last one's; empty before the first start."""
-        return self.claims.name
+        return self.holdings.name
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """The pool of this start, or of the last one."""
+        return self.pools.current
 
     @property
     def ledger(self) -> Ledger:
         """What this process holds."""
-        return self.claims.ledger
+        return self.holdings.ledger
 
     @property
     def running(self) -> bool:
-        """See `Claims.running`."""
-        return self.claims.running
+        """See `Holdings.running`."""
+        return self.holdings.running
 
     def describe(self) -> dict[str, Any]:
         """See `node.Member`."""
@@ -300,7 +270,7 @@ class Lifecycle:
 
     def outliving(self) -> list[int]:
         """See `node.Member`."""
-        held = set(self.ledger.claims())
+        held = set(self.ledger.held())
         return sorted(record_id for record_id, _ in self._outliving & held)
 
     def lease_lost(self) -> None:
@@ -316,58 +286,9 @@ class Lifecycle:
     def failed(self, entries: Sequence[Entry]) -> None:
         """See `node.Member`."""
         for entry in entries:
-            self.finisher.failed(entry, entry.last_error or "")
-
-    def look_at_parked(self) -> None:
-        """Handlers were added: look at all that is parked."""
-        self._parked.look_at_all()
-        self._loop.wake()
+            self.failures.tell(entry, entry.last_error or "")
 
     # -- turns --------------------------------------------------------------------------------------------------
-
-    def claim_turn(self) -> float:
-        """Hand over what is due, as far as there is room. One turn; returns seconds until the next."""
-        self._next_turn_at = math.inf  # first: who claims now wakes this loop at its end
-        with self.claims.claiming() as may_claim:
-            if not self.running or not may_claim:
-                return self.config.poll_interval_seconds
-            self.claimer.in_turn()
-            pause = self._claim_turn()
-            self._next_turn_at = self.clock.monotonic() + pause
-            return pause
-
-    def hear(self, lane: str) -> None:
-        """Another process has committed entries in `lane`: claim them in this thread, rather than wake the claim loop.
-
-        On a machine that has just woken up, each change of threads takes as long as a tenth of a claim.
-        """
-        self.claimer.hint(lane)
-        pause = 0.0
-        try:
-            # Else the loop, which does more than claim, would never have its turn while hints keep coming.
-            if self.clock.monotonic() < self._next_turn_at < math.inf:
-                with self.claims.claiming() as may_claim:
-                    if may_claim and self.running:
-                        self.claimer.claim_known()
-                        pause = self.claimer.pause()
-        except SQLAlchemyError:
-            pass  # the loop meets the error too, and knows how long to wait
-        finally:
-            if self.clock.monotonic() + pause < self._next_turn_at:
-                self._loop.wake()
-
-    def _claim_turn(self) -> float:
-        if self._announced.look_up():
-            self._sweep.soon()
-        self.claimer.load_waiting()
-        now = self.clock.monotonic()
-        self.claimer.claim_due()
-        if self._sweep.turn(now):
-            self.claimer.wake()
-        self._parked.turn(now, due=self.claimer.finds_parked)
-        self._watchdog.turn(now, self.dispatcher)
-        pause, look = self.claimer.pause(), self._announced.next_look()
-        return pause if look is None else max(0.0, min(pause, look - self.clock.monotonic()))
 
     def run_due(self) -> list[Outcome]:
         """Run what is due now in the caller's thread, write the outcomes and return them; empty if nothing was due.
@@ -375,37 +296,8 @@ class Lifecycle:
         One round, between `join` and `leave`, without `start`: what becomes due by it is left to the next.
         """
         self.claimer.look()
-        self.claim_turn()
+        self.claim_loop.turn()
         self.dispatcher.run_submitted()
         outcomes = self.finisher.write_all()
         self.dispatcher.run_submitted()  # the hooks of what has ended FAILED
         return outcomes
-
-    # -- posts --------------------------------------------------------------------------------------------------
-
-    def announce(self, ids: list[int]) -> None:
-        """A transaction that inserted `ids` (none: entries to be claimed) has ended, or is about to."""
-        self._announced.add(ids)
-        self._loop.wake()
-
-    def rescheduled(self, date: datetime, given: Any) -> None:
-        """The date of an entry was changed, in the caller's transaction if one is given: all nodes may be concerned."""
-        if given is None:
-            self.hints.tell()
-            self.claimer.expect(date)
-            return
-        borrowed = self.store.borrow(given)
-        self.store.inside_borrowed(
-            borrowed, self.config.table, lambda _: self.hints.tell_inside(borrowed, ANY_NODE)
-        )
-
-        def ended() -> None:
-            if date <= self.clock.now():
-                self.announce([])
-            else:
-                self.claimer.expect(date)
-
-        if borrowed.announces:
-            borrowed.when_ended(ended)
-        else:
-            self.claimer.expect(date)

@@ -71,5 +71,5 @@ class Face:
         unless `force`.
         """
         new_id = self._history.retry(record_id, all_subscribers=all_subscribers, force=force)
-        self.engine.lifecycle.rescheduled(self.engine.store.now(), None)
+        self.engine.poster.rescheduled(self.engine.store.now())
         return new_id

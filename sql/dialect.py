@@ -5,54 +5,28 @@ Callers never ask which database it is.
 
 from __future__ import annotations
 
-import select
-import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy import URL, Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
 
-from sql.limits import Limits, milliseconds
+from sql.bulk import BulkReads
+from sql.capabilities import Capabilities
+from sql.limits import Limits
+from sql.raw import RawDriver
+from sql.settling import Ended, OpenDatabase
 from sql.statements import Statements
+from sql.turn import NO_TURN, Turn
+from sql.watching import Heard, Notifier, Watch
 
 T = TypeVar("T")
 
 MARK = "stickybus_run"
 """A savepoint; it is gone when its transaction is."""
-
-
-KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""Options of TCP on our own connections: after so many seconds of silence, so many probes this far apart."""
-
-
-class Turn:
-    """A block in which something of ours writes: nothing, where the server queues writers itself."""
-
-    __slots__ = ()
-
-    def begin(self) -> None:
-        """Wait for the turn; DBAPIError if it does not come."""
-
-    def end(self) -> None:
-        """End it, if it has begun."""
-
-    def within(self, work: Callable[[], T]) -> T:
-        """Run `work` in it. No `with` block, whose end an exception from outside may cut off."""
-        try:
-            self.begin()
-            answer = work()
-            self.end()
-        except BaseException:
-            self.end()
-            raise
-        return answer
-
-
-NO_TURN = Turn()
 
 
 class Dialect:
@@ -61,17 +35,28 @@ class Dialect:
     name: str
     statements: type[Statements] = Statements
     """The statements on a pair of tables, as this database writes them."""
-    keeps_plans = False
-    """Whether connections that only insert keep the plans of their statements, where others had better not."""
-    one_writer = False
-    """Whether transactions that write take turns, so that one of two works costs less than two."""
-    ddl_commits = False
-    """Whether each change of a table commits by itself."""
+    capabilities = Capabilities()
+    """What callers choose by."""
+    bulk = BulkReads()
+    """How many rows are read at once."""
+    raw: RawDriver
+    """Callers' connections by this database's own driver."""
     _limits: Limits
     """Of the connections, since `connect_options`."""
 
-    copies_have_names = False
-    """Whether each copy of a database, as replication makes them, is on a server of another name."""
+    @property
+    def reached_as(self) -> frozenset[str]:
+        """SQLAlchemy's names of dialects by which an application may reach this database."""
+        return frozenset({self.name})
+
+    def own_url(self, url: URL) -> URL:
+        """A URL of this kind as our own connections take it. Raises UnsupportedDatabaseError."""
+        return url
+
+    def recognise(self, engine: Engine) -> str:
+        """The name of the database that `engine` leads to. One URL may lead to several kinds."""
+        del engine
+        return self.name
 
     def schema_of(self, connection: Connection, table_name: str) -> str | None:
         """The schema in which `connection` finds a table; None where that follows from the database."""
@@ -96,6 +81,18 @@ class Dialect:
         """Arguments of `create_engine` for our own connections."""
         raise NotImplementedError
 
+    def path_name(self, url: URL) -> str | None:
+        """A name of the database by its file, for archives. None if its server names it."""
+        del url
+        return None
+
+    def read_widely(self, engine: Engine) -> None:
+        """Let connections of `engine` use indices in ways that claims must not."""
+
+    def settled(self, database: OpenDatabase, ended: Ended) -> bool:
+        """Whether by the deadline all rows inserted by now were committed or undone."""
+        raise NotImplementedError
+
     def shares_sessions(self, engine: Engine) -> bool:
         """Whether `engine`, which has no settings of ours, leads to a pooler that lends a session to clients in turn."""
         del engine
@@ -106,11 +103,6 @@ class Dialect:
 
     def closed(self) -> None:
         """The engine that was prepared is disposed of."""
-
-    hints = True
-    """Whether a process learns of what others have committed."""
-    notifies = False
-    """Whether it is told of that by them."""
 
     def check_open(self, driver: Any) -> None:
         """For a driver's connection about to be used: DisconnectionError if the server has closed it."""
@@ -200,54 +192,10 @@ class Dialect:
         del engine, channel, payload
         return None
 
+    def commits_of_others(self, engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
+        """Hints of others' commits, until the watch's bell rings.
 
-class Notifier(Protocol):
-    """A session that waits for no answer: who posts has no time for one. Not to be used by two threads at once."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it can notify still."""
-        ...
-
-    def notify(self) -> bool:
-        """Notify; False while the answer to the one before is outstanding, or if the server was lost."""
-        ...
-
-    def close(self) -> None:
-        """End the session."""
-        ...
-
-
-def detached(engine: Engine) -> Any:
-    """A driver's connection that no pool has any more: it takes none of a pool's places while it is held."""
-    pooled = engine.raw_connection()
-    driver: Any = pooled.driver_connection  # a detached one no longer tells
-    pooled.detach()
-    return driver
-
-
-def keep_alive(connected: socket.socket, unanswered_seconds: float) -> None:
-    """Let the kernel tell when nobody is at the other end, as after a firewall has dropped an idle connection.
-
-    What was sent may be unanswered for so long. A socket of another kind than TCP, and a kernel that lacks an option,
-    is left as it is.
-    """
-    if connected.family not in {socket.AF_INET, socket.AF_INET6}:
-        return
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (KEEPALIVE | {"TCP_USER_TIMEOUT": milliseconds(unanswered_seconds)}).items():
-        option = getattr(socket, name, None)
-        if option is not None:
-            connected.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
-def check_socket(number: int) -> None:
-    """Raises DisconnectionError, for which a pool takes another connection, if the server has closed this one.
-
-    A server that has restarted has closed all of them. On an idle connection nothing else can be read. Found out by a
-    statement that commits by itself, it could not be run again: whether it took effect would be unknown.
-    """
-    waiting = select.poll()
-    waiting.register(number, select.POLLIN)
-    if waiting.poll(0):
-        raise DisconnectionError("the server has closed the connection")
+        Only with the capability `hears_commits`. It opens a connection of its own through `engine`, in
+        the thread that asks. Raises the driver's errors.
+        """
+        raise NotImplementedError

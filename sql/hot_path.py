@@ -1,22 +1,27 @@
 """The driver's own cursor, for what a node runs all the time.
 
-SQLAlchemy's execution takes a fifth of a lone claim's time. It is left out on connections of our own only, and only while
-nobody listens to it; errors are raised as SQLAlchemy raises them.
+SQLAlchemy's execution takes a fifth of a lone claim's time. It is left out on our own connections, while nobody
+listens to its events. Text and parameters are the same either way: only the last call differs. Errors are raised as
+SQLAlchemy raises them.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Any
 
 from sqlalchemy import Connection, Dialect
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import TypeEngine
 
 OURS = "stickybus_ours"
 """Option of connections that no application has; its value is their `Use`."""
+
+
+LAZY = "stickybus_lazy"
+"""Option of our own connections that are lent to a user's code. SQLite locks at their first write."""
 
 
 class Use(Enum):
@@ -29,6 +34,16 @@ class Use(Enum):
     """As singles, each an INSERT of what its parameters hold."""
 
 
+Write = Callable[[Any], Any]
+"""Makes of a value the one that the driver takes."""
+
+
+def writers(types: Mapping[str, TypeEngine[Any]], dialect: Dialect) -> dict[str, Write]:
+    """The conversions of values that the driver doesn't take as they are, by the names of `types`."""
+    found = {name: kind.dialect_impl(dialect).bind_processor(dialect) for name, kind in types.items()}
+    return {name: write for name, write in found.items() if write is not None}
+
+
 class Prepared:
     """A statement as the driver takes it, its parameters and answers converted as SQLAlchemy does."""
 
@@ -37,11 +52,7 @@ class Prepared:
         self.text = str(compiled)
         self._constants: Mapping[str, Any] = compiled.params
         self._order: Sequence[str] | None = compiled.positiontup if compiled.positional else None
-        writers = {
-            name: parameter.type.dialect_impl(dialect).bind_processor(dialect)
-            for name, parameter in compiled.binds.items()
-        }
-        self._writers = {name: write for name, write in writers.items() if write is not None}
+        self._writers = writers({name: one.type for name, one in compiled.binds.items()}, dialect)
         columns = statement.exported_columns
         readers = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
         self._readers = [(place, read) for place, read in enumerate(readers) if read is not None]
@@ -72,9 +83,10 @@ class Prepared:
 
 
 def send(connection: Connection, statement: str, parameters: Any) -> Any:
-    """Run a text on the driver; what comes back has `fetchall`, `lastrowid` and `rowcount`.
+    """Run a text on the driver's cursor, or by SQLAlchemy where `use_of` says so.
 
-    By way of SQLAlchemy if one of the conditions above doesn't hold.
+    Returns:
+        An object with `fetchall`, `lastrowid` and `rowcount`.
     """
     if use_of(connection) is None:
         return connection.exec_driver_sql(statement, parameters)
@@ -134,11 +146,3 @@ def _raise_as_sqlalchemy(connection: Connection, statement: str, error: BaseExce
     if not isinstance(error, Exception):
         # An interrupt: the answer that is outstanding would be taken for the next statement's.
         connection.invalidate(error)
-
-
-def commits_each(driver: sqlite3.Connection) -> bool:
-    """Whether it commits each statement by itself, unless a transaction was begun by hand."""
-    mode = getattr(
-        driver, "autocommit", -1
-    )  # of Python 3.12; -1: `isolation_level` says it, as it did before
-    return driver.isolation_level is None if mode == -1 else bool(mode)

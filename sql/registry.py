@@ -2,51 +2,88 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Engine
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import URL, create_engine
 
 from sql.dialect import Dialect
-from sql.doctor.base import Health
+from sql.doctor.base import Doctor
+from sql.errors import MissingDriverError, UnsupportedDatabaseError
 from sql.mariadb.dialect import MariaDB
+from sql.mariadb.doctor import MariaDBDoctor
 from sql.mysql.dialect import MySQL
-from sql.mysql.doctor import MySQLHealth
+from sql.mysql.doctor import MySQLDoctor
 from sql.postgresql.dialect import PostgreSQL
-from sql.postgresql.doctor import PostgreSQLHealth
+from sql.postgresql.doctor import PostgreSQLDoctor
+from sql.raw import RawDriver
 from sql.sqlite.dialect import SQLite
-from sql.sqlite.doctor import SQLiteHealth
+from sql.sqlite.doctor import SQLiteDoctor
 
-DRIVERS = {
-    "sqlite": "sqlite+pysqlite",
-    "postgresql": "postgresql+psycopg",
-    "mysql": "mysql+pymysql",
-    "mariadb": "mariadb+pymysql",
+
+@dataclass(frozen=True)
+class Backend:
+    """What serves one kind of database."""
+
+    driver: str
+    """The driver of our own connections, as a URL of SQLAlchemy names it."""
+    dialect: type[Dialect]
+    doctor: type[Doctor]
+    extra: str | None = None
+    """The extra that installs the driver; None if Python has it."""
+
+
+BACKENDS = {
+    "sqlite": Backend("sqlite+pysqlite", SQLite, SQLiteDoctor),
+    "postgresql": Backend("postgresql+psycopg", PostgreSQL, PostgreSQLDoctor, "postgresql"),
+    "mysql": Backend("mysql+pymysql", MySQL, MySQLDoctor, "mysql"),
+    "mariadb": Backend("mariadb+pymysql", MariaDB, MariaDBDoctor, "mysql"),
 }
-"""The driver that our own connections use, by SQLAlchemy's backend name."""
-
-_DIALECTS: dict[str, type[Dialect]] = {
-    "sqlite": SQLite,
-    "postgresql": PostgreSQL,
-    "mysql": MySQL,
-    "mariadb": MariaDB,
-}
+"""By SQLAlchemy's name of the backend in a URL."""
 
 
-def dialect_of(engine: Engine) -> Dialect:
-    """The dialect of an engine made for one of `DRIVERS`; on MySQL's drivers it asks the server which of the two it is."""
-    backend = engine.dialect.name
-    if backend == "mysql":
-        with engine.connect():
-            backend = "mariadb" if getattr(engine.dialect, "is_mariadb", False) else backend
-    return _DIALECTS[backend]()
+def own_url(url: URL) -> URL:
+    """The URL by which our own connections reach a database. Raises UnsupportedDatabaseError."""
+    backend = BACKENDS.get(url.get_backend_name())
+    if backend is None:
+        raise UnsupportedDatabaseError(
+            f"{url.get_backend_name()} is not supported; use one of {', '.join(sorted(BACKENDS))}. "
+            "Nothing was connected or written."
+        )
+    return backend.dialect().own_url(url.set(drivername=backend.driver))
 
 
-_DOCTORS: dict[str, type[Health]] = {
-    "sqlite": SQLiteHealth,
-    "postgresql": PostgreSQLHealth,
-    "mysql": MySQLHealth,
-    "mariadb": MySQLHealth,
-}
+def recognised(url: URL, **limits: Any) -> tuple[Dialect, URL]:
+    """The dialect for one of our own URLs, and the URL as that dialect has it.
+
+    Asks the server only where a URL of one name may lead to another database. Raises MissingDriverError.
+    """
+    backend = BACKENDS[url.get_backend_name()]
+    asking = backend.dialect()
+    try:
+        probe = create_engine(url, **asking.connect_options(**limits))
+    except ModuleNotFoundError as error:
+        raise MissingDriverError(
+            f"the driver {error.name} is not installed; run: pip install 'stickybus[{backend.extra}]'",
+            name=error.name,
+        ) from error
+    try:
+        found = BACKENDS[asking.recognise(probe)]
+    finally:
+        probe.dispose()
+    return found.dialect(), url.set(drivername=found.driver)
 
 
-def health_of(backend: str) -> Health:
+def doctor_of(backend: str) -> Doctor:
     """The questions to a database of this kind: the name of a dialect, or of a URL's backend."""
-    return _DOCTORS[backend]()
+    return BACKENDS[backend].doctor()
+
+
+def raw_driver_of(backend: str) -> RawDriver:
+    """How callers' connections to this kind of database are asked, also one that Stickybus does not run on."""
+    return BACKENDS[backend].dialect.raw if backend in BACKENDS else RawDriver()
+
+
+def raw_drivers() -> set[str]:
+    """The modules of the drivers whose own connections callers may pass."""
+    return {backend.dialect.raw.module for backend in BACKENDS.values()}

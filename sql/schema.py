@@ -14,7 +14,6 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-import tenacity
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext, MigrationInfo
@@ -31,11 +30,11 @@ from sqlalchemy import (
     select,
     table,
 )
-from sqlalchemy.exc import DBAPIError
 
 from sql.database import Database
-from sql.registry import DRIVERS
+from sql.registry import BACKENDS
 from sql.tables import ENTRY_COLUMNS, metadata_for
+from sql.transient import UPGRADE_STEP
 
 VERSION_TABLE = "stickybus_schema"
 DEFAULT_TABLES = ("bus_events", "notifications")
@@ -44,8 +43,6 @@ STEP_SECONDS = 86_400.0
 """What one step of an upgrade may take: an index of a large table takes longer than any statement of ours should."""
 LOCK_SECONDS = 2.0
 """What one try of a step waits for a lock at most: statements that come meanwhile wait behind it."""
-PATIENCE_SECONDS = 600.0
-"""For how long a step that gets no lock is tried again."""
 
 _upgrading = threading.Lock()
 """Alembic keeps what it works on in globals of its modules: one upgrade at a time in a process."""
@@ -113,7 +110,9 @@ def ensure(
             _upgrade(database, connection, progress)
         if before.fit not in {Fit.NEWER, Fit.TOO_NEW}:  # a table made by this version would lack what is new
             with database.begin(connection):
-                _create_missing(connection, metadata_for(*tables), indices=database.dialect.ddl_commits)
+                _create_missing(
+                    connection, metadata_for(*tables), indices=database.dialect.capabilities.ddl_commits
+                )
         # A lock given back before this would let the next one see no tables yet.
     return before
 
@@ -128,7 +127,7 @@ def _create_missing(connection: Connection, metadata: MetaData, *, indices: bool
 
 def _migrate(database: Database, connection: Connection, tables: Sequence[str], **attributes: Any) -> None:
     config = _config(tables)
-    attributes |= {"connection": connection, "ddl_commits": database.dialect.ddl_commits}
+    attributes |= {"connection": connection, "ddl_commits": database.dialect.capabilities.ddl_commits}
     config.attributes.update(attributes)
     with _upgrading:
         command.upgrade(config, "head")
@@ -146,21 +145,12 @@ def _upgrade(database: Database, connection: Connection, progress: Progress) -> 
         progress(scripts.get_revision(step.up_revision_id or "").doc, done, len(steps))
 
     once = partial(_migrate, database, connection, tables, in_use=True, on_version_apply=applied)
-    if database.dialect.one_writer:
+    if database.dialect.capabilities.one_writer:
         with database.begin(connection):
             once()
         return
-    again = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(
-            lambda error: isinstance(error, DBAPIError) and database.dialect.is_transient(error)
-        ),
-        stop=tenacity.stop_after_delay(PATIENCE_SECONDS),
-        wait=tenacity.wait_random_exponential(multiplier=0.1, max=LOCK_SECONDS),
-        before_sleep=lambda _attempt: connection.rollback(),
-        reraise=True,
-    )
     with database.dialect.impatient(connection, LOCK_SECONDS):
-        again(partial(once, step_by_step=True))
+        database.persist(partial(once, step_by_step=True), UPGRADE_STEP, connection.rollback)
 
 
 def check(connection: Connection, tables: Sequence[str] = DEFAULT_TABLES) -> SchemaReport:
@@ -206,8 +196,8 @@ def _columns(connection: Connection, table_name: str) -> set[str]:
 
 def ddl(dialect_name: str, tables: Sequence[str] = DEFAULT_TABLES) -> str:
     """The whole schema as SQL text for a DBA. `dialect_name`: sqlite, postgresql, mysql or mariadb."""
-    if dialect_name not in DRIVERS:
-        raise ValueError(f"{dialect_name!r} is no dialect; use one of {', '.join(DRIVERS)}")
+    if dialect_name not in BACKENDS:
+        raise ValueError(f"{dialect_name!r} is no dialect; use one of {', '.join(BACKENDS)}")
     config = _config(tables)
     output = io.StringIO()
     config.attributes.update(dialect_name=dialect_name, output=output)

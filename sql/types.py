@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,33 +13,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-MYSQL_FAMILY = ("mysql", "mariadb")
 TEXT_LENGTH = len("2026-01-01 00:00:00.000000")
 """Of a date as SQLite holds it."""
-
-
-class UtcDateTime(TypeDecorator[datetime]):
-    """An instant: an aware datetime in UTC, to the microsecond, whatever the session's time zone is."""
-
-    impl = DateTime
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        if dialect.name == "postgresql":
-            return dialect.type_descriptor(postgresql.TIMESTAMP(timezone=True))
-        if dialect.name in MYSQL_FAMILY:
-            return dialect.type_descriptor(mysql.DATETIME(fsp=6))
-        return dialect.type_descriptor(DateTime())
-
-    # Three dates a row: as functions of their own they cost a third of what SQLAlchemy's chain of processors does.
-    def bind_processor(self, dialect: Dialect) -> Callable[[datetime | None], Any] | None:
-        if dialect.name == "postgresql":
-            return None
-        return _written if dialect.name == "sqlite" else _naive
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], datetime | None]:
-        readers: dict[str, Callable[[Any], datetime | None]] = {"postgresql": _in_utc, "sqlite": _read}
-        return readers.get(dialect.name, _aware)
 
 
 def _naive(value: datetime | None) -> datetime | None:
@@ -69,6 +45,44 @@ def _read(value: str | datetime | None) -> datetime | None:
     return _aware(value)  # Django has its SQLite connections convert dates
 
 
+@dataclass(frozen=True)
+class DateForm:
+    """How a database stores dates, and how its driver takes and gives them."""
+
+    stored: TypeEngine[Any] = field(default_factory=DateTime)
+    write: Callable[[datetime | None], Any] | None = _naive
+    read: Callable[[Any], datetime | None] = _aware
+    write_since: Callable[[datetime | None], Any] | None = _naive
+    """For the earliest date of a range."""
+
+
+DATE_FORMS = {
+    "postgresql": DateForm(postgresql.TIMESTAMP(timezone=True), None, _in_utc, None),
+    "mysql": DateForm(mysql.DATETIME(fsp=6)),
+    "mariadb": DateForm(mysql.DATETIME(fsp=6)),
+    "sqlite": DateForm(DateTime(), _written, _read, _shortly_written),
+}
+"""By the name of SQLAlchemy's dialect."""
+_PLAIN = DateForm()
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An instant: an aware datetime in UTC, to the microsecond, whatever the session's time zone is."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(_form(dialect).stored)
+
+    # Three dates a row: as functions of their own they cost a third of what SQLAlchemy's chain of processors does.
+    def bind_processor(self, dialect: Dialect) -> Callable[[datetime | None], Any] | None:
+        return _form(dialect).write
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], datetime | None]:
+        return _form(dialect).read
+
+
 class UtcSince(UtcDateTime):
     """The earliest instant that a statement asks for.
 
@@ -79,7 +93,11 @@ class UtcSince(UtcDateTime):
     cache_ok = True
 
     def bind_processor(self, dialect: Dialect) -> Callable[[datetime | None], Any] | None:
-        return _shortly_written if dialect.name == "sqlite" else super().bind_processor(dialect)
+        return _form(dialect).write_since
+
+
+def _form(dialect: Dialect) -> DateForm:
+    return DATE_FORMS.get(dialect.name, _PLAIN)
 
 
 class utc_now(FunctionElement[datetime]):  # noqa: N801 -- an SQL function, written as SQLAlchemy writes them

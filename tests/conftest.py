@@ -23,7 +23,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from sql import schema
-from sql.registry import DRIVERS
+from sql.registry import BACKENDS
 from tests.servers import OPTIONAL, URL_VARIABLES, DatabaseServer, database_servers, is_done_without
 
 _EACH_SERVER: Final = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in URL_VARIABLES]
@@ -229,7 +229,7 @@ def _sqlite_files(tmp_path_factory: pytest.TempPathFactory) -> _SQLiteFiles:
 def _server_url(name: str, given: str) -> URL:
     """The URL of a server to test on, as users write it, with the driver that our own connections use."""
     url = make_url(given)
-    url = url.set(drivername=DRIVERS["postgresql" if name == "postgresql" else "mysql"])
+    url = url.set(drivername=BACKENDS["postgresql" if name == "postgresql" else "mysql"].driver)
     if name in {"mysql", "mariadb"}:
         engine = create_engine(url, poolclass=NullPool)
         with engine.connect():

@@ -13,7 +13,7 @@ from queue_core.runtime.lock import Lock
 from queue_core.runtime.loop import Loop
 from queue_core.storage.callers_connection import Borrowed
 from queue_core.storage.store import Store
-from sql.dialect import Notifier
+from sql.watching import Notifier
 
 WINDOW_SECONDS, BUSY_WINDOW_SECONDS = 0.001, 0.01
 """At most one NOTIFY in this time: each holds a lock of the whole server while it commits."""
@@ -33,7 +33,7 @@ class Hints:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._clock = store.clock
-        self._told_of = store.database.dialect.notifies
+        self._told_of = store.database.dialect.capabilities.notifies
         self._channel = channel(store.config.table)
         self._loop = Loop(f"{store.config.table}-notify", self.turn, store.clock)
         self._running = False

@@ -5,14 +5,15 @@ A node brings back what it can handle, page by page, and ends FAILED what has wa
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 
 from sqlalchemy import Connection
 
+from queue_core.claiming.claimer import Claimer
 from queue_core.errors import ConfigurationError
-from queue_core.holding.holdings import Claims
+from queue_core.holding.holdings import Holdings
 from queue_core.model.entry import PARKED, SUSPECT, Entry, State
+from queue_core.running.failures import Failures
 from queue_core.running.subscriber import Router
 
 PAGE = 1_000
@@ -21,20 +22,13 @@ EXPIRED_BATCH = 100
 
 
 class ParkedLane:
-    """See the module. `brought` is called when there are entries to be claimed, `failed` with those that ended and why."""
+    """The entries that are set aside, as one node sees them."""
 
-    def __init__(
-        self,
-        claims: Claims,
-        router: Router,
-        *,
-        brought: Callable[[], None],
-        failed: Callable[[Entry, str], None],
-    ) -> None:
-        self._claims = claims
+    def __init__(self, holdings: Holdings, router: Router, claimer: Claimer, failures: Failures) -> None:
+        self._holdings = holdings
         self._router = router
-        self._brought = brought
-        self._failed = failed
+        self._claimer = claimer
+        self._failures = failures
         self._at = 0.0
         self._asked = 0
         self._after: tuple[datetime, int] | None = None
@@ -43,12 +37,13 @@ class ParkedLane:
         """Handlers were added: begin anew."""
         self._after, self._at = None, 0.0
         self._asked += 1
+        self._claimer.turn_soon()
 
-    def turn(self, now: float, *, due: bool) -> None:
-        """Look at one page if it is time to: entries are `due` there, or handlers were added."""
-        if now < self._at or not (due or self._at == 0.0):
+    def turn(self, now: float) -> None:
+        """Look at one page if it is time to: entries are due there, or handlers were added."""
+        if now < self._at or not (self._claimer.finds_parked or self._at == 0.0):
             return
-        store, config, asked = self._claims.store, self._claims.config, self._asked
+        store, config, asked = self._holdings.store, self._holdings.config, self._asked
         page = store.database.fetch(
             lambda connection: store.statements.page(connection, lane=PARKED, after=self._after, limit=PAGE)
         )
@@ -64,11 +59,11 @@ class ParkedLane:
                     connection,
                     ids=known,
                     from_lane=PARKED,
-                    to_lane=self._claims.name,
+                    to_lane=self._holdings.name,
                     suspect_lane=SUSPECT,
                 )
             )
-            self._brought()
+            self._claimer.wake()
         unknown = sorted(set(expired) - set(known))
         for start in range(0, len(unknown), EXPIRED_BATCH):
             self._expire(unknown[start : start + EXPIRED_BATCH])
@@ -86,7 +81,7 @@ class ParkedLane:
             return True
 
     def _expire(self, ids: list[int]) -> None:
-        store = self._claims.store
+        store = self._holdings.store
         reason = (
             f"UnknownEvent: no node has known this type and queue for {store.config.unknown_retention_days:g} days; "
             "it was never run. Its payload is kept here."
@@ -106,4 +101,4 @@ class ParkedLane:
             return rows
 
         for entry in store.database.write(work):
-            self._failed(entry, reason)
+            self._failures.tell(entry, reason)

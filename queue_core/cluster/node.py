@@ -22,10 +22,11 @@ from queue_core.cluster.lease import Lease
 from queue_core.errors import NodeNameTakenError
 from queue_core.model.config import NodeConfig
 from queue_core.model.entry import Entry
-from queue_core.runtime.clock import Clock, ClockReading, Signal, SystemClock, read_clock
+from queue_core.runtime.clock import Clock, ClockReading, SystemClock, read_clock
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
+from queue_core.runtime.signal import Signal
 from queue_core.storage.store import Store
 from sql.database import Database
 from sql.statements import nodes

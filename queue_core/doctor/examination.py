@@ -18,7 +18,7 @@ from sql.doctor.base import Check, Scope
 from sql.doctor.finding import Finding, Severity, unchecked
 from sql.doctor.indices import missing_index
 from sql.doctor.plans import bad_plan
-from sql.registry import health_of
+from sql.registry import doctor_of
 from sql.schema import Fit
 
 SKEW_SECONDS = 1.0
@@ -32,19 +32,19 @@ def examine(
     Reads only, each check in a transaction of its own; one that fails or may not look is a finding of its own.
     `clock` is this host's. Transactions of others count when they are open for longer than `transaction_seconds`.
     """
-    health = health_of(database.dialect.name)
-    database.fetch(health.settle)
+    doctor = doctor_of(database.dialect.name)
+    database.fetch(doctor.settle)
     tables = database.fetch(schema.main_tables)
     report = database.fetch(lambda connection: schema.check(connection, tables or schema.DEFAULT_TABLES))
     now, found = _clock_skew(database, clock or SystemClock())
     found += _schema(report)
     scope = Scope(database.dialect.statements, tables, now, transaction_seconds)
-    named: list[tuple[str, Check]] = [(check.__name__, check) for check in health.checks]
+    named: list[tuple[str, Check]] = [(check.__name__, check) for check in doctor.checks]
     if report.fit.works:
         named += [
-            ("missing_index", partial(missing_index, health=health)),
-            ("bad_plan", partial(bad_plan, health=health)),
-            ("connections", partial(connections, health=health)),
+            ("missing_index", partial(missing_index, doctor=doctor)),
+            ("bad_plan", partial(bad_plan, doctor=doctor)),
+            ("connections", partial(connections, doctor=doctor)),
             *((check.__name__, check) for check in (*ENTRY_CHECKS, *NODE_CHECKS)),
         ]
     for name, check in named:

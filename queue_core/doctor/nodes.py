@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, select
 
 from queue_core.cluster.subscriber_sets import differences
 from queue_core.model.entry import is_node_lane
-from sql.doctor.base import Check, Health, Scope
+from sql.doctor.base import Check, Doctor, Scope
 from sql.doctor.finding import Finding, Severity, lasting
 from sql.statements import nodes
 from sql.tables import queue_schedules
@@ -102,11 +102,11 @@ def differing_subscribers(connection: Connection, scope: Scope) -> Iterator[Find
         )
 
 
-def connections(connection: Connection, scope: Scope, *, health: Health) -> Iterator[Finding]:
+def connections(connection: Connection, scope: Scope, *, doctor: Doctor) -> Iterator[Finding]:
     """Limits of connections that are nearly used up, or less than the live nodes keep open."""
     members = [served for row in nodes.all_nodes(connection) if _beats(row, scope) for served in _served(row)]
     needed = AT_REST * len(members)
-    for limit in health.connection_limits(connection):
+    for limit in doctor.connection_limits(connection):
         if limit.used >= FULL * limit.most:
             yield Finding(
                 "connections",

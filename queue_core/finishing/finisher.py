@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 
 from sqlalchemy.exc import DataError
 
 from queue_core.claiming.claimer import Claimer
 from queue_core.errors import HistoryConflictError
-from queue_core.holding.holdings import Claims, claims_of
+from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.metrics import Metrics
 from queue_core.model.entry import Entry, State
 from queue_core.model.outcome import ENDED, Finished, Outcome, Parked, Released, Retried
-from queue_core.runtime.clock import Signal, SystemClock
+from queue_core.running.failures import Failures
+from queue_core.runtime.clock import SystemClock
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
-from queue_core.storage.store import Taking
+from queue_core.runtime.signal import Signal
+from queue_core.storage.moves import Taking
 from sql.database import COMMITTED
 
 log = get_logger(__name__)
@@ -45,28 +46,26 @@ PARKED_LOG_SECONDS = 1.0
 _OF_ONE = (DataError, HistoryConflictError, ValueError, TypeError, OverflowError)
 """Errors, the database's and those of encoding, that are about an outcome itself: another try would meet them again."""
 
-FailedHook = Callable[[Entry, str], None]
 """Called with an entry that has ended FAILED, and its last error."""
 
 
 class Finisher:
     """See the module.
 
-    `claimer` is told what runs again, and that less is held; `call` is called with the hooks to be run.
+    `claimer` is told what runs again, and that less is held.
     """
 
     def __init__(
         self,
-        claims: Claims,
+        holdings: Holdings,
         metrics: Metrics,
         claimer: Claimer,
-        *,
-        call: Callable[[Callable[[], None]], None],
+        failures: Failures,
     ) -> None:
-        self._claims = claims
+        self._holdings = holdings
         self.metrics = metrics
         self._claimer = claimer
-        self._call = call
+        self._failures = failures
         self._outcomes = deque[Outcome]()
         self._writing = set[int]()
         """The threads of the loops that are in a turn."""
@@ -79,11 +78,12 @@ class Finisher:
         """Parked entries that the log does not tell of yet, and when it does."""
         self.writer: Loop
         """The loop that is woken for outcomes: the first of `loops`, or after a stop who writes what comes late."""
-        self.hooks: list[FailedHook] = []
         # Where one writes at a time, two: the database has the one's statement while Python has the other.
-        names = ["finish", "finish-2"] if claims.store.database.dialect.one_writer else ["finish"]
+        names = (
+            ["finish", "finish-2"] if holdings.store.database.dialect.capabilities.one_writer else ["finish"]
+        )
         self.loops = [
-            Loop(f"{claims.config.table}-{name}", self._turn_in_time, claims.clock) for name in names
+            Loop(f"{holdings.config.table}-{name}", self._turn_in_time, holdings.clock) for name in names
         ]
         self.writer = self.loops[0]
 
@@ -144,7 +144,7 @@ class Finisher:
                     lost, unwritable = self._write(batch, taking)
                 # What can't be written stays held: given back it would run again and again.
                 ended = _besides(batch, unwritable)
-                self._claims.ledger.give_up(claims_of([one.entry for one in ended]))
+                self._holdings.ledger.give_up(claims_of([one.entry for one in ended]))
                 written = taken.copy()
                 taken.clear()
                 self._written(ended, lost)
@@ -174,22 +174,22 @@ class Finisher:
 
     def _write(self, batch: Sequence[Outcome], taking: Taking | None = None) -> tuple[set[int], set[int]]:
         """The ids of claims that were lost, and of those whose outcome the database refuses."""
-        claims = self._claims
+        holdings = self._holdings
         finished = [outcome for outcome in batch if isinstance(outcome, Finished)]
         others = batch if len(finished) < len(batch) else ()
         retried = [outcome for outcome in others if isinstance(outcome, Retried)]
         released = [outcome.entry for outcome in others if isinstance(outcome, Released)]
         parked = [outcome.entry for outcome in others if isinstance(outcome, Parked)]
         lost, unwritable = self._record(finished, retried, taking) if finished or retried else (set(), set())
-        claims.release(claims_of(released))
+        holdings.release(claims_of(released))
         if parked:
-            claims.park(claims_of(parked))
+            holdings.park(claims_of(parked))
             self._tell_of_parked(len(parked))
         return lost, unwritable
 
     def _tell_of_parked(self, entries: int = 0, *, now: bool = False) -> float:
         """Log how many were parked since the last line, once in `PARKED_LOG_SECONDS`, or `now`; seconds until there is more to tell."""
-        moment = self._claims.clock.monotonic()
+        moment = self._holdings.clock.monotonic()
         with self._telling:
             self._untold += entries
             if not self._untold:
@@ -198,34 +198,36 @@ class Finisher:
                 return self._tell_at - moment
             entries, self._untold = self._untold, 0
             self._tell_at = moment + PARKED_LOG_SECONDS
-        log.warning("entries_parked", table=self._claims.config.table, entries=entries)
+        log.warning("entries_parked", table=self._holdings.config.table, entries=entries)
         return IDLE_SECONDS
 
     def _record(
         self, finished: list[Finished], retried: list[Retried], taking: Taking | None = None
     ) -> tuple[set[int], set[int]]:
-        claims = self._claims
+        holdings = self._holdings
         try:
-            return claims.store.record(claims.name, claims.waiting_lane, finished, retried, taking), set()
+            return holdings.moves.record(
+                holdings.name, holdings.waiting_lane, finished, retried, taking
+            ), set()
         except _OF_ONE as error:
             if COMMITTED in getattr(error, "__notes__", ()):
                 raise  # the next try finds them written
             if taking is None and len(finished) + len(retried) == 1:
                 entry = (finished[0] if finished else retried[0]).entry
-                log.exception("outcome_unwritable", record_id=entry.record_id, table=claims.config.table)
+                log.exception("outcome_unwritable", record_id=entry.record_id, table=holdings.config.table)
                 return set(), {entry.record_id}
         # One of them spoils the batch: each by itself.
         parts = [self._record([one], []) for one in finished] + [self._record([], [one]) for one in retried]
         return set().union(*(lost for lost, _ in parts)), set().union(*(refused for _, refused in parts))
 
     def _written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
-        claims = self._claims
+        holdings = self._holdings
         # What did not run says nothing of how much this node gets done.
-        claims.ended(sum(not isinstance(outcome, (Parked, Released)) for outcome in batch))
+        holdings.pace.ended(sum(not isinstance(outcome, (Parked, Released)) for outcome in batch))
         for record_id in lost:
-            log.warning("claim_lost", record_id=record_id, node=claims.name, table=claims.config.table)
+            log.warning("claim_lost", record_id=record_id, node=holdings.name, table=holdings.config.table)
         self.metrics.finished(batch, lost)
-        now = claims.clock.now()
+        now = holdings.clock.now()
         for outcome in batch:
             if isinstance(outcome, Retried):
                 self._claimer.expect(max(now, outcome.at))
@@ -234,20 +236,7 @@ class Finisher:
                 and outcome.state is State.FAILED
                 and outcome.entry.record_id not in lost
             ):
-                self.failed(outcome.entry, outcome.last_error or "", outcome.error_count)
-
-    def failed(self, entry: Entry, last_error: str, error_count: int | None = None) -> None:
-        """Tell the log and the hooks of an entry that has ended FAILED, by a run or without one."""
-        log.error(
-            "entry_failed",
-            record_id=entry.record_id,
-            queue_name=entry.queue_name,
-            class_name=entry.class_name,
-            error_count=entry.error_count if error_count is None else error_count,
-            error=last_error.partition("\n")[0].partition(":")[0],
-        )
-        for hook in self.hooks:
-            self._call(partial(hook, entry, last_error))
+                self._failures.tell(outcome.entry, outcome.last_error or "", outcome.error_count)
 
 
 def _besides(batch: Sequence[Outcome], ids: set[int]) -> list[Outcome]:

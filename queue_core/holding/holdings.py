@@ -1,49 +1,46 @@
 """What one bus or service may run: the node and lease under which it claims, and the entries that it holds.
 
-The rows say who runs an entry; the ledger says what of that this process knows of. Whatever is given back goes
-through `release`, fenced by owner and claim count.
+The rows are the truth about who runs an entry. The ledger is this process's knowledge of its own part. Whatever is
+given back goes through `release`, fenced by owner and claim count.
 """
 
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
+from queue_core.cluster.node import Node
+from queue_core.holding.gates import Gates
 from queue_core.holding.ledger import Ledger
+from queue_core.holding.pace import Pace
 from queue_core.model.config import Mode
 from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry
-from queue_core.runtime.lock import Lock
+from queue_core.storage.moves import Moves
 from queue_core.storage.store import Store
 
-if TYPE_CHECKING:
-    from queue_core.cluster.node import Node
-
-WINDOW_SECONDS = 0.1
 _BY_COUNT = itemgetter(1, 0)
 """Claims are given up by how often their entries were claimed: a statement for each number."""
 RELEASE_BATCH = 1_000
 """Claims that are given up in one transaction."""
 
 
-class Claims:
+class Holdings:
     """See the module. `node` is None, and `name` the last one's, while it takes no part in the cluster."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.moves = Moves(store)
         self.config = store.config
         self.clock = store.clock
         self.ledger = Ledger(store.config.queue_capacity)
         self.node: Node | None = None
         self.name = ""
         self.stopping = False
-        self._claiming, self._counting = Lock(), Lock()
-        self._along, self._sweeping = set[int](), False
-        self._pace = self._ended = 0
-        self._window_since = self.clock.monotonic()
+        self.doubtful = False
+        """The table may say that this node runs more than the ledger knows: the sweep is due."""
+        self.gates = Gates()
+        self.pace = Pace(self.clock)
 
     @property
     def waiting_lane(self) -> str:
@@ -69,59 +66,9 @@ class Claims:
         node = self.node
         return node is not None and node.lease.holds() and node.epoch == lease
 
-    def ended(self, entries: int) -> None:
-        """So many runs of entries have just ended here."""
-        now = self.clock.monotonic()
-        with self._counting:
-            if (passed := now - self._window_since) > WINDOW_SECONDS:
-                self._pace = self._ended if passed < 2 * WINDOW_SECONDS else 0
-                self._ended, self._window_since = 0, now
-                # What a slow commit has held up is no burst.
-                entries = int(entries * WINDOW_SECONDS / passed)
-            self._ended += entries
-
-    @property
-    def pace(self) -> int:
-        """How many entries have ended here in the last `WINDOW_SECONDS`, about."""
-        stale = self.clock.monotonic() - self._window_since > 2 * WINDOW_SECONDS
-        # The window that is under way counts as soon as it has seen more: a backlog's first 100 ms are not held back.
-        return 0 if stale else max(self._pace, self._ended)
-
-    @contextmanager
-    def claiming(self) -> Iterator[bool]:
-        """For one thread at a time: whether it may look and claim within the block."""
-        try:
-            yield self._claiming.acquire(blocking=False)
-        finally:
-            while self._claiming.is_mine():  # once more if an exception has cut off the end of a block before
-                self._claiming.release()
-
-    @contextmanager
-    def claiming_along(self) -> Iterator[bool]:
-        """For any number of threads beside that one: whether they may claim within the block, for no sweep is due.
-
-        What is claimed stands in the table before the ledger knows of it, as it does at the end of the block.
-        """
-        thread = threading.get_ident()
-        try:
-            with self._counting:
-                if not self._sweeping:
-                    self._along.add(thread)
-            yield thread in self._along
-        finally:
-            self._along.discard(thread)
-
-    @contextmanager
-    def sweeping(self) -> Iterator[bool]:
-        """For the thread that may claim: whether no other does within the block. If one does, no more begin until then."""
-        quiet = True
-        try:
-            with self._counting:
-                self._sweeping = True
-                quiet = not self._along
-            yield quiet
-        finally:
-            self._sweeping = not quiet
+    def doubt(self) -> None:
+        """A commit of unknown outcome, or one that nobody looks up: sweep in the next turn."""
+        self.doubtful = True
 
     def standing(self) -> list[tuple[int, int]]:
         """What the table says that this node runs, as (record id, claim count); not what outlives another bus of it."""

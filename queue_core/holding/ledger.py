@@ -120,11 +120,11 @@ class Ledger:
         """Take up to `limit` waiting ids, in order."""
         return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
 
-    def claims(self) -> list[tuple[int, int]]:
+    def held(self) -> list[tuple[int, int]]:
         """All that is held, as (record id, claim count)."""
         return list(self._claims.items())
 
     def keep(self, claims: Collection[tuple[int, int]]) -> None:
         """Hold nothing but `claims`, as far as they are held."""
         self._waiting.clear()
-        self.give_up(set(self.claims()) - set(claims))
+        self.give_up(set(self.held()) - set(claims))

@@ -5,8 +5,9 @@ Such rows come from commits of unknown outcome: the caller got no answer, or ann
 
 from __future__ import annotations
 
-from queue_core.holding.announced_commits import AnnouncedCommits
-from queue_core.holding.holdings import Claims
+from typing import Protocol
+
+from queue_core.holding.holdings import Holdings
 from queue_core.runtime.log import get_logger
 
 log = get_logger(__name__)
@@ -18,41 +19,46 @@ Of a lease if nothing was posted or claimed since the sweep before.
 """
 
 
-class Sweep:
-    """See the module."""
+class Announced(Protocol):
+    """Knows what else may have committed."""
 
-    def __init__(self, claims: Claims, announced: AnnouncedCommits) -> None:
-        self._claims = claims
+    def ids(self) -> set[int]:
+        """The ids that are looked up by others."""
+        ...
+
+
+class Sweep:
+    """Taken in the claim loop's turns."""
+
+    def __init__(self, holdings: Holdings, announced: Announced) -> None:
+        self._holdings = holdings
         self._announced = announced
         self._at = 0.0
-        self._wanted = False
         self._changes = 0
-
-    def soon(self) -> None:
-        """Sweep in the next turn. A sweep that is under way may have read the table before."""
-        self._wanted = True
 
     def turn(self, now: float) -> int:
         """Sweep if it is time to, and return the number of entries that were given back."""
-        if now < self._at and not self._wanted:
+        if now < self._at and not self._holdings.doubtful:
             return 0
-        with self._claims.sweeping() as quiet:
+        with self._holdings.gates.sweeping() as quiet:
             return self._sweep() if quiet else 0
 
     def _sweep(self) -> int:
-        self._wanted = False
-        claims, config = self._claims, self._claims.config
-        began = claims.clock.monotonic()
-        standing = claims.standing()
+        holdings, config = self._holdings, self._holdings.config
+        holdings.doubtful = False  # first: this sweep may have read the table before the next doubt
+        began = holdings.clock.monotonic()
+        standing = holdings.standing()
         # These are read after the table: own posts enter the ledger, others are announced, before they commit.
         announced = self._announced.ids()
-        unknown = [claim for claim in standing if claim[0] not in claims.ledger and claim[0] not in announced]
-        released = claims.release(unknown)
+        unknown = [
+            claim for claim in standing if claim[0] not in holdings.ledger and claim[0] not in announced
+        ]
+        released = holdings.release(unknown)
         if released:
-            log.info("entries_swept", node=claims.name, table=config.table, entries=released)
-        ended = claims.clock.monotonic()
+            log.info("entries_swept", node=holdings.name, table=config.table, entries=released)
+        ended = holdings.clock.monotonic()
         longest = max(config.node.lease_seconds, config.poll_interval_seconds)
-        changes, self._changes = self._changes, claims.ledger.changes
+        changes, self._changes = self._changes, holdings.ledger.changes
         idle = changes == self._changes and not announced
         pause = longest if idle else max(config.poll_interval_seconds, SHARE * (ended - began))
         self._at = ended + min(pause, longest)

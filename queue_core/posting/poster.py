@@ -1,33 +1,51 @@
 """Posting: from postings to committed rows, in a transaction of our own or in the caller's.
 
 In our own, the COMMIT that returned proves the rows, and sticky events go to the pool from memory. In the caller's
-nothing is proved by any event: the lifecycle looks the rows up when the end of the transaction is announced. A
+nothing is proved by any event: the claim loop looks the rows up when the end of the transaction is announced. A
 process that isn't running as a node posts into the lane of any node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from time import perf_counter
 from typing import Any
 
+from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.hint_sender import Hints
 from queue_core.cluster.process_nodes import name_of
-from queue_core.holding.hand_over import Handing
-from queue_core.lifecycle import Lifecycle
+from queue_core.holding.handing import Handing
+from queue_core.holding.holdings import Holdings
+from queue_core.metrics import Metrics
 from queue_core.model.config import Mode
 from queue_core.model.entry import ANY_NODE, Posting
-from queue_core.running.subscriber import Router
+from queue_core.posting.announced_commits import AnnouncedCommits
+from queue_core.posting.hand_over import HandOver
 from queue_core.storage.reserved_ids import OutdatedIdsError
 
 
 class Poster:
     """Posts for one bus or service."""
 
-    def __init__(self, lifecycle: Lifecycle, router: Router) -> None:
-        self._lifecycle = lifecycle
-        self._store = lifecycle.store
-        self._router = router
-        self._mode = lifecycle.config.mode
+    def __init__(
+        self,
+        holdings: Holdings,
+        claimer: Claimer,
+        hand_over: HandOver,
+        announced: AnnouncedCommits,
+        *,
+        hints: Hints,
+        metrics: Metrics,
+    ) -> None:
+        self._holdings = holdings
+        self._store = holdings.store
+        self._config = holdings.config
+        self._hand_over = hand_over
+        self._announced = announced
+        self._claimer = claimer
+        self._hints = hints
+        self._metrics = metrics
 
     def post(self, queue_name: str, postings: Sequence[Posting], given: Any = None) -> list[int]:
         """Write `postings` and return their ids, in order; see the module.
@@ -35,15 +53,15 @@ class Poster:
         Raises InvalidPostError or PayloadError before anything is written; whatever the database raises, after the
         transaction (our own) was rolled back.
         """
-        lifecycle = self._lifecycle
+        holdings = self._holdings
         self._store.check_process()
         if not postings:
             return []
-        if not lifecycle.running:
+        if not holdings.running:
             self._store.keep_time(given)
         if given is not None:
             return self._post_inside(queue_name, postings, given)
-        lease = lifecycle.claims.lease
+        lease = holdings.lease
         rows, claimed = self._rows(queue_name, postings, may_claim=True)
         start = perf_counter()
         handing = Handing()
@@ -55,42 +73,42 @@ class Poster:
                     self._store.columns.entry(record_id, row)
                     for record_id, row in zip(ids, rows, strict=True)
                 ]
-                lifecycle.hand_over.run(entries, lease, handing)
+                self._hand_over.run(entries, lease, handing)
             elif rows[0]["lane"] == ANY_NODE:
-                lifecycle.hints.tell(len(ids))
-            lifecycle.metrics.posted(queue_name, len(ids), seconds)  # after what others wait for
-            if lifecycle.running and not claimed:
-                lifecycle.claimer.expect(min(row["effective_date"] for row in rows))
+                self._hints.tell(len(ids))
+            self._metrics.posted(queue_name, len(ids), seconds)  # after what others wait for
+            if holdings.running and not claimed:
+                self._claimer.expect(min(row["effective_date"] for row in rows))
         except BaseException:
-            lifecycle.hand_over.leave(handing)
+            self._hand_over.leave(handing)
             raise
         return ids
 
     def _rows(
         self, queue_name: str, postings: Sequence[Posting], *, may_claim: bool
     ) -> tuple[list[dict[str, Any]], bool]:
-        lifecycle = self._lifecycle
+        holdings = self._holdings
         # Once: a row born claimed in a lane that isn't its owner's would never be found.
-        running = lifecycle.running
+        running = holdings.running
         claimed = (
             running
             and may_claim
-            and self._mode is Mode.STICKY_EVENTS
-            and lifecycle.ledger.room >= len(postings)
+            and self._config.mode is Mode.STICKY_EVENTS
+            and holdings.ledger.room >= len(postings)
             and all(posting.at is None for posting in postings)  # else it would start before its date
         )
         rows = self._store.columns.rows(
             queue_name,
             postings,
-            creator=lifecycle.name or name_of(lifecycle.config),
-            lane=lifecycle.name if running and self._mode is not Mode.POLLING else ANY_NODE,
+            creator=holdings.name or name_of(self._config),
+            lane=holdings.name if running and self._config.mode is not Mode.POLLING else ANY_NODE,
             claimed=claimed,
         )
         return rows, claimed
 
     def _post(self, rows: list[dict[str, Any]], handing: Handing, *, claimed: bool) -> list[int]:
         """Insert and commit. Ids of claimed rows enter the ledger before the COMMIT: the sweep may see the rows after it."""
-        ledger, reserved, ids = self._lifecycle.ledger, self._store.reserved_ids, handing.ids
+        ledger, reserved, ids = self._holdings.ledger, self._store.reserved_ids, handing.ids
         # A claimed row must not be seen before its id is known.
         taken, opened = reserved.take(len(rows)) if claimed else ([], 0)
         database = self._store.database
@@ -113,7 +131,7 @@ class Poster:
                 hold(inserted)
             return inserted
 
-        single = not claimed and (len(rows) == 1 or self._store.statements.inserts_at_once)
+        single = not claimed and (len(rows) == 1 or self._store.statements.capabilities.inserts_at_once)
         try:
             if taken:
                 hold(taken)
@@ -135,32 +153,54 @@ class Poster:
             raise
 
     def _post_inside(self, queue_name: str, postings: Sequence[Posting], given: Any) -> list[int]:
-        lifecycle = self._lifecycle
+        holdings = self._holdings
         borrowed = self._store.borrow(given)
         announces = borrowed.announces
         rows, claimed = self._rows(queue_name, postings, may_claim=announces)
-        lifecycle.ledger.changes += claimed
+        holdings.ledger.changes += claimed
 
         def work(connection: Any) -> list[int]:
             ids = self._store.insert(connection, rows)
             if borrowed.raw or rows[0]["lane"] == ANY_NODE:
-                lifecycle.hints.tell_inside(borrowed, rows[0]["lane"])
+                self._hints.tell_inside(borrowed, rows[0]["lane"])
             return ids
 
         ids = self._store.inside_borrowed(borrowed, queue_name, work)
-        lifecycle.metrics.posted(queue_name, len(ids))
-        if not lifecycle.running:
+        self._metrics.posted(queue_name, len(ids))
+        if not holdings.running:
             return ids
         earliest = min(row["effective_date"] for row in rows)
 
         def ended() -> None:
-            if claimed or earliest <= lifecycle.clock.now():
-                lifecycle.announce(list(ids) if claimed else [])
+            if claimed or earliest <= holdings.clock.now():
+                self._announced.add(list(ids) if claimed else [])
             else:
-                lifecycle.claimer.expect(earliest)
+                self._claimer.expect(earliest)
 
         if announces:
             borrowed.when_ended(ended)
         else:
-            lifecycle.claimer.expect(earliest)
+            self._claimer.expect(earliest)
         return ids
+
+    def rescheduled(self, date: datetime, given: Any = None) -> None:
+        """The date of an entry was changed, in the caller's transaction if one is given: all nodes may be concerned."""
+        if given is None:
+            self._hints.tell()
+            self._claimer.expect(date)
+            return
+        borrowed = self._store.borrow(given)
+        self._store.inside_borrowed(
+            borrowed, self._config.table, lambda _: self._hints.tell_inside(borrowed, ANY_NODE)
+        )
+
+        def ended() -> None:
+            if date <= self._holdings.clock.now():
+                self._announced.add([])
+            else:
+                self._claimer.expect(date)
+
+        if borrowed.announces:
+            borrowed.when_ended(ended)
+        else:
+            self._claimer.expect(date)

@@ -7,9 +7,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-import tenacity
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import IntegrityError
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError, LifecycleError
 from queue_core.model.entry import ANY_NODE, Entry, State
@@ -19,11 +18,11 @@ from queue_core.runtime.shown import shown
 from queue_core.storage.filter import Filter
 from queue_core.storage.rows import integer
 from queue_core.storage.store import Store, succeeded
+from sql.transient import EMPTYING
 
 DELETE_BATCH = 2_000
 RECENT = timedelta(seconds=60)
 """Outcomes older than this have committed: they are counted before the lock, the rest under it."""
-LOCK_TRIES = 600
 
 Progress = Callable[[int, int], None]
 """Called with (rows deleted so far, rows to be deleted)."""
@@ -142,15 +141,7 @@ class History:
             with store.database.begin() as connection:
                 return statements.empty_history(connection, recent_since)
 
-        trying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(
-                lambda error: isinstance(error, DBAPIError) and store.database.dialect.is_transient(error)
-            ),
-            stop=tenacity.stop_after_attempt(LOCK_TRIES),
-            wait=tenacity.wait_random(0.005, 0.05),
-            reraise=True,
-        )
-        recent = trying(once)
+        recent = store.database.persist(once, EMPTYING)
         if recent is None:
             return None
         if progress is not None:

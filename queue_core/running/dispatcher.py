@@ -14,92 +14,52 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Protocol
-
-import msgspec
+from functools import partial
+from typing import Protocol
 
 from queue_core.errors import StickybusError
 from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
-from queue_core.model.entry import Entry, Settled, State, Waiting
-from queue_core.model.outcome import Finished, Outcome, Parked, Released, Retried, describe, given_up
-from queue_core.model.retry import Failure, decide
+from queue_core.model.entry import Entry, State
+from queue_core.model.outcome import Outcome, Parked, Released, describe
+from queue_core.running.coroutines import Coroutines
 from queue_core.running.exactly_once import ExactlyOnce
-from queue_core.running.subscriber import Router, Subscriber, Turns, context_of
+from queue_core.running.run import (
+    Handling,
+    Run,
+    finished,
+    in_order,
+    interrupted,
+    outcome_of,
+    runs_now,
+    waiting,
+)
+from queue_core.running.serial import SerialGate
+from queue_core.running.subscriber import Router, Subscriber, context_of
 from queue_core.runtime.clock import Clock
-from queue_core.runtime.lock import Lock
 from queue_core.runtime.log import get_logger
-from sql.statements.base import LARGEST_COUNT
 
 log = get_logger(__name__)
 
 
-_NOT_STARTED = datetime.max.replace(tzinfo=UTC)
+class Leases(Protocol):
+    """Knows whether a lease holds."""
+
+    def may_start(self, lease: int) -> bool:
+        """Whether what was claimed under `lease` may start now."""
+        ...
 
 
-class Run(msgspec.Struct, eq=False):
-    """One entry on its way through its subscribers."""
+class Waits(Protocol):
+    """Counts entries that wait for a serial handler and hold no thread."""
 
-    entry: Entry
-    pool: Dispatcher
-    lease: int
-    started: bool = False
-    started_date: datetime = _NOT_STARTED
-    begun: bool = False
-    cut: bool = False
-    """Its entry was taken from it, for a handler that is past its time."""
-    ended: bool = False
-    event: Any = None
-    pending: list[Subscriber] = msgspec.field(default_factory=list)
-    place: Turns | None = None
-    """Where it is expected, if a serial handler comes first."""
-    settled: Settled = msgspec.field(default_factory=dict)
-    alone: bool = True
-    errors: dict[Subscriber, BaseException] = msgspec.field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return f"Run({self.entry!r})"  # without the event
-
-
-@dataclass(frozen=True)
-class Handling:
-    """A handler at work: for how long, and where (its thread's stack)."""
-
-    run: Run
-    subscriber: Subscriber
-    seconds: float
-    stack: str
-
-    @property
-    def entry(self) -> Entry:
-        """The entry that is handled."""
-        return self.run.entry
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """Names this claim of the entry."""
-        return self.entry.claim
-
-
-def _no_one_counts(record_id: int, *, come: bool) -> None:
-    """Nothing is claimed by how full the pool is."""
-
-
-class Turning(Protocol):
-    """Learns that an entry has begun to wait for a serial handler's turn, or that its turn has `come`."""
-
-    def __call__(self, record_id: int, *, come: bool) -> None:
-        """See the class. It is called under the turns' lock, so that it hears of both in order."""
+    def waits(self, record_id: int, *, no_longer: bool = False) -> None:
+        """Called under the gate's lock, so that it hears of begin and end in order."""
         ...
 
 
 class Dispatcher:
-    """The pool of one bus or service.
-
-    `complete` receives each run's outcome, in the thread that ran it; `turn` hears of waits for serial handlers.
-    """
+    """The pool of one bus or service. `complete` receives each run's outcome, in the thread that ran it."""
 
     def __init__(
         self,
@@ -108,28 +68,25 @@ class Dispatcher:
         codecs: Codecs,
         router: Router,
         *,
-        exactly_once: ExactlyOnce | None,
-        may_start: Callable[[int], bool],
         complete: Callable[[Outcome], None],
-        turn: Turning = _no_one_counts,
+        leases: Leases,
+        waits: Waits | None = None,
+        exactly_once: ExactlyOnce | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
         self._codecs = codecs
         self._router = router
         self._exactly_once = exactly_once
-        self._may_start = may_start
+        self._may_start = leases.may_start
         self._complete = complete
-        self._turn = turn
+        self._waits = waits
         self._runs: queue.SimpleQueue[Run | Callable[[], None] | None] = queue.SimpleQueue()
         self._resumed = deque[Run]()
         self._threads: list[threading.Thread] = []
         self._running: dict[int, tuple[Run, Subscriber, float]] = {}
-        self._coroutines: asyncio.AbstractEventLoop | None = None
-        self._coroutines_lock = Lock()
+        self._coroutines = Coroutines(f"{config.table}-coroutines")
         self._accepting = False
-        self._over = False
-        """A stop waits no longer: what has begun calls no further subscriber either."""
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -160,11 +117,7 @@ class Dispatcher:
             thread.is_alive() for thread in self._threads if thread is not threading.current_thread()
         )
         self._threads.clear()
-        self._over = True
-        with self._coroutines_lock:
-            if self._coroutines is not None:
-                self._coroutines.call_soon_threadsafe(self._coroutines.stop)
-                self._coroutines = None
+        self._coroutines.stop()
         return ended
 
     def submit(self, entries: Iterable[Entry], lease: int = 0, taken: list[None] | None = None) -> None:
@@ -181,7 +134,7 @@ class Dispatcher:
         except BaseException:
             for run in runs[len(taken) :]:
                 if run.place is not None:
-                    _pass_on(run.place, run)
+                    run.place.pass_on(run)
             raise
 
     def _expect(self, entries: Iterable[Entry], lease: int, runs: list[Run]) -> None:
@@ -194,13 +147,13 @@ class Dispatcher:
             if run.place is not None:
                 run.place.expect(run)
 
-    def _place(self, queue_name: str, class_name: str) -> Turns | None:
+    def _place(self, queue_name: str, class_name: str) -> SerialGate | None:
         """Where entries of a type are to come in the order of their submission."""
         try:
             subscribers = self._router.subscribers(queue_name, class_name)
         except StickybusError:
             return None  # it ends the run as well
-        return _in_order(subscribers)[0].turns if subscribers else None
+        return in_order(subscribers)[0].gate if subscribers else None
 
     def call(self, task: Callable[[], None]) -> None:
         """Run a hook on the pool."""
@@ -208,7 +161,8 @@ class Dispatcher:
 
     def run_submitted(self) -> None:
         """Run in the caller's thread what was submitted so far, instead of the pool (for the test kit)."""
-        self._accepting, self._over = True, False
+        self._accepting = True
+        self._coroutines.reopen()
         self._take_submitted()
 
     def take_left(self, timeout_seconds: float) -> None:
@@ -256,7 +210,7 @@ class Dispatcher:
         run.settled = dict(handling.run.settled)
         limit = handling.subscriber.max_run_seconds
         run.errors = {**handling.run.errors, handling.subscriber: TimeoutError(f"ran longer than {limit} s")}
-        return self._outcome(run)
+        return outcome_of(run, self._config.retry, self._clock)
 
     # -- one run ------------------------------------------------------------------------------------------------
 
@@ -271,7 +225,7 @@ class Dispatcher:
             try:
                 self._advance(run)
             except BaseException as error:  # noqa: BLE001 -- of the user's other code: a policy, a codec, a log's sink
-                self._complete(self._finished(run, State.FAILED, run.entry.error_count, describe(error)))
+                self._complete(finished(run, State.FAILED, self._clock, last_error=describe(error)))
             finally:
                 # After its outcome, so that a stop finds it with one or the other.
                 self._running.pop(threading.get_ident(), None)
@@ -287,31 +241,31 @@ class Dispatcher:
             return
         while run.pending:
             subscriber = run.pending[0]
-            if subscriber.turns is not None and not subscriber.turns.enter(run):
+            if subscriber.gate is not None and not subscriber.gate.enter(run):
                 return
             called = False
             try:
                 called = self._call(run, subscriber)
             finally:
-                if subscriber.turns is not None:
-                    _pass_on(subscriber.turns, run)
+                if subscriber.gate is not None:
+                    subscriber.gate.pass_on(run)
             if not called:
-                self._complete(self._interrupted(run))
+                self._complete(interrupted(run, self._config.retry, self._clock))
                 return
             run.pending.pop(0)
             if run.ended:
                 return
-        self._complete(self._outcome(run))
+        self._complete(outcome_of(run, self._config.retry, self._clock))
 
     def _open_in_place(self, run: Run) -> bool:
         """Open a run that keeps a place, which is given up if it has nothing to do there after all."""
         stays = False
         try:
             opened = self._open(run)
-            stays = opened and bool(run.pending) and run.pending[0].turns is run.place
+            stays = opened and bool(run.pending) and run.pending[0].gate is run.place
         finally:
             if run.place is not None and not stays:
-                _pass_on(run.place, run)
+                run.place.pass_on(run)
         return opened
 
     @property
@@ -319,9 +273,10 @@ class Dispatcher:
         """Whether it starts what is submitted."""
         return self._accepting
 
-    def turn(self, run: Run, *, come: bool) -> None:
-        """A run has begun to wait for its turn at a serial handler, or its turn has come."""
-        self._turn(run.entry.record_id, come=come)
+    def waits(self, run: Run, *, no_longer: bool = False) -> None:
+        """A run has begun to wait at a serial handler's gate, or has come through."""
+        if self._waits is not None:
+            self._waits.waits(run.entry.record_id, no_longer=no_longer)
 
     def resume(self, run: Run) -> bool:
         """Go on with a run whose turn at a serial handler has come; False if this pool has stopped."""
@@ -329,7 +284,7 @@ class Dispatcher:
             self._resumed.append(run)
             self._runs.put(self._go_on)
         else:
-            self._complete(self._interrupted(run))
+            self._complete(interrupted(run, self._config.retry, self._clock))
         return self._accepting
 
     def _go_on(self) -> None:
@@ -338,23 +293,9 @@ class Dispatcher:
 
     def _may_call(self, run: Run) -> bool:
         """Whether its next subscriber may start. A stop lets runs that have begun come to their end."""
-        goes_on = self._accepting or (run.begun and not self._over)
+        # Once a stop waits no longer, what has begun calls no further subscriber either.
+        goes_on = self._accepting or (run.begun and not self._coroutines.over)
         return goes_on and not run.cut and self._may_start(run.lease)
-
-    def _interrupted(self, run: Run) -> Outcome:
-        """What becomes of a run some of whose subscribers were not called: these are left to another one."""
-        if not run.begun:
-            return Released(entry=run.entry)
-        outcome = self._outcome(run)
-        if not isinstance(outcome, Finished):
-            return outcome
-        return Retried(
-            entry=run.entry,
-            at=outcome.finished_date,
-            error_count=outcome.error_count,
-            settled=run.settled,
-            started_date=run.started_date,
-        )
 
     def _open(self, run: Run) -> bool:
         """Decide whether a run starts, decode its event, and find who handles it."""
@@ -370,7 +311,7 @@ class Dispatcher:
                 return False
             self._read(run, subscribers)
         except StickybusError as error:
-            self._complete(self._finished(run, State.FAILED, entry.error_count, describe(error)))
+            self._complete(finished(run, State.FAILED, self._clock, last_error=describe(error)))
             return False
         run.started = True
         return True
@@ -384,10 +325,10 @@ class Dispatcher:
         if entry.headers:
             _ = entry.captured
         # Of a first run all do.
-        run.pending = [one for one in subscribers if _runs_now(run, one)] if run.settled else [*subscribers]
+        run.pending = [one for one in subscribers if runs_now(run, one)] if run.settled else [*subscribers]
         run.alone = len(subscribers) == 1
         if not run.alone:
-            run.pending = _in_order(run.pending)
+            run.pending = in_order(run.pending)
 
     def _call(self, run: Run, subscriber: Subscriber) -> bool:
         """Call a subscriber; False if it may not start, or a stop has cancelled it, which says nothing about it."""
@@ -402,16 +343,12 @@ class Dispatcher:
             else:
                 arguments = (run.event, context_of(run.entry)) if subscriber.takes_context else (run.event,)
                 if subscriber.is_async:
-                    error = asyncio.run_coroutine_threadsafe(
-                        _awaited(subscriber, arguments), self._loop()
-                    ).result()
-                    if error is not None:
-                        raise error  # noqa: TRY301 -- the coroutine's, caught like a function's own
+                    self._coroutines.call(partial(subscriber.handler, *arguments))
                 else:
                     subscriber.handler(*arguments)
                 run.settled[subscriber.name] = True
         except BaseException as error:  # noqa: BLE001 -- SystemExit too: a handler must not end its thread
-            if self._over and subscriber.is_async and isinstance(error, asyncio.CancelledError):
+            if self._coroutines.over and subscriber.is_async and isinstance(error, asyncio.CancelledError):
                 return False
             run.errors[subscriber] = error
         return True
@@ -425,142 +362,10 @@ class Dispatcher:
             subscriber,
             started_date=run.started_date,
             settled={**run.settled, subscriber.name: True},
-            last=len(run.pending) == 1 and not run.errors and not _waiting(run),
+            last=len(run.pending) == 1 and not run.errors and not waiting(run),
             may_call=lambda: self._may_call(run),
         )
         run.settled[subscriber.name] = True
         if outcome is not None:
             run.ended = True
             self._complete(outcome)
-
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of coroutines. Raises CancelledError once a stop waits no longer."""
-        with self._coroutines_lock:
-            if self._over:
-                raise asyncio.CancelledError
-            if self._coroutines is None:
-                runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-                loop = runner.get_loop()  # made here, not by whoever is first
-                name = f"{self._config.table}-coroutines"
-                threading.Thread(target=self._run_coroutines, args=(runner,), name=name, daemon=True).start()
-                self._coroutines = loop
-            return self._coroutines
-
-    def _run_coroutines(self, runner: asyncio.Runner) -> None:
-        # At its end handlers that a stop has not waited for are cancelled: they unwind, and free the threads that wait.
-        with runner:
-            loop, over = runner.get_loop(), False
-            while not over:
-                try:
-                    loop.run_forever()  # until a stop; handlers may stop it, too
-                except BaseException as error:  # SystemExit, by a task that a handler has left behind
-                    log.exception("task_failed", error_type=type(error).__name__)
-                with self._coroutines_lock:
-                    over = self._coroutines is not loop
-
-    # -- outcomes -----------------------------------------------------------------------------------------------
-
-    def _outcome(self, run: Run) -> Outcome:
-        entry = run.entry
-        if not run.errors and _all_succeeded(run.settled):
-            return self._finished(run, State.PROCESSED, entry.error_count, None)
-        error_count = min(entry.error_count + bool(run.errors), LARGEST_COUNT)
-        for subscriber, error in run.errors.items():
-            run.settled[subscriber.name] = self._standing(run, subscriber, error)
-        dates = [standing.due for standing in _waiting(run).values()]
-        if dates:
-            return Retried(
-                entry=entry,
-                at=min(dates),
-                error_count=error_count,
-                # A single subscriber's count and date are the entry's own.
-                settled={} if run.alone else run.settled,
-                started_date=run.started_date,
-            )
-        told = "\n".join(describe(error) for error in run.errors.values())
-        reason = told or given_up(run.settled)
-        return self._finished(run, State.FAILED if reason else State.PROCESSED, error_count, reason)
-
-    def _standing(self, run: Run, subscriber: Subscriber, error: BaseException) -> bool | Waiting:
-        """What a subscriber's failure means for it: when it runs again, or False for never."""
-        entry, before = run.entry, run.settled.get(subscriber.name)
-        counted = any(isinstance(standing, Waiting) for standing in entry.settled.values())
-        if isinstance(before, Waiting):
-            failures, due = before.failures, before.due
-        else:
-            failures, due = 0 if counted else entry.error_count, entry.effective_date
-        failures = min(failures + 1, LARGEST_COUNT)
-        policy = subscriber.retry or self._config.retry
-        failure = Failure(error=error, error_count=failures, effective_date=due, now=self._clock.now())
-        date = decide(policy, failure)
-        log.warning(
-            "handler_failed",
-            record_id=entry.record_id,
-            queue_name=entry.queue_name,
-            class_name=entry.class_name,
-            subscriber=subscriber.name,
-            error_type=type(error).__name__,
-            error_count=failures,
-            retry_date=date.isoformat() if date else None,
-        )
-        return False if date is None else Waiting(failures, date)
-
-    def _finished(self, run: Run, state: State, error_count: int, last_error: str | None) -> Finished:
-        settled: Settled = {}
-        if last_error or len(run.settled) > 1:
-            # A subscriber may have gone while it waited for its retry.
-            settled = {name: standing for name, standing in run.settled.items() if isinstance(standing, bool)}
-        return Finished(
-            entry=run.entry,
-            state=state,
-            started_date=run.started_date,
-            finished_date=self._clock.now(),
-            error_count=error_count,
-            settled=settled if len(settled) > 1 or last_error else {},
-            last_error=last_error,
-            undelivered=state is State.PROCESSED and not run.settled,
-        )
-
-
-def _in_order(subscribers: Sequence[Subscriber]) -> list[Subscriber]:
-    """Exactly-once handlers last: the last of them records the outcome in its own transaction."""
-    if len(subscribers) < 2:  # noqa: PLR2004 -- as mostly, and the first one waits for it
-        return [*subscribers]
-    return sorted(subscribers, key=lambda subscriber: subscriber.exactly_once)
-
-
-def _pass_on(turns: Turns, run: Run) -> None:
-    """Leave a serial handler to who is next; those whose pool has stopped are given back meanwhile."""
-    following = turns.leave(run)
-    while following is not None and not following.pool.resume(following):
-        following = turns.leave(following)
-
-
-def _all_succeeded(settled: Settled) -> bool:
-    for standing in settled.values():  # noqa: SIM110 -- for each entry: a generator costs twice as much
-        if standing is not True:
-            return False
-    return True
-
-
-def _runs_now(run: Run, subscriber: Subscriber) -> bool:
-    standing = run.settled.get(subscriber.name)
-    return standing is None or (isinstance(standing, Waiting) and standing.due <= run.started_date)
-
-
-def _waiting(run: Run) -> dict[str, Waiting]:
-    """The subscribers that failed and run again later: in this run, or in one before and not due yet."""
-    failed = {subscriber.name for subscriber in run.errors}
-    return {
-        name: standing
-        for name, standing in run.settled.items()
-        if isinstance(standing, Waiting) and (name in failed or standing.due > run.started_date)
-    }
-
-
-async def _awaited(subscriber: Subscriber, arguments: tuple[Any, ...]) -> BaseException | None:
-    try:
-        await subscriber.handler(*arguments)
-    except BaseException as error:  # noqa: BLE001 -- SystemExit would end the event loop
-        return error
-    return None

@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from itertools import count
 from typing import Any
 
-import tenacity
 from sqlalchemy import Connection, RootTransaction
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.model.entry import Entry, Settled, State
 from queue_core.model.outcome import Finished, Lost, Recorded, given_up
 from queue_core.running.subscriber import Subscriber, context_of
+from queue_core.storage.moves import batch_of
 from queue_core.storage.store import Store, encode_settled
-
-TRIES = 5
-"""Runs of a handler whose transaction keeps meeting deadlocks or lock time-outs."""
+from sql.transient import HANDLER
 
 
 class ExactlyOnce:
@@ -57,22 +56,13 @@ class ExactlyOnce:
             settled=settled if len(settled) > 1 or not last else {},
             last_error=reason,
         )
-        trying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(
-                lambda error: (
-                    isinstance(error, DBAPIError) and self._store.database.dialect.is_transient(error)
-                )
-            ),
-            stop=tenacity.stop_after_attempt(TRIES),
-            wait=tenacity.wait_random_exponential(multiplier=0.01, max=1.0),
-            reraise=True,
-        )
+        runs = count()
 
         def attempt() -> bool:
-            again = trying.statistics["attempt_number"] > 1
+            again = next(runs) > 0
             return not (again and not may_call()) and self._attempt(event, subscriber, finished, last=last)
 
-        if not trying(attempt):
+        if not self._store.database.persist(attempt, HANDLER):
             return Lost(entry=entry)
         if not last:
             return None
@@ -131,7 +121,7 @@ class ExactlyOnce:
         """Write the outcome; False if the entry was taken over."""
         entry = finished.entry
         if last:
-            batch = self._store.batch([finished])
+            batch = batch_of(self._store, [finished])
             return entry.record_id in self._store.statements.finish(
                 connection, owner=self._owner(), batch=batch
             )

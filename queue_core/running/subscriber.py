@@ -1,9 +1,8 @@
-"""Who handles an entry: subscribers, what they are called with, and the serial ones' turns."""
+"""Who handles an entry, and with what."""
 
 from __future__ import annotations
 
 import inspect
-from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,8 +15,8 @@ from queue_core.errors import ConfigurationError
 from queue_core.model.config import name_fault
 from queue_core.model.entry import Entry
 from queue_core.model.retry import RetryPolicy
+from queue_core.running.serial import SerialGate
 from queue_core.runtime.arguments import is_number, not_allowed, of_kind
-from queue_core.runtime.lock import Lock
 from queue_core.runtime.shown import shown
 
 Handler = Callable[..., Any] | Callable[..., Awaitable[Any]]
@@ -84,7 +83,8 @@ class Subscriber:
     max_run_seconds: float | None = None
     takes_context: bool = field(init=False)
     is_async: bool = field(init=False)
-    turns: Turns | None = field(init=False)
+    gate: SerialGate | None = field(init=False)
+    """Lets one call through at a time, if it is serial."""
 
     def __post_init__(self) -> None:
         fault = name_fault(self.name, LONGEST_NAME)
@@ -102,7 +102,7 @@ class Subscriber:
         function = self.handler if inspect.isroutine(self.handler) else type(self.handler).__call__
         self.is_async = inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(function)
         self.takes_context = _parameters(self.handler, self.name) > 1
-        self.turns = Turns() if self.serial else None
+        self.gate = SerialGate() if self.serial else None
         if self.exactly_once and (self.is_async or not self.takes_context):
             raise ConfigurationError(
                 f"{self.name} can't be exactly_once: such a handler is a plain function of (event, context), and "
@@ -133,65 +133,6 @@ def _parameters(handler: Handler, name: str) -> int:
 
 def _no_handler(handler: object) -> ConfigurationError:
     return ConfigurationError(f"{shown(handler)} is not a handler: it can't be called.", key="handler")
-
-
-class Turns:
-    """Turns at a serial handler: who finds it busy is kept in order, and holds no thread meanwhile.
-
-    Runs that come to it first of all are expected in the order in which they were submitted: of two threads that take one
-    each, the second may be the faster.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._holder: Any = None
-        self._expected = OrderedDict[Any, bool]()
-        """Whether each has arrived, and waits to be handed out."""
-        self._others: deque[Any] = deque()
-
-    def expect(self, run: Any) -> None:
-        """Keep a place, to be given up by `leave`."""
-        with self._lock:
-            self._expected[run] = False
-
-    def enter(self, run: Any) -> bool:
-        """Take the turn; False: `run` was kept, and is handed out by the `leave` of whoever is before it."""
-        with self._lock:
-            expected = run in self._expected
-            if self._holder is None and (not expected or run is self._first()):
-                self._holder = run
-                return True
-            if expected:
-                self._expected[run] = True
-            else:
-                self._others.append(run)
-            run.pool.turn(run, come=False)
-            return False
-
-    def leave(self, run: Any) -> Any | None:
-        """End a turn, or give up a place, and return the run to be started anew, if one waits."""
-        with self._lock:
-            self._expected.pop(run, None)
-            if self._holder is run:
-                self._holder = None
-            if self._holder is not None:
-                return None
-            first = self._first()
-            if first is not None and self._expected[first]:
-                self._expected[first] = False
-            else:
-                first = self._others.popleft() if self._others else None
-            if first is not None:
-                first.pool.turn(first, come=True)
-            return first
-
-    def _first(self) -> Any | None:
-        while self._expected:
-            run = next(iter(self._expected))
-            if self._expected[run] or run.pool.accepting:
-                return run
-            del self._expected[run]  # a stop may leave it in its queue for good
-        return None
 
 
 class Router(Protocol):

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from queue_core.runtime.clock import Clock, Signal
+from queue_core.runtime.clock import Clock
 from queue_core.runtime.log import get_logger
+from queue_core.runtime.signal import Signal
 
 log = get_logger(__name__)
 
@@ -30,13 +31,15 @@ class Loop:
         turn: Callable[[], float],
         clock: Clock,
         *,
+        signal: Signal | None = None,
         longest_backoff_seconds: float = LONGEST_BACKOFF_SECONDS,
     ) -> None:
+        """`signal` wakes it, for those who know no more of it."""
         self.name = name
         self._longest_backoff_seconds = longest_backoff_seconds
         self._turn = turn
         self._clock = clock
-        self._signal = Signal()
+        self._signal = signal or Signal()
         self._stopping = False
         self._thread: threading.Thread | None = None
 

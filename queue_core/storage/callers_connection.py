@@ -7,7 +7,6 @@ or rollback is only announced from here, and rows are looked up before anything 
 
 from __future__ import annotations
 
-import sqlite3
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,10 +20,11 @@ from sqlalchemy.pool import StaticPool
 
 from queue_core.errors import InvalidConnectionError, WriteLockError
 from queue_core.runtime.awaitable import is_asynchronous
-from queue_core.storage.tables_of_caller import check_file, check_map, check_server, database_of, foreign
+from queue_core.storage.tables_of_caller import check_map, check_place, check_server, foreign
 from sql.database import Database
-from sql.hot_path import commits_each
-from sql.sqlite.dialect import LAZY
+from sql.hot_path import LAZY
+from sql.raw import RawDriver, UnusableConnectionError
+from sql.registry import raw_driver_of, raw_drivers
 
 _pending: weakref.WeakKeyDictionary[Connection, list[Callable[[], None]]] = weakref.WeakKeyDictionary()
 """What to call at the end of each connection's transaction. `Connection.info` is out of reach once it has broken."""
@@ -49,25 +49,15 @@ class Borrowed:
     def has_two_phases(self) -> bool:
         """Whether its transaction is to be prepared; PostgreSQL prepares none that notifies."""
         if self.raw:
-            driver: Any = self.connection.connection.driver_connection
-            return getattr(driver, "_tpc", None) is not None  # psycopg's `tpc_begin` tells it by nothing else
+            return _driver(self.connection).has_two_phases(self.connection.connection.driver_connection)
         return isinstance(self.connection.get_transaction(), TwoPhaseTransaction)
 
     @property
     def autocommits(self) -> bool:
         """Whether each statement is committed by itself."""
-        driver: Any = self.connection.connection.driver_connection
         if LAZY in self.connection.get_execution_options():
             return False
-        if isinstance(driver, sqlite3.Connection):
-            # SQLAlchemy's advice for SQLite is to set None and to begin by an event, so that None alone says nothing.
-            if not commits_each(driver):
-                return False
-            if not self.raw and not self.connection.in_transaction():
-                self.connection.exec_driver_sql("SELECT 1")  # so that the event has begun it
-            return not driver.in_transaction
-        connection: Any = self.connection.connection.dbapi_connection
-        return self.connection.dialect.detect_autocommit_setting(connection)
+        return _driver(self.connection).autocommits(self.connection, raw=self.raw)
 
     def when_ended(self, announce: Callable[[], None]) -> None:
         """Call `announce` when the transaction is about to commit or to roll back. It may still do the other."""
@@ -121,77 +111,52 @@ def _checked(connection: Connection, database: Database, schema: str | None) -> 
         raise InvalidConnectionError(
             "the connection passed in is closed. Nothing was written; pass an open one."
         )
-    own, given = database.engine.dialect.name, connection.dialect.name
-    if {own, given} not in ({own}, {"mysql", "mariadb"}):
-        raise foreign(given, own)
+    dialect, given = database.dialect, connection.dialect.name
+    if given not in dialect.reached_as:
+        raise foreign(given, dialect.name)
     check_map(connection, schema)
-    theirs, ours = connection.engine.url, database.url
-    if own == "sqlite":
-        driver = connection.connection.driver_connection
-        if isinstance(driver, sqlite3.Connection):
-            check_file(_TupleRows(driver).cursor().execute("PRAGMA database_list"), database)
-        else:  # aiosqlite's proxy, which answers through SQLAlchemy alone
-            check_file(connection.exec_driver_sql("PRAGMA database_list"), database)
-    elif theirs.database != ours.database:
-        raise foreign(f"database {theirs.database!r}", f"{ours.database!r}")
-    else:
-        check_server(connection, database)
+    check_place(dialect.raw.place_of_connection(connection), database)
+    check_server(connection, database)
     return Borrowed(connection, raw=False)
 
 
 def _wrap_raw(given: Any, database: Database) -> Connection:
-    module = type(given).__module__.partition(".")[0]
-    expected = {"sqlite": "sqlite3", "postgresql": "psycopg"}.get(database.dialect.name, "pymysql")
-    if module not in {"sqlite3", "psycopg", "pymysql"} or type(given).__name__.startswith("Async"):
+    module, raw = type(given).__module__.partition(".")[0], database.dialect.raw
+    if module not in raw_drivers() or type(given).__name__.startswith("Async"):
         raise InvalidConnectionError(
             f"connection= got a {type(given).__module__}.{type(given).__qualname__}. Nothing was written. Pass a "
             "SQLAlchemy Connection or Session, Django's connection, or a psycopg, PyMySQL or sqlite3 connection."
         )
-    if module != expected:
+    if module != raw.module:
         raise foreign(f"{module}", database.dialect.name)
-    if module == "sqlite3":
-        try:
-            check_file(_TupleRows(given).cursor().execute("PRAGMA database_list"), database)
-        except sqlite3.ProgrammingError as error:
-            raise InvalidConnectionError(
-                f"the connection passed in: {error}. Nothing was written."
-            ) from error
-    elif getattr(given, "closed", False) or not getattr(given, "open", True):
+    try:
+        check_place(raw.place_of(given), database)
+    except UnusableConnectionError as error:
         raise InvalidConnectionError(
-            "the connection passed in is closed. Nothing was written; pass an open one."
-        )
-    elif (name := database_of(given)) != database.url.database:
-        raise foreign(f"database {name!r}", f"{database.url.database!r}")
-    pool = StaticPool(lambda: _TupleRows(given), reset_on_return=None)
+            f"the connection passed in {error}. Nothing was written; pass an open one."
+        ) from error
+    pool = StaticPool(lambda: _TupleRows(given, raw), reset_on_return=None)
     connection = Engine(pool, _passive(database), database.url).connect()
-    if module != "sqlite3":
-        check_server(connection, database, given)
+    check_server(connection, database, given)
     return connection
+
+
+def _driver(connection: Connection) -> RawDriver:
+    return raw_driver_of(connection.dialect.name)
 
 
 class _TupleRows:
     """A raw connection whose cursors return tuples, whatever row factory its owner has set."""
 
-    def __init__(self, driver: Any) -> None:
+    def __init__(self, driver: Any, raw: RawDriver) -> None:
         self._driver = driver
+        self._raw = raw
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)
 
     def cursor(self, *arguments: Any, **options: Any) -> Any:
-        module = type(self._driver).__module__.partition(".")[0]
-        if module == "psycopg":
-            from psycopg.rows import tuple_row
-
-            options.setdefault("row_factory", tuple_row)
-        elif module == "pymysql":
-            from pymysql.cursors import Cursor
-
-            arguments = arguments or (Cursor,)
-        cursor = self._driver.cursor(*arguments, **options)
-        if module == "sqlite3":
-            cursor.row_factory = None
-        return cursor
+        return self._raw.tuple_cursor(self._driver, *arguments, **options)
 
 
 _passive_dialects: weakref.WeakKeyDictionary[Engine, SqlalchemyDialect] = weakref.WeakKeyDictionary()
@@ -235,7 +200,7 @@ def _ended(connection: Connection) -> None:
 
 def explain(error: DBAPIError, database: Database, queue_name: str) -> Exception:
     """The error to raise for a statement that failed in the caller's transaction."""
-    if database.dialect.name == "sqlite" and database.dialect.is_transient(error):
+    if database.dialect.capabilities.one_writer and database.dialect.is_transient(error):
         return WriteLockError(
             f"{queue_name}: the caller's transaction could not take SQLite's write lock ({error.orig}). Nothing was "
             "written. A transaction that reads first and writes later fails when another wrote in between: begin it "

@@ -45,7 +45,7 @@ class ReservedIds:
 
         No ids where a row's id comes from its INSERT, or where each use opens a connection.
         """
-        if not (self._statements.inserts_at_once and self._database.keeps_connections):
+        if not (self._statements.capabilities.inserts_at_once and self._database.keeps_connections):
             return [], 0
         with self._lock:
             if self._may_be_anothers():

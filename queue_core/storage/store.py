@@ -8,35 +8,31 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import URL, Connection
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from queue_core.errors import (
     DatabaseUnreachableError,
     ForkedError,
-    HistoryConflictError,
 )
 from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
-from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry, Settled, State, claimed, from_row
+from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry, Settled, from_row
 from queue_core.model.event_types import EventTypes
-from queue_core.model.outcome import Finished, Retried
 from queue_core.runtime.clock import Clock, SystemClock, read_clock
 from queue_core.storage.callers_connection import Borrowed, borrow, explain
 from queue_core.storage.filter import Where
 from queue_core.storage.reserved_ids import ReservedIds
 from queue_core.storage.rows import Columns
 from sql.database import AT_COMMIT, Database
-from sql.statements import Moved, Statements
-from sql.statements.claims import Claim
-from sql.statements.outcomes import Batch, Ending
-from sql.tables import ERROR_LENGTH, entry_tables
+from sql.statements import Statements
+from sql.tables import entry_tables
 
 T = TypeVar("T")
 
@@ -56,12 +52,6 @@ class Depth:
     ready: int = 0
     oldest_age_seconds: float = 0.0
     parked: int = 0
-
-
-class Taking(Claim):
-    """A claim, and the entries that it took, once it has committed."""
-
-    entries: list[Entry] | None = None
 
 
 class Store:
@@ -185,27 +175,7 @@ class Store:
                 raise unreachable(self.database.url, error) from error
             raise
 
-    # -- the engine's statements -----------------------------------------------------------------------------------
-
-    def claim(
-        self,
-        lane: str,
-        owner: str,
-        limit: int,
-        since: datetime = FIRST_DATE,
-        ahead: timedelta = timedelta(),
-    ) -> list[Entry]:
-        """Claim up to `limit` entries of `lane` for `owner` that are due since `since` (UTC), or will be within `ahead`."""
-        taking = self.taking(lane, owner, limit, since, ahead)
-        move = partial(self.statements.move, owner=owner, claim=taking)
-        _, rows = self._move(move, lambda connection, moved: moved(connection))
-        return _taken(taking, rows)
-
-    def taking(self, lane: str, owner: str, limit: int, since: datetime, ahead: timedelta) -> Taking:
-        """As `claim`, to be made by `record`."""
-        now = self.clock.now()
-        until = now + timedelta(seconds=self.config.claim_seconds)
-        return Taking(lane, owner, limit, since, now + ahead, until)
+    # -- the engine's reads ------------------------------------------------------------------------------------------
 
     def owned(self, ids: Sequence[int], owner: str) -> list[Entry]:
         """Those of `ids` that are committed and run by `owner`."""
@@ -247,128 +217,6 @@ class Store:
 
         return self.database.fetch(work)
 
-    def record(
-        self,
-        owner: str,
-        lane: str,
-        finished: Sequence[Finished],
-        retried: Sequence[Retried],
-        taking: Taking | None = None,
-    ) -> set[int]:
-        """Write outcomes in one transaction, and return the ids that had been taken over: nothing changed for them.
-
-        `taking`: a claim to be made in the same transaction.
-        """
-        batch = self.batch(finished)
-
-        def move(connection: Connection) -> Moved:
-            return self._move_checked(connection, owner, batch, taking)
-
-        def learn(connection: Connection, moved: Moved) -> tuple[set[int], list[Sequence[Any]]]:
-            ids, rows = moved(connection)
-            lost = set(batch.ids) - ids
-            for outcome in sorted(retried, key=lambda outcome: outcome.entry.record_id):
-                if not self.retry(connection, owner, lane, outcome):
-                    lost.add(outcome.entry.record_id)
-            lost -= self._recorded(
-                connection, owner, [one for one in finished if one.entry.record_id in lost]
-            )
-            return lost, rows
-
-        lost, rows = self._move(move, learn, alone=not retried)
-        if taking is not None:
-            _taken(taking, rows)
-        return lost
-
-    def _move(
-        self,
-        move: Callable[[Connection], Moved],
-        learn: Callable[[Connection, Moved], T],
-        *,
-        alone: bool = True,
-    ) -> T:
-        """Run a move, and `learn` what came of it: without a transaction around them where they need none."""
-        database = self.database
-        if alone and self.statements.moves_at_once:
-            return database.write_single(move, learn)
-        return database.write(lambda connection: learn(connection, move(connection)))
-
-    def _recorded(self, connection: Connection, owner: str, finished: Sequence[Finished]) -> set[int]:
-        """The ids whose very outcome stands in history: recorded by a former try, whose COMMIT gave no answer."""
-        if not finished:
-            return set()
-        tried = {
-            (one.entry.record_id, one.entry.claim_count, one.state, one.finished_date) for one in finished
-        }
-        rows = self.search(
-            connection,
-            past=True,
-            where=lambda table: [
-                table.c.record_id.in_([one.entry.record_id for one in finished]),
-                table.c.processing_owner == owner,
-            ],
-        )
-        return {
-            row.record_id
-            for row in rows
-            if (row.record_id, row.claim_count, row.processing_state, row.finished_date) in tried
-        }
-
-    def _move_checked(self, connection: Connection, owner: str, batch: Batch, claim: Claim | None) -> Moved:
-        try:
-            ended = batch if batch.ids else None
-            return self.statements.move(connection, owner=owner, batch=ended, claim=claim)
-        except IntegrityError as error:
-            if not batch.ids:
-                raise
-            ids = ", ".join(map(str, batch.ids[:10]))
-            raise HistoryConflictError(
-                f"{self.config.history_table} holds other content under an id of {ids}: {error.orig}. Nothing of this "
-                "batch was moved. Ids are never reused, so somebody wrote to the tables by hand.",
-                table=self.config.history_table,
-                record_id=batch.ids[0],
-            ) from error
-
-    def batch(self, finished: Sequence[Finished]) -> Batch:
-        """What `Statements.finish` takes."""
-        endings = [
-            Ending(
-                entry.record_id,
-                entry.claim_count,
-                entry.created_date,
-                outcome.state,
-                outcome.finished_date,
-                outcome.started_date,
-                outcome.error_count,
-                encode_settled(outcome.settled),
-                outcome.last_error[:ERROR_LENGTH] if outcome.last_error else None,
-            )
-            for outcome in finished
-            for entry in (outcome.entry,)
-        ]
-        endings.sort(key=_RECORD_ID)
-        return self.statements.batch(endings)
-
-    def retry(self, connection: Connection, owner: str, lane: str, outcome: Retried) -> bool:
-        """Make a failed entry AVAILABLE in `lane` (a suspect among its like) at its next date; False if taken over."""
-        entry = outcome.entry
-        return self.statements.change_claimed(
-            connection,
-            owner=owner,
-            record_id=entry.record_id,
-            claim_count=entry.claim_count,
-            created_date=entry.created_date,
-            values={
-                "processing_state": State.AVAILABLE.value,
-                "processing_owner": None,
-                "processing_available_date": None,
-                "lane": SUSPECT if entry.crash_count else lane,
-                "effective_date": outcome.at,
-                "error_count": outcome.error_count,
-                "subscribers_done": encode_settled(outcome.settled),
-            },
-        )
-
     # -- reads --------------------------------------------------------------------------------------------------
 
     def search(
@@ -403,11 +251,6 @@ class Store:
                 break
             found += self.search(connection, past=past, where=part, limit=left, newest_first=newest_first)
         return found
-
-
-def _taken(taking: Taking, rows: Sequence[Sequence[Any]]) -> list[Entry]:
-    taking.entries = [claimed(row, taking.owner, taking.until) for row in rows]
-    return taking.entries
 
 
 def encode_settled(settled: Settled) -> str | None:

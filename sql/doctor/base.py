@@ -79,7 +79,7 @@ class Keys:
     indices: dict[str, list[str]] = field(default_factory=dict)
 
 
-class Health:
+class Doctor:
     """The questions to one kind of database."""
 
     explain = "EXPLAIN "

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, Index, Table
 from sqlalchemy.schema import CreateIndex
 
-from sql.doctor.base import Health, Scope
+from sql.doctor.base import Doctor, Scope
 from sql.doctor.finding import Finding, Severity
 from sql.tables import metadata_for
 
 
-def missing_index(connection: Connection, scope: Scope, *, health: Health) -> Iterator[Finding]:
+def missing_index(connection: Connection, scope: Scope, *, doctor: Doctor) -> Iterator[Finding]:
     """Indices and primary keys of the table definitions that the database lacks."""
-    keys = health.keys(connection, scope.names)
+    keys = doctor.keys(connection, scope.names)
     for table in metadata_for(*scope.tables).sorted_tables:
         key = [column.name for column in table.primary_key]
         if keys[table.name].primary != key:

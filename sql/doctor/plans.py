@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, event, literal, select
 
-from sql.doctor.base import Fault, Health, Scope, Step
+from sql.doctor.base import Doctor, Fault, Scope, Step
 from sql.doctor.finding import Finding, Severity
 from sql.statements import Statements
 from sql.statements.claims import Claim
@@ -35,20 +35,20 @@ class Asked:
     right: frozenset[Step] = frozenset()
 
 
-def bad_plan(connection: Connection, scope: Scope, *, health: Health) -> Iterator[Finding]:
+def bad_plan(connection: Connection, scope: Scope, *, doctor: Doctor) -> Iterator[Finding]:
     """Statements on tables of some size whose plans read more than what they are after."""
     for statements in scope.statements():
         large = {table for table in (statements.main, statements.past) if _is_large(connection, table)}
         for asked in _asked(statements, scope):
             if asked.table in large:
-                faults = explained(connection, health, asked.work, asked.table.name)
+                faults = explained(connection, doctor, asked.work, asked.table.name)
                 wrong = [fault for fault in faults if fault.step not in asked.right]
                 if wrong:
                     yield _finding(asked, wrong)
 
 
 def explained(
-    connection: Connection, health: Health, work: Callable[[Connection], object], table: str
+    connection: Connection, doctor: Doctor, work: Callable[[Connection], object], table: str
 ) -> list[Fault]:
     """The faults of the first statement that `work` would send; it is explained in its place, and nothing is sent."""
 
@@ -64,8 +64,8 @@ def explained(
         raise AssertionError("no statement was sent")
     finally:
         event.remove(connection, "before_cursor_execute", catch)
-    plan = connection.exec_driver_sql(health.explain + statement, parameters).mappings().all()
-    return list(health.faults([dict(row) for row in plan], table))
+    plan = connection.exec_driver_sql(doctor.explain + statement, parameters).mappings().all()
+    return list(doctor.faults([dict(row) for row in plan], table))
 
 
 def _is_large(connection: Connection, table: Table) -> bool:

@@ -1,45 +1,31 @@
-"""MySQL through PyMySQL, and what MariaDB has in common with it: READ COMMITTED, ids first, then writes by sorted primary key.
-
-InnoDB locks every index entry that it reads under a lock, so that the claim index must answer the whole ORDER BY:
-the hint keeps it from being answered by a sort.
-"""
+"""MySQL through PyMySQL: sessions in READ COMMITTED, locks and errors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     Engine,
-    FromClause,
-    Select,
-    Table,
-    bindparam,
     event,
     func,
     select,
     text,
-    update,
 )
-from sqlalchemy.dialects import mysql
-from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.types import String, Text, TypeEngine
-from sqlalchemy.util import memoized_property
 
-from sql.dialect import Dialect, check_socket, keep_alive
-from sql.hot_path import send
+from sql.dialect import Dialect
 from sql.limits import Limits, milliseconds, whole
-from sql.statements import Statements
-from sql.statements.base import S
-from sql.statements.claims import Claim
-from sql.statements.outcomes import FINISH_COLUMNS
-from sql.types import UtcDateTime
+from sql.mysql import settling
+from sql.mysql.bulk import MySQLBulkReads
+from sql.mysql.capabilities import MYSQL
+from sql.mysql.raw import MySQLRaw
+from sql.mysql.statements import MySQLStatements, largest_statement
+from sql.settling import Ended, OpenDatabase
+from sql.sockets import check_socket, keep_alive
 
 READ_ONLY = frozenset({(1290,), (1792,), (1836,)})
 """ER_OPTION_PREVENTS_STATEMENT (as --read-only does), ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, ER_READ_ONLY_MODE."""
@@ -51,118 +37,21 @@ IN_TRANSACTION = 1
 
 _LONGEST_IDLE_SECONDS = 31_536_000
 """A year, the most that the servers take."""
-_ROW_OVERHEAD = 1_000
-"""Bytes of an entry's columns besides payload and headers, generously."""
-
-
-class MySQLStatements(Statements):
-    """MySQL; see the module."""
-
-    _packet_limit: int | None = None
-
-    def _by_id(self, table: Table, statement: S) -> S:
-        return statement.prefix_with(_index_hint(table, "PRIMARY"))
-
-    def _by_claims(self, statement: Select[Any]) -> Select[Any]:
-        return statement.prefix_with(_index_hint(self.main, self.tables.claim_index))
-
-    def _due(self, *columns: ColumnElement[Any]) -> Select[Any]:
-        return super()._due(*columns).with_hint(self.main, f"FORCE INDEX ({self.tables.claim_index})")
-
-    @memoized_property
-    def _due_entries(self) -> Any:
-        return self._due(*self.columns)
-
-    @memoized_property
-    def _take(self) -> Any:
-        # The driver writes the list into the text.
-        among = self.main.c.record_id.op("IN")(bindparam("ids"))
-        return self._by_id(self.main, update(self.main)).where(among).values(**self._taken())
-
-    def _remove(self, connection: Connection, ids: Sequence[int]) -> int:
-        # A list of parameters would be compiled anew each time.
-        table = connection.dialect.identifier_preparer.quote(self.main.name)
-        marks = ", ".join([self.mark] * len(ids))
-        statement = f"DELETE {_index_hint(self.main, 'PRIMARY')} FROM {table} WHERE record_id IN ({marks})"
-        return int(send(connection, statement, tuple(ids)).rowcount)
-
-    def claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
-        due = {"from_lane": claim.lane, "since": claim.since, "due_by": claim.due_by, "limit": claim.limit}
-        rows = self._rows(connection, self._due_entries, due)
-        if rows:
-            ids = sorted(row[0] for row in rows)
-            self._change(connection, self._take, {"ids": ids, "owner": claim.owner, "until": claim.until})
-        return rows
-
-    def _batch(self) -> FromClause:
-        fields = ", ".join(
-            f"{name} {_written(kind)} PATH '$[{place}]'"
-            for place, (name, kind) in enumerate(FINISH_COLUMNS.items())
-        )
-        source = text(f"SELECT * FROM JSON_TABLE(:batch, '$[*]' COLUMNS ({fields})) AS fields")
-        return source.columns(**FINISH_COLUMNS).subquery("batch")
-
-    def _looked_up(self, statement: Select[Any]) -> Select[Any]:
-        # A scan, which the optimiser prefers while the table is small, waits for every row that another transaction
-        # has locked: entries posted in a transaction that stays open would hold up all outcomes. In a caller's
-        # REPEATABLE READ it would lock all rows, and the gap that new ones go into.
-        hinted = statement.prefix_with(_index_hint(self.main, "PRIMARY"), "STRAIGHT_JOIN")
-        return hinted.with_hint(self.main, "FORCE INDEX (PRIMARY)")
-
-    def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Multi-row INSERTs, each well below the server's packet limit."""
-        if len(rows) == 1:
-            return self._insert_chunk(connection, rows)
-        ids = list[int]()
-        limit = self._largest_insert(connection)
-        chunk, size = list[Mapping[str, Any]](), 0
-        for row in rows:
-            row_size = _size(row)
-            if chunk and size + row_size > limit:
-                ids += self._insert_chunk(connection, chunk)
-                chunk, size = [], 0
-            chunk.append(row)
-            size += row_size
-        return ids + self._insert_chunk(connection, chunk)
-
-    def _largest_insert(self, connection: Connection) -> int:
-        """Bytes of one INSERT."""
-        if self._packet_limit is None:
-            self._packet_limit = _packet_limit(connection)
-        # Escaping can double a text.
-        return self._packet_limit // 2 - _ROW_OVERHEAD
-
-    def _insert_chunk(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-        """InnoDB gives a multi-row INSERT of a known size ids without gaps, in every lock mode for auto-increments."""
-        first = int(self._insert_rows(connection, rows).lastrowid)
-        step = 1
-        if len(rows) > 1:
-            step = int(connection.execute(text("SELECT @@auto_increment_increment")).scalar_one())
-        return [first + place * step for place in range(len(rows))]
-
-    def _insert_rows(
-        self, connection: Connection, rows: Sequence[Mapping[str, Any]], ending: str = ""
-    ) -> Any:
-        """One multi-row INSERT; see `send`."""
-        names, values = self._insert_values(connection, rows)
-        statement = self._insert_text(connection, names, len(rows)) + ending
-        return send(connection, statement, tuple(chain.from_iterable(values)))
 
 
 class MySQL(Dialect):
-    """MySQL; see the module."""
+    """MySQL's ways."""
 
     name = "mysql"
     statements = MySQLStatements
-    hints = False
-    ddl_commits = True
+    capabilities = MYSQL
+    raw = MySQLRaw()
+    bulk = MySQLBulkReads()
     _newer_settings = ""
     """More of them, in a comment that only a server of a version that knows them reads."""
 
-    copies_have_names = True
-
     def largest_statement(self, connection: Connection) -> int:
-        return _packet_limit(connection)
+        return largest_statement(connection)
 
     def server(self, connection: Connection) -> str:
         """See `Dialect.server`: its own id, which MariaDB and MySQL call by different names; older ones have none."""
@@ -187,6 +76,18 @@ class MySQL(Dialect):
             },
             "isolation_level": "READ COMMITTED",
         }
+
+    @property
+    def reached_as(self) -> frozenset[str]:
+        return frozenset({"mysql", "mariadb"})
+
+    def settled(self, database: OpenDatabase, ended: Ended) -> bool:
+        return settling.settled(database, ended)
+
+    def recognise(self, engine: Engine) -> str:
+        with engine.connect():
+            pass  # the first connection tells SQLAlchemy which of the two it is
+        return "mariadb" if getattr(engine.dialect, "is_mariadb", False) else self.name
 
     def prepare(self, engine: Engine) -> None:
         settings = {"time_zone": "'+00:00'"} | self._time_outs(self._limits)
@@ -268,32 +169,3 @@ class MySQL(Dialect):
         """Let a session that holds a lock be silent for as long as its work lasts, or no longer."""
         seconds = _LONGEST_IDLE_SECONDS if keep else whole(self._limits.statement)
         connection.execute(text(f"SET SESSION wait_timeout = {seconds}"))
-
-
-def _index_hint(table: Table, index: str) -> str:
-    """Unlike FORCE INDEX it allows no scan of the index, and is no error if there is none; a comment to MariaDB."""
-    return f"/*+ INDEX({table.name} {index}) */"
-
-
-def _packet_limit(connection: Connection) -> int:
-    return int(connection.execute(text("SELECT @@max_allowed_packet")).scalar_one())
-
-
-def _written(kind: TypeEngine[Any]) -> str:
-    """A type as JSON_TABLE takes it."""
-    if isinstance(kind, UtcDateTime):
-        return "DATETIME(6)"
-    # Else a text would pass through the database's default character set, which may be latin1.
-    if isinstance(kind, Text):
-        return "LONGTEXT CHARACTER SET utf8mb4"
-    if isinstance(kind, String):
-        return f"VARCHAR({kind.length}) CHARACTER SET utf8mb4"
-    compiled: SqlalchemyDialect = mysql.dialect()
-    return kind.compile(dialect=compiled)
-
-
-def _size(row: Mapping[str, Any]) -> int:
-    texts = (row.get("event_json"), row.get("headers"))
-    return (
-        _ROW_OVERHEAD + len(row.get("event_bytes") or b"") + sum(len(text.encode()) for text in texts if text)
-    )

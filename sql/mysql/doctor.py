@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, text
 
-from sql.doctor.base import ConnectionLimit, Fault, Health, Keys, Scope, Step
+from sql.doctor.base import ConnectionLimit, Doctor, Fault, Keys, Scope, Step
 from sql.doctor.finding import Finding, Severity, lasting
 from sql.doctor.settings import Rule, broken
 
@@ -117,30 +117,6 @@ def invalid_index(connection: Connection, scope: Scope) -> Iterator[Finding]:
         )
 
 
-def long_transaction(connection: Connection, scope: Scope) -> Iterator[Finding]:
-    """Transactions that stay open, or wait for a lock: what they have locked waits, and the purge too."""
-    rows = connection.execute(
-        text(
-            # InnoDB tells these dates in the time zone of its machine, not of the session.
-            "SELECT t.trx_mysql_thread_id AS id, t.trx_state AS state, t.trx_rows_locked AS locked, p.user AS user, "  # noqa: S608 -- a name of ours
-            "p.host AS host, TIMESTAMPDIFF(MICROSECOND, t.trx_started, CONVERT_TZ(UTC_TIMESTAMP(6), '+00:00', 'SYSTEM')) "
-            "/ 1000000 AS seconds FROM information_schema.innodb_trx t "
-            f"LEFT JOIN {_sessions(connection)} p ON p.id = t.trx_mysql_thread_id "
-            "WHERE t.trx_mysql_thread_id <> CONNECTION_ID() HAVING seconds > :seconds ORDER BY seconds DESC LIMIT :shown"
-        ),
-        {"seconds": scope.transaction_seconds, "shown": SHOWN},
-    )
-    for row in rows:
-        yield Finding(
-            "long-transaction",
-            Severity.SLOW,
-            f"thread {row.id}",
-            f"{row.user}@{row.host} has had a transaction open for {lasting(float(row.seconds))} ({row.state.lower()}, "
-            f"{row.locked:,} rows locked): the purge waits for it, and what it has posted or locked too.",
-            f"End it in that program, or: KILL {row.id}",
-        )
-
-
 def history_list(connection: Connection, scope: Scope) -> Iterator[Finding]:
     """The length of InnoDB's history list: ended entries whose rows claims still walk over."""
     del scope
@@ -155,12 +131,6 @@ def history_list(connection: Connection, scope: Scope) -> Iterator[Finding]:
             f"{length:,} changes wait for the purge: claims walk over rows that ended long ago.",
             "End long transactions; if there are none: SET GLOBAL innodb_purge_batch_size = 1000",
         )
-
-
-def _sessions(connection: Connection) -> str:
-    """The table of sessions. MySQL's older one is an error while one of them runs a statement with an emoji in it."""
-    schema = "information_schema" if connection.dialect.name == "mariadb" else "performance_schema"
-    return f"{schema}.processlist"
 
 
 def _index_columns(connection: Connection, tables: Sequence[str]) -> list[Mapping[str, Any]]:
@@ -178,15 +148,43 @@ def _variables(connection: Connection, names: Sequence[str]) -> dict[str, str]:
     return {str(name): str(value) for name, value in rows}
 
 
-class MySQLHealth(Health):
-    """MySQL and MariaDB; see the module."""
+class MySQLDoctor(Doctor):
+    """Asks MySQL."""
+
+    sessions = "performance_schema.processlist"
+    """The table of sessions. The older one is an error while one of them runs a statement with an emoji in it."""
 
     # MySQL 9 draws a tree if it isn't asked for a table.
     explain = "EXPLAIN FORMAT=TRADITIONAL "
-    checks = (settings, storage, invalid_index, long_transaction, history_list)
+
+    def __init__(self) -> None:
+        self.checks = (settings, storage, invalid_index, self.long_transaction, history_list)
+
+    def long_transaction(self, connection: Connection, scope: Scope) -> Iterator[Finding]:
+        """Transactions that stay open, or wait for a lock: what they have locked waits, and the purge too."""
+        rows = connection.execute(
+            text(
+                # InnoDB tells these dates in the time zone of its machine, not of the session.
+                "SELECT t.trx_mysql_thread_id AS id, t.trx_state AS state, t.trx_rows_locked AS locked, p.user AS user, "  # noqa: S608 -- a name of ours
+                "p.host AS host, TIMESTAMPDIFF(MICROSECOND, t.trx_started, CONVERT_TZ(UTC_TIMESTAMP(6), '+00:00', 'SYSTEM')) "
+                "/ 1000000 AS seconds FROM information_schema.innodb_trx t "
+                f"LEFT JOIN {self.sessions} p ON p.id = t.trx_mysql_thread_id "
+                "WHERE t.trx_mysql_thread_id <> CONNECTION_ID() HAVING seconds > :seconds ORDER BY seconds DESC LIMIT :shown"
+            ),
+            {"seconds": scope.transaction_seconds, "shown": SHOWN},
+        )
+        for row in rows:
+            yield Finding(
+                "long-transaction",
+                Severity.SLOW,
+                f"thread {row.id}",
+                f"{row.user}@{row.host} has had a transaction open for {lasting(float(row.seconds))} ({row.state.lower()}, "
+                f"{row.locked:,} rows locked): the purge waits for it, and what it has posted or locked too.",
+                f"End it in that program, or: KILL {row.id}",
+            )
 
     def keys(self, connection: Connection, tables: Sequence[str]) -> dict[str, Keys]:
-        """See `Health`."""
+        """See `Doctor`."""
         found = {table: Keys() for table in tables}
         for row in _index_columns(connection, tables):
             keys = found[row["TABLE_NAME"]]
@@ -197,7 +195,7 @@ class MySQLHealth(Health):
         return found
 
     def faults(self, plan: Sequence[Mapping[str, Any]], table: str) -> Iterator[Fault]:
-        """See `Health`."""
+        """See `Doctor`."""
         for row in plan:
             # The table that an INSERT fills is shown as one that is scanned by MySQL.
             if row["select_type"] == "INSERT":
@@ -209,7 +207,7 @@ class MySQLHealth(Health):
                 yield Fault(Step.SORT, str(row["Extra"]))
 
     def connection_limits(self, connection: Connection) -> list[ConnectionLimit]:
-        """See `Health`."""
+        """See `Doctor`."""
         counts = connection.execute(text("SHOW GLOBAL STATUS LIKE 'Threads_connected'")).one()
         most = int(_variables(connection, ["max_connections"])["max_connections"])
         server = ConnectionLimit(
@@ -218,7 +216,7 @@ class MySQLHealth(Health):
         # The session's value is the account's own limit, else that of all accounts; 0 is none.
         user, own, used = connection.execute(
             text(
-                f"SELECT CURRENT_USER(), @@SESSION.max_user_connections, COUNT(*) FROM {_sessions(connection)} "  # noqa: S608 -- a name of ours
+                f"SELECT CURRENT_USER(), @@SESSION.max_user_connections, COUNT(*) FROM {self.sessions} "  # noqa: S608 -- a name of ours
                 "WHERE USER = SUBSTRING_INDEX(USER(), '@', 1)"
             )
         ).one()

@@ -1,54 +1,38 @@
-"""PostgreSQL through psycopg 3: one statement posts, one claims, one finishes."""
+"""PostgreSQL through psycopg 3: sessions, locks and errors."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import chain
-from select import POLLIN, poll
 from socket import socket
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     Engine,
-    FromClause,
-    Table,
-    any_,
     bindparam,
-    cast,
-    delete,
     event,
     func,
-    insert,
     select,
     text,
-    true,
 )
-from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import REGCLASS
-from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
-from sqlalchemy.types import TypeEngine
-from sqlalchemy.util import memoized_property
 
-from sql.dialect import Dialect, Notifier, check_socket, detached, keep_alive
-from sql.hot_path import OURS, Use, cut, driver_errors, send, use_of
+from sql.dialect import Dialect
+from sql.hot_path import OURS, Use
 from sql.limits import Limits, milliseconds
-from sql.statements import Statements
-from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, Ending, encoded
-from sql.tables import ENTRY_COLUMNS
-from sql.types import UtcDateTime
-
-if TYPE_CHECKING:
-    from sql.postgresql.libpq import Inserts  # needs the driver
-
-T = TypeVar("T")
+from sql.postgresql import notify, settling
+from sql.postgresql.bulk import PostgreSQLBulkReads
+from sql.postgresql.capabilities import POSTGRESQL
+from sql.postgresql.inserts import INSERTS
+from sql.postgresql.raw import PostgreSQLRaw
+from sql.postgresql.statements import PostgreSQLStatements
+from sql.settling import Ended, OpenDatabase
+from sql.sockets import check_socket, keep_alive
+from sql.watching import Heard, Notifier, Watch
 
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
 """serialization_failure, deadlock_detected, lock_not_available."""
@@ -57,14 +41,6 @@ READ_ONLY = "25006"
 IDLE = 0
 """PQTRANS_IDLE: no transaction, and no statement whose answer is outstanding."""
 
-COPY_FROM = 20
-"""Entries of one post from which COPY beats a multi-row INSERT."""
-MOST_BY_JSON, SMALL = 1_000, 500
-"""Entries of one post that are sent as one parameter at most, and the characters that they have on average, at most.
-
-Larger ones are not, nor payloads of bytes: to read JSON costs the server more for each character.
-"""
-
 _NOTIFY = select(func.pg_notify(bindparam("channel"), bindparam("payload")))
 
 _INDEX_PROGRESS = text(
@@ -72,146 +48,18 @@ _INDEX_PROGRESS = text(
     "WHERE datname = current_database()"
 )
 
-_RETURNING = " RETURNING record_id"
-INSERTS = "stickybus_inserts"
-"""In the `info` of a connection that only inserts: its `libpq.Inserts`."""
-
 _LOCK_SPACE = 0x5B15
 """First key of our advisory locks, apart from those of the user's program."""
 
 
-class PostgreSQLStatements(Statements):
-    """Statements of PostgreSQL; see the module."""
-
-    moves_at_once = True
-    answers_in_utc = True
-    inserts_at_once = True
-
-    @memoized_property
-    def _insert(self) -> Any:
-        return insert(self.main).returning(self.main.c.record_id, sort_by_parameter_order=True)
-
-    def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-        """In one statement: it may be a transaction of its own. One that reserves ids before it changes no row."""
-        driver: Any = connection.connection.dbapi_connection
-        if type(driver).__module__.partition(".")[0] != "psycopg":
-            # Texts for psycopg, and its COPY, are nothing for a user's connection by another driver.
-            return list(connection.execute(self._insert, list(rows)).scalars())
-        if len(rows) == 1:
-            names, [values] = self._insert_values(connection, rows)
-            return self._inserted(connection, self._insert_text(connection, names) + _RETURNING, values)
-        if len(rows) <= MOST_BY_JSON and all(map(_suits_json, rows)) and _size(rows) <= SMALL * len(rows):
-            return self._insert_json(connection, rows)
-        if "record_id" not in rows[0]:
-            ids = self.reserve(connection, len(rows))
-            rows = [{"record_id": record_id, **row} for record_id, row in zip(ids, rows, strict=True)]
-        names, many = self._insert_values(connection, rows)
-        if len(rows) < COPY_FROM:
-            statement = self._insert_text(connection, names, len(rows))
-            send(connection, statement, tuple(chain.from_iterable(many)))
-        else:
-            copying = f"COPY {_full_name(connection, self.main)} ({', '.join(names)}) FROM STDIN"
-            with driver_errors(connection, copying), driver.cursor() as cursor, cursor.copy(copying) as copy:
-                for row in many:
-                    copy.write_row(row)
-        return [row["record_id"] for row in rows]
-
-    def _inserted(self, connection: Connection, statement: str, values: Sequence[Any]) -> list[int]:
-        """The ids that an INSERT returns."""
-        if use_of(connection) is not Use.INSERTS:
-            return [record_id for [record_id] in send(connection, statement, values).fetchall()]
-        inserts: Inserts = connection.info[INSERTS]
-        try:
-            return inserts.run(statement, values)
-        except BaseException as error:
-            cut(connection, statement, error)
-            raise
-
-    def _insert_json(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-        """What the rows share as parameters, and the rest as JSON.
-
-        COPY waits for a client that writes row by row, and has two more round trips.
-        """
-        shared, own = dict[str, Any](), dict[str, Sequence[Any]]()
-        for name, column in zip(rows[0], zip(*[row.values() for row in rows], strict=True), strict=True):
-            if name == "event_json" or column.count(column[0]) < len(rows):
-                own[name] = column
-            elif column[0] is not None:
-                shared[name] = column[0]
-        known = (tuple(shared), tuple(own))
-        statement = self._insert_texts.get(known)
-        if statement is None:
-            marks = ", ".join([self.mark] * len(shared) + list(own))
-            fields = _fields({name: self.main.c[name].type for name in own})
-            # Ids are given in the order of a SELECT that has one.
-            statement = self._insert_texts[known] = (
-                f"INSERT INTO {_full_name(connection, self.main)} ({', '.join((*shared, *own))}) SELECT {marks} "
-                f"FROM ROWS FROM (json_to_recordset(CAST({self.mark} AS json)) AS ({fields})) "
-                f"WITH ORDINALITY AS fields({', '.join((*own, 'place'))}) ORDER BY place{_RETURNING}"
-            )
-        batch = [dict(zip(own, values)) for values in zip(*own.values())]  # noqa: B905 -- of one length, and many
-        ids = self._inserted(connection, statement, (*shared.values(), encoded(batch)))
-        return list(own["record_id"]) if "record_id" in own else sorted(ids)
-
-    @memoized_property
-    def _reserve(self) -> Any:
-        named = cast(func.pg_get_serial_sequence(bindparam("table"), "record_id"), REGCLASS).label("sequence")
-        # Materialized: else the name would be looked up again for each number, at five times the price.
-        source = select(named).cte("source").prefix_with("MATERIALIZED")
-        numbers = func.generate_series(1, bindparam("count")).table_valued("number")
-        return select(func.array_agg(func.nextval(source.c.sequence))).select_from(
-            source.join(numbers, true())
-        )
-
-    def reserve(self, connection: Connection, count: int) -> list[int]:
-        table = _full_name(connection, self.main)
-        return sorted(connection.execute(self._reserve, {"table": table, "count": count}).scalar_one())
-
-    def _has_id(self, record_id: ColumnElement[int]) -> ColumnElement[bool]:
-        # Not as an equality, by which both sides could be merged: where statistics say that the table is empty, the
-        # planner would rather walk the whole primary key, dead entries included, than look each row up.
-        return self.main.c.record_id == any_(postgresql.array([record_id]))
-
-    def _batch(self) -> FromClause:
-        source = text(
-            f"SELECT * FROM json_to_recordset(CAST(:batch AS json)) AS fields({_fields(FINISH_COLUMNS)})"
-        )
-        return source.columns(**FINISH_COLUMNS).subquery("batch")
-
-    def _encode(self, endings: Sequence[Ending]) -> str:
-        return encoded(endings)
-
-    @memoized_property
-    def _finish(self) -> Any:
-        past, batch = self.past, self._batch()
-        outcome = {name: batch.c[name].label(f"outcome_{name}") for name in OUTCOME_COLUMNS}
-        finished = delete(self.main).where(*self._held(batch))
-        gone = finished.returning(*self.columns, *outcome.values()).cte("gone")
-        values = {name: gone.c[name] for name in ENTRY_COLUMNS} | {
-            name: gone.c[label.name] for name, label in outcome.items()
-        }
-        moved = insert(past).from_select(list(values), select(*values.values()))
-        return moved.returning(past.c.record_id)
-
-    def finish(self, connection: Connection, *, owner: str, batch: Batch) -> set[int]:
-        rows = self._rows(connection, self._finish, {"batch": batch.text, "owner": owner})
-        return {row[0] for row in rows}
-
-    def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
-        connection.execute(text("SET LOCAL lock_timeout = '50ms'"))
-        connection.execute(text("SET LOCAL enable_seqscan = on"))
-        name = _full_name(connection, self.past)
-        connection.execute(text(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"))
-        return self._empty_locked(connection, name, recent_since)
-
-
 class PostgreSQL(Dialect):
-    """PostgreSQL; see the module."""
+    """PostgreSQL's ways."""
 
     name = "postgresql"
     statements = PostgreSQLStatements
-    keeps_plans = True
-    notifies = True
+    capabilities = POSTGRESQL
+    raw = PostgreSQLRaw()
+    bulk = PostgreSQLBulkReads()
 
     def schema_of(self, connection: Connection, table_name: str) -> str | None:
         found = (
@@ -249,6 +97,16 @@ class PostgreSQL(Dialect):
             },
             "isolation_level": "READ COMMITTED",
         }
+
+    def settled(self, database: OpenDatabase, ended: Ended) -> bool:
+        return settling.settled(database, ended)
+
+    def read_widely(self, engine: Engine) -> None:
+        def configure(connection: Any, _record: object) -> None:
+            connection.execute("SELECT set_config('enable_bitmapscan', 'on', false)")
+            connection.commit()
+
+        event.listen(engine, "connect", configure)
 
     def shares_sessions(self, engine: Engine) -> bool:
         from sql.postgresql.pooling import shares_sessions  # needs the driver
@@ -329,100 +187,11 @@ class PostgreSQL(Dialect):
         connection.execute(_NOTIFY, {"channel": channel, "payload": payload})
 
     def notifier(self, engine: Engine, channel: str, payload: str) -> Notifier:
-        return PostgreSQLNotifier(engine, channel, payload, self._limits.answer)
+        return notify.PostgreSQLNotifier(engine, channel, payload, self._limits.answer)
+
+    def commits_of_others(self, engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
+        return notify.commits_of_others(engine, watch)
 
 
 def _quoted(connection: Connection, name: str) -> str:
     return connection.dialect.identifier_preparer.quote(name)
-
-
-def _full_name(connection: Connection, table: Table) -> str:
-    return connection.dialect.identifier_preparer.format_table(table)
-
-
-def _suits_json(row: Mapping[str, Any]) -> bool:
-    # Of a NUL the driver tells; the server, which can't store it either, would quote the payload in its log.
-    return row["event_bytes"] is None and row["event_json"] is not None and "\0" not in row["event_json"]
-
-
-def _size(rows: Sequence[Mapping[str, Any]]) -> int:
-    return sum(len(row["event_json"]) + len(row.get("headers") or "") for row in rows)
-
-
-def _fields(kinds: Mapping[str, TypeEngine[Any]]) -> str:
-    """Names and types, as the definition of a record has them."""
-    dialect: SqlalchemyDialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # not typed there
-    return ", ".join(
-        f"{name} {'timestamptz' if isinstance(kind, UtcDateTime) else kind.compile(dialect=dialect)}"
-        for name, kind in kinds.items()
-    )
-
-
-class PostgreSQLNotifier:
-    """Notifies on a channel. It sends through libpq itself, for psycopg would wait for each answer."""
-
-    def __init__(self, engine: Engine, channel: str, payload: str, answer_seconds: float) -> None:
-        self._driver = _detached(engine)
-        # A hint need not survive a crash: others' commits should not wait for the log to be flushed once more.
-        self._driver.execute("SET synchronous_commit = off")
-        self._command = f"NOTIFY {engine.dialect.identifier_preparer.quote(channel)}, '{payload}'".encode()
-        self._answer_seconds = answer_seconds
-        self._sent_at = time.monotonic()
-
-    @property
-    def is_open(self) -> bool:
-        return not self._driver.closed
-
-    def notify(self) -> bool:
-        from psycopg import Error
-
-        session, now = self._driver.pgconn, time.monotonic()
-        try:
-            session.consume_input()
-            if session.is_busy():
-                if now - self._sent_at > self._answer_seconds:
-                    self.close()
-                return False
-            while session.get_result() is not None:
-                pass  # of the one before: refused or not, it was a hint
-            session.consume_input()  # raises if the server has closed it since
-            session.send_query(self._command)
-            session.flush()
-        except Error:
-            self.close()
-            return False
-        self._sent_at = now
-        return True
-
-    def close(self) -> None:
-        self._driver.close()
-
-
-def _detached(engine: Engine) -> Any:
-    """A driver's connection that no pool has any more, and on which each statement commits."""
-    driver = detached(engine)  # what it does to its session is not for others
-    driver.autocommit = True
-    return driver
-
-
-@contextmanager
-def listening(engine: Engine, channel: str, bell: int) -> Iterator[Callable[[float], list[str]]]:
-    """A function that waits up to a number of seconds for notifications on `channel` and returns their payloads.
-
-    It returns at once when the file descriptor `bell` has something to read.
-    """
-    driver = _detached(engine)
-    try:
-        driver.execute(f"LISTEN {engine.dialect.identifier_preparer.quote(channel)}")
-        connection, encoding, waiting = driver.pgconn, driver.info.encoding, poll()
-        for file in (connection.socket, bell):
-            waiting.register(file, POLLIN)
-
-        def notified(seconds: float) -> list[str]:
-            waiting.poll(milliseconds(seconds))
-            connection.consume_input()
-            return [notice.extra.decode(encoding) for notice in iter(connection.notifies, None)]
-
-        yield notified
-    finally:
-        driver.close()

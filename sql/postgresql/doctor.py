@@ -9,68 +9,16 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, text
 from sqlalchemy.dialects import postgresql
 
-from sql.doctor.base import ConnectionLimit, Fault, Health, Keys, Scope, Step
-from sql.doctor.finding import Finding, Severity, lasting, unchecked
-from sql.doctor.settings import Rule, broken
+from sql.doctor.base import ConnectionLimit, Doctor, Fault, Keys, Scope, Step
+from sql.doctor.finding import Finding, Severity, lasting
+from sql.postgresql.settings import settings
+from sql.postgresql.snapshots import old_snapshot, prepared_transaction, slot, standby
 from sql.tables import STORAGE, entry_tables
 
 DEAD_ROWS = 10_000
 STALE_SECONDS = 600.0
 """Dead rows are normal between two vacuums; so many that no vacuum has looked at for so long are not."""
 ANALYSE_ROWS = 10_000
-STANDBY_TRANSACTIONS = 100_000
-"""How far behind a standby's snapshot is told: its age in seconds is known over there only."""
-SHOWN = 5
-"""Sessions of one kind that are told one by one."""
-
-_RELOAD = "; SELECT pg_reload_conf()"
-_RULES = (
-    Rule(
-        "fsync",
-        lambda value: value == "off",
-        Severity.DANGER,
-        "a crash of the machine may corrupt the whole cluster",
-        f"ALTER SYSTEM SET fsync = on{_RELOAD}",
-    ),
-    Rule(
-        "full_page_writes",
-        lambda value: value == "off",
-        Severity.DANGER,
-        "a crash of the machine may leave half-written pages, which nobody can repair",
-        f"ALTER SYSTEM SET full_page_writes = on{_RELOAD}",
-    ),
-    Rule(
-        "synchronous_commit",
-        lambda value: value == "off",
-        Severity.DANGER,
-        "what was posted or finished just before a crash of the server is lost, although COMMIT returned",
-        f"ALTER SYSTEM SET synchronous_commit = on{_RELOAD} -- or where it was set: ALTER DATABASE or ALTER ROLE … RESET "
-        "synchronous_commit",
-    ),
-    Rule(
-        "transaction_read_only",
-        lambda value: value == "on",
-        Severity.DANGER,
-        "nothing can be posted or claimed; the server is a standby, or its default was changed",
-        "Give the URL of the primary, or: ALTER DATABASE … RESET default_transaction_read_only",
-    ),
-    Rule(
-        "autovacuum",
-        lambda value: value == "off",
-        Severity.SLOW,
-        "rows of ended entries are never removed, and claims read them all",
-        f"ALTER SYSTEM SET autovacuum = on{_RELOAD}",
-    ),
-    Rule(
-        "track_counts",
-        lambda value: value == "off",
-        Severity.SLOW,
-        "autovacuum doesn't see that a table needs it",
-        f"ALTER SYSTEM SET track_counts = on{_RELOAD}",
-    ),
-)
-
-
 _KEYS = """
 SELECT c.relname AS name, n.relname AS index_name, i.indisprimary,
        ARRAY(SELECT a.attname::text FROM unnest(i.indkey) WITH ORDINALITY AS k(number, place)
@@ -88,18 +36,6 @@ SELECT current_setting('max_connections')::int - current_setting('superuser_rese
   FROM pg_database d, pg_roles r
  WHERE d.datname = current_database() AND r.rolname = current_user
 """
-
-
-def settings(connection: Connection, scope: Scope) -> Iterator[Finding]:
-    """Settings as they hold in a session of ours."""
-    del scope
-    names = [rule.setting for rule in _RULES]
-    rows = connection.execute(
-        text("SELECT name, current_setting(name) AS value FROM pg_settings WHERE name IN :names").bindparams(
-            bindparam("names", names, expanding=True)
-        )
-    )
-    yield from broken("settings", _RULES, {row.name: row.value for row in rows})
 
 
 def storage(connection: Connection, scope: Scope) -> Iterator[Finding]:
@@ -181,105 +117,6 @@ def dead_rows(connection: Connection, scope: Scope) -> Iterator[Finding]:
             )
 
 
-def old_snapshot(connection: Connection, scope: Scope) -> Iterator[Finding]:
-    """Transactions that stay open: until they end, no vacuum removes what has ended since they began."""
-    role, allowed = connection.execute(
-        text("SELECT current_user, pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')")
-    ).one()
-    if not allowed:
-        yield unchecked(
-            "old-snapshot",
-            role,
-            f"sessions of other users are hidden from {role}",
-            f"GRANT pg_read_all_stats TO {role}",
-        )
-    rows = connection.execute(
-        text(
-            "SELECT pid, usename, application_name, state, age(backend_xmin) AS behind, wait_event_type = 'Lock' AS waits, "
-            "extract(epoch FROM clock_timestamp() - xact_start)::float AS seconds FROM pg_stat_activity "
-            "WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend' "
-            "AND extract(epoch FROM clock_timestamp() - xact_start) > :seconds ORDER BY xact_start LIMIT :shown"
-        ),
-        {"seconds": scope.transaction_seconds, "shown": SHOWN},
-    )
-    for row in rows:
-        behind = f", {row.behind:,} transactions behind" if row.behind is not None else ""
-        yield Finding(
-            "old-snapshot",
-            Severity.SLOW,
-            f"pid {row.pid}",
-            f"{row.application_name or 'a program without a name'} ({row.usename}) has had a transaction open for "
-            f"{lasting(row.seconds)} ({'waits for a lock' if row.waits else row.state}{behind}): dead rows newer than it "
-            "stay, and what it has posted or locked waits for it.",
-            f"End it in that program, or: SELECT pg_terminate_backend({row.pid})",
-        )
-
-
-def prepared_transaction(connection: Connection, scope: Scope) -> Iterator[Finding]:
-    """Two-phase transactions that nobody has ended: they outlive their session, and the server."""
-    rows = connection.execute(
-        text(
-            "SELECT gid, owner, extract(epoch FROM clock_timestamp() - prepared)::float AS seconds FROM pg_prepared_xacts "
-            "WHERE database = current_database() AND extract(epoch FROM clock_timestamp() - prepared) > :seconds "
-            "ORDER BY prepared LIMIT :shown"
-        ),
-        {"seconds": scope.transaction_seconds, "shown": SHOWN},
-    )
-    for row in rows:
-        yield Finding(
-            "prepared-transaction",
-            Severity.SLOW,
-            row.gid,
-            f"{row.owner} prepared a transaction {lasting(row.seconds)} ago that nobody has ended: it holds its locks and "
-            "its snapshot, and what it posted waits.",
-            f"COMMIT PREPARED '{row.gid}', or: ROLLBACK PREPARED '{row.gid}'",
-        )
-
-
-def slot(connection: Connection, scope: Scope) -> Iterator[Finding]:
-    """Replication slots that nobody reads."""
-    del scope
-    rows = connection.execute(
-        text(
-            "SELECT slot_name, age(coalesce(xmin, catalog_xmin)) AS behind, pg_size_pretty(pg_wal_lsn_diff(CASE WHEN "
-            "pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, restart_lsn)) AS kept "
-            "FROM pg_replication_slots WHERE NOT active AND NOT temporary AND restart_lsn IS NOT NULL ORDER BY slot_name"
-        )
-    )
-    for row in rows:
-        behind = f", and a snapshot that is {row.behind:,} transactions old" if row.behind is not None else ""
-        yield Finding(
-            "slot",
-            Severity.SLOW,
-            row.slot_name,
-            f"nobody reads the replication slot {row.slot_name}; it keeps {row.kept} of WAL{behind}. The disk fills.",
-            f"Start its reader, or: SELECT pg_drop_replication_slot('{row.slot_name}')",
-        )
-
-
-def standby(connection: Connection, scope: Scope) -> Iterator[Finding]:
-    """Snapshots that queries on standbys hold here, by `hot_standby_feedback`: through a slot, or without one."""
-    del scope
-    rows = connection.execute(
-        text(
-            "SELECT name, behind FROM (SELECT coalesce(nullif(application_name, ''), client_addr::text) AS name, "
-            "age(backend_xmin) AS behind FROM pg_stat_replication UNION ALL SELECT slot_name, age(xmin) "
-            "FROM pg_replication_slots WHERE active) AS readers WHERE behind > :transactions ORDER BY behind DESC, name"
-        ),
-        {"transactions": STANDBY_TRANSACTIONS},
-    )
-    for row in rows:
-        yield Finding(
-            "standby",
-            Severity.SLOW,
-            row.name,
-            f"a query on the standby {row.name} holds a snapshot that is {row.behind:,} transactions old: dead rows newer "
-            "than it stay here, too.",
-            "End it over there (pg_stat_activity tells who runs it), or on that standby: "
-            f"ALTER SYSTEM SET hot_standby_feedback = off{_RELOAD}",
-        )
-
-
 def _of_tables(statement: str) -> Any:
     """A statement on `ours`: the tables of `:tables` that an unqualified name reaches."""
     ours = (
@@ -310,7 +147,7 @@ def _storage_settings(scope: Scope) -> dict[str, str]:
     }
 
 
-class PostgreSQLHealth(Health):
+class PostgreSQLDoctor(Doctor):
     """PostgreSQL; see the module."""
 
     explain = "EXPLAIN (FORMAT JSON) "
@@ -328,12 +165,12 @@ class PostgreSQLHealth(Health):
     )
 
     def settle(self, connection: Connection) -> None:
-        """See `Health`."""
+        """See `Doctor`."""
         # Our sessions avoid scans by their costs; questions to the catalogues can't, and would be compiled for that.
         connection.execute(text("SELECT set_config('jit', 'off', false)"))
 
     def keys(self, connection: Connection, tables: Sequence[str]) -> dict[str, Keys]:
-        """See `Health`."""
+        """See `Doctor`."""
         found = {table: Keys() for table in tables}
         for row in connection.execute(_of_tables(_KEYS), {"tables": list(tables)}):
             if row.indisprimary:
@@ -343,7 +180,7 @@ class PostgreSQLHealth(Health):
         return found
 
     def faults(self, plan: Sequence[Mapping[str, Any]], table: str) -> Iterator[Fault]:
-        """See `Health`."""
+        """See `Doctor`."""
         [document] = plan[0].values()
         tree = json.loads(document) if isinstance(document, str) else document
         nodes = [tree[0]["Plan"]]
@@ -359,7 +196,7 @@ class PostgreSQLHealth(Health):
                 yield Fault(Step.WALK, f"{kind} {node.get('Index Name')}")
 
     def connection_limits(self, connection: Connection) -> list[ConnectionLimit]:
-        """See `Health`."""
+        """See `Doctor`."""
         row = connection.execute(text(_LIMITS)).one()
         limits = [
             ConnectionLimit("the server", row.server, row.server_used, "Raise max_connections"),

@@ -8,31 +8,36 @@ Writers of one process queue on a lock, since SQLite's own waiting is by sleepin
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.exc import DBAPIError
 
-from sql.dialect import MARK, Dialect, Turn, detached
-from sql.hot_path import OURS, Use
+from sql.dialect import MARK, Dialect
+from sql.errors import UnsupportedDatabaseError
+from sql.hot_path import LAZY, OURS, Use
 from sql.limits import Limits, milliseconds
-from sql.sqlite.file import real_path
+from sql.settling import Ended, OpenDatabase
+from sql.sqlite import file_watch, open_files, settling
+from sql.sqlite.capabilities import SQLITE
+from sql.sqlite.file import absolute, is_in_memory, real_path
+from sql.sqlite.file_lock import locked_file
+from sql.sqlite.raw import SQLiteRaw
 from sql.sqlite.statements import SQLiteStatements
+from sql.sqlite.writers import Queue, WritersTurn, is_busy, not_begun
+from sql.turn import Turn
+from sql.watching import Heard, Watch
 
 T = TypeVar("T")
 
-LAZY = "stickybus_lazy"
-"""Execution option of a connection: it takes the write lock at its first write."""
 WAITS = "stickybus_waits"
 """In a connection's `info`: the seconds that SQLite itself waits for locks on it."""
 MARKED = "stickybus_marked"
@@ -43,64 +48,8 @@ SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.0001, 0.002
 
 _REPLACING = partial(str, encoding="utf-8", errors="replace")
 
-_writers: dict[str, threading.RLock] = {}
-"""The lock of each database file's writers in this process, by real path."""
 _lent: dict[tuple[str, int], Connection] = {}
 """Transactions that users' code writes in, by real path and thread."""
-_open: Counter[str] = Counter()
-_inherited = set[str]()
-"""Files that this process has open now, and those that its parent had open when it forked."""
-
-
-class InheritedFileError(RuntimeError):
-    """A child process of a fork opens a file that its parent had open: SQLite would take the parent's locks for its own."""
-
-
-def _forked() -> None:
-    _inherited.update(path for path, count in _open.items() if count)
-    _open.clear()
-    _writers.clear()  # a lock that a thread of the parent holds is never released here
-
-
-os.register_at_fork(after_in_child=_forked)
-
-
-class _Queue:
-    """Where the writers of one file in this process wait for their turns."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        """Shared by all that writes to one file. It knows whose it is."""
-        self.longest_wait_seconds = 0.0
-        self.changes = 0
-        """Raised when a turn begins and when it ends."""
-
-
-class _WritersTurn(Turn):
-    """One turn. An exception from outside may come between any two lines: whether it has begun is for the lock to tell."""
-
-    __slots__ = ("_lock", "_queue", "_wanted")
-
-    def __init__(self, queue: _Queue) -> None:
-        self._queue = queue
-        self._lock: Any = queue.lock  # for `_is_owned`, which has no public name, and is what conditions ask
-        self._wanted = False
-
-    def begin(self) -> None:
-        queue, lock = self._queue, self._lock
-        if lock._is_owned():  # noqa: SLF001
-            # In a signal's handler, say. It would wait for the block that it interrupts.
-            raise _not_begun(sqlite3.OperationalError("database is locked by a writer of this thread"))
-        self._wanted = True
-        # The writer before may be one that waits for another process.
-        if not lock.acquire(timeout=queue.longest_wait_seconds):
-            raise _not_begun(sqlite3.OperationalError("database is locked by a writer of this process"))
-        queue.changes += 1
-
-    def end(self) -> None:
-        if self._wanted and self._lock._is_owned():  # noqa: SLF001
-            self._queue.changes += 1
-            self._lock.release()
 
 
 class SQLite(Dialect):
@@ -108,12 +57,29 @@ class SQLite(Dialect):
 
     name = "sqlite"
     statements = SQLiteStatements
-    one_writer = True
+    capabilities = SQLITE
+    raw = SQLiteRaw()
 
     def __init__(self) -> None:
-        self._queue = _Queue()
+        self._queue = Queue()
         self._lenient = False
         """A text that isn't UTF-8 was met, as only a row by hand holds: from then on such bytes are read as U+FFFD."""
+
+    def own_url(self, url: URL) -> URL:
+        if is_in_memory(url):
+            raise UnsupportedDatabaseError(
+                "an SQLite database in memory dies with its connection; name a file, or use the in-memory bus"
+            )
+        return absolute(url)
+
+    def path_name(self, url: URL) -> str | None:
+        """See `Dialect.path_name`; a URI says more than a path."""
+        if not url.database or url.database.startswith("file:"):
+            return None
+        return url.set(database=str(Path(url.database).resolve())).render_as_string()
+
+    def settled(self, database: OpenDatabase, ended: Ended) -> bool:
+        return settling.settled(database, ended)
 
     def identity(self, connection: Connection) -> str:
         """See `Dialect.identity`: the real file."""
@@ -133,11 +99,9 @@ class SQLite(Dialect):
 
     def prepare(self, engine: Engine) -> None:
         path = real_path(engine.url)
-        if path in _inherited:
-            raise InheritedFileError(path)
-        _open[path] += 1
+        open_files.opened(path)
         self._path = path
-        self._queue.lock = _writers.setdefault(path, self._queue.lock)
+        self._queue.join(path)
         self._queue.longest_wait_seconds = self._limits.lock
         event.listen(engine, "connect", self._configure)
         event.listen(engine, "invalidate", _roll_back)
@@ -184,7 +148,7 @@ class SQLite(Dialect):
         try:
             self._patiently(begin)
         except sqlite3.OperationalError as error:
-            raise _not_begun(error) from error
+            raise not_begun(error) from error
 
     def _patiently(self, run: Callable[[], T]) -> T:
         """Run a statement that takes a lock, again every 2 ms or faster: SQLite's own waiting has pauses of up to 100 ms.
@@ -198,7 +162,7 @@ class SQLite(Dialect):
             except (sqlite3.OperationalError, DBAPIError) as error:
                 now = time.monotonic()
                 deadline = deadline or now + self._limits.lock
-                if not _is_busy(error) or now >= deadline:
+                if not is_busy(error) or now >= deadline:
                     raise
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
@@ -210,13 +174,11 @@ class SQLite(Dialect):
         for pragma in ("synchronous=FULL", "temp_store=MEMORY", "journal_size_limit=67108864"):
             connection.execute(f"PRAGMA {pragma}")
 
-    @property
-    def commits(self) -> int:
-        """Raised when a write transaction of ours begins and when it ends, to tell its change from other processes'."""
-        return self._queue.changes
+    def commits_of_others(self, engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
+        return file_watch.commits_of_others(engine, watch, lambda: self._queue.changes)
 
     def closed(self) -> None:
-        _open[self._path] -= 1
+        open_files.closed(self._path)
 
     @contextmanager
     def lending(self, connection: Connection) -> Iterator[None]:
@@ -247,7 +209,7 @@ class SQLite(Dialect):
                 "and pass connection=context.connection to posts"
             )
             raise DBAPIError.instance("BEGIN IMMEDIATE", {}, failure, sqlite3.Error, dialect=lent.dialect)
-        return _WritersTurn(self._queue)
+        return WritersTurn(self._queue)
 
     def alone(self, connection: Connection, work: Callable[[Connection], T]) -> T:
         self._let_wait(connection, 0.0)
@@ -265,7 +227,7 @@ class SQLite(Dialect):
             # Who waits has nothing to do but write, and writers take turns.
             yield True
             return
-        lock = _locked_file(f"{self._path}-{name}.lock")
+        lock = locked_file(f"{self._path}-{name}.lock")
         try:
             yield lock is not None
         finally:
@@ -282,7 +244,7 @@ class SQLite(Dialect):
         ):
             self._lenient = True
             return True
-        return _is_busy(error)
+        return is_busy(error)
 
 
 def _roll_back(connection: sqlite3.Connection, *_why: object) -> None:
@@ -299,61 +261,5 @@ def _trust(connection: sqlite3.Connection, _record: object) -> None:
     connection.execute("PRAGMA ignore_check_constraints=ON")
 
 
-def _locked_file(path: str) -> IO[bytes] | None:
-    """A file that is locked until it is closed or this process ends; None if another has it.
-
-    A file of its own beside the database: to close the database's would let go of SQLite's locks on it.
-    """
-    while True:
-        file = Path(path).open("ab")  # noqa: SIM115 -- open as long as the lock is held
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if Path(path).stat().st_ino == os.fstat(file.fileno()).st_ino:
-                return file
-        except BlockingIOError:
-            file.close()
-            return None
-        except FileNotFoundError:
-            pass  # its owner has removed it meanwhile
-        file.close()
-
-
-def _not_begun(failure: sqlite3.OperationalError) -> BaseException:
-    return DBAPIError.instance("BEGIN IMMEDIATE", {}, failure, sqlite3.Error)
-
-
 def _driver(connection: Connection) -> Any:
     return connection.connection.dbapi_connection  # which a detached connection knows, too
-
-
-def _is_busy(error: sqlite3.OperationalError | DBAPIError) -> bool:
-    refused = error.orig if isinstance(error, DBAPIError) else error
-    told = str(refused)  # an error of another kind may name a table, or anything
-    return isinstance(refused, sqlite3.OperationalError) and told.startswith("database ") and "locked" in told
-
-
-@contextmanager
-def data_version(engine: Engine) -> Iterator[Any]:
-    """A function that returns a number which changes when another connection has committed (4 us a call)."""
-    driver = detached(engine)
-    try:
-        yield lambda: driver.execute("PRAGMA data_version").fetchone()[0]
-    finally:
-        driver.close()
-
-
-def log_state(engine: Engine) -> Callable[[], tuple[int, int]]:
-    """A function that returns size and time of the write-ahead log (2 us a call).
-
-    Nobody has committed since it returned the same, but for a commit within the same tick of the file system's clock.
-    """
-    path = f"{real_path(engine.url)}-wal"
-
-    def state() -> tuple[int, int]:
-        try:
-            found = os.stat(path)  # noqa: PTH116 -- hundreds of times a second; a Path costs as much again
-        except FileNotFoundError:
-            return 0, 0
-        return found.st_size, found.st_mtime_ns
-
-    return state

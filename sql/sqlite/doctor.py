@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from sqlalchemy import URL
 
-from sql.doctor.base import Fault, Health, Step
+from sql.doctor.base import Doctor, Fault, Step
 from sql.doctor.finding import Finding, Severity, unchecked
 from sql.sqlite.file import real_path
 
@@ -31,13 +31,13 @@ NETWORKED = frozenset(
 """File systems behind which another kernel may have the same file open; named as in `/proc/mounts`."""
 
 
-class SQLiteHealth(Health):
+class SQLiteDoctor(Doctor):
     """SQLite; see the module."""
 
     explain = "EXPLAIN QUERY PLAN "
 
     def outside(self, url: URL, *, integrity: bool) -> Iterator[Finding]:
-        """See `Health`."""
+        """See `Doctor`."""
         path = _file(url)
         if not path.exists():
             return
@@ -53,7 +53,7 @@ class SQLiteHealth(Health):
             yield unchecked("journal-mode", path.name, f"the file could not be read: {error}")
 
     def faults(self, plan: Sequence[Mapping[str, Any]], table: str) -> Iterator[Fault]:
-        """See `Health`."""
+        """See `Doctor`."""
         for row in plan:
             detail = str(row["detail"])
             words = detail.split()

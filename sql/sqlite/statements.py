@@ -19,9 +19,7 @@ from sqlalchemy import (
     Connection,
     Dialect,
     FromClause,
-    Integer,
     Select,
-    String,
     TableClause,
     Text,
     and_,
@@ -39,25 +37,19 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
-from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
-from sql.hot_path import commits_each, send
+from sql.hot_path import send
+from sql.sqlite.capabilities import SQLITE
+from sql.sqlite.raw import commits_each
 from sql.statements import Moved, Statements
-from sql.statements.claims import Claim, in_claim_order
+from sql.statements.claims import CLAIM_PARAMETERS, Claim, in_claim_order
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, encoded
 from sql.tables import ENTRY_COLUMNS
-from sql.types import TEXT_LENGTH, UtcDateTime, UtcSince
+from sql.types import TEXT_LENGTH, UtcDateTime
 
 MOVES = "stickybus_moves"
 """In a connection's `info`: the tables whose moves it knows."""
-CLAIM_PARAMETERS: dict[str, TypeEngine[Any]] = {
-    "from_lane": String(),
-    "limit": Integer(),
-    "since": UtcSince(),
-    "due_by": UtcDateTime(),
-    "until": UtcDateTime(),
-}
 _NO_CLAIM, _NO_BATCH = dict.fromkeys(CLAIM_PARAMETERS) | {"limit": 0}, Batch("[]", [])
 
 
@@ -74,7 +66,7 @@ class SQLiteStatements(Statements):
     """See the module. What a move needs is temporary: each connection has its own."""
 
     mark = "?"
-    moves_at_once = True
+    capabilities = SQLITE
 
     def _batch(self) -> FromClause:
         fields = ", ".join(
@@ -149,7 +141,7 @@ class SQLiteStatements(Statements):
     @memoized_property
     def _view(self) -> TableClause:
         """Its columns are the parameters of a move."""
-        given = {"owner": String(), "batch": Text(), **CLAIM_PARAMETERS}
+        given = {"batch": Text(), **CLAIM_PARAMETERS}
         return table(f"{self.main.name}_move", *(column(*one) for one in given.items()))
 
     @memoized_property

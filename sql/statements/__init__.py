@@ -18,6 +18,7 @@ from sqlalchemy import ColumnElement, Connection, Dialect, FromClause, Row, sele
 from sqlalchemy.sql import visitors
 from sqlalchemy.util import memoized_property
 
+from sql.hot_path import Write, writers
 from sql.statements.base import AVAILABLE, batches
 from sql.statements.claims import Claim, Claims
 from sql.statements.history import History
@@ -34,8 +35,6 @@ class Statements(Claims, Outcomes, Lanes, History):
 
     mark = "%s"
     """A parameter's place in a text for the driver."""
-    inserts_at_once = False
-    """Whether any number of rows is one statement, and ids can be had ahead of it."""
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """Insert entries (all with the same keys, in order) and return their ids in the same order."""
@@ -100,20 +99,16 @@ class Statements(Claims, Outcomes, Lanes, History):
                 values[number] = tuple(encoded)
         return names, values
 
-    def _processors(self, dialect: Dialect) -> Mapping[str, Callable[[Any], Any]]:
+    def _processors(self, dialect: Dialect) -> Mapping[str, Write]:
         """What turns a column's value into the driver's, where that is not the same."""
         found = self._known_processors.get(dialect)
         if found is None:
-            made = {
-                column.name: column.type.dialect_impl(dialect).bind_processor(dialect)
-                for column in self.main.c
-            }
-            found = {name: process for name, process in made.items() if process is not None}
+            found = writers({column.name: column.type for column in self.main.c}, dialect)
             self._known_processors[dialect] = found
         return found
 
     @memoized_property
-    def _known_processors(self) -> WeakKeyDictionary[Dialect, Mapping[str, Callable[[Any], Any]]]:
+    def _known_processors(self) -> WeakKeyDictionary[Dialect, Mapping[str, Write]]:
         return WeakKeyDictionary()
 
     def move(

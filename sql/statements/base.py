@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Delete, Select, Table, Update, case, literal, null
 
+from sql.capabilities import Capabilities
 from sql.hot_path import Prepared, driver_errors, send
 from sql.tables import ENTRY_COLUMNS, EntryTables
 
@@ -58,10 +59,7 @@ def lane_by_suspicion(table: Table, lane: str, suspect_lane: str) -> ColumnEleme
 class PairStatements:
     """Stands on one pair of tables: `main` with live work, `past` with what has ended."""
 
-    moves_at_once = False
-    """Whether a claim is one statement, and a finish too."""
-    answers_in_utc = False
-    """Whether the driver's dates, on connections of our own, need no conversion (a twentieth of a drain)."""
+    capabilities = Capabilities()
 
     def __init__(self, tables: EntryTables) -> None:
         self.tables = tables
@@ -92,7 +90,7 @@ class PairStatements:
         prepared = self._prepared(connection, statement)
         with driver_errors(connection, prepared.text):
             rows = send(connection, prepared.text, prepared.bound(parameters)).fetchall()
-        return rows if self.answers_in_utc else prepared.read(rows)
+        return rows if self.capabilities.answers_in_utc else prepared.read(rows)
 
     def _change(self, connection: Connection, statement: Any, parameters: Mapping[str, Any]) -> int:
         """How many rows a statement changes."""

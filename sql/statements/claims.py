@@ -8,11 +8,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    Row,
+    Select,
+    String,
+    bindparam,
+    select,
+    update,
+)
+from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
 from sql.statements.base import (
@@ -24,9 +35,20 @@ from sql.statements.base import (
     raised_column,
 )
 from sql.tables import ENTRY_COLUMNS
-from sql.types import UtcSince
+from sql.types import UtcDateTime, UtcSince
 
 _CLAIM_ORDER = itemgetter(ENTRY_COLUMNS.index("effective_date"), ENTRY_COLUMNS.index("record_id"))
+
+
+CLAIM_PARAMETERS: dict[str, TypeEngine[Any]] = {
+    "from_lane": String(),  # not "lane": that is what SQLAlchemy calls a column's new value
+    "owner": String(),
+    "limit": Integer(),
+    "since": UtcSince(),
+    "due_by": UtcDateTime(),
+    "until": UtcDateTime(),
+}
+"""The parameters of every statement that claims, with their types: the fields of a `Claim`, in order."""
 
 
 class Claim(msgspec.Struct):
@@ -41,14 +63,10 @@ class Claim(msgspec.Struct):
 
     def parameters(self) -> dict[str, Any]:
         """As statements take it."""
-        return {
-            "from_lane": self.lane,  # not "lane": that is what SQLAlchemy calls a column's new value
-            "owner": self.owner,
-            "limit": self.limit,
-            "since": self.since,
-            "due_by": self.due_by,
-            "until": self.until,
-        }
+        return dict(zip(CLAIM_PARAMETERS, _IN_ORDER(self), strict=True))
+
+
+_IN_ORDER = attrgetter(*Claim.__struct_fields__)
 
 
 def in_claim_order(rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
@@ -67,7 +85,7 @@ class Claims(PairStatements):
             .where(
                 main.c.lane == bindparam("from_lane"),
                 main.c.processing_state == AVAILABLE,
-                main.c.effective_date >= bindparam("since", type_=UtcSince()),
+                main.c.effective_date >= bindparam("since", type_=CLAIM_PARAMETERS["since"]),
                 main.c.effective_date <= bindparam("due_by"),
             )
             .order_by(main.c.effective_date, main.c.record_id)

@@ -10,7 +10,7 @@ import typer
 from queue_core.doctor.examination import examine, worst_first
 from queue_core.errors import DatabaseUnreachableError
 from sql.doctor.finding import Finding, Severity
-from sql.registry import health_of
+from sql.registry import doctor_of
 from stickybus.cli.moments import duration
 from stickybus.cli.output import console, plural, write_json, write_table
 from stickybus.cli.target import Json, Url, connected, url_of
@@ -61,10 +61,10 @@ def doctor(
 
 def _outside(backend: str, url: str | None, *, integrity: bool) -> list[Finding]:
     try:
-        health = health_of(backend)
+        doctor = doctor_of(backend)
     except KeyError:
         return []  # connecting tells which databases there are
-    return list(health.outside(url_of(url), integrity=integrity))
+    return list(doctor.outside(url_of(url), integrity=integrity))
 
 
 def _tell(database: str, found: list[Finding], *, as_json: bool) -> None:

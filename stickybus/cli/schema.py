@@ -16,7 +16,7 @@ from queue_core.errors import SchemaMissingError, SchemaTooNewError
 from queue_core.model.config import BusConfig
 from sql import schema
 from sql.database import Database
-from sql.registry import DRIVERS
+from sql.registry import BACKENDS
 from stickybus.cli.output import console, errors, write_json
 from stickybus.cli.target import Json, Url, connected, url_of
 from stickybus.cli.usage import UsageError
@@ -175,7 +175,7 @@ def show(
     *,
     dialect: Annotated[
         str | None,
-        typer.Option(help=f"One of {', '.join(DRIVERS)}. Default: that of the URL.", show_default=False),
+        typer.Option(help=f"One of {', '.join(BACKENDS)}. Default: that of the URL.", show_default=False),
     ] = None,
     table: Tables = None,
     url: Url = None,
@@ -189,10 +189,10 @@ def show(
       stickybus schema show --dialect mariadb --table orders_events
     """
     if dialect is None and not url:
-        raise UsageError(f"give --dialect ({', '.join(DRIVERS)}), or --url")
+        raise UsageError(f"give --dialect ({', '.join(BACKENDS)}), or --url")
     name = dialect or url_of(url).get_backend_name()
-    if name not in DRIVERS:
-        raise UsageError(f"{name!r} is no dialect; use one of {', '.join(DRIVERS)}")
+    if name not in BACKENDS:
+        raise UsageError(f"{name!r} is no dialect; use one of {', '.join(BACKENDS)}")
     ddl = schema.ddl(name, _names(table))
     if as_json:
         write_json({"dialect": name, "ddl": ddl})

@@ -42,6 +42,7 @@ class Peer:
         self.handler = Recorder()
         self.lifecycle = bus.engine.lifecycle
         self.store = bus.engine.store
+        self.moves = bus.engine.lifecycle.holdings.moves
         bus.register(Order, self.handle, name="orders")
 
     def handle(self, event: Order, context: Any) -> None:
@@ -68,8 +69,8 @@ class Peer:
     def claim(self) -> list[int]:
         """One claim; the ids held after it. Nothing starts before `run`."""
         self.lifecycle.claimer.wake()
-        self.lifecycle.claim_turn()
-        return sorted(record_id for record_id, _ in self.lifecycle.ledger.claims())
+        self.lifecycle.claim_loop.turn()
+        return sorted(record_id for record_id, _ in self.lifecycle.ledger.held())
 
     def run(self) -> list[Outcome]:
         """Run what is held and claim what is due, until nothing is; the outcomes, all written."""
@@ -81,7 +82,7 @@ class Peer:
 
     def numbers_held(self) -> list[int]:
         """The numbers of the orders held."""
-        held = [record_id for record_id, _ in self.lifecycle.ledger.claims()]
+        held = [record_id for record_id, _ in self.lifecycle.ledger.held()]
         return sorted(
             int(json.loads(entry.event_json or "{}")["number"]) for entry in self.bus.find(record_ids=held)
         )

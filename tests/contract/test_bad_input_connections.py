@@ -23,7 +23,7 @@ from queue_core.model.entry import State
 from sql.tables import entry_tables
 from tests.conftest import NewDatabase
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, states
+from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, on_servers, on_sqlite, states
 from tests.servers import URL_VARIABLES, DatabaseServer
 
 _ASYNC_DRIVERS = {
@@ -118,15 +118,27 @@ def test_a_raw_connection_to_another_database_of_the_same_kind_is_refused(
     assert _rows(other) == 0
 
 
-def test_a_connection_to_another_kind_of_database_is_refused(
-    bus: PersistentBus, queue: NotificationQueue, database_name: str, tmp_path: Path
-) -> None:
-    file = f"sqlite:///{tmp_path}/kind.db"
-    foreign = create_engine(os.environ[URL_VARIABLES["postgresql"]] if database_name == "sqlite" else file)
+def _refuses_foreign(bus: PersistentBus, queue: NotificationQueue, url: str) -> None:
+    foreign = create_engine(url)
     with foreign.connect() as connection:
         _refuses(bus, queue, connection, "this queue lives on")
         _refuses(bus, queue, connection.connection.driver_connection, "this queue lives on")
     foreign.dispose()
+
+
+@pytest.mark.postgresql
+@on_sqlite
+def test_a_connection_to_a_server_is_refused_by_a_queue_in_a_file(
+    bus: PersistentBus, queue: NotificationQueue
+) -> None:
+    _refuses_foreign(bus, queue, os.environ[URL_VARIABLES["postgresql"]])
+
+
+@on_servers
+def test_a_connection_to_a_file_is_refused_by_a_queue_on_a_server(
+    bus: PersistentBus, queue: NotificationQueue, tmp_path: Path
+) -> None:
+    _refuses_foreign(bus, queue, f"sqlite:///{tmp_path}/kind.db")
 
 
 def test_what_is_no_connection_is_refused(

@@ -258,7 +258,7 @@ def test_a_name_that_fits_two_types_ends_failed_with_both_in_the_reason(
     assert entry.processing_state is State.FAILED
     assert all(part.__qualname__ in (entry.last_error or "") for part in kept)
     _write(engine, class_name="Twofold", lane=PARKED)
-    bus.engine.lifecycle.look_at_parked()
+    bus.engine.lifecycle.parked.look_at_all()
     ended(bus, 2)
     assert _still_delivers(bus)
 

@@ -8,14 +8,14 @@ from typing import Any
 from sqlalchemy import URL, create_engine
 from sqlalchemy.exc import OperationalError
 
-from queue_core.claiming.claimer import (
+from queue_core.claiming.outlook import (
     AFTER_DATE_SECONDS,
     AHEAD,
     LONGEST_LOOK_SECONDS,
     LOOK_SECONDS,
     LOOK_SHARE,
 )
-from queue_core.holding.holdings import WINDOW_SECONDS
+from queue_core.holding.pace import WINDOW_SECONDS
 from queue_core.model.entry import ANY_NODE, Entry
 from queue_core.model.outcome import Finished
 from stickybus import Mode, NotificationConfig, NotificationService, Posting, State
@@ -28,14 +28,14 @@ __all__ = ["cluster"]
 def node_and_poster(cluster: Cluster) -> tuple[Peer, Peer]:
     """A node that has looked and found nothing, and a bus of another process."""
     node = cluster.join("a", mode=Mode.POLLING)
-    node.lifecycle.claim_turn()
+    node.lifecycle.claim_loop.turn()
     return node, cluster.peer("b", mode=Mode.POLLING)
 
 
 def turn(node: Peer) -> tuple[list[int], int]:
     """One turn of the claim loop: the orders held after it, and how often it looked."""
     with statements_of(node.store.database) as statements:
-        node.lifecycle.claim_turn()
+        node.lifecycle.claim_loop.turn()
     return node.numbers_held(), len(statements.starting_with("SELECT (SELECT"))
 
 
@@ -149,7 +149,7 @@ def test_what_is_known_to_come_is_claimed_ahead_of_its_date_and_a_look_tells_the
 def soon(cluster: Cluster, **settings: Any) -> tuple[Peer, datetime]:
     """A node that has claimed one order ahead of its date, which is returned."""
     node = cluster.join("a", **settings)
-    node.lifecycle.claim_turn()
+    node.lifecycle.claim_loop.turn()
     date = cluster.clock.now() + timedelta(seconds=1)
     node.bus.post_many([Posting(event=Order(1), at=date)])
     cluster.clock.advance_to(date - AHEAD)
@@ -222,13 +222,13 @@ def test_what_comes_due_before_that_which_was_claimed_ahead_is_claimed_next(clus
 def test_a_wake_up_while_something_is_to_be_claimed_does_not_put_off_a_look(cluster: Cluster) -> None:
     node, _ = node_and_poster(cluster)
     claimer = node.lifecycle.claimer
-    claim = node.store.claim
+    claim = node.moves.claim
 
     def woken(*arguments: Any) -> object:
         claimer.wake()
         return claim(*arguments)
 
-    vars(node.store)["claim"] = woken
+    vars(node.moves)["claim"] = woken
     claimer.expect(cluster.clock.now() + timedelta(seconds=0.01))  # of one that was removed meanwhile
     cluster.clock.advance(seconds=0.01)
     assert turn(node) == ([], 0)
@@ -240,19 +240,19 @@ def test_a_wake_up_while_something_is_to_be_claimed_does_not_put_off_a_look(clus
 
 def backlog(node: Peer) -> list[datetime]:
     """Seven orders a second apart, two of which a claim takes; after two claims, the dates since which they sought."""
-    sought, claim = list[datetime](), node.store.claim
+    sought, claim = list[datetime](), node.moves.claim
 
     def noted(lane: str, owner: str, limit: int, since: datetime, ahead: timedelta) -> list[Entry]:
         sought.append(since)
         return claim(lane, owner, limit, since, ahead)
 
-    vars(node.store)["claim"] = noted
+    vars(node.moves)["claim"] = noted
     start = node.lifecycle.clock.now() - timedelta(minutes=1)
     node.bus.post_many(
         [Posting(event=Order(number), at=start + timedelta(seconds=number)) for number in range(7)]
     )
-    node.lifecycle.claim_turn()
-    node.lifecycle.claim_turn()
+    node.lifecycle.claim_loop.turn()
+    node.lifecycle.claim_loop.turn()
     assert node.numbers_held() == [0, 1, 2, 3]
     return sought
 
@@ -274,7 +274,7 @@ def test_what_was_committed_late_comes_before_the_rest_of_a_backlog_within_a_sec
     node.lifecycle.finisher.turn(claim=False)
 
     cluster.clock.advance(seconds=LONGEST_LOOK_SECONDS)
-    node.lifecycle.claim_turn()
+    node.lifecycle.claim_loop.turn()
 
     assert node.numbers_held() == [4, 9]
 
@@ -303,7 +303,7 @@ def test_outcomes_that_a_slow_commit_has_held_up_are_no_burst(cluster: Cluster) 
 
     node.lifecycle.finisher.turn(claim=False)
 
-    assert node.lifecycle.claims.pace == 60 // 10
+    assert node.lifecycle.holdings.pace.entries == 60 // 10
 
 
 def test_what_is_set_aside_without_a_run_makes_no_node_hold_more(cluster: Cluster) -> None:
@@ -325,16 +325,16 @@ def node_that_has_heard(cluster: Cluster) -> tuple[Peer, Peer]:
     """A node that holds one order, and whose claim loop waits for its next look; and a bus of another process."""
     node, poster = node_and_poster(cluster)
     poster.bus.post(Order(1))
-    node.lifecycle.hear(ANY_NODE)
+    node.lifecycle.claim_loop.hear(ANY_NODE)
     assert woken(node)  # for a look
-    node.lifecycle._loop._signal.clear()
-    node.lifecycle.claim_turn()
+    node.lifecycle.claim_loop._awake.clear()
+    node.lifecycle.claim_loop.turn()
     return node, poster
 
 
 def woken(node: Peer) -> bool:
     """Whether the claim loop will take a turn at once."""
-    return node.lifecycle._loop._signal.is_set
+    return node.lifecycle.claim_loop._awake.is_set
 
 
 def test_who_hears_of_entries_claims_them_and_does_not_wake_the_loop(cluster: Cluster) -> None:
@@ -342,7 +342,7 @@ def test_who_hears_of_entries_claims_them_and_does_not_wake_the_loop(cluster: Cl
     poster.bus.post(Order(2))
 
     with statements_of(node.store.database) as statements:
-        node.lifecycle.hear(ANY_NODE)
+        node.lifecycle.claim_loop.hear(ANY_NODE)
 
     assert node.numbers_held() == [1, 2]
     assert not statements.starting_with("SELECT (SELECT")
@@ -352,14 +352,14 @@ def test_who_hears_of_entries_claims_them_and_does_not_wake_the_loop(cluster: Cl
 def test_a_turn_that_the_claim_loop_misses_meanwhile_comes_after(cluster: Cluster) -> None:
     node, poster = node_that_has_heard(cluster)
     poster.bus.post(Order(2))
-    claim, pauses = node.store.claim, list[float]()
+    claim, pauses = node.moves.claim, list[float]()
 
     def during(*arguments: Any) -> object:
-        pauses.append(elsewhere(node.lifecycle.claim_turn))
+        pauses.append(elsewhere(node.lifecycle.claim_loop.turn))
         return claim(*arguments)
 
-    vars(node.store)["claim"] = during
-    node.lifecycle.hear(ANY_NODE)
+    vars(node.moves)["claim"] = during
+    node.lifecycle.claim_loop.hear(ANY_NODE)
 
     assert pauses == [node.lifecycle.config.poll_interval_seconds]
     assert woken(node)
@@ -369,10 +369,10 @@ def test_who_hears_leaves_the_claim_to_a_loop_that_has_missed_its_turn(cluster: 
     """Else the loop, which looks, sweeps and starts what was claimed ahead, starves while hints keep coming."""
     node, poster = node_that_has_heard(cluster)
     poster.bus.post(Order(2))
-    with node.lifecycle.claims.claiming():
-        elsewhere(node.lifecycle.claim_turn)
+    with node.lifecycle.holdings.gates.claiming():
+        elsewhere(node.lifecycle.claim_loop.turn)
 
-    node.lifecycle.hear(ANY_NODE)
+    node.lifecycle.claim_loop.hear(ANY_NODE)
 
     assert node.numbers_held() == [1]
     assert woken(node)
@@ -384,7 +384,7 @@ def test_who_hears_leaves_the_claim_to_a_loop_whose_turn_has_come(cluster: Clust
     poster.bus.post(Order(2))
     cluster.clock.advance(seconds=node.lifecycle.claimer.pause())
 
-    node.lifecycle.hear(ANY_NODE)
+    node.lifecycle.claim_loop.hear(ANY_NODE)
 
     assert node.numbers_held() == [1]
 
@@ -392,15 +392,15 @@ def test_who_hears_leaves_the_claim_to_a_loop_whose_turn_has_come(cluster: Clust
 def test_a_claim_that_fails_where_it_was_heard_is_the_loops_to_repeat(cluster: Cluster) -> None:
     node, poster = node_that_has_heard(cluster)
     poster.bus.post(Order(2))
-    claim, failures = node.store.claim, [OperationalError("", None, RuntimeError())]
+    claim, failures = node.moves.claim, [OperationalError("", None, RuntimeError())]
 
     def failing(*arguments: Any) -> object:
         if failures:
             raise failures.pop()
         return claim(*arguments)
 
-    vars(node.store)["claim"] = failing
-    node.lifecycle.hear(ANY_NODE)
+    vars(node.moves)["claim"] = failing
+    node.lifecycle.claim_loop.hear(ANY_NODE)
 
     assert woken(node)
     assert turn(node) == ([1, 2], 0)
@@ -410,8 +410,8 @@ def test_a_claim_under_way_goes_on_and_the_loop_claims_what_was_heard(cluster: C
     node, poster = node_that_has_heard(cluster)
     poster.bus.post(Order(2))
 
-    with node.lifecycle.claims.claiming():
-        elsewhere(lambda: node.lifecycle.hear(ANY_NODE))
+    with node.lifecycle.holdings.gates.claiming():
+        elsewhere(lambda: node.lifecycle.claim_loop.hear(ANY_NODE))
 
     assert node.numbers_held() == [1]
     assert woken(node)

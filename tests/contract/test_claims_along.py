@@ -42,8 +42,8 @@ def test_the_next_claim_goes_along_with_the_outcomes_where_writers_take_turns(cl
     with statements_of(node.store.database) as statements:
         node.lifecycle.finisher.turn()
 
-    assert node.numbers_held() == (list(range(BATCH, 2 * BATCH)) if dialect.one_writer else [])
-    if dialect.one_writer:
+    assert node.numbers_held() == (list(range(BATCH, 2 * BATCH)) if dialect.capabilities.one_writer else [])
+    if dialect.capabilities.one_writer:
         assert not statements.starting_with("SELECT (SELECT")
     assert all_once(node)
 
@@ -54,7 +54,7 @@ def test_an_error_of_the_claim_along_is_none_of_the_outcome(cluster: Cluster, co
     node.bus.post_many(Order(number) for number in range(3))
     node.claim()
     node.lifecycle.dispatcher.run_submitted()
-    record, failures = node.store.record, list[ValueError]()
+    record, failures = node.moves.record, list[ValueError]()
 
     def record_badly(*arguments: Any) -> set[int]:
         if failures or arguments[-1] is None:
@@ -66,14 +66,14 @@ def test_an_error_of_the_claim_along_is_none_of_the_outcome(cluster: Cluster, co
             error.add_note(COMMITTED)
         raise error
 
-    vars(node.store)["record"] = record_badly
+    vars(node.moves)["record"] = record_badly
     with suppress(ValueError):
         node.lifecycle.finisher.turn()
     node.lifecycle.finisher.turn()
     cluster.live(30, node)
     node.run()
 
-    assert bool(failures) == node.store.database.dialect.one_writer
+    assert bool(failures) == node.store.database.dialect.capabilities.one_writer
     assert sorted(node.handler.numbers()) == [0, 1, 2]
     assert states(node.bus.history()) == [State.PROCESSED] * 3
     assert not node.lifecycle.ledger
@@ -93,26 +93,26 @@ def test_a_node_without_a_lease_claims_nothing_along(cluster: Cluster) -> None:
 @on_sqlite
 def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(cluster: Cluster) -> None:
     node = node_with_backlog(cluster)
-    record, begun = node.store.record, list[bool]()
+    record, begun = node.moves.record, list[bool]()
 
     def may_claim_along() -> None:
-        with node.lifecycle.claims.claiming_along() as more:
+        with node.lifecycle.holdings.gates.claiming_along() as more:
             begun.append(more)
 
     def recorded_and_swept(*arguments: Any) -> set[int]:
         lost = record(*arguments)
-        node.lifecycle._sweep.soon()
-        elsewhere(node.lifecycle.claim_turn)
+        node.lifecycle.holdings.doubt()
+        elsewhere(node.lifecycle.claim_loop.turn)
         elsewhere(may_claim_along)  # else a sweep might have to wait for ever
         return lost
 
-    vars(node.store)["record"] = recorded_and_swept
+    vars(node.moves)["record"] = recorded_and_swept
     node.lifecycle.finisher.turn()
 
     assert begun == [False]
     assert node.numbers_held() == list(range(BATCH, 2 * BATCH))
-    node.lifecycle.claim_turn()
-    with node.lifecycle.claims.claiming_along() as more:
+    node.lifecycle.claim_loop.turn()
+    with node.lifecycle.holdings.gates.claiming_along() as more:
         assert more
     assert all_once(node)
 
@@ -124,17 +124,17 @@ def test_what_was_claimed_along_is_not_taken_for_an_announced_commit(cluster: Cl
     cluster.peer("b").bus.post_many(Order(number) for number in range(ORDERS))
     node.claim()
     node.lifecycle.dispatcher.run_submitted()
-    record = node.store.record
+    record = node.moves.record
 
     def recorded_and_looked_up(*arguments: Any) -> set[int]:
         lost = record(*arguments)
-        node.lifecycle.announce([entry.record_id for entry in node.bus.find()])
-        elsewhere(node.lifecycle.claim_turn)
+        node.lifecycle.claim_loop._announced.add([entry.record_id for entry in node.bus.find()])
+        elsewhere(node.lifecycle.claim_loop.turn)
         return lost
 
-    vars(node.store)["record"] = recorded_and_looked_up
+    vars(node.moves)["record"] = recorded_and_looked_up
     node.lifecycle.finisher.turn()
-    del vars(node.store)["record"]
+    del vars(node.moves)["record"]
 
     assert node.lifecycle.dispatcher._runs.qsize() == BATCH
     assert all_once(node)
@@ -144,7 +144,7 @@ def test_what_was_claimed_along_is_not_taken_for_an_announced_commit(cluster: Cl
 def test_two_claims_at_a_time_take_no_more_than_there_is_room_for(cluster: Cluster) -> None:
     node = node_with_backlog(cluster)
     claimer = node.lifecycle.claimer
-    ending = [record_id for record_id, _ in node.lifecycle.ledger.claims()]
+    ending = [record_id for record_id, _ in node.lifecycle.ledger.held()]
 
     def another() -> object:
         with claimer.along(ending) as second:
@@ -172,7 +172,7 @@ def test_a_claim_whose_commit_gave_no_answer_is_given_back_and_the_outcomes_are_
     assert len(node.lifecycle.ledger) == BATCH  # what was claimed along is in the table alone
 
     node.lifecycle.finisher.turn()
-    node.lifecycle.claim_turn()
+    node.lifecycle.claim_loop.turn()
 
     assert all_once(node)
 

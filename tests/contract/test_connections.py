@@ -17,7 +17,8 @@ from sqlalchemy import URL, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
-from sql.database import KEPT, Database
+from sql.database import Database
+from sql.kept import KEPT
 from stickybus import DatabaseUnreachableError, PersistentBus
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder, eventually, on_servers, on_sqlite

@@ -221,7 +221,7 @@ def test_bytes_that_are_no_text_stop_neither_claims_nor_reapers(
 ) -> None:
     """SQLite stores what it is told to; reading it as text would raise at each try."""
     seen = Recorder()
-    bus = make_bus(node_name=HERE, reap_period_seconds=0.05, poll_interval_seconds=0.05)
+    bus = make_bus(node_name=HERE, lease_seconds=0.9, reap_period_seconds=0.05, poll_interval_seconds=0.05)
     bus.register(Order, seen)
     values = {**{name: f"'{value}'" for name, value in SOUND.items()}, column: "CAST(X'ff' AS TEXT)"}
     with engine.begin() as connection:

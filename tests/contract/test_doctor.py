@@ -796,6 +796,7 @@ def test_a_file_in_another_journal_mode_is_found(doctor: Doctor, database_url: U
     assert "journal mode is delete" in doctor().one("journal-mode")["what"]
 
 
+@pytest.mark.slow
 @on_sqlite
 def test_a_file_that_can_not_be_opened_is_looked_at_from_outside(
     database_url: URL, capsys: pytest.CaptureFixture[str]
@@ -947,8 +948,7 @@ def test_the_limit_of_an_account_of_mariadb_counts_as_the_servers_does(
 
 def test_each_check_has_a_section_in_the_documentation() -> None:
     modules = [
-        *ROOT.glob("sql/doctor/*.py"),
-        *ROOT.glob("sql/*/doctor.py"),
+        *ROOT.glob("sql/*/*.py"),
         *ROOT.glob("queue_core/doctor/*.py"),
     ]
     checks = {

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from sqlalchemy import insert, literal, select, update
 
 from queue_core.model.outcome import Finished, Outcome, Parked, Released, Retried
+from queue_core.storage.moves import batch_of
 from sql.statements.base import AVAILABLE
 from stickybus import Entry, EntryContext, State
 from tests.contract.cluster import Cluster, Peer, born_claimed, cluster, sample
@@ -156,7 +157,7 @@ def test_a_finish_that_waits_for_the_row_while_it_changes_hands_deletes_nothing(
         def work(connection: object) -> set[int]:
             if database.dialect.name != "sqlite":
                 sessions.append(session_id(connection))  # type: ignore[arg-type]  # a Connection, from Database
-            batch = peer.store.batch([finished(entry, peer)])
+            batch = batch_of(peer.store, [finished(entry, peer)])
             return peer.store.statements.finish(connection, owner="a", batch=batch)  # type: ignore[arg-type]  # as above
 
         started.set()

@@ -14,7 +14,7 @@ from sqlalchemy.pool import NullPool
 
 from queue_core.claiming.hint_sender import BUSY_WINDOW_SECONDS, IDLE_SECONDS, WINDOW_SECONDS, Hints, channel
 from queue_core.runtime.clock import ManualClock
-from sql.postgresql.dialect import PostgreSQLNotifier, listening
+from sql.postgresql.notify import PostgreSQLNotifier, listening
 from stickybus import PersistentBus
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import BOUND_SECONDS, Order, eventually, on_postgresql

@@ -19,28 +19,30 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.pool import NullPool
 
 from queue_core.engine import QueueEngine
-from queue_core.holding.hand_over import HandOver
 from queue_core.holding.ledger import Ledger
 from queue_core.model.entry import Entry, Posting
+from queue_core.posting.hand_over import HandOver
 from queue_core.posting.poster import Poster
 from queue_core.running.dispatcher import Dispatcher
-from queue_core.running.subscriber import Turns
-from queue_core.runtime.clock import Signal
+from queue_core.running.serial import SerialGate
 from queue_core.runtime.lock import Lock
-from sql.database import Database
-from sql.sqlite.dialect import _WritersTurn
+from queue_core.runtime.signal import Signal
+from sql.kept import KeptConnections
+from sql.sqlite.writers import WritersTurn
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, eventually
 from tests.contract.interrupts import Interrupt, Places, was_interrupted
+
+pytestmark = pytest.mark.slow
 
 SEED, SAMPLE = 22, 100
 """Of the places, except for lines of our own code and the instructions of what is most critical, which are all tried."""
 CRITICAL = [
     function.__code__
     for function in (
-        *(Database._run, Database._keep, Database._take, Database._take_kept),
-        *(_WritersTurn.begin, _WritersTurn.end, Lock.__enter__, Ledger.add, Ledger.wait, HandOver.run),
-        *(Dispatcher.submit, Turns.expect, Poster.post, Signal.set),
+        *(KeptConnections.run, KeptConnections._keep, KeptConnections._take, KeptConnections._take_kept),
+        *(WritersTurn.begin, WritersTurn.end, Lock.__enter__, Ledger.add, Ledger.wait, HandOver.run),
+        *(Dispatcher.submit, SerialGate.expect, Poster.post, Signal.set),
     )
 ]
 CHECKED_EACH = {"sqlite": 1, "postgresql": 50, "mariadb": 50, "mysql": 50}

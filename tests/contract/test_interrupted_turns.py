@@ -13,17 +13,19 @@ from sqlalchemy.pool import NullPool
 
 from queue_core.claiming.claimer import Claimer
 from queue_core.finishing.finisher import Finisher
-from queue_core.holding import hand_over
-from queue_core.holding.announced_commits import AnnouncedCommits
-from queue_core.holding.hand_over import HandOver
 from queue_core.holding.ledger import Ledger
 from queue_core.model.config import Mode
 from queue_core.model.entry import Posting
+from queue_core.posting import hand_over
+from queue_core.posting.announced_commits import AnnouncedCommits
+from queue_core.posting.hand_over import HandOver
 from queue_core.running.dispatcher import Dispatcher
 from stickybus import State
 from tests.contract.cluster import Cluster, cluster
 from tests.contract.harness import Order, states
 from tests.contract.interrupts import Interrupt, Places, was_interrupted
+
+pytestmark = pytest.mark.slow
 
 __all__ = ["cluster"]
 
@@ -87,7 +89,7 @@ def shop(request: pytest.FixtureRequest, cluster: Cluster, monkeypatch: pytest.M
 def claims(shop: Shop) -> Callable[[], Any]:
     shop.node.bus.post_many(shop.orders())
     shop.lifecycle.claimer.look()
-    return shop.lifecycle.claim_turn
+    return shop.lifecycle.claim_loop.turn
 
 
 def claims_ahead(shop: Shop) -> Callable[[], Any]:
@@ -96,7 +98,7 @@ def claims_ahead(shop: Shop) -> Callable[[], Any]:
     for order in shop.orders():
         shop.node.bus.engine.poster.post("bus", [Posting(event=order, at=soon)])
     shop.lifecycle.claimer.look()
-    return shop.lifecycle.claim_turn
+    return shop.lifecycle.claim_loop.turn
 
 
 def starts_ahead(shop: Shop) -> Callable[[], Any]:
@@ -104,7 +106,7 @@ def starts_ahead(shop: Shop) -> Callable[[], Any]:
     claims_ahead(shop)()
     assert len(shop.lifecycle.ledger)
     shop.cluster.clock.advance(seconds=0.003)
-    return shop.lifecycle.claim_turn
+    return shop.lifecycle.claim_loop.turn
 
 
 def loads(shop: Shop) -> Callable[[], Any]:
@@ -113,21 +115,21 @@ def loads(shop: Shop) -> Callable[[], Any]:
     assert shop.lifecycle.ledger.waiting
     shop.run()
     shop.lifecycle.finisher.write_all()
-    return shop.lifecycle.claim_turn
+    return shop.lifecycle.claim_loop.turn
 
 
 def looks_up(shop: Shop) -> Callable[[], Any]:
     """A caller's transaction has committed."""
     with create_engine(shop.cluster.url, poolclass=NullPool).begin() as connection:
         shop.node.bus.post_many(shop.orders(), connection=connection)
-    return shop.lifecycle.claim_turn
+    return shop.lifecycle.claim_loop.turn
 
 
 def finishes(shop: Shop) -> Callable[[], Any]:
     """There is more to claim, so on SQLite the outcomes' transaction does."""
     shop.node.bus.post_many(shop.orders())
     shop.lifecycle.claimer.look()
-    shop.lifecycle.claim_turn()
+    shop.lifecycle.claim_loop.turn()
     shop.run()
     return shop.lifecycle.finisher.turn
 

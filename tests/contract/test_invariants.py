@@ -13,9 +13,9 @@ from sqlalchemy import URL, Connection, Engine, Row, create_engine, event
 from queue_core import lifecycle
 from queue_core.cluster.node import Node
 from queue_core.cluster.redispatch import recover
-from queue_core.holding import announced_commits as announced
-from queue_core.holding import hand_over
 from queue_core.model.entry import SUSPECT
+from queue_core.posting import announced_commits as announced
+from queue_core.posting import hand_over
 from sql.statements import nodes
 from stickybus import Entry, EntryContext, Failure, ImmediateRetries, NodeNameTakenError, Posting, State
 from tests.contract.cluster import Cluster, Peer, cluster
@@ -143,7 +143,7 @@ def test_the_turn_at_a_serial_handler_outlives_a_stop_that_ran_out_of_time(make_
     found = bus.engine.lifecycle._router.subscribers("bus", bus.types.name_of(Order(0), None))
     assert found
     [subscriber] = found
-    turns = subscriber.turns
+    turns = subscriber.gate
     assert turns is not None
 
     def waiting() -> int:
@@ -202,7 +202,7 @@ def test_entries_that_wait_by_id_are_read_again_after_any_error(
     with monkeypatch.context() as patched:
         patched.setattr(peer.store, "owned", failing)
         with pytest.raises(type(error)):
-            peer.lifecycle.claim_turn()
+            peer.lifecycle.claim_loop.turn()
     peer.run()
 
     assert processed(peer) == ids
@@ -276,9 +276,11 @@ def test_commits_are_looked_up_in_batches_that_every_database_takes(
         return owned(ids, owner)
 
     monkeypatch.setattr(peer.store, "owned", counting)
-    peer.lifecycle.announce(list(range(10**6, 10**6 + 70_000)))  # more than a statement has parameters
+    peer.lifecycle.claim_loop._announced.add(
+        list(range(10**6, 10**6 + 70_000))
+    )  # more than a statement has parameters
 
-    peer.lifecycle.claim_turn()
+    peer.lifecycle.claim_loop.turn()
 
     assert sum(asked) == 70_000
     assert max(asked) <= announced.LOOK_BATCH

@@ -113,7 +113,7 @@ def test_a_post_that_can_start_no_thread_for_hints_has_posted(make_bus: MakeBus)
     bus.post(Order(2))
 
     assert sorted(order.number for order in recorder.wait(2)) == [1, 2]
-    assert hints._running is bus.engine.store.database.dialect.notifies
+    assert hints._running is bus.engine.store.database.dialect.capabilities.notifies
 
 
 @each_mode
@@ -206,7 +206,7 @@ def test_a_stop_whose_time_is_up_leaves_the_rest_to_others_who_suspect_none_of_i
     bus.start()
     bus.post_many([Order(number) for number in range(50)])
     recorder.wait(1)
-    bus.engine.lifecycle.claims.release = lambda *_: 0  # type: ignore[method-assign]
+    bus.engine.lifecycle.holdings.release = lambda *_: 0  # type: ignore[method-assign]
     bus.stop(timeout_seconds=0)
 
     heir, heard = make_bus(**short), Recorder()
@@ -288,9 +288,9 @@ def test_a_start_after_a_stop_in_vain_runs_nothing_beside_itself(
         first.close()
         second.register(Order, recorder, name="orders")
     second.start()
-    sweep = second.engine.lifecycle._sweep
-    sweep.soon()
-    second.engine.lifecycle._loop.wake()
+    sweep = second.engine.lifecycle.claim_loop._sweep
+    second.engine.lifecycle.holdings.doubt()
+    second.engine.lifecycle.claimer.turn_soon()
     eventually(lambda: sweep._at > 0.0, "the sweep takes a turn")
     second.post(Order(2))
     recorder.wait(2)
@@ -335,7 +335,7 @@ def test_what_a_bus_had_not_started_runs_elsewhere_at_once_though_its_node_lives
 def test_what_waited_for_its_bus_runs_elsewhere_though_its_node_lives_on(
     make_bus: MakeBus, make_service: MakeService
 ) -> None:
-    bus, fails = make_bus(node_name="shared", retry=ScheduledRetries((0.5,))), Recorder(failures=1)
+    bus, fails = make_bus(node_name="shared", retry=ScheduledRetries((1.5,))), Recorder(failures=1)
     bus.register(Order, fails)
     make_service(node_name="shared").start()
     bus.start()

@@ -145,16 +145,16 @@ def test_a_node_is_told_of_another_processes_post(make_bus: MakeBus, engine: Eng
 def test_a_node_that_runs_entries_in_no_time_holds_more_of_anybodys_than_a_slow_one(cluster: Cluster) -> None:
     peer, stranger = cluster.join("a", handler_threads=2, mode=Mode.POLLING), cluster.peer("b").bus
     stranger.post_many([Order(number) for number in range(100)])
-    claims = peer.lifecycle.claims
+    pace = peer.lifecycle.holdings.pace
     assert len(peer.claim()) == 4
 
-    claims.ended(50)
+    pace.ended(50)
     cluster.clock.advance(seconds=0.15)
-    claims.ended(1)
+    pace.ended(1)
     assert len(peer.claim()) == 50
 
     cluster.clock.advance(seconds=1)
-    assert claims.pace == 0  # it has run nothing since
+    assert pace.entries == 0  # it has run nothing since
 
 
 @where_others_are_told

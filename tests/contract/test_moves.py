@@ -53,7 +53,7 @@ def test_what_was_claimed_is_read_as_it_was_written(cluster: Cluster, name: str,
             {"value": value, "id": ids[1]},
         )
 
-    entries = peer.store.claim("", "a", 3)
+    entries = peer.moves.claim("", "a", 3)
 
     assert [entry.record_id for entry in entries] == ids
     assert getattr(entries[1], name) == value
@@ -70,7 +70,7 @@ def test_what_was_claimed_and_can_not_be_read_at_first_is_read_again_and_not_cla
     with peer.store.database.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE bus_events SET headers = CAST(X'ff' AS TEXT) WHERE record_id = 2")
 
-    assert [entry.record_id for entry in peer.store.claim("", "a", 3)] == ids
+    assert [entry.record_id for entry in peer.moves.claim("", "a", 3)] == ids
 
 
 @on_sqlite
@@ -123,7 +123,7 @@ def test_retries_alone_touch_no_history(cluster: Cluster) -> None:
 @on_sqlite
 def test_one_loop_writes_while_the_other_does_but_leaves_few_outcomes_to_it(cluster: Cluster) -> None:
     node = cluster.join("a", handler_threads=1, max_entries_claimed=GATHERED)
-    finisher, record = node.lifecycle.finisher, node.store.record
+    finisher, record = node.lifecycle.finisher, node.moves.record
     node.bus.post_many(Order(number) for number in range(2 * GATHERED))
     assert len(finisher.loops) == 2
     under_way, go_on = threading.Event(), threading.Event()
@@ -138,7 +138,7 @@ def test_one_loop_writes_while_the_other_does_but_leaves_few_outcomes_to_it(clus
         for _ in range(entries):
             node.lifecycle.dispatcher._take(node.lifecycle.dispatcher._runs.get_nowait())
 
-    vars(node.store)["record"] = slow_once
+    vars(node.moves)["record"] = slow_once
     node.lifecycle.dispatcher._accepting = True
     node.claim()
     run(1)

@@ -150,7 +150,7 @@ def test_a_look_that_is_asked_for_while_one_runs_is_not_forgotten(cluster: Clust
     node = cluster.join("a")
     node.bus.post({"number": 1}, event_name="unknown")
     node.run()
-    parked = node.lifecycle._parked
+    parked = node.lifecycle.parked
     parked.look_at_all()
     knows = parked._can_end
 
@@ -160,7 +160,7 @@ def test_a_look_that_is_asked_for_while_one_runs_is_not_forgotten(cluster: Clust
         return known
 
     vars(parked)["_can_end"] = known_too_late
-    parked.turn(node.lifecycle.clock.monotonic(), due=False)
+    parked.turn(node.lifecycle.clock.monotonic())
     vars(parked)["_can_end"] = knows
 
     node.run()  # it is brought back

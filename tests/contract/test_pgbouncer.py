@@ -13,7 +13,7 @@ from bus.persistent import PersistentBus
 from queue_core.errors import ConfigurationError
 from queue_core.model.config import BusConfig, NodeConfig
 from sql import schema
-from sql.database import UnsupportedDatabaseError
+from sql.errors import UnsupportedDatabaseError
 from tests.contract.harness import Order, Recorder, ended, eventually, on_postgresql
 from tests.servers import pgbouncer
 

@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from bus.persistent import PersistentBus
-from queue_core.claiming.claimer import BATCHES
+from queue_core.claiming.budget import BATCHES
 from queue_core.errors import (
     DatabaseUnreachableError,
     InvalidPostError,
@@ -34,8 +34,8 @@ from queue_core.model.config import BusConfig
 from queue_core.model.entry import PARKED, Entry, Posting, State
 from queue_core.runtime.clock import ManualClock
 from queue_core.storage import reserved_ids
-from sql.dialect import Turn
 from sql.postgresql import libpq
+from sql.turn import Turn
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import (
     Order,
@@ -414,7 +414,7 @@ def test_a_row_born_claimed_is_seen_by_others_only_once_its_id_is_in_the_ledger(
 
     def seen_and_unknown() -> list[int]:
         return [
-            record_id for record_id, _ in lifecycle.claims.standing() if record_id not in lifecycle.ledger
+            record_id for record_id, _ in lifecycle.holdings.standing() if record_id not in lifecycle.ledger
         ]
 
     def inserted(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
@@ -697,7 +697,7 @@ def test_ids_of_a_post_that_was_rolled_back_are_held_for_the_post_that_has_them_
     ):
         bus.post_many([Order(2)] * entries)
 
-    held = {record_id for record_id, _ in ledger.claims()}
+    held = {record_id for record_id, _ in ledger.held()}
     recorder.release()
     assert between[0] == first + 1
     assert held == set(range(first, first + 1 + entries * (1 + passing)))

@@ -21,7 +21,7 @@ from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry, State, clai
 from queue_core.storage.store import FIRST_DATE
 from sql.database import Database
 from sql.doctor.base import Step
-from sql.registry import health_of
+from sql.registry import doctor_of
 from sql.statements import Statements
 from sql.statements.claims import Claim
 from sql.statements.outcomes import Ending
@@ -289,7 +289,7 @@ class Session:
     def __init__(self, database: Database, statements: Statements, connection: Connection) -> None:
         self._statements = statements
         self._connection = connection
-        self._health = health_of(database.dialect.name)
+        self._doctor = doctor_of(database.dialect.name)
         self._caught: list[tuple[str, Any]] = []
 
     def prepare(self, operation: Operation) -> None:
@@ -335,9 +335,9 @@ class Session:
             event.remove(self._connection, "before_cursor_execute", catch)
 
     def _explain(self, statement: str, parameters: Any, operation: Operation, size: int) -> Iterator[str]:
-        plan = self._connection.exec_driver_sql(self._health.explain + statement, parameters).mappings().all()
+        plan = self._connection.exec_driver_sql(self._doctor.explain + statement, parameters).mappings().all()
         for table in TABLES:
-            for fault in self._health.faults([dict(row) for row in plan], table):
+            for fault in self._doctor.faults([dict(row) for row in plan], table):
                 if fault.step not in operation.right and not self._harmless(fault.step, statement, size):
                     yield f"{size} rows: {operation.name}: {fault.step} ({fault.detail}): {statement}"
 
@@ -380,6 +380,7 @@ def _rows_read(connection: Connection) -> int:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_every_statement_reads_by_index_and_with_a_million_rows_no_more_than_with_a_thousand(
     statements: Statements, database: Database, engine: Engine
 ) -> None:

@@ -663,17 +663,17 @@ def test_a_suspect_whose_claim_gave_no_answer_is_a_suspect_still(cluster: Cluste
     killed, other = cluster.join("a"), cluster.join("b")
     killed.bus.post(Order(1))
     cluster.bury("a", other)
-    claim = other.store.claim
+    claim = other.moves.claim
 
     def unanswered(*arguments: Any) -> None:
         assert claim(*arguments)
         raise OperationalError("claim", {}, ConnectionError("lost"))
 
-    vars(other.store)["claim"] = unanswered
+    vars(other.moves)["claim"] = unanswered
     with pytest.raises(OperationalError):
         other.claim()
-    del vars(other.store)["claim"]
-    other.lifecycle.claim_turn()
+    del vars(other.moves)["claim"]
+    other.lifecycle.claim_loop.turn()
 
     [entry] = other.bus.find()
     assert (entry.lane, entry.processing_state) == (SUSPECT, State.AVAILABLE)

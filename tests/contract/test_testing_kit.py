@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bus.persistent import PersistentBus
-from queue_core.claiming.claimer import FAIR_SHARE
+from queue_core.claiming.budget import FAIR_SHARE
 from queue_core.errors import LifecycleError
 from queue_core.model.entry import Entry, State
 from queue_core.model.retry import ImmediateRetries, RetryLater, ScheduledRetries

@@ -18,8 +18,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 
 from bus.persistent import PersistentBus
 from queue_core.errors import DatabaseUnreachableError, InvalidConnectionError, WriteLockError
-from queue_core.holding.announced_commits import LOOKS
 from queue_core.model.entry import State
+from queue_core.posting.announced_commits import LOOKS
 from stickybus import Mode
 from tests.contract.conftest import MakeBus, MakeService, Orders
 from tests.contract.harness import (
@@ -327,8 +327,11 @@ def test_a_commit_whose_answer_is_lost_delivers(
 
 
 def test_a_commit_that_nothing_announced_is_found_by_the_sweep(
-    engine: Engine, bus: PersistentBus, recorder: Recorder
+    engine: Engine, make_bus: MakeBus, recorder: Recorder
 ) -> None:
+    bus = make_bus(poll_interval_seconds=0.1, lease_seconds=0.9)
+    bus.register(Order, recorder)
+    bus.start()
     with engine.connect() as connection:
         bus.post(Order(1), connection=connection)
         driver: Any = connection.connection.driver_connection
@@ -555,7 +558,7 @@ def test_what_a_slow_commit_brings_starts_within_a_second_after_it(
     committing = threading.Thread(target=connection.commit)
     committing.start()
     assert begun.wait(20)
-    looked_for = bus.engine.lifecycle._announced._announced
+    looked_for = bus.engine.lifecycle.claim_loop._announced._announced
     eventually(lambda: [one.looks > LOOKS for one in looked_for] in ([True], []), "the first looks are over")
     going_on.set()
     committing.join()

@@ -17,6 +17,7 @@ from queue_core.cluster.redispatch import recover, redispatch
 from queue_core.model.entry import ANY_NODE, SUSPECT, Entry, Posting, State
 from queue_core.model.outcome import Finished, Retried
 from queue_core.runtime.clock import ManualClock
+from queue_core.storage.moves import Moves
 from sql import schema
 from stickybus import BusConfig, PersistentBus
 from tests.contract.harness import Order
@@ -51,6 +52,7 @@ class ClaimLife(RuleBasedStateMachine):
         config = BusConfig(node_name="ann", max_redispatches=2)
         self.bus = PersistentBus(f"sqlite:///{path}", config, clock=self.clock)
         self.store = self.bus.engine.store
+        self.moves = Moves(self.store)
         self.live = dict[int, Row]()
         self.past = dict[int, State]()
         self.ends = dict[int, list[State]]()
@@ -146,7 +148,7 @@ class ClaimLife(RuleBasedStateMachine):
             for record_id, row in self.live.items()
             if row.lane == lane and row.state is State.AVAILABLE and row.due <= self._now
         )
-        claimed = self.store.claim(lane, owner, limit)
+        claimed = self.moves.claim(lane, owner, limit)
         assert [entry.record_id for entry in claimed] == [record_id for _, record_id in due[:limit]]
         for entry in claimed:
             before = self.live[entry.record_id]
@@ -202,7 +204,7 @@ class ClaimLife(RuleBasedStateMachine):
             for entry in entries
             if (owner, entry.record_id, entry.claim_count, state, self._now) in self.written
         }
-        lost = self.store.record(owner, owner, outcomes, [])
+        lost = self.moves.record(owner, owner, outcomes, [])
         assert lost == {entry.record_id for entry in entries} - known
         for entry in held:
             self._end(entry.record_id, state)
@@ -220,7 +222,7 @@ class ClaimLife(RuleBasedStateMachine):
             started_date=now,
         )
         held = self._holds(owner, entry)
-        assert self.store.record(owner, owner, [], [outcome]) == (set() if held else {entry.record_id})
+        assert self.moves.record(owner, owner, [], [outcome]) == (set() if held else {entry.record_id})
         if held:
             lane = SUSPECT if entry.crash_count else owner
             before = self.live[entry.record_id]

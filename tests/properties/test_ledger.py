@@ -92,7 +92,7 @@ class LedgerLife(RuleBasedStateMachine):
     @invariant()
     def it_holds_what_the_model_holds(self) -> None:
         ledger = self.ledger
-        assert dict(ledger.claims()) == {record_id: count for record_id, (count, _) in self.held.items()}
+        assert dict(ledger.held()) == {record_id: count for record_id, (count, _) in self.held.items()}
         assert (len(ledger), ledger.waiting) == (len(self.held), len(self.waiting))
         assert ledger.all_waiting() == self.waiting
         assert ledger.active == len(self._with_pool())

@@ -17,7 +17,7 @@ from sqlalchemy.engine.interfaces import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 
 from sql.database import Database
-from sql.sqlite.dialect import LAZY
+from sql.hot_path import LAZY
 from tests.simulation.steps import Fault
 from tests.simulation.threads import Killed, Scheduler, Task
 

@@ -22,12 +22,13 @@ import sql.statements.nodes
 from queue_core.claiming.claimer import Claimer
 from queue_core.cluster.node import Node
 from queue_core.cluster.reaper import Reaper
-from queue_core.holding.hand_over import Handing
-from queue_core.holding.holdings import Claims
+from queue_core.holding.gates import Gates
+from queue_core.holding.handing import Handing
+from queue_core.holding.holdings import Holdings
 from queue_core.holding.ledger import Ledger
 from queue_core.holding.sweep import Sweep
-from queue_core.lifecycle import Lifecycle
 from queue_core.model.entry import Posting
+from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.poster import Poster
 from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.storage.store import Store
@@ -161,13 +162,13 @@ def epoch_not_raised() -> list[Planting]:
 @_bug
 def start_without_lease() -> list[Planting]:
     """What was claimed starts, whether the lease holds or not."""
-    return [(Claims, "may_start", lambda _self, _lease: True)]
+    return [(Holdings, "may_start", lambda _self, _lease: True)]
 
 
 @_bug
 def lease_of_the_claim_forgotten() -> list[Planting]:
     """What was claimed under a lease that ended starts under the next."""
-    return [(Claims, "may_start", lambda self, _lease: self.node is not None and self.node.lease.holds())]
+    return [(Holdings, "may_start", lambda self, _lease: self.node is not None and self.node.lease.holds())]
 
 
 @_bug
@@ -198,9 +199,10 @@ def beat_number_used_again() -> list[Planting]:
 def beat_of_a_dead_node() -> list[Planting]:
     """A node that was declared dead, or lost its name, goes on beating."""
 
-    def beat(connection: Connection, name: str, *, epoch: int, beat: int, now: Any) -> bool:
+    def beat(connection: Connection, name: str, *, epoch: int, beat: int, now: Any, serves: str) -> bool:
         del epoch
-        changed = update(queue_nodes).where(queue_nodes.c.name == name).values(beat=beat, beat_date=now)
+        values = {"beat": beat, "beat_date": now, "serves": serves}
+        changed = update(queue_nodes).where(queue_nodes.c.name == name).values(values)
         return connection.execute(changed).rowcount == 1
 
     return [(sql.statements.nodes, "beat", beat)]
@@ -284,10 +286,10 @@ def reaper_leaves_what_ran() -> list[Planting]:
     """A reaper moves only what waited."""
     batch: Any = Reaper._batch
 
-    def moved(self: Reaper, connection: Connection, *, store: Store, lane: str, kind: Any) -> Any:
+    def moved(self: Reaper, connection: Connection, *, kind: Any, **options: Any) -> Any:
         if kind is queue_core.cluster.reaper._Kind.RAN:
             return [], []
-        return batch(self, connection, store=store, lane=lane, kind=kind)
+        return batch(self, connection, kind=kind, **options)
 
     return [(Reaper, "_batch", moved)]
 
@@ -321,17 +323,17 @@ def signal_before_commit() -> list[Planting]:
     post: Any = Poster.post
 
     def early(self: Poster, queue_name: str, postings: Sequence[Posting], given: Any = None) -> list[int]:
-        lifecycle, store = self._lifecycle, self._store
-        lease = lifecycle.claims.lease
+        holdings, store = self._holdings, self._store
+        lease = holdings.lease
         rows, claimed = self._rows(queue_name, postings, may_claim=True)
         if given is not None or not claimed:
             return list(post(self, queue_name, postings, given))
 
         def work(connection: Connection) -> list[int]:
             ids = store.insert(connection, rows)
-            lifecycle.ledger.add((record_id, 1) for record_id in ids)
+            holdings.ledger.add((record_id, 1) for record_id in ids)
             entries = [store.columns.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)]
-            lifecycle.hand_over.run(entries, lease, Handing())
+            self._hand_over.run(entries, lease, Handing())
             return ids
 
         return store.database.write(work)
@@ -350,12 +352,13 @@ def hand_over_on_the_commit_event() -> list[Planting]:
         inserted.update(zip(ids, rows, strict=True))
         return ids
 
-    def announce(self: Lifecycle, ids: list[int]) -> None:
-        self.ledger.add((record_id, 1) for record_id in ids)
-        entries = [self.store.columns.entry(record_id, inserted[record_id]) for record_id in ids]
-        self.hand_over.run(entries, self.claims.lease, Handing())
+    def add(self: AnnouncedCommits, ids: list[int]) -> None:
+        holdings = self._holdings
+        holdings.ledger.add((record_id, 1) for record_id in ids)
+        entries = [holdings.store.columns.entry(record_id, inserted[record_id]) for record_id in ids]
+        self._hand_over.run(entries, holdings.lease, Handing())
 
-    return [(Store, "insert", remembering), (Lifecycle, "announce", announce)]
+    return [(Store, "insert", remembering), (AnnouncedCommits, "add", add)]
 
 
 # -- the ledger --------------------------------------------------------------------------------------------------
@@ -387,7 +390,7 @@ def sweep_against_the_ledger() -> list[Planting]:
         if now < self._at:
             return 0
         self._at = now + 8.0
-        return self._claims.release(self._claims.standing())
+        return self._holdings.release(self._holdings.standing())
 
     return [(Sweep, "turn", turn)]
 
@@ -397,10 +400,10 @@ def sweep_beside_a_claim() -> list[Planting]:
     """The sweep gives back what was claimed along with outcomes, before the ledger knows of it."""
 
     @contextmanager
-    def sweeping(_self: Claims) -> Iterator[bool]:
+    def sweeping(_self: Gates) -> Iterator[bool]:
         yield True
 
-    return [(Claims, "sweeping", sweeping)]
+    return [(Gates, "sweeping", sweeping)]
 
 
 @_bug
@@ -413,11 +416,11 @@ def no_sweep() -> list[Planting]:
 def failed_post_kept() -> list[Planting]:
     """The ids of a post whose COMMIT gave no answer stay in the ledger."""
 
-    def posted(self: Poster, rows: list[dict[str, Any]], *, claimed: bool) -> list[int]:
+    def posted(self: Poster, rows: list[dict[str, Any]], _: Handing, *, claimed: bool) -> list[int]:
         def work(connection: Connection) -> list[int]:
             ids = self._store.insert(connection, rows)
             if claimed:
-                self._lifecycle.ledger.add((record_id, 1) for record_id in ids)
+                self._holdings.ledger.add((record_id, 1) for record_id in ids)
             return ids
 
         return self._store.database.write(work)

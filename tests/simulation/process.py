@@ -19,8 +19,9 @@ from queue_core.errors import StickybusError
 from queue_core.lifecycle import Lifecycle
 from queue_core.model.entry import ANY_NODE
 from queue_core.running.subscriber import EntryContext
-from queue_core.runtime.clock import Clock, Signal
+from queue_core.runtime.clock import Clock
 from queue_core.runtime.loop import Loop
+from queue_core.runtime.signal import Signal
 from sql.database import Database
 from stickybus import (
     BusConfig,
@@ -248,7 +249,7 @@ class Process:
         time, found = self.scheduler.time, list[str]()
         for name in self.turns():
             face, _, kind = name.rpartition(".")
-            woken = (kind == "claim" and self.lifecycles[face]._loop._signal.is_set) or (
+            woken = (kind == "claim" and self.lifecycles[face].claim_loop._awake.is_set) or (
                 name in self._finishes(face) and self._finishes(face)[name]._signal.is_set
             )
             if (
@@ -302,10 +303,10 @@ class Process:
         if lifecycle is None:
             return None
         if kind == "claim":
-            return partial(self._loop_turn, name, lifecycle.claim_turn, lifecycle._loop._signal)
+            return partial(self._loop_turn, name, lifecycle.claim_loop.turn, lifecycle.claim_loop._awake)
         if kind == "hear" and face in self.told:
             self.told.discard(face)
-            return partial(self._surviving, name, partial(lifecycle.hear, ANY_NODE))
+            return partial(self._surviving, name, partial(lifecycle.claim_loop.hear, ANY_NODE))
         if name in self._finishes(face):
             return partial(self._loop_turn, name, lifecycle.finisher.turn, self._finishes(face)[name]._signal)
         if kind.startswith("handler") and lifecycle.dispatcher._runs.qsize():
@@ -356,7 +357,7 @@ class Process:
         if self.queue is not None:
             self.queue.started = False
         for lifecycle in self.lifecycles.values():
-            lifecycle.claims.stopping = True
+            lifecycle.holdings.stopping = True
             lifecycle.dispatcher.stop(0.0)
             # Handler threads may take some of it meanwhile.
             while lifecycle.dispatcher._runs.qsize():

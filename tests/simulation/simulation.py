@@ -18,12 +18,12 @@ from unittest.mock import patch
 
 import tenacity.nap
 
-import queue_core.claiming.claimer
+import queue_core.claiming.budget
 import queue_core.cluster.host
 import queue_core.cluster.node
 import queue_core.cluster.process_nodes
 import queue_core.engine
-import queue_core.holding.hand_over
+import queue_core.posting.hand_over
 import queue_core.running.dispatcher
 import queue_core.storage.store
 import sql.sqlite.dialect
@@ -457,7 +457,7 @@ class Simulation:
                 # Claims fill the pool beside; of callers' transactions several may be under way at once.
                 in_flight=self.settings.queue_capacity
                 + self.settings.handler_threads
-                + queue_core.claiming.claimer.BATCHES * self.settings.max_entries_claimed,
+                + queue_core.claiming.budget.BATCHES * self.settings.max_entries_claimed,
             ),
         )
 
@@ -565,7 +565,7 @@ def simulating(databases: Databases, settings: Settings) -> Iterator[Simulation]
             (queue_core.cluster.process_nodes, "_nodes", {}),
             (queue_core.cluster.process_nodes, "_former", defaultdict(list)),
             (queue_core.running.dispatcher, "threading", threads),
-            (queue_core.holding.hand_over, "FROM_MEMORY", FROM_MEMORY),
+            (queue_core.posting.hand_over, "FROM_MEMORY", FROM_MEMORY),
             (sql.sqlite.dialect, "threading", threads),
             (sql.sqlite.dialect, "time", waiting),
             (tenacity.nap, "time", sleeping),

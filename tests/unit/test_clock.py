@@ -13,12 +13,12 @@ from queue_core.runtime.clock import (
     Clock,
     ClockReading,
     ManualClock,
-    Signal,
     SystemClock,
     continuous,
     in_utc,
     read_clock,
 )
+from queue_core.runtime.signal import Signal
 
 REAL_BOUND_SECONDS = 10.0
 

@@ -6,12 +6,13 @@ own, at once and then ever more rarely; what is not found by then is left to the
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
-from queue_core.holding.hand_over import Handing, HandOver, those_of
-from queue_core.holding.holdings import Claims, claims_of
+from queue_core.claiming.claimer import Claimer
+from queue_core.holding.handing import Handing, those_of
+from queue_core.holding.holdings import Holdings, claims_of
+from queue_core.posting.hand_over import HandOver
 from queue_core.runtime.lock import Lock
 
 FIRST_LOOK_SECONDS = 0.0005
@@ -31,30 +32,22 @@ class _Announced:
 
 
 class AnnouncedCommits:
-    """See the module.
+    """What the callers' transactions of this process have inserted, until it is found or given up."""
 
-    `claim` is called when there may be entries to be claimed.
-    """
-
-    def __init__(
-        self,
-        claims: Claims,
-        hand_over: HandOver,
-        *,
-        claim: Callable[[], None],
-    ) -> None:
-        self._claims = claims
+    def __init__(self, holdings: Holdings, hand_over: HandOver, claimer: Claimer) -> None:
+        self._holdings = holdings
         self._hand_over = hand_over
-        self._claim = claim
+        self._claimer = claimer
         self._announced: list[_Announced] = []
         self._lock = Lock()
 
     def add(self, ids: list[int]) -> None:
         """A transaction that inserted `ids` (none: entries to be claimed) has ended, or is about to."""
-        claims = self._claims
-        until = claims.clock.monotonic() + claims.config.node.lease_seconds
+        holdings = self._holdings
+        until = holdings.clock.monotonic() + holdings.config.node.lease_seconds
         with self._lock:
             self._announced.append(_Announced(ids, until))
+        self._claimer.turn_soon()
 
     def ids(self) -> set[int]:
         """All that is looked for."""
@@ -66,39 +59,35 @@ class AnnouncedCommits:
         with self._lock:
             return min((announced.next_look for announced in self._announced), default=None)
 
-    def look_up(self) -> bool:
+    def look_up(self) -> None:
         """Look for what is to be looked up now, and hand over what has committed.
 
-        True if some of it is left to the sweep, for want of room in the ledger.
+        What the ledger has no room for is left to the sweep.
         """
-        now = self._claims.clock.monotonic()
+        now = self._holdings.clock.monotonic()
         with self._lock:
             announced_so_far = list(self._announced)
         looking = [announced for announced in announced_so_far if announced.next_look <= now]
         if not looking:
-            return False
-        ledger = self._claims.ledger
+            return
+        ledger = self._holdings.ledger
         ids = [record_id for announced in looking for record_id in announced.ids if record_id not in ledger]
         found = set[int]()
-        left = False
         for start in range(0, len(ids), LOOK_BATCH):
-            committed, held = self._start_committed(ids[start : start + LOOK_BATCH])
-            found |= committed
-            left = left or not held
+            found |= self._start_committed(ids[start : start + LOOK_BATCH])
         for announced in looking:
             self._count_look(announced, found, now)
         with self._lock:
             self._announced = self._looked_for()
-        return left
 
     def _looked_for(self) -> list[_Announced]:
         return [announced for announced in self._announced if announced.next_look < inf]
 
-    def _start_committed(self, ids: list[int]) -> tuple[set[int], bool]:
-        """Start those of `ids` that have committed; return them, and whether the ledger had room for all."""
-        claims, ledger = self._claims, self._claims.ledger
-        lease = claims.lease
-        entries = claims.store.owned(ids, claims.name)
+    def _start_committed(self, ids: list[int]) -> set[int]:
+        """Start those of `ids` that have committed, and return them."""
+        holdings, ledger = self._holdings, self._holdings.ledger
+        lease = holdings.lease
+        entries = holdings.store.owned(ids, holdings.name)
         # A claim count past the first: the sweep was faster.
         fresh = [entry for entry in entries if entry.claim_count == 1 and entry.record_id not in ledger]
         held = fresh[: max(0, ledger.room)]
@@ -110,7 +99,9 @@ class AnnouncedCommits:
         except BaseException:
             self._hand_over.leave(handing)
             raise
-        return {entry.record_id for entry in entries}, len(held) == len(fresh)
+        if len(held) < len(fresh):
+            self._holdings.doubt()
+        return {entry.record_id for entry in entries}
 
     def _count_look(self, announced: _Announced, found: set[int], now: float) -> None:
         inserted = bool(announced.ids)
@@ -118,7 +109,7 @@ class AnnouncedCommits:
             announced.ids = [record_id for record_id in announced.ids if record_id not in found]
             announced.looks += 1
         else:
-            self._claim()
+            self._claimer.wake()
             announced.looks += 2
         if inserted and not announced.ids:
             announced.next_look = inf

@@ -1,0 +1,73 @@
+"""How many entries may be claimed now: the pool's room, a fair share, and what other threads are about to take."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from queue_core.holding.ledger import Ledger
+from queue_core.holding.pace import Pace
+from queue_core.model.config import QueueConfig
+from queue_core.model.entry import ANY_NODE, SUSPECT
+from queue_core.runtime.lock import Lock
+
+BATCHES = 4
+"""Full claims that the pool holds beside those that run. With two, claims waited for the commits of outcomes: a fifth
+to a third slower in the benchmark `drain`."""
+FAIR_SHARE = 2
+"""Entries for each handler thread that a node holds of those that any node may run. A node that ends more than this in
+`pace.WINDOW_SECONDS` may hold as many as it ended. Benchmark `nodes`."""
+
+
+class Budget:
+    """What one bus or service may take on. Its numbers count entries.
+
+    Two statements hold: what is held of a lane and what is being claimed never exceed together the lane's share, and of
+    suspects one is held at a time.
+    """
+
+    def __init__(self, config: QueueConfig, ledger: Ledger, pace: Pace) -> None:
+        self._threads, self._most = config.handler_threads, config.max_entries_claimed
+        self._capacity = min(self._threads + BATCHES * self._most, max(self._threads, config.queue_capacity))
+        """How many the pool holds: its threads are kept busy while claims and outcomes are under way."""
+        self._ledger = ledger
+        self._pace = pace
+        self._under_way, self._booking = dict[int, int](), Lock()
+        """By thread, how many the claim that is under way there may take."""
+
+    def room(self) -> int:
+        """How many the pool takes now."""
+        return self._capacity - self._ledger.active
+
+    @property
+    def suffices(self) -> bool:
+        """Whether the threads have enough until the next outcomes are written, and those come soon."""
+        return self._ledger.active > self._threads + self._most and self._pace.entries >= self._most
+
+    def limit(self, lane: str, ending: Collection[int] = ()) -> int:
+        """How many of a lane may be claimed now, when those of the ids `ending` are about to end."""
+        if lane == SUSPECT:
+            return 0 if self._ledger.held_from(SUSPECT) else 1
+        if lane == ANY_NODE:
+            # What waits in the node's own lane must not keep it from its share.
+            share = max(FAIR_SHARE * self._threads, self._pace.entries)
+            capacity = min(share, self._capacity)
+            room = capacity - self._ledger.active_from(ANY_NODE, besides=ending)
+        else:
+            capacity, room = self._capacity, self.room() + len(ending)
+        mine = threading.get_ident()
+        room -= sum(limit for thread, limit in list(self._under_way.items()) if thread != mine)
+        # Each claim is a commit: few large ones. Where half of a share is active, no thread idles meanwhile.
+        return min(self._most, room) if room >= min(self._most, capacity // 2) else 0
+
+    @contextmanager
+    def booked(self, lane: str, ending: Collection[int] = ()) -> Iterator[int]:
+        """Yield how many may be claimed from `lane` in the block; others leave them out meanwhile."""
+        thread = threading.get_ident()
+        try:
+            with self._booking:
+                limit = self._under_way[thread] = self.limit(lane, ending)
+            yield limit
+        finally:
+            self._under_way.pop(thread, None)

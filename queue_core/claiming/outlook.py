@@ -1,0 +1,179 @@
+"""What a node knows of the lanes that it claims from, and when it looks at them again.
+
+A look is a read of all lanes; a claim is a write. So a claim goes only where something is known to be due: by a look, by
+a hint of another process, or by a date that has come.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+
+from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT
+from queue_core.runtime.clock import Clock
+from queue_core.storage.store import FIRST_DATE
+
+LOOK_SECONDS = 0.05
+"""Shortest pause between two looks while a backlog is claimed. A look costs about a claim; benchmark `drain`."""
+LOOK_SHARE = 10
+"""The same pause as a multiple of the last look's duration, whichever is longer: looks cost a tenth at most.
+
+Over the dead rows that an old snapshot keeps, a look takes long; benchmark `growth`, held snapshot.
+"""
+LONGEST_LOOK_SECONDS = 1.0
+"""Longest pause between two looks while a backlog is claimed. What was committed late may wait behind it so long."""
+AHEAD = timedelta(milliseconds=5)
+"""How long before its date an entry is claimed, to start when the date comes: a claim takes 2 to 5 ms (ADR 0009)."""
+AFTER_DATE_SECONDS = 0.002
+"""From a date that has come to the look for the next: whose date has come goes first. Benchmark `punctuality`."""
+LATE = timedelta(seconds=1)
+"""Entries dated up to this much before the last one claimed are found by a claim without a look."""
+SHORTEST_POLL_SECONDS = 0.01
+"""Where no hints come from other processes, looks that find something follow each other at this interval."""
+
+
+class Outlook:
+    """What is known of each lane, and the time of the next look. Its times are monotonic, its dates UTC.
+
+    Three statements hold between any two calls:
+
+    - A lane is in `unemptied` from when something in it is known to be due until a claim has come back less than full.
+    - The next look is at most a poll interval after the last one; while a lane is unemptied, at most
+      `LONGEST_LOOK_SECONDS`, and not before the pause after the last look, unless a look was asked for.
+    - The next date of a lane, if one is known, is the earliest that was heard of since the last look or the last date.
+
+    Callers on any thread may wake, hint and expect; one thread at a time looks and hears.
+    """
+
+    def __init__(self, clock: Clock, poll_interval_seconds: float, *, adapts: bool) -> None:
+        """`adapts`: no hints come from other processes, so that polls quicken while entries of theirs are found."""
+        self._clock = clock
+        self._longest_poll_seconds = self._poll_seconds = poll_interval_seconds
+        self._adapts = adapts
+        self._look_at = self._looked_at = 0.0
+        self._look_pause = LOOK_SECONDS
+        self._next_due = dict[str, datetime]()
+        self._sought_from = dict[str, datetime]()
+        """By lane, the date from which claims seek: what they have taken stays in the index while an old snapshot lasts."""
+        self._hinted = set[str]()
+        self.unemptied = set[str]()
+        """Lanes in which something is due, as far as is known."""
+        self.finds_parked = False
+        """Whether the last look has found parked entries that are due."""
+
+    # -- told by others -----------------------------------------------------------------------------------------
+
+    def wake(self, since: float = math.inf) -> bool:
+        """Look soon, because something may have become claimable.
+
+        False, and nothing changes, if a look has begun after `since`: it has seen that already.
+        """
+        if self._looked_at > since:
+            return False
+        self._look_at = min(self._look_at, self._looked_at + self._look_pause if self.unemptied else 0.0)
+        return True
+
+    def look_now(self) -> None:
+        """Look in the next turn, whatever is known."""
+        self._look_at = 0.0
+
+    def hint(self, lane: str) -> None:
+        """Another process has committed entries in `lane`, due now more often than not."""
+        self._hinted.add(lane)
+
+    def expect(self, lane: str, date: datetime) -> bool:
+        """An entry of `lane` is due at `date`. True if no earlier date of the lane is known."""
+        first = lane not in self._next_due or date < self._next_due[lane]
+        if first:
+            self._next_due[lane] = date
+        return first
+
+    # -- learnt by a look ---------------------------------------------------------------------------------------
+
+    @property
+    def look_is_due(self) -> bool:
+        """Whether it is time to look."""
+        return self._clock.monotonic() >= self._look_at
+
+    def looks(self) -> None:
+        """A look begins."""
+        self._looked_at = self._clock.monotonic()
+        self._look_at = self._looked_at + self._poll_seconds
+        self._passed()
+
+    def looked_in_vain(self) -> None:
+        """The look failed: what was to be learnt still is."""
+        self._look_at = self._looked_at
+
+    def looked(self, due: Mapping[str, datetime], upcoming: Mapping[str, datetime]) -> None:
+        """The look has found, by lane, the oldest date that is due, and the next future one."""
+        took = self._clock.monotonic() - self._looked_at
+        self._look_pause = min(max(LOOK_SECONDS, LOOK_SHARE * took), LONGEST_LOOK_SECONDS)
+        self.finds_parked = PARKED in due
+        self.unemptied |= due.keys() - {PARKED}
+        self._sought_from |= due
+        if self._adapts:
+            busy = ANY_NODE in due
+            self._poll_seconds = min(
+                SHORTEST_POLL_SECONDS if busy else 2 * self._poll_seconds, self._longest_poll_seconds
+            )
+            self._look_at = min(self._look_at, self._looked_at + self._poll_seconds)
+        for lane, date in upcoming.items():
+            self.expect(lane, date)
+
+    # -- learnt without one -------------------------------------------------------------------------------------
+
+    def hear(self) -> None:
+        """Lanes that others have told of, and those whose next date has come, have something due."""
+        told = set[str]()
+        while self._hinted:
+            told.add(self._hinted.pop())
+        if told:
+            # Some of what they told of may be due later.
+            self._look_at = min(self._look_at, self._looked_at + LOOK_SECONDS)
+        if passed := self._passed():
+            # What comes next there is not known; but whose date has come goes first, and Python runs one thread.
+            comes_in = max(0.0, (max(passed.values()) - self._clock.now()).total_seconds())
+            self._look_at = min(self._look_at, self._clock.monotonic() + comes_in + AFTER_DATE_SECONDS)
+        self.unemptied |= told | passed.keys()
+
+    def _passed(self) -> dict[str, datetime]:
+        """The next dates, by lane, that have come or nearly so; they are no longer known then."""
+        nearly = self._clock.now() + AHEAD
+        passed = {lane: date for lane, date in list(self._next_due.items()) if date <= nearly}
+        for lane in passed:
+            del self._next_due[lane]
+        return passed
+
+    # -- learnt by claims ---------------------------------------------------------------------------------------
+
+    def since(self, lane: str) -> datetime:
+        """The date from which a claim of `lane` seeks."""
+        # Suspects are few, and each may be older than the one before.
+        return FIRST_DATE if lane == SUSPECT else self._sought_from.get(lane, FIRST_DATE)
+
+    def claimed(self, lane: str, last: datetime, *, whole: bool) -> None:
+        """A claim of `lane` has taken entries up to the date `last`.
+
+        `whole`: it was full, and all of it was due. Else the next may be due before what was claimed ahead.
+        """
+        self._sought_from[lane] = last if whole else max(last, FIRST_DATE + LATE) - LATE
+
+    def emptied(self, lane: str) -> None:
+        """A claim of `lane` has come back less than full."""
+        self.unemptied.discard(lane)
+
+    def goes_on(self) -> None:
+        """The lanes were claimed from. While something is left in one, others are looked at now and then."""
+        if self.unemptied:
+            earliest, latest = self._looked_at + self._look_pause, self._looked_at + LONGEST_LOOK_SECONDS
+            self._look_at = min(max(self._look_at, earliest), latest)
+
+    # -- the next time ------------------------------------------------------------------------------------------
+
+    def seconds_left(self, early: Collection[datetime]) -> float:
+        """Seconds until a look or a date, those of entries claimed `early` too; negative if it has passed."""
+        left = min(self._longest_poll_seconds, self._look_at - self._clock.monotonic())
+        dates = [*early, *(date - AHEAD for date in list(self._next_due.values()))]
+        return min(left, (min(dates) - self._clock.now()).total_seconds()) if dates else left

@@ -1,0 +1,73 @@
+"""The parts of one bus or service, put together. All wiring stands here."""
+
+from __future__ import annotations
+
+from queue_core.claim_loop import ClaimLoop
+from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.hint_listener import Wakeup
+from queue_core.claiming.hint_sender import Hints
+from queue_core.claiming.parked_lane import ParkedLane
+from queue_core.finishing.finisher import Finisher
+from queue_core.holding.holdings import Holdings
+from queue_core.lifecycle import Lifecycle
+from queue_core.metrics import Metrics
+from queue_core.posting.announced_commits import AnnouncedCommits
+from queue_core.posting.hand_over import HandOver
+from queue_core.posting.poster import Poster
+from queue_core.running.dispatcher import Dispatcher
+from queue_core.running.exactly_once import ExactlyOnce
+from queue_core.running.failures import Failures
+from queue_core.running.pools import Pools
+from queue_core.running.subscriber import Router
+from queue_core.running.watchdog import Watchdog
+from queue_core.runtime.signal import Signal
+from queue_core.storage.store import Store
+
+
+class Parts:
+    """`router` knows the handlers."""
+
+    def __init__(self, store: Store, router: Router, metrics: Metrics) -> None:
+        holdings = Holdings(store)
+        awake = Signal()
+
+        def new_pool() -> Dispatcher:
+            return Dispatcher(
+                store.config,
+                store.clock,
+                store.codecs,
+                router,
+                complete=finisher.complete,
+                leases=holdings,
+                waits=claimer,
+                exactly_once=exactly_once,
+            )
+
+        pools = Pools(new_pool)
+        failures = Failures(pools)
+        claimer = Claimer(holdings, metrics, pools, awake)
+        finisher = Finisher(holdings, metrics, claimer, failures)
+        exactly_once = ExactlyOnce(store, lambda: holdings.name)
+        hand_over = HandOver(holdings, pools, claimer)
+        announced = AnnouncedCommits(holdings, hand_over, claimer)
+        parked = ParkedLane(holdings, router, claimer, failures)
+        watchdog = Watchdog(store.config, finisher.complete)
+        claim_loop = ClaimLoop(
+            holdings, claimer, announced, parked=parked, pools=pools, watchdog=watchdog, awake=awake
+        )
+        hints = Hints(store)
+        self.poster = Poster(holdings, claimer, hand_over, announced, hints=hints, metrics=metrics)
+        self.lifecycle = Lifecycle(
+            store,
+            router,
+            holdings=holdings,
+            pools=pools,
+            claimer=claimer,
+            claim_loop=claim_loop,
+            parked=parked,
+            finisher=finisher,
+            failures=failures,
+            hints=hints,
+            wakeup=Wakeup(store, wake=claimer.wake, hint=claim_loop.hear, owner=lambda: holdings.name),
+            metrics=metrics,
+        )

@@ -1,0 +1,61 @@
+"""Hands what has committed, and is held in the ledger, over to the pool.
+
+An exception may come at any place of it, from outside too: a signal's, a time limit's, for want of memory. What the pool
+does not have then is held no longer, and soon swept: so it runs, and once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from queue_core.claiming.claimer import Claimer
+from queue_core.holding.handing import Handing
+from queue_core.holding.holdings import Holdings, claims_of
+from queue_core.model.entry import Entry
+from queue_core.running.pools import Pools
+
+FROM_MEMORY = 2_000
+"""Entries that may be handed to the pool from memory before they are kept by id only."""
+LARGE_PAYLOAD = 8_192
+"""Characters from which a payload is not kept in memory while its entry waits."""
+
+
+class HandOver:
+    """From memory to the pool, or to those that wait by id."""
+
+    def __init__(self, holdings: Holdings, pools: Pools, claimer: Claimer) -> None:
+        self._holdings = holdings
+        self._ledger = holdings.ledger
+        self._pools = pools
+        self._claimer = claimer
+
+    def run(self, entries: Sequence[Entry], lease: int, handing: Handing) -> None:
+        """Run what `handing` holds: from memory if there is room, else later by id. For who calls `leave` on an exception."""
+        if not self._holdings.running:
+            # Their commit has outlasted the stop of this node, or its lease. It is no error of the post.
+            self._ledger.give_up(claims_of(entries))
+            with suppress(SQLAlchemyError):  # then they are for the sweep, or for the reaper
+                self._holdings.release(claims_of(entries))
+            return
+        room = FROM_MEMORY - self._ledger.active
+        now_room = self._claimer.room()
+        for place, entry in enumerate(entries):
+            small = len(entry.event_json or entry.event_bytes or "") <= LARGE_PAYLOAD
+            if not self._ledger.waiting and (place < now_room or (small and place < room)):
+                handing.ready.append(entry)
+            else:
+                handing.later.append(entry.record_id)
+        if handing.later:
+            self._ledger.wait(handing.later, handing.waiting)
+        self._pools.submit(handing.ready, lease, handing.taken)
+        if handing.later:
+            self._claimer.turn_soon()
+
+    def leave(self, handing: Handing) -> None:
+        """Call it after an exception. What was not handed over may have committed: the sweep finds it."""
+        self._ledger.give_up((record_id, 1) for record_id in handing.left())
+        self._holdings.doubt()
+        self._claimer.look()

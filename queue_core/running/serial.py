@@ -1,0 +1,98 @@
+"""The gate of a serial handler: one call at a time, in order."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Any, Protocol
+
+from queue_core.runtime.lock import Lock
+
+
+class Pool(Protocol):
+    """Who starts a run."""
+
+    @property
+    def accepting(self) -> bool:
+        """Whether it starts what is submitted."""
+        ...
+
+    def waits(self, run: Any, *, no_longer: bool = False) -> None:
+        """A run has begun to wait at a gate, or has come through. Called under the gate's lock, so in order."""
+        ...
+
+    def resume(self, run: Any) -> bool:
+        """Go on with a run that may come through; False if this pool has stopped."""
+        ...
+
+
+class Waiting(Protocol):
+    """A run, as a gate sees it."""
+
+    @property
+    def pool(self) -> Pool:
+        """Who starts it."""
+        ...
+
+
+class SerialGate:
+    """Who finds the handler busy is kept in order, and holds no thread meanwhile.
+
+    Runs that come to it first of all are expected in the order in which they were submitted: of two threads that take one
+    each, the second may be the faster.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._holder: Waiting | None = None
+        self._expected = OrderedDict[Waiting, bool]()
+        """Whether each has arrived, and waits to be handed out."""
+        self._others: deque[Waiting] = deque()
+
+    def expect(self, run: Waiting) -> None:
+        """Keep a place, to be given up by `pass_on`."""
+        with self._lock:
+            self._expected[run] = False
+
+    def enter(self, run: Waiting) -> bool:
+        """Whether the call of `run` may begin. Else it was kept, and is resumed by whoever is before it."""
+        with self._lock:
+            expected = run in self._expected
+            if self._holder is None and (not expected or run is self._first()):
+                self._holder = run
+                return True
+            if expected:
+                self._expected[run] = True
+            else:
+                self._others.append(run)
+            run.pool.waits(run)
+            return False
+
+    def pass_on(self, run: Waiting) -> None:
+        """End the call of `run`, or give up its place, and start the next; if its pool has stopped, it is given back."""
+        following = self._leave(run)
+        while following is not None and not following.pool.resume(following):
+            following = self._leave(following)
+
+    def _leave(self, run: Waiting) -> Waiting | None:
+        with self._lock:
+            self._expected.pop(run, None)
+            if self._holder is run:
+                self._holder = None
+            if self._holder is not None:
+                return None
+            first = self._first()
+            if first is not None and self._expected[first]:
+                self._expected[first] = False
+            else:
+                first = self._others.popleft() if self._others else None
+            if first is not None:
+                first.pool.waits(first, no_longer=True)
+            return first
+
+    def _first(self) -> Waiting | None:
+        while self._expected:
+            run = next(iter(self._expected))
+            if self._expected[run] or run.pool.accepting:
+                return run
+            del self._expected[run]  # a stop may leave it in its queue for good
+        return None

@@ -1,0 +1,15 @@
+"""A driver's connection by itself, for what lasts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Engine
+
+
+def detached(engine: Engine) -> Any:
+    """A driver's connection that no pool has any more: it takes none of a pool's places while it is held."""
+    pooled = engine.raw_connection()
+    driver: Any = pooled.driver_connection  # a detached one no longer tells
+    pooled.detach()
+    return driver

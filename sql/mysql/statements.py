@@ -1,0 +1,162 @@
+"""MySQL's statements on entries, and what MariaDB's have in common with them: ids first, then writes by sorted primary key.
+
+InnoDB locks every index entry that it reads under a lock, so that the claim index must answer the whole ORDER BY:
+the hint keeps it from being answered by a sort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Select,
+    Table,
+    bindparam,
+    text,
+    update,
+)
+from sqlalchemy.dialects import mysql
+from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
+from sqlalchemy.types import String, Text, TypeEngine
+from sqlalchemy.util import memoized_property
+
+from sql.hot_path import send
+from sql.mysql.capabilities import MYSQL
+from sql.statements import Statements
+from sql.statements.base import S
+from sql.statements.claims import Claim
+from sql.statements.outcomes import FINISH_COLUMNS
+from sql.types import UtcDateTime
+
+_ROW_OVERHEAD = 1_000
+"""Bytes of an entry's columns besides payload and headers, generously."""
+
+
+class MySQLStatements(Statements):
+    """All statements on a pair of tables."""
+
+    capabilities = MYSQL
+    _packet_limit: int | None = None
+
+    def _by_id(self, table: Table, statement: S) -> S:
+        return statement.prefix_with(_index_hint(table, "PRIMARY"))
+
+    def _by_claims(self, statement: Select[Any]) -> Select[Any]:
+        return statement.prefix_with(_index_hint(self.main, self.tables.claim_index))
+
+    def _due(self, *columns: ColumnElement[Any]) -> Select[Any]:
+        return super()._due(*columns).with_hint(self.main, f"FORCE INDEX ({self.tables.claim_index})")
+
+    @memoized_property
+    def _due_entries(self) -> Any:
+        return self._due(*self.columns)
+
+    @memoized_property
+    def _take(self) -> Any:
+        # The driver writes the list into the text.
+        among = self.main.c.record_id.op("IN")(bindparam("ids"))
+        return self._by_id(self.main, update(self.main)).where(among).values(**self._taken())
+
+    def _remove(self, connection: Connection, ids: Sequence[int]) -> int:
+        # A list of parameters would be compiled anew each time.
+        table = connection.dialect.identifier_preparer.quote(self.main.name)
+        marks = ", ".join([self.mark] * len(ids))
+        statement = f"DELETE {_index_hint(self.main, 'PRIMARY')} FROM {table} WHERE record_id IN ({marks})"
+        return int(send(connection, statement, tuple(ids)).rowcount)
+
+    def claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
+        given = claim.parameters()
+        rows = self._rows(connection, self._due_entries, given)
+        if rows:
+            ids = sorted(row[0] for row in rows)
+            self._change(connection, self._take, {**given, "ids": ids})
+        return rows
+
+    def _batch(self) -> FromClause:
+        fields = ", ".join(
+            f"{name} {_written(kind)} PATH '$[{place}]'"
+            for place, (name, kind) in enumerate(FINISH_COLUMNS.items())
+        )
+        source = text(f"SELECT * FROM JSON_TABLE(:batch, '$[*]' COLUMNS ({fields})) AS fields")
+        return source.columns(**FINISH_COLUMNS).subquery("batch")
+
+    def _looked_up(self, statement: Select[Any]) -> Select[Any]:
+        # A scan, which the optimiser prefers while the table is small, waits for every row that another transaction
+        # has locked: entries posted in a transaction that stays open would hold up all outcomes. In a caller's
+        # REPEATABLE READ it would lock all rows, and the gap that new ones go into.
+        hinted = statement.prefix_with(_index_hint(self.main, "PRIMARY"), "STRAIGHT_JOIN")
+        return hinted.with_hint(self.main, "FORCE INDEX (PRIMARY)")
+
+    def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Multi-row INSERTs, each well below the server's packet limit."""
+        if len(rows) == 1:
+            return self._insert_chunk(connection, rows)
+        ids = list[int]()
+        limit = self._largest_insert(connection)
+        chunk, size = list[Mapping[str, Any]](), 0
+        for row in rows:
+            row_size = _size(row)
+            if chunk and size + row_size > limit:
+                ids += self._insert_chunk(connection, chunk)
+                chunk, size = [], 0
+            chunk.append(row)
+            size += row_size
+        return ids + self._insert_chunk(connection, chunk)
+
+    def _largest_insert(self, connection: Connection) -> int:
+        """Bytes of one INSERT."""
+        if self._packet_limit is None:
+            self._packet_limit = largest_statement(connection)
+        # Escaping can double a text.
+        return self._packet_limit // 2 - _ROW_OVERHEAD
+
+    def _insert_chunk(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        """InnoDB gives a multi-row INSERT of a known size ids without gaps, in every lock mode for auto-increments."""
+        first = int(self._insert_rows(connection, rows).lastrowid)
+        step = 1
+        if len(rows) > 1:
+            step = int(connection.execute(text("SELECT @@auto_increment_increment")).scalar_one())
+        return [first + place * step for place in range(len(rows))]
+
+    def _insert_rows(
+        self, connection: Connection, rows: Sequence[Mapping[str, Any]], ending: str = ""
+    ) -> Any:
+        """One multi-row INSERT; see `send`."""
+        names, values = self._insert_values(connection, rows)
+        statement = self._insert_text(connection, names, len(rows)) + ending
+        return send(connection, statement, tuple(chain.from_iterable(values)))
+
+
+def largest_statement(connection: Connection) -> int:
+    """Bytes of the largest statement that the server takes."""
+    return int(connection.execute(text("SELECT @@max_allowed_packet")).scalar_one())
+
+
+def _index_hint(table: Table, index: str) -> str:
+    """Unlike FORCE INDEX it allows no scan of the index, and is no error if there is none; a comment to MariaDB."""
+    return f"/*+ INDEX({table.name} {index}) */"
+
+
+def _written(kind: TypeEngine[Any]) -> str:
+    """A type as JSON_TABLE takes it."""
+    if isinstance(kind, UtcDateTime):
+        return "DATETIME(6)"
+    # Else a text would pass through the database's default character set, which may be latin1.
+    if isinstance(kind, Text):
+        return "LONGTEXT CHARACTER SET utf8mb4"
+    if isinstance(kind, String):
+        return f"VARCHAR({kind.length}) CHARACTER SET utf8mb4"
+    compiled: SqlalchemyDialect = mysql.dialect()
+    return kind.compile(dialect=compiled)
+
+
+def _size(row: Mapping[str, Any]) -> int:
+    texts = (row.get("event_json"), row.get("headers"))
+    return (
+        _ROW_OVERHEAD + len(row.get("event_bytes") or b"") + sum(len(text.encode()) for text in texts if text)
+    )

@@ -1,0 +1,12 @@
+"""What PostgreSQL can do."""
+
+from sql.capabilities import Capabilities
+
+POSTGRESQL = Capabilities(
+    hears_commits=True,
+    notifies=True,
+    keeps_plans=True,
+    moves_at_once=True,
+    inserts_at_once=True,
+    answers_in_utc=True,
+)

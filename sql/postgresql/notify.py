@@ -1,0 +1,100 @@
+"""NOTIFY and LISTEN: how sessions of PostgreSQL tell each other of commits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from select import POLLIN, poll
+from typing import Any
+
+from sqlalchemy import Engine
+
+from sql.detached import detached
+from sql.limits import milliseconds
+from sql.watching import Heard, Watch
+
+LISTEN_SECONDS = 10.0
+"""Longest wait for a notification; a bell ends it."""
+
+
+def commits_of_others(engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
+    """See `Dialect.commits_of_others`: the payloads of NOTIFY, after one hint for what came while nobody listened."""
+    with listening(engine, watch.channel, watch.bell.fileno()) as notified:
+        yield Heard(watch.monotonic())
+        while not watch.bell.rung:
+            for payload in set(notified(LISTEN_SECONDS)):
+                yield Heard(watch.monotonic(), payload)
+
+
+class PostgreSQLNotifier:
+    """Notifies on a channel. It sends through libpq itself, for psycopg would wait for each answer."""
+
+    def __init__(self, engine: Engine, channel: str, payload: str, answer_seconds: float) -> None:
+        self._driver = _detached(engine)
+        # A hint need not survive a crash: others' commits should not wait for the log to be flushed once more.
+        self._driver.execute("SET synchronous_commit = off")
+        self._command = f"NOTIFY {engine.dialect.identifier_preparer.quote(channel)}, '{payload}'".encode()
+        self._answer_seconds = answer_seconds
+        self._sent_at = time.monotonic()
+
+    @property
+    def is_open(self) -> bool:
+        """See `Notifier.is_open`."""
+        return not self._driver.closed
+
+    def notify(self) -> bool:
+        """See `Notifier.notify`."""
+        from psycopg import Error
+
+        session, now = self._driver.pgconn, time.monotonic()
+        try:
+            session.consume_input()
+            if session.is_busy():
+                if now - self._sent_at > self._answer_seconds:
+                    self.close()
+                return False
+            while session.get_result() is not None:
+                pass  # of the one before: refused or not, it was a hint
+            session.consume_input()  # raises if the server has closed it since
+            session.send_query(self._command)
+            session.flush()
+        except Error:
+            self.close()
+            return False
+        self._sent_at = now
+        return True
+
+    def close(self) -> None:
+        """See `Notifier.close`."""
+        self._driver.close()
+
+
+def _detached(engine: Engine) -> Any:
+    """A driver's connection that no pool has any more, and on which each statement commits."""
+    driver = detached(engine)  # what it does to its session is not for others
+    driver.autocommit = True
+    return driver
+
+
+@contextmanager
+def listening(engine: Engine, channel: str, bell: int) -> Iterator[Callable[[float], list[str]]]:
+    """A function that waits up to a number of seconds for notifications on `channel` and returns their payloads.
+
+    It returns at once when the file descriptor `bell` has something to read.
+    """
+    driver = _detached(engine)
+    try:
+        driver.execute(f"LISTEN {engine.dialect.identifier_preparer.quote(channel)}")
+        connection, encoding, waiting = driver.pgconn, driver.info.encoding, poll()
+        for file in (connection.socket, bell):
+            waiting.register(file, POLLIN)
+
+        def notified(seconds: float) -> list[str]:
+            waiting.poll(milliseconds(seconds))
+            connection.consume_input()
+            return [notice.extra.decode(encoding) for notice in iter(connection.notifies, None)]
+
+        yield notified
+    finally:
+        driver.close()

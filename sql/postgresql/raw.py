@@ -1,0 +1,30 @@
+"""Callers' connections of psycopg."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sql.raw import RawDriver, UnusableConnectionError
+
+
+class PostgreSQLRaw(RawDriver):
+    """Connections of psycopg 3."""
+
+    module = "psycopg"
+
+    def tuple_cursor(self, driver: Any, *arguments: Any, **options: Any) -> Any:
+        """See `RawDriver`."""
+        from psycopg.rows import tuple_row
+
+        options.setdefault("row_factory", tuple_row)
+        return driver.cursor(*arguments, **options)
+
+    def place_of(self, driver: Any) -> str:
+        """See `RawDriver`."""
+        if driver.closed:
+            raise UnusableConnectionError("is closed")
+        return str(driver.info.dbname)
+
+    def has_two_phases(self, driver: Any) -> bool:
+        """See `RawDriver`."""
+        return getattr(driver, "_tpc", None) is not None  # `tpc_begin` tells it by nothing else

@@ -1,0 +1,59 @@
+"""PostgreSQL's statements on entries: one statement claims, one finishes; how it inserts is in `inserts`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, FromClause, any_, delete, insert, select, text
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.util import memoized_property
+
+from sql.postgresql.capabilities import POSTGRESQL
+from sql.postgresql.inserts import PostgreSQLInserts, full_name, record_fields
+from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, Ending, encoded
+from sql.tables import ENTRY_COLUMNS
+
+
+class PostgreSQLStatements(PostgreSQLInserts):
+    """All statements on a pair of tables."""
+
+    capabilities = POSTGRESQL
+
+    def _has_id(self, record_id: ColumnElement[int]) -> ColumnElement[bool]:
+        # Not as an equality, by which both sides could be merged: where statistics say that the table is empty, the
+        # planner would rather walk the whole primary key, dead entries included, than look each row up.
+        return self.main.c.record_id == any_(postgresql.array([record_id]))
+
+    def _batch(self) -> FromClause:
+        source = text(
+            f"SELECT * FROM json_to_recordset(CAST(:batch AS json)) AS fields({record_fields(FINISH_COLUMNS)})"
+        )
+        return source.columns(**FINISH_COLUMNS).subquery("batch")
+
+    def _encode(self, endings: Sequence[Ending]) -> str:
+        return encoded(endings)
+
+    @memoized_property
+    def _finish(self) -> Any:
+        past, batch = self.past, self._batch()
+        outcome = {name: batch.c[name].label(f"outcome_{name}") for name in OUTCOME_COLUMNS}
+        finished = delete(self.main).where(*self._held(batch))
+        gone = finished.returning(*self.columns, *outcome.values()).cte("gone")
+        values = {name: gone.c[name] for name in ENTRY_COLUMNS} | {
+            name: gone.c[label.name] for name, label in outcome.items()
+        }
+        moved = insert(past).from_select(list(values), select(*values.values()))
+        return moved.returning(past.c.record_id)
+
+    def finish(self, connection: Connection, *, owner: str, batch: Batch) -> set[int]:
+        rows = self._rows(connection, self._finish, {"batch": batch.text, "owner": owner})
+        return {row[0] for row in rows}
+
+    def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
+        connection.execute(text("SET LOCAL lock_timeout = '50ms'"))
+        connection.execute(text("SET LOCAL enable_seqscan = on"))
+        name = full_name(connection, self.past)
+        connection.execute(text(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"))
+        return self._empty_locked(connection, name, recent_since)

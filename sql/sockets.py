@@ -1,0 +1,40 @@
+"""The socket beneath a driver's connection: what the kernel knows of the other end."""
+
+from __future__ import annotations
+
+import select
+import socket
+
+from sqlalchemy.exc import DisconnectionError
+
+from sql.limits import milliseconds
+
+KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""Options of TCP on our own connections: after so many seconds of silence, so many probes this far apart."""
+
+
+def keep_alive(connected: socket.socket, unanswered_seconds: float) -> None:
+    """Let the kernel tell when nobody is at the other end, as after a firewall has dropped an idle connection.
+
+    What was sent may be unanswered for so long. A socket of another kind than TCP, and a kernel that lacks an option,
+    is left as it is.
+    """
+    if connected.family not in {socket.AF_INET, socket.AF_INET6}:
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (KEEPALIVE | {"TCP_USER_TIMEOUT": milliseconds(unanswered_seconds)}).items():
+        option = getattr(socket, name, None)
+        if option is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def check_socket(number: int) -> None:
+    """Raises DisconnectionError, for which a pool takes another connection, if the server has closed this one.
+
+    A server that has restarted has closed all of them. On an idle connection nothing else can be read. Found out by a
+    statement that commits by itself, it could not be run again: whether it took effect would be unknown.
+    """
+    waiting = select.poll()
+    waiting.register(number, select.POLLIN)
+    if waiting.poll(0):
+        raise DisconnectionError("the server has closed the connection")
