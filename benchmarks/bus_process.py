@@ -26,7 +26,7 @@ class Node:
 
     def __init__(self, url: str, mode: str, *, timed: bool) -> None:
         self._bus = PersistentBus(url, BusConfig(mode=mode), metrics_registry=CollectorRegistry())
-        self._bus.register(Ticked, self._note if timed else self._count, name="benchmark")
+        self._bus.subscribe(Ticked, self._note if timed else self._count, name="benchmark")
         self._times: dict[int, float] = {}
         self.reset()
         self._sent = Counter[str]()

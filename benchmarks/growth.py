@@ -90,7 +90,7 @@ class BusDelivery(Delivery):
     def __init__(self, url: URL) -> None:
         super().__init__()
         self.face = self._bus = PersistentBus(url, metrics_registry=CollectorRegistry())
-        self._bus.register(Ticked, self.handle, name="benchmark")
+        self._bus.subscribe(Ticked, self.handle, name="benchmark")
 
     def _post(self, batch: Sequence[Ticked]) -> None:
         self._bus.post_many(batch)

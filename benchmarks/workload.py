@@ -87,7 +87,7 @@ class Run:
 
     def start(self, handler: Callable[[Ticked], None] | None = None) -> None:
         """Deliver to `handler`, which calls `handle` (default: that itself)."""
-        self.bus.register(Ticked, handler or self.handle, name="benchmark")
+        self.bus.subscribe(Ticked, handler or self.handle, name="benchmark")
         self.bus.start()
 
     def load(self, entries: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import datetime
 
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
@@ -16,6 +16,7 @@ from queue_core.model.entry import Posting
 from queue_core.queue_reads import Reads
 from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.arguments import of_kind
+from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import Clock
 from queue_core.service_life import Face
 
@@ -46,7 +47,7 @@ class PersistentBus(EventBus, Face, Reads):
             database,
             self.config,
             self._subscriptions,
-            self.types,
+            self._types,
             clock=clock,
             metrics_registry=metrics_registry,
             codec=codec,
@@ -57,5 +58,8 @@ class PersistentBus(EventBus, Face, Reads):
         super()._add(event, subscriber)
         self.engine.lifecycle.look_at_parked()
 
-    def _post(self, postings: Sequence[Posting], connection: Any) -> list[int]:
+    def _post(self, postings: Sequence[Posting], connection: CallersConnection | None) -> list[int]:
         return self.engine.poster.post(self.config.name, postings, connection)
+
+    def _now(self, connection: CallersConnection | None) -> datetime:
+        return self.engine.store.now(connection)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 import msgspec
 
@@ -12,15 +12,32 @@ from notifications.recurrence import MissedPolicy, parse
 from notifications.schedules import Schedule, Schedules
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
-from queue_core.model.entry import Entry, Posting
+from queue_core.model.due_date import due_date
+from queue_core.model.entry import Entry, Posting, PostOptions
 from queue_core.queue_reads import Reads
 from queue_core.running.subscriber import Subscriber
-from queue_core.runtime.awaitable import Asynchronous, awaited
+from queue_core.runtime.awaitable import awaited
+from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
 from queue_core.storage.filter import Filter
 from queue_core.storage.rows import UNSET, Unset
 from queue_core.storage.rows import name as check_name
+
+
+class SearchKeys(TypedDict, total=False):
+    """The search keys of a removal."""
+
+    search_key1: int | Unset | None
+    search_key2: int | Unset | None
+
+
+class UpdateOptions(SearchKeys, total=False):
+    """The changes of an update."""
+
+    event: object
+    event_name: str | None
+    at: datetime | None
 
 
 class NotificationQueue(Reads):
@@ -71,7 +88,7 @@ class NotificationQueue(Reads):
 
     def schedule(
         self,
-        event: Any,
+        event: object,
         *,
         at: datetime | None = None,
         delay: timedelta | float | None = None,
@@ -81,7 +98,7 @@ class NotificationQueue(Reads):
         user_token: str | None = None,
         future_user_token: str | None = None,
         headers: Mapping[str, str] | None = None,
-        connection: Any = None,
+        connection: CallersConnection | None = None,
     ) -> int:
         """Schedule a notification and return its record id.
 
@@ -97,11 +114,13 @@ class NotificationQueue(Reads):
             user_token=user_token,
             future_user_token=future_user_token,
             headers=headers,
-            at=self._date(at, delay, connection),
+            at=due_date(at, delay, queue_name=self.full_name, now=lambda: self._engine.store.now(connection)),
         )
         return self.schedule_many([posting], connection=connection)[0]
 
-    def schedule_many(self, postings: Iterable[Posting], *, connection: Any = None) -> list[int]:
+    def schedule_many(
+        self, postings: Iterable[Posting], *, connection: CallersConnection | None = None
+    ) -> list[int]:
         """Schedule several in one transaction, all or none; each has its date in `at` (None: now). Their ids in order."""
         if not isinstance(postings, Iterable):
             raise self._no_posting(postings)
@@ -122,33 +141,18 @@ class NotificationQueue(Reads):
             key="postings",
         )
 
-    def _date(self, at: datetime | None, delay: timedelta | float | None, given: Any) -> datetime:
-        if (at is None) == (delay is None):
-            raise InvalidPostError(
-                f"{self.full_name}: give either at=… (an aware date) or delay=… (seconds or a timedelta). Nothing was written.",
-                queue_name=self.full_name,
-                key="at",
-            )
-        if at is not None:
-            return in_utc(at, key="at")
-        try:
-            length = delay if isinstance(delay, timedelta) else timedelta(seconds=float(delay or 0))
-            return self._engine.store.now(given) + length
-        except (OverflowError, TypeError, ValueError) as error:
-            raise InvalidPostError(
-                f"{self.full_name}: delay={shown(delay)} gives no date that can be stored. Nothing was written.",
-                queue_name=self.full_name,
-                key="delay",
-            ) from error
-
     async def schedule_async(
-        self, event: Any, *, connection: Asynchronous | None = None, **options: Any
+        self,
+        event: object,
+        *,
+        connection: AsyncCallersConnection | None = None,
+        **options: Unpack[PostOptions],
     ) -> int:
         """Awaitable twin of `schedule`, with the same options."""
         return await awaited(lambda inner: self.schedule(event, connection=inner, **options), connection)
 
     async def schedule_many_async(
-        self, postings: Iterable[Posting], *, connection: Asynchronous | None = None
+        self, postings: Iterable[Posting], *, connection: AsyncCallersConnection | None = None
     ) -> list[int]:
         """Awaitable twin of `schedule_many`."""
         return await awaited(lambda inner: self.schedule_many(postings, connection=inner), connection)
@@ -159,12 +163,12 @@ class NotificationQueue(Reads):
         self,
         record_id: int,
         *,
-        event: Any = None,
+        event: object = None,
         event_name: str | None = None,
         search_key1: int | Unset | None = UNSET,
         search_key2: int | Unset | None = UNSET,
         at: datetime | None = None,
-        connection: Any = None,
+        connection: CallersConnection | None = None,
     ) -> Entry:
         """Change the payload, keys or date of a notification that has not started; what isn't given stays.
 
@@ -189,7 +193,7 @@ class NotificationQueue(Reads):
         *,
         search_key1: int | Unset | None = UNSET,
         search_key2: int | Unset | None = UNSET,
-        connection: Any = None,
+        connection: CallersConnection | None = None,
     ) -> int:
         """Remove notifications that have not started, by id or by keys; they go to history as REMOVED.
 
@@ -200,13 +204,21 @@ class NotificationQueue(Reads):
         return self._entries.remove(record_id, wanted, connection=connection)
 
     async def update_async(
-        self, record_id: int, *, connection: Asynchronous | None = None, **changes: Any
+        self,
+        record_id: int,
+        *,
+        connection: AsyncCallersConnection | None = None,
+        **changes: Unpack[UpdateOptions],
     ) -> Entry:
         """Awaitable twin of `update`, with the same changes."""
         return await awaited(lambda inner: self.update(record_id, connection=inner, **changes), connection)
 
     async def remove_async(
-        self, record_id: int | None = None, *, connection: Asynchronous | None = None, **keys: Any
+        self,
+        record_id: int | None = None,
+        *,
+        connection: AsyncCallersConnection | None = None,
+        **keys: Unpack[SearchKeys],
     ) -> int:
         """Awaitable twin of `remove`, with the same keys."""
         return await awaited(lambda inner: self.remove(record_id, connection=inner, **keys), connection)
@@ -216,7 +228,7 @@ class NotificationQueue(Reads):
     def recur(
         self,
         name: str,
-        event: Any,
+        event: object,
         *,
         cron: str | None = None,
         every: timedelta | float | None = None,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, Never, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
@@ -18,12 +17,41 @@ from queue_core.model.config import NotificationConfig, name_fault
 from queue_core.model.event_types import EventTypes, is_event_type
 from queue_core.model.retry import RetryPolicy
 from queue_core.reading.history import History
-from queue_core.running.subscriber import Handler, Subscriber
+from queue_core.running.annotations import check_annotation, event_annotation
+from queue_core.running.subscriber import AnyHandler, EntryContext, ExactlyOnceContext, Subscriber
 from queue_core.runtime.arguments import not_allowed, of_kind
 from queue_core.runtime.clock import Clock
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.shown import shown
 from queue_core.service_life import Face
+
+N = TypeVar("N", bound=Callable[[Never], object] | Callable[[Never, EntryContext], object])
+X = TypeVar("X", bound=Callable[[Never, ExactlyOnceContext], object])
+
+
+class QueueOptions(TypedDict, total=False):
+    """How a queue's handler is to be run, besides `exactly_once`."""
+
+    event_types: Iterable[type | str]
+    serial: bool
+    retry: RetryPolicy | None
+    max_run_seconds: float | None
+
+
+class Decorate(Protocol):
+    """A decorator of handlers."""
+
+    def __call__(self, handler: N, /) -> N:
+        """Create the queue, and return the handler."""
+        ...
+
+
+class DecorateExactlyOnce(Protocol):
+    """A decorator of exactly-once handlers."""
+
+    def __call__(self, handler: X, /) -> X:
+        """Create the queue, and return the handler."""
+        ...
 
 
 class NotificationService(Face):
@@ -40,14 +68,14 @@ class NotificationService(Face):
     ) -> None:
         self.config = NotificationConfig() if config is None else config
         of_kind(self.config, NotificationConfig, key="config")
-        self.types = EventTypes()
+        self._types = EventTypes()
         self._queues: dict[str, NotificationQueue] = {}
         self._lock = Lock()
         self.engine = QueueEngine(
             database,
             self.config,
             self,
-            self.types,
+            self._types,
             clock=clock,
             metrics_registry=metrics_registry,
             codec=codec,
@@ -57,11 +85,41 @@ class NotificationService(Face):
 
     # -- queues -------------------------------------------------------------------------------------------------
 
+    @overload
     def create_queue(
         self,
         service_name: str,
         queue_name: str,
-        handler: Handler,
+        handler: Callable[[Never], object],
+        *,
+        exactly_once: Literal[False] = ...,
+        **options: Unpack[QueueOptions],
+    ) -> NotificationQueue: ...
+    @overload
+    def create_queue(
+        self,
+        service_name: str,
+        queue_name: str,
+        handler: Callable[[Never, EntryContext], object],
+        *,
+        exactly_once: bool = ...,
+        **options: Unpack[QueueOptions],
+    ) -> NotificationQueue: ...
+    @overload
+    def create_queue(
+        self,
+        service_name: str,
+        queue_name: str,
+        handler: Callable[[Never, ExactlyOnceContext], object],
+        *,
+        exactly_once: Literal[True],
+        **options: Unpack[QueueOptions],
+    ) -> NotificationQueue: ...
+    def create_queue(
+        self,
+        service_name: str,
+        queue_name: str,
+        handler: AnyHandler,
         *,
         event_types: Iterable[type | str] = (),
         serial: bool = False,
@@ -88,13 +146,16 @@ class NotificationService(Face):
         if isinstance(event_types, str) or not isinstance(event_types, Iterable):
             raise not_allowed("event_types", event_types, "a collection of event types and names")
         types = tuple(event_types) or _annotated(handler)
+        for event_type in types:
+            if isinstance(event_type, type):
+                check_annotation(handler, event_type, name=subscriber.name)
         names = set[str]()
         for event_type in types:
             if isinstance(event_type, str):
-                self.types.register_name(event_type)
+                self._types.register_name(event_type)
                 names.add(event_type)
             else:
-                names.add(self.types.register(event_type))
+                names.add(self._types.register(event_type))
         queue = NotificationQueue(
             service_name,
             queue_name,
@@ -114,9 +175,63 @@ class NotificationService(Face):
             self._queues[queue.full_name] = queue
         return queue
 
-    def get_queue(self, service_name: str, queue_name: str) -> NotificationQueue:
-        """The queue of this name. Raises QueueNotFoundError."""
-        names: tuple[Any, ...] = (service_name, queue_name)
+    @overload
+    def queue(
+        self, full_name: str, *, exactly_once: Literal[True], **options: Unpack[QueueOptions]
+    ) -> DecorateExactlyOnce: ...
+    @overload
+    def queue(
+        self, full_name: str, *, exactly_once: Literal[False] = ..., **options: Unpack[QueueOptions]
+    ) -> Decorate: ...
+    def queue(
+        self,
+        full_name: str,
+        *,
+        event_types: Iterable[type | str] = (),
+        serial: bool = False,
+        exactly_once: bool = False,
+        retry: RetryPolicy | None = None,
+        max_run_seconds: float | None = None,
+    ) -> object:
+        """Decorate the handler of a queue, which is created as by `create_queue`; `get_queue` has it then.
+
+        Args:
+            full_name: `service:queue`.
+            event_types: As for `create_queue`, as are the other options.
+            serial: One call at a time in this process.
+            exactly_once: The handler's transaction also records the outcome.
+            retry: A policy of its own. Default: that of the configuration.
+            max_run_seconds: A run that takes longer counts as failed.
+
+        Raises:
+            InvalidPostError: The name is none of a queue.
+
+        Example:
+            >>> @service.queue("shop:reminders")
+            ... def remind(reminder: ReminderDue) -> None: ...
+            >>> service.get_queue("shop:reminders").schedule(ReminderDue(41), delay=0.5)
+        """
+        service_name, queue_name = _parted(full_name)
+        create: Callable[..., NotificationQueue] = self.create_queue
+
+        def decorate(handler: AnyHandler) -> AnyHandler:
+            create(
+                service_name,
+                queue_name,
+                handler,
+                event_types=event_types,
+                serial=serial,
+                exactly_once=exactly_once,
+                retry=retry,
+                max_run_seconds=max_run_seconds,
+            )
+            return handler
+
+        return decorate
+
+    def get_queue(self, service_name: str, queue_name: str | None = None) -> NotificationQueue:
+        """The queue of this name, given as `service:queue` or as two names. Raises QueueNotFoundError."""
+        names: tuple[object, ...] = (service_name,) if queue_name is None else (service_name, queue_name)
         full_name = ":".join(name if isinstance(name, str) else shown(name) for name in names)
         queue = self._queues.get(full_name)
         if queue is None:
@@ -161,14 +276,14 @@ class NotificationService(Face):
         return None
 
     def _is_subtype(self, class_name: str, accepted: frozenset[str]) -> bool:
-        event_type = self.types.type_of(class_name)
+        event_type = self._types.type_of(class_name)
         if event_type is None:
             return False
-        return any(self.types.type_of(name) in event_type.__mro__ for name in accepted)
+        return any(self._types.type_of(name) in event_type.__mro__ for name in accepted)
 
     def describe(self) -> dict[str, Any]:
         """What is served, for the node's row."""
-        return {"queues": sorted(self._started_names()), "types": sorted(self.types.names())}
+        return {"queues": sorted(self._started_names()), "types": sorted(self._types.names())}
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -204,6 +319,19 @@ class NotificationService(Face):
         return ended
 
 
+def _parted(full_name: object) -> tuple[str, str]:
+    """The service's and the queue's name."""
+    parts = full_name.split(":") if isinstance(full_name, str) else []
+    if len(parts) != 2:  # noqa: PLR2004 -- as the names of both parts
+        raise InvalidPostError(
+            f"{shown(full_name)} can't be the name of a queue: allowed is service:queue, such as shop:reminders.",
+            key="full_name",
+            value=shown(full_name),
+        )
+    service_name, queue_name = parts
+    return service_name, queue_name
+
+
 def _check_name(name: str) -> None:
     fault = name_fault(name)
     if fault is None and ":" not in name:
@@ -216,13 +344,7 @@ def _check_name(name: str) -> None:
     )
 
 
-def _annotated(handler: Handler) -> tuple[type, ...]:
+def _annotated(handler: AnyHandler) -> tuple[type, ...]:
     """The event type in the annotation of a handler's first parameter, if it is one."""
-    function = handler if hasattr(handler, "__annotations__") else type(handler).__call__
-    try:
-        hints = typing.get_type_hints(function)
-    except (NameError, TypeError):
-        return ()
-    hints.pop("return", None)
-    first = next(iter(hints.values()), None)
-    return (first,) if isinstance(first, type) and is_event_type(first) else ()
+    annotation = event_annotation(handler)
+    return (annotation,) if isinstance(annotation, type) and is_event_type(annotation) else ()

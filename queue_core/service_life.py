@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Self
 
 from queue_core.engine import QueueEngine
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry, States
 from queue_core.reading.history import History, Progress
 from queue_core.runtime.arguments import wait_seconds
 
@@ -57,7 +57,7 @@ class Face:
         self,
         *,
         before: datetime | None = None,
-        states: Iterable[State | str] | None = None,
+        states: States | None = None,
         progress: Progress | None = None,
     ) -> int:
         """Delete the table's history while everything runs, and return the number of rows; see `History.truncate`."""

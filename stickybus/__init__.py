@@ -28,6 +28,7 @@ from notifications.recurrence import MissedPolicy  # noqa: E402
 from notifications.service import NotificationService  # noqa: E402
 from queue_core.engine import create_schema  # noqa: E402
 from queue_core.errors import (  # noqa: E402
+    CommitUnknownError,
     ConfigurationError,
     DatabaseUnreachableError,
     EntryNotChangeableError,
@@ -65,19 +66,24 @@ from queue_core.model.retry import (  # noqa: E402
     RetryPolicy,
     ScheduledRetries,
 )
-from queue_core.running.subscriber import EntryContext  # noqa: E402
+from queue_core.running.subscriber import EntryContext, ExactlyOnceContext  # noqa: E402
+from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection  # noqa: E402
 from queue_core.runtime.clock import Clock, ManualClock, SystemClock  # noqa: E402
 
 __all__ = [
+    "AsyncCallersConnection",
     "BusConfig",
+    "CallersConnection",
     "Clock",
     "Codec",
+    "CommitUnknownError",
     "ConfigurationError",
     "DatabaseUnreachableError",
     "Entry",
     "EntryContext",
     "EntryNotChangeableError",
     "EntryNotFoundError",
+    "ExactlyOnceContext",
     "ExponentialRetries",
     "Failure",
     "ForkedError",

@@ -115,7 +115,7 @@ def test_post_reads_a_file_and_skips_its_empty_lines(cli: Cli, bus: PersistentBu
 
 def test_a_posted_file_is_run_by_a_bus(cli: Cli, bus: PersistentBus) -> None:
     seen: list[dict[str, Any]] = []
-    bus.register("Tick", seen.append, name="tick")
+    bus.subscribe("Tick", seen.append, name="tick")
     cli("post", "-", "--event", "Tick", stdin=lines(*({"n": number} for number in range(1_200))))
     assert len(drain(bus)) == 1_200
     assert sorted(event["n"] for event in seen) == list(range(1_200))
@@ -254,8 +254,8 @@ def test_schedule_refuses_options_that_make_no_sense(
 
 
 def test_status_counts_entries_by_where_they_stand(cli: Cli, bus: PersistentBus, engine: Engine) -> None:
-    bus.register("Good", lambda event: event, name="good")
-    bus.register("Bad", lambda event: event["missing"], name="bad")
+    bus.subscribe("Good", lambda event: event, name="good")
+    bus.subscribe("Bad", lambda event: event["missing"], name="bad")
     bus.post_many([Posting(event={}, event_name=name) for name in ("Good", "Good", "Bad", "New", "New")])
     drain(bus)
     bus.post_many([Posting(event={}, event_name="Good"), Posting(event={}, event_name="Good")])
@@ -278,7 +278,7 @@ def test_status_counts_entries_by_where_they_stand(cli: Cli, bus: PersistentBus,
 
 def test_status_shows_running_entries_and_a_live_lease(cli: Cli, bus: PersistentBus) -> None:
     found: list[Any] = []
-    bus.register("Look", lambda event: found.append((event, cli("status", "--json").json)), name="look")
+    bus.subscribe("Look", lambda event: found.append((event, cli("status", "--json").json)), name="look")
     bus.post({}, event_name="Look")
     drain(bus)
     ((_, seen),) = found
@@ -294,8 +294,8 @@ def test_status_tells_in_a_line_that_nodes_have_different_subscribers(
 ) -> None:
     other = PersistentBus(database_url, BusConfig(node_name="billing"))
     for name in ("Order", "A", "B", "C"):
-        bus.register(name, print, name="mail")
-        other.register(name, print, name="book")
+        bus.subscribe(name, print, name="mail")
+        other.subscribe(name, print, name="book")
     with bus:
         assert "Subscribers differ" not in cli("status").out
         assert cli("status", "--json").json["differing_subscribers"] == []
@@ -359,7 +359,7 @@ def test_entries_are_listed_by_filters_and_without_payloads(cli: Cli, bus: Persi
 
 
 def test_an_entry_is_shown_live_and_in_history(cli: Cli, bus: PersistentBus) -> None:
-    bus.register("Bad", lambda event: event["missing"], name="bad")
+    bus.subscribe("Bad", lambda event: event["missing"], name="bad")
     record_id = bus.post({}, event_name="Bad", headers={"trace": "[bold]7"})
     assert cli("entries", "show", str(record_id), "--json").json["processing_state"] == "AVAILABLE"
     drain(bus)
@@ -373,7 +373,7 @@ def test_an_entry_is_shown_live_and_in_history(cli: Cli, bus: PersistentBus) -> 
 
 def test_a_failed_entry_is_retried_under_a_new_id(cli: Cli, bus: PersistentBus) -> None:
     handled: list[Any] = []
-    bus.register(
+    bus.subscribe(
         "Flaky", lambda event: handled.append(event["n"] if handled else event["missing"]), name="flaky"
     )
     failed = bus.post({"n": 1}, event_name="Flaky")
@@ -385,7 +385,7 @@ def test_a_failed_entry_is_retried_under_a_new_id(cli: Cli, bus: PersistentBus) 
 
 
 def test_what_cant_be_retried_is_told_and_the_rest_is_done(cli: Cli, bus: PersistentBus) -> None:
-    bus.register("Bad", lambda event: event["missing"], name="bad")
+    bus.subscribe("Bad", lambda event: event["missing"], name="bad")
     failed = bus.post({}, event_name="Bad")
     drain(bus)
     live = bus.post({}, event_name="Bad")
@@ -409,8 +409,8 @@ def test_entries_are_removed_by_id_and_by_key(cli: Cli, bus: PersistentBus) -> N
 
 
 def test_history_is_listed_by_state_and_time(cli: Cli, bus: PersistentBus) -> None:
-    bus.register("Good", lambda event: event, name="good")
-    bus.register("Bad", lambda event: event["missing"], name="bad")
+    bus.subscribe("Good", lambda event: event, name="good")
+    bus.subscribe("Bad", lambda event: event["missing"], name="bad")
     bus.post_many([Posting(event={}, event_name="Good"), Posting(event={}, event_name="Bad")])
     drain(bus)
     failed = cli("history", "list", "--state", "FAILED", "--since", "1h", "--json").json
@@ -423,8 +423,8 @@ def test_history_is_listed_by_state_and_time(cli: Cli, bus: PersistentBus) -> No
 def test_history_is_truncated_by_age_and_state_and_live_entries_stay(cli: Cli, database_url: URL) -> None:
     clock = ManualClock(datetime.now(UTC) - timedelta(days=40))
     bus = PersistentBus(database_url, BusConfig(retry=ImmediateRetries(0)), clock=clock)
-    bus.register("Good", lambda event: event, name="good")
-    bus.register("Bad", lambda event: event["missing"], name="bad")
+    bus.subscribe("Good", lambda event: event, name="good")
+    bus.subscribe("Bad", lambda event: event["missing"], name="bad")
     for _ in range(2):
         bus.post_many([Posting(event={}, event_name=name) for name in ("Good", "Bad")])
         drain(bus)

@@ -29,7 +29,7 @@ class Nodes:
         self.buses = [bus_on(url, name) for name in ("a", "b")]
         for bus in self.buses:
             opened.callback(bus.close)
-            bus.register(Order, self._handle)
+            bus.subscribe(Order, self._handle)
             bus.start()
         opened.callback(self.go.set)
 

@@ -148,7 +148,7 @@ class _Member:
             return
         if settings.delivers:
             self._bus = bus
-            bus.register(Work, self._handle, name="work")
+            bus.subscribe(Work, self._handle, name="work")
             self._watch_beats(bus)
             if not self._started(bus):
                 return

@@ -42,7 +42,7 @@ class Peer:
         self.handler = Recorder()
         self.lifecycle = bus.engine.lifecycle
         self.store = bus.engine.store
-        bus.register(Order, self.handle, name="orders")
+        bus.subscribe(Order, self.handle, name="orders")
 
     def handle(self, event: Order, context: Any) -> None:
         self.handler(event, context)

@@ -227,7 +227,7 @@ def test_keys_of_64_bits_and_of_integer_subclasses_are_kept_and_found(make_bus: 
     for first, second in pairs:
         assert len(bus.find(search_key1=first, search_key2=second)) == 21
     recorder = Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     history = ended(bus, len(ids + more))
     assert set(states(history)) == {State.PROCESSED}

@@ -52,7 +52,7 @@ def _stored(engine: Engine, record_id: int) -> Any:
 
 def _started(bus: PersistentBus) -> Recorder:
     recorder = Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     return recorder
 
@@ -123,7 +123,7 @@ def test_a_corrupt_payload_of_an_own_posting_ends_failed_after_a_retry(
             connection.execute(broken.values(event_json="{corrupt"))
         raise RuntimeError("again, please")
 
-    bus.register(Order, corrupt)
+    bus.subscribe(Order, corrupt)
     bus.start()
     entry = _of(bus, bus.post(Order(1)))
     assert (entry.processing_state, entry.error_count, entry.event_json) == (State.FAILED, 1, "{corrupt")

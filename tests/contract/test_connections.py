@@ -228,7 +228,7 @@ def test_sessions_that_can_no_longer_write_are_replaced(database_url: URL, make_
 
     event.listen(engine, "connect", open_session)
     recorder, bus = Recorder(), make_bus(database=engine)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     with pytest.raises(DatabaseUnreachableError):
         bus.post(Order(0))
     failed_over = True

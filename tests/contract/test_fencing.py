@@ -202,8 +202,8 @@ def test_an_exactly_once_handler_that_lost_its_entry_is_rolled_back(cluster: Clu
         context.connection.execute(orders.add(event.number))
 
     stolen = threading.Event()
-    peer.bus.unregister(peer.handle)
-    peer.bus.register(Order, handle, exactly_once=True)
+    peer.bus.unsubscribe(peer.handle)
+    peer.bus.subscribe(Order, handle, exactly_once=True)
     lost = sample("claims_lost_total", LABELS)
     peer.bus.post(Order(1))
 

@@ -107,7 +107,7 @@ def posts(
 
         return Posts(schedule, 3 if many else 1, service.engine, queue.history, recorder)
     bus = make_bus(**rarely)
-    bus.register(Order, recorder, serial=True)
+    bus.subscribe(Order, recorder, serial=True)
     bus.start()
 
     def post(orders: list[Order], connection: Any) -> Any:

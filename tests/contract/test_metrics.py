@@ -59,7 +59,7 @@ def run(bus: PersistentBus) -> None:
 
 def test_posts_claims_and_outcomes_are_counted(bus: PersistentBus, shown: Shown) -> None:
     bus.post_many([Order(1), Order(2), Order(3)])
-    bus.register(Order, Recorder(failures=3), name="orders")
+    bus.subscribe(Order, Recorder(failures=3), name="orders")
     bus.engine.lifecycle.join(QuietNode)
 
     run(bus)
@@ -77,7 +77,7 @@ def test_posts_claims_and_outcomes_are_counted(bus: PersistentBus, shown: Shown)
 
 
 def test_a_dead_letter_is_counted(bus: PersistentBus, shown: Shown) -> None:
-    bus.register(Order, Recorder(failures=9), name="orders")
+    bus.subscribe(Order, Recorder(failures=9), name="orders")
     bus.engine.lifecycle.join(QuietNode)
     bus.post(Order(1))
 
@@ -100,7 +100,7 @@ def test_an_event_without_a_subscriber_is_counted_as_undelivered(bus: Persistent
 
 
 def test_an_exactly_once_handler_counts_as_processed(bus: PersistentBus, shown: Shown) -> None:
-    bus.register(Order, Recorder(), name="orders", exactly_once=True)
+    bus.subscribe(Order, Recorder(), name="orders", exactly_once=True)
     bus.engine.lifecycle.join(QuietNode)
     bus.post(Order(1))
 
@@ -126,7 +126,7 @@ def test_a_scrape_shows_depth_and_age_of_what_is_ready(
 
 
 def test_what_runs_is_in_flight_and_not_ready(bus: PersistentBus, shown: Shown) -> None:
-    bus.register(Order, Recorder(), name="orders")
+    bus.subscribe(Order, Recorder(), name="orders")
     bus.engine.lifecycle.join(QuietNode)
     bus.post_many([Order(1), Order(2)])
 

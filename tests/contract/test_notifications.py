@@ -348,7 +348,7 @@ def test_a_removal_in_the_callers_transaction_is_undone_by_its_rollback(
 @pytest.mark.parametrize("by", [{}, {"record_id": 1, "search_key1": 1}])
 def test_a_removal_names_an_id_or_keys(queue: NotificationQueue, by: dict[str, int]) -> None:
     with pytest.raises(InvalidPostError, match="takes a record id, or search keys"):
-        queue.remove(**by)
+        queue.remove(**by)  # type: ignore[arg-type]
 
 
 # -- queues ---------------------------------------------------------------------------------------------------------

@@ -253,7 +253,7 @@ def test_the_error_count_and_the_subscribers_that_succeeded_survive_a_redispatch
         peer.handler = Recorder(failures=1)
     audits = [Recorder(), Recorder()]
     for peer, audit in zip((killed, other), audits, strict=True):
-        peer.bus.register(Order, lambda event, audit=audit: audit.events.append(event), name="audit")
+        peer.bus.subscribe(Order, audit.events.append, name="audit")
     killed.bus.post(Order(1))
     killed.lifecycle.run_due()  # fails once, and is not tried again before the kill
 
@@ -595,7 +595,7 @@ def test_what_a_second_process_held_when_it_died_is_suspect_wherever_it_stood(cl
 def test_what_is_left_by_stops_in_order_is_never_suspect(cluster: Cluster) -> None:
     """A long job over more deploys than it may crash; each node has stopped before the job had ended."""
     watcher = cluster.join("w")
-    watcher.bus.register("Other", Recorder())
+    watcher.bus.subscribe("Other", Recorder())
     peer = cluster.join("d0")
     peer.bus.post(Order(1))
     for number in range(8):
@@ -644,13 +644,13 @@ def test_a_suspect_that_fails_in_its_handler_stays_a_suspect_until_it_has_ended(
 
 def test_suspects_that_nobody_knew_are_suspects_still_when_somebody_does(cluster: Cluster) -> None:
     killed, other, handler = cluster.join("a"), cluster.join("b"), Recorder()
-    killed.bus.register("Invoice.paid", Recorder())
+    killed.bus.subscribe("Invoice.paid", Recorder())
     killed.bus.post_many([Posting(event={}, event_name="Invoice.paid") for _ in range(2)])
     cluster.bury("a", other)
     other.run()
     assert {entry.lane for entry in other.bus.find()} == {PARKED}
 
-    other.bus.register("Invoice.paid", handler)
+    other.bus.subscribe("Invoice.paid", handler)
 
     assert other.claim() == []  # brings them back
     assert {entry.lane for entry in other.bus.find()} == {SUSPECT}

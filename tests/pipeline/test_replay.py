@@ -83,7 +83,7 @@ def test_a_replayed_entry_is_delivered(spark: SparkSession, history_url: URL, ta
     replay_archive(spark, history_url, target, where="record_id = 14", post=True)
     recorder = Recorder()
     bus = PersistentBus(history_url, BusConfig())
-    bus.register("Order", recorder)
+    bus.subscribe("Order", recorder)
 
     drain(bus)
 
@@ -106,8 +106,8 @@ def test_of_a_failed_entry_only_the_subscribers_run_again_that_had_not_succeeded
     archive_history(spark, database_url, target)
     bus = PersistentBus(database_url)
     book, mail = Recorder(), Recorder()
-    bus.register("Order", book, name="book")
-    bus.register("Order", mail, name="mail")
+    bus.subscribe("Order", book, name="book")
+    bus.subscribe("Order", mail, name="mail")
 
     replay_archive(spark, database_url, target, where="true", post=True)
     drain(bus)
@@ -144,7 +144,7 @@ def test_nothing_is_posted_twice_not_even_when_the_replayed_entry_was_archived_o
         return done.posted, done.entries, done.replayed
 
     bus = PersistentBus(history_url)
-    bus.register("Order", Recorder())
+    bus.subscribe("Order", Recorder())
     assert again("record_id IN (1, 2)") == (2, 2, 0)
     assert again("record_id IN (1, 2)") == (0, 0, 2)
     drain(bus)

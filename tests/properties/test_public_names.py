@@ -221,7 +221,7 @@ def test_a_public_name_raises_documented_errors_only(world: World, name: str, me
         several()
     seen = list[Any]()
     bus = PersistentBus(world.url, metrics_registry=CollectorRegistry())
-    bus.register(Order, seen.append)
+    bus.subscribe(Order, seen.append)
     bus.post_many([Posting(event=Order(7))])
     testing.drain(bus)
     bus.close()

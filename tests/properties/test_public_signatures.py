@@ -134,7 +134,7 @@ def test_a_call_raises_documented_errors_only_and_writes_nothing_then(
 
     attempt()
     seen = list[Any]()
-    bus.register(Order, seen.append)
+    bus.subscribe(Order, seen.append)
     bus.post(Order(7))
     drain(bus)
     assert Order(7) in seen

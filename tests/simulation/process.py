@@ -166,7 +166,7 @@ class Process:
                 simulation.databases.url, config, clock=self.clock, metrics_registry=CollectorRegistry()
             )
             for number in range(self.settings.subscribers):
-                self.bus.register(
+                self.bus.subscribe(
                     Order,
                     self._handler("bus", number),
                     name=f"subscriber-{number}",
