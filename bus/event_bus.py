@@ -25,6 +25,7 @@ from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.runtime.deprecation import deprecated
 from queue_core.runtime.shown import shown
+from queue_core.storage.rows import UNSET, Unset
 
 E = TypeVar("E")
 H = TypeVar("H", bound=AnyHandler)
@@ -119,7 +120,7 @@ class EventBus:
     def subscribe(
         self,
         event: type | str,
-        handler: AnyHandler | None = None,
+        handler: AnyHandler | Unset = UNSET,
         *,
         name: str | None = None,
         serial: bool = False,
@@ -164,7 +165,7 @@ class EventBus:
             self._add(event, subscriber)
             return handler
 
-        if handler is None:
+        if isinstance(handler, Unset):
             return decorate
         decorate(handler)
         return None
