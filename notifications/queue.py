@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Self, TypedDict, Unpack
@@ -38,6 +39,18 @@ class UpdateOptions(SearchKeys, total=False):
     event: object
     event_name: str | None
     at: datetime | None
+
+
+class RecurOptions(TypedDict, total=False):
+    """The options of a recurring schedule."""
+
+    cron: str | None
+    every: timedelta | float | None
+    timezone: str
+    missed: MissedPolicy
+    event_name: str | None
+    search_key1: int | None
+    search_key2: int | None
 
 
 class NotificationQueue(Reads):
@@ -260,3 +273,15 @@ class NotificationQueue(Reads):
     def recurring(self) -> list[Schedule]:
         """The recurring schedules of this queue, by name."""
         return self._schedules.of(self.full_name)
+
+    async def recur_async(self, name: str, event: object, **options: Unpack[RecurOptions]) -> Schedule:
+        """Awaitable twin of `recur`, with the same options, in a thread."""
+        return await asyncio.to_thread(lambda: self.recur(name, event, **options))
+
+    async def stop_recurring_async(self, name: str) -> bool:
+        """Awaitable twin of `stop_recurring`, in a thread."""
+        return await asyncio.to_thread(self.stop_recurring, name)
+
+    async def recurring_async(self) -> list[Schedule]:
+        """Awaitable twin of `recurring`, in a thread."""
+        return await asyncio.to_thread(self.recurring)

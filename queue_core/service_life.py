@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Self, TypedDict, Unpack
 
 from queue_core.engine import QueueEngine
 from queue_core.model.entry import Entry, States
 from queue_core.reading.history import History, Progress
 from queue_core.runtime.arguments import wait_seconds
+
+
+class TruncateOptions(TypedDict, total=False):
+    """What a truncation takes, and whom it tells."""
+
+    before: datetime | None
+    states: States | None
+    progress: Progress | None
 
 
 class Face:
@@ -73,3 +82,27 @@ class Face:
         new_id = self._history.retry(record_id, all_subscribers=all_subscribers, force=force)
         self.engine.lifecycle.rescheduled(self.engine.store.now(), None)
         return new_id
+
+    # -- awaitable twins: each runs in a thread, so that the event loop goes on ---------------------------------
+
+    async def start_async(self) -> Self:
+        """Awaitable twin of `start`."""
+        return await asyncio.to_thread(self.start)
+
+    async def stop_async(self, timeout_seconds: float | None = None) -> bool:
+        """Awaitable twin of `stop`."""
+        return await asyncio.to_thread(self.stop, timeout_seconds)
+
+    async def close_async(self) -> None:
+        """Awaitable twin of `close`."""
+        await asyncio.to_thread(self.close)
+
+    async def truncate_history_async(self, **options: Unpack[TruncateOptions]) -> int:
+        """Awaitable twin of `truncate_history`; `progress` is called in the thread."""
+        return await asyncio.to_thread(lambda: self.truncate_history(**options))
+
+    async def retry_async(self, record_id: int, *, all_subscribers: bool = False, force: bool = False) -> int:
+        """Awaitable twin of `retry`."""
+        return await asyncio.to_thread(
+            lambda: self.retry(record_id, all_subscribers=all_subscribers, force=force)
+        )

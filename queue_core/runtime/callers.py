@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
@@ -34,5 +34,5 @@ class DriverConnection(Protocol):
 CallersConnection: TypeAlias = Connection | Session | scoped_session[Session] | DriverConnection
 """What a synchronous call takes as `connection=`."""
 
-AsyncCallersConnection: TypeAlias = "AsyncConnection | AsyncSession"
+AsyncCallersConnection: TypeAlias = Union["AsyncConnection", "AsyncSession"]
 """What an awaitable call takes as `connection=`."""

@@ -25,7 +25,7 @@ from sqlalchemy.pool import NullPool
 from bus.persistent import PersistentBus
 from queue_core.claiming.claimer import BATCHES
 from queue_core.errors import (
-    DatabaseUnreachableError,
+    CommitUnknownError,
     InvalidPostError,
     PayloadNotSerialisableError,
     PayloadTooLargeError,
@@ -646,11 +646,13 @@ def test_a_post_whose_commit_gave_no_answer_says_so_and_is_delivered(bus: Persis
     bus.start()
     with (
         lost_answers(bus.engine.database, "INSERT INTO bus_events", committed=True),
-        pytest.raises(DatabaseUnreachableError, match="COMMIT gave no answer") as caught,
+        pytest.raises(CommitUnknownError, match="COMMIT gave no answer") as caught,
     ):
         bus.post(Order(1))
     assert "Nothing was written" not in str(caught.value)
-    assert states(ended(bus)) == [State.PROCESSED]
+    (entry,) = ended(bus)
+    assert entry.processing_state is State.PROCESSED
+    assert caught.value.record_ids == (entry.record_id,)
     assert recorder.events == [Order(1)]
 
 
