@@ -43,7 +43,7 @@ class PersistentBus(EventBus, Face, Reads):
         config = BusConfig() if config is None else config
         of_kind(config, BusConfig, key="config")
         EventBus.__init__(self, config, shared=config.mode is Mode.POLLING)
-        self.engine = QueueEngine(
+        self._engine = QueueEngine(
             database,
             self.config,
             self._subscriptions,
@@ -52,14 +52,14 @@ class PersistentBus(EventBus, Face, Reads):
             metrics_registry=metrics_registry,
             codec=codec,
         )
-        Reads.__init__(self, self.engine, self.config.name)
+        Reads.__init__(self, self._engine, self.config.name)
 
     def _add(self, event: type | str, subscriber: Subscriber) -> None:
         super()._add(event, subscriber)
-        self.engine.lifecycle.look_at_parked()
+        self._engine.lifecycle.look_at_parked()
 
     def _post(self, postings: Sequence[Posting], connection: CallersConnection | None) -> list[int]:
-        return self.engine.poster.post(self.config.name, postings, connection)
+        return self._engine.poster.post(self.config.name, postings, connection)
 
     def _now(self, connection: CallersConnection | None) -> datetime:
-        return self.engine.store.now(connection)
+        return self._engine.store.now(connection)

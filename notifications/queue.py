@@ -15,6 +15,7 @@ from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
 from queue_core.model.due_date import due_date
 from queue_core.model.entry import Entry, Posting, PostOptions
+from queue_core.model.event_types import EventTypes
 from queue_core.queue_reads import Reads
 from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.awaitable import awaited
@@ -74,10 +75,10 @@ class NotificationQueue(Reads):
         self.service_name = service_name
         self.queue_name = queue_name
         self.full_name = f"{service_name}:{queue_name}"
-        self.subscriber = subscriber
-        self.accepts = accepts
+        self._subscriber = subscriber
+        self._accepts = accepts
         """Event names that its handler takes; None: all, as plain dicts unless their type is known."""
-        self.started = False
+        self._started = False
         self._engine = engine
         self._schedules = schedules
         self._changed = changed
@@ -86,15 +87,29 @@ class NotificationQueue(Reads):
     def __repr__(self) -> str:
         return f"NotificationQueue({self.full_name!r}, started={self.started})"
 
+    @property
+    def started(self) -> bool:
+        """Whether this process delivers its notifications, while its service runs."""
+        return self._started
+
+    def _subscribers(self, class_name: str, types: EventTypes) -> tuple[Subscriber, ...] | None:
+        """Its handler, if it is started and takes events of this name or of a type below one that it takes."""
+        if not self._started:
+            return None
+        accepts = self._accepts
+        if accepts is None or class_name in accepts or _is_subtype(class_name, accepts, types):
+            return (self._subscriber,)
+        return None
+
     def start(self) -> Self:
         """Let this node deliver the queue's notifications, those set aside meanwhile too."""
-        self.started = True
+        self._started = True
         self._changed()
         return self
 
     def stop(self) -> None:
         """Deliver no more from this queue here: what is due is set aside until a node starts it."""
-        self.started = False
+        self._started = False
         self._changed()
 
     # -- schedule -----------------------------------------------------------------------------------------------
@@ -285,3 +300,10 @@ class NotificationQueue(Reads):
     async def recurring_async(self) -> list[Schedule]:
         """Awaitable twin of `recurring`, in a thread."""
         return await asyncio.to_thread(self.recurring)
+
+
+def _is_subtype(class_name: str, accepted: frozenset[str], types: EventTypes) -> bool:
+    event_type = types.type_of(class_name)
+    if event_type is None:
+        return False
+    return any(types.type_of(name) in event_type.__mro__ for name in accepted)

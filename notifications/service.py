@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, Never, Protocol, Self, TypedDict, TypeVar, Unpack, overload
+from collections.abc import Callable, Iterable
+from typing import Literal, Never, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
 
 from notifications.queue import NotificationQueue
 from notifications.schedules import Schedules
+from notifications.served_queues import ServedQueues
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError, NameTooLongError, QueueExistsError, QueueNotFoundError
 from queue_core.model.codec import Codec
@@ -70,18 +71,19 @@ class NotificationService(Face):
         of_kind(self.config, NotificationConfig, key="config")
         self._types = EventTypes()
         self._queues: dict[str, NotificationQueue] = {}
+        self._served = ServedQueues(self._queues, self._types)
         self._lock = Lock()
-        self.engine = QueueEngine(
+        self._engine = QueueEngine(
             database,
             self.config,
-            self,
+            self._served,
             self._types,
             clock=clock,
             metrics_registry=metrics_registry,
             codec=codec,
         )
-        self._schedules = Schedules(self.engine, self._started_names)
-        self._history = History(self.engine.store, None)
+        self._schedules = Schedules(self._engine, self._served.names)
+        self._history = History(self._engine.store, None)
 
     # -- queues -------------------------------------------------------------------------------------------------
 
@@ -161,7 +163,7 @@ class NotificationService(Face):
             queue_name,
             subscriber,
             accepts=frozenset(names) if types else None,
-            engine=self.engine,
+            engine=self._engine,
             schedules=self._schedules,
             changed=self._changed,
         )
@@ -256,34 +258,9 @@ class NotificationService(Face):
             self._queues.pop(queue.full_name, None)
         self._changed()
 
-    def _started_names(self) -> list[str]:
-        return [name for name, queue in list(self._queues.items()) if queue.started]
-
     def _changed(self) -> None:
-        self.engine.lifecycle.look_at_parked()
+        self._engine.lifecycle.look_at_parked()
         self._schedules.wake()
-
-    # -- what the engine asks (queue_core.running.subscriber.Router) ---------------------------------------------------------
-
-    def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber] | None:
-        """The queue's handler, if it is started and takes such entries."""
-        queue = self._queues.get(queue_name)
-        if queue is None or not queue.started:
-            return None
-        accepts = queue.accepts
-        if accepts is None or class_name in accepts or self._is_subtype(class_name, accepts):
-            return (queue.subscriber,)
-        return None
-
-    def _is_subtype(self, class_name: str, accepted: frozenset[str]) -> bool:
-        event_type = self._types.type_of(class_name)
-        if event_type is None:
-            return False
-        return any(self._types.type_of(name) in event_type.__mro__ for name in accepted)
-
-    def describe(self) -> dict[str, Any]:
-        """What is served, for the node's row."""
-        return {"queues": sorted(self._started_names()), "types": sorted(self._types.names())}
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -293,11 +270,11 @@ class NotificationService(Face):
         begun = [queue for queue in self.queues() if not queue.started]
         try:
             for queue in begun:
-                queue.started = True
+                queue._started = True
             super().start()
         except BaseException:
             for queue in begun:
-                queue.started = False
+                queue._started = False
             raise
         try:
             self._schedules.start()
@@ -306,7 +283,7 @@ class NotificationService(Face):
             raise
         return self
 
-    def fire_due(self) -> None:
+    def _fire_due(self) -> None:
         """Fire the recurring schedules that are due now: what `start` does again and again, once (for the test kit)."""
         self._schedules.turn()
 
@@ -315,7 +292,7 @@ class NotificationService(Face):
         self._schedules.stop()
         ended = super().stop(timeout_seconds)
         for queue in self.queues():
-            queue.started = False
+            queue._started = False
         return ended
 
 

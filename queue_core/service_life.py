@@ -10,8 +10,10 @@ from typing import Self, TypedDict, Unpack
 
 from queue_core.engine import QueueEngine
 from queue_core.model.entry import Entry, States
+from queue_core.model.event_types import EventTypes
 from queue_core.reading.history import History, Progress
 from queue_core.runtime.arguments import wait_seconds
+from queue_core.runtime.deprecation import deprecated
 
 
 class TruncateOptions(TypedDict, total=False):
@@ -25,12 +27,24 @@ class TruncateOptions(TypedDict, total=False):
 class Face:
     """Stands on one engine; a context manager that starts it and closes it."""
 
-    engine: QueueEngine
+    _engine: QueueEngine
     _history: History
+
+    @property
+    def engine(self) -> QueueEngine:
+        """Deprecated: it is the library's own."""
+        deprecated("engine", "the calls of the bus or service")
+        return self._engine
+
+    @property
+    def types(self) -> EventTypes:
+        """Deprecated: `register_event` names an event type."""
+        deprecated("types", "register_event")
+        return self._engine.types
 
     def start(self) -> Self:
         """Become a node and deliver. Raises NodeNameTakenError, LifecycleError, ForkedError."""
-        self.engine.lifecycle.start()
+        self._engine.lifecycle.start()
         return self
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
@@ -40,12 +54,12 @@ class Face:
         """
         if timeout_seconds is not None:
             timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
-        return self.engine.lifecycle.stop(timeout_seconds)
+        return self._engine.lifecycle.stop(timeout_seconds)
 
     def close(self) -> None:
         """Stop, and close our own connections."""
         self.stop()
-        self.engine.close()
+        self._engine.close()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -60,7 +74,7 @@ class Face:
 
         Of all nodes only the one that ended it calls its functions, on the handler pool; not if its process dies first.
         """
-        return self.engine.on_failed(hook)
+        return self._engine.on_failed(hook)
 
     def truncate_history(
         self,
@@ -80,7 +94,7 @@ class Face:
         unless `force`.
         """
         new_id = self._history.retry(record_id, all_subscribers=all_subscribers, force=force)
-        self.engine.lifecycle.rescheduled(self.engine.store.now(), None)
+        self._engine.lifecycle.rescheduled(self._engine.store.now(), None)
         return new_id
 
     # -- awaitable twins: each runs in a thread, so that the event loop goes on ---------------------------------

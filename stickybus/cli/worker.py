@@ -81,8 +81,8 @@ def worker(
         for runnable in runnables:
             closing.callback(runnable.close)
             runnable.start()
-        described = [runnable.engine.lifecycle.describe() for runnable in runnables]
-        node = runnables[0].engine.lifecycle.name
+        described = [runnable._engine.lifecycle.describe() for runnable in runnables]
+        node = runnables[0]._engine.lifecycle.name
         log.info("worker_started", node=node, pid=os.getpid(), target=target, metrics_port=port)
         if as_json:
             write_json({"node": node, "pid": os.getpid(), "serves": described, "metrics_port": port})

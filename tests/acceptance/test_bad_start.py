@@ -150,7 +150,7 @@ with bus:
 
     in_child(child)
     (entry,) = bus.find()
-    tell(owner=entry.processing_owner, state=entry.processing_state, live=bus.engine.lifecycle.running)
+    tell(owner=entry.processing_owner, state=entry.processing_state, live=bus._engine.lifecycle.running)
     go_on.set()
     assert done.wait(20)
     done.clear()
@@ -199,7 +199,7 @@ def child():
     with own:
         own.post(Order(1))
         assert done.wait(20)
-        tell(node=own.engine.lifecycle.name, leased=own.engine.lifecycle.running)
+        tell(node=own._engine.lifecycle.name, leased=own._engine.lifecycle.running)
 
 with parent:
     posting.start()

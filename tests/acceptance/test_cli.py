@@ -305,7 +305,7 @@ def test_status_tells_in_a_line_that_nodes_have_different_subscribers(
                 "table": "bus_events",
                 "queue_name": "bus",
                 "class_name": "Order",
-                "nodes_by_subscribers": {"mail": [bus.engine.lifecycle.name], "book": ["billing"]},
+                "nodes_by_subscribers": {"mail": [bus._engine.lifecycle.name], "book": ["billing"]},
             }
             assert "Subscribers differ between nodes, of A, B, C and 1 more: each" in cli("status").out
             assert "Subscribers differ" not in cli("status", "--table", "notifications").out
@@ -323,9 +323,9 @@ def test_nodes_shows_a_node_whatever_it_says_that_it_serves(
     cli: Cli, bus: PersistentBus, serves: str
 ) -> None:
     with bus:
-        name = bus.engine.lifecycle.name
+        name = bus._engine.lifecycle.name
         change = update(queue_nodes).values(serves=serves)
-        bus.engine.database.write(lambda connection: connection.execute(change))
+        bus._engine.database.write(lambda connection: connection.execute(change))
         assert [(node["name"], node["serves"]) for node in cli("nodes", "--json").json] == [(name, [])]
         assert name[:8] in cli("nodes").out
 

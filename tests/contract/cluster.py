@@ -40,8 +40,8 @@ class Peer:
     def __init__(self, bus: PersistentBus) -> None:
         self.bus = bus
         self.handler = Recorder()
-        self.lifecycle = bus.engine.lifecycle
-        self.store = bus.engine.store
+        self.lifecycle = bus._engine.lifecycle
+        self.store = bus._engine.store
         bus.subscribe(Order, self.handle, name="orders")
 
     def handle(self, event: Order, context: Any) -> None:

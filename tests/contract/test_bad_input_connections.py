@@ -266,7 +266,7 @@ def test_a_bus_whose_server_is_gone_stops_and_closes_in_time_and_without_a_raw_e
     assert bus.stop() is False
     bus.close()
     assert time.monotonic() - asked < BOUND_SECONDS / 2
-    assert bus.engine.lifecycle.node is None
+    assert bus._engine.lifecycle.node is None
     own_server.start()
     again = PersistentBus(own_server_url, _SHORT)
     again.subscribe(Order, Recorder())

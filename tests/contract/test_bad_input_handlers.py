@@ -145,7 +145,7 @@ def test_an_outcome_that_can_not_be_written_keeps_back_no_other_and_no_stop(make
     bus.subscribe("one", one, name="one")
     bus.subscribe("one", other, name="other")
     bus.subscribe(Order, other)
-    router = bus.engine.lifecycle._router
+    router = bus._engine.lifecycle._router
     bus.start()
     bus.post({}, event_name="one")
     one.wait()
@@ -166,10 +166,10 @@ def test_a_stop_that_can_not_write_outcomes_says_so_and_ends(bus: PersistentBus)
         raise ValueError("of our own making")
 
     bus.start()
-    vars(bus.engine.lifecycle.finisher)["write_all"] = broken
+    vars(bus._engine.lifecycle.finisher)["write_all"] = broken
 
     assert not bus.stop()
-    assert bus.engine.lifecycle.node is None
+    assert bus._engine.lifecycle.node is None
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_an_entry_failed_by_an_earlier_run_of_one_subscriber_says_by_which(bus: 
 def test_a_full_batch_of_failures_with_long_messages_is_written(make_bus: MakeBus) -> None:
     """Escaped, they are more than one packet of MariaDB holds."""
     bus = make_bus(handler_threads=1, retry=ImmediateRetries(0))
-    outcomes = bus.engine.lifecycle.finisher
+    outcomes = bus._engine.lifecycle.finisher
     last = threading.Event()
 
     @bus.subscribe(Order)
@@ -358,7 +358,7 @@ def test_a_hanging_coroutine_does_not_keep_others_from_running_nor_a_stop_from_e
     assert began.wait(BOUND_SECONDS)
     bus.post({}, event_name="other")
     other.wait()
-    threads = bus.engine.lifecycle.dispatcher._threads.copy()
+    threads = bus._engine.lifecycle.dispatcher._threads.copy()
     assert bus.stop(timeout_seconds=0.1) is False
     assert unwound.wait(BOUND_SECONDS)
     eventually(lambda: not any(thread.is_alive() for thread in threads), "no thread waits for the coroutine")
@@ -574,7 +574,7 @@ def test_what_is_posted_while_the_bus_stops_is_delivered_at_the_next_start(
     assert began.wait(BOUND_SECONDS)
     stopping = threading.Thread(target=bus.stop)
     stopping.start()
-    eventually(lambda: not bus.engine.lifecycle.running, "the bus stops")
+    eventually(lambda: not bus._engine.lifecycle.running, "the bus stops")
     outside = bus.post({"after": "from outside"}, event_name="next")
     go_on.set()
     stopping.join(BOUND_SECONDS)
@@ -600,8 +600,8 @@ def test_a_stop_from_inside_a_handler_ends_and_keeps_the_entrys_outcome(bus: Per
     bus.start()
     bus.post(Order(1))
     assert stopped.wait(BOUND_SECONDS)
-    other = bus.engine.store.statements.main
-    with bus.engine.database.read() as connection:
+    other = bus._engine.store.statements.main
+    with bus._engine.database.read() as connection:
         rows = connection.execute(select(other.c.processing_state)).scalars().all()
     assert rows in ([], [State.IN_PROCESSING.value])
 

@@ -241,7 +241,7 @@ def test_an_event_name_that_no_node_knows_is_parked_seen_and_claimed_when_a_node
         State.AVAILABLE,
         '{"number":1}',
     )
-    assert posting.engine.store.depths()["bus"].parked == 1
+    assert posting._engine.store.depths()["bus"].parked == 1
     joining = make_bus(poll_interval_seconds=0.05)
     recorder = Recorder()
     joining.subscribe("unknown", recorder)
@@ -262,7 +262,7 @@ def test_notifications_of_a_queue_without_a_live_server_are_parked_until_one_ser
     eventually(
         lambda: [entry.lane for entry in orphan.find()] == [PARKED] * 3, "all notifications are parked"
     )
-    assert posting.engine.store.depths()["shop:orphan"].parked == 3
+    assert posting._engine.store.depths()["shop:orphan"].parked == 3
     serving = make_service(poll_interval_seconds=0.05)
     recorder = Recorder()
     queue = serving.create_queue("shop", "orphan", recorder)

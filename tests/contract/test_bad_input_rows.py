@@ -65,7 +65,7 @@ def _of(bus: PersistentBus, record_id: int) -> Entry:
 def _still_delivers(bus: PersistentBus) -> bool:
     """Whether what comes by each of the two ways, claimed and from memory, is still handled."""
     own = bus.post(Order(2))
-    with bus.engine.database.begin() as connection:
+    with bus._engine.database.begin() as connection:
         claimed = _inserted(connection, SOUND)
     return {_of(bus, own).processing_state, _of(bus, claimed).processing_state} == {State.PROCESSED}
 
@@ -258,7 +258,7 @@ def test_a_name_that_fits_two_types_ends_failed_with_both_in_the_reason(
     assert entry.processing_state is State.FAILED
     assert all(part.__qualname__ in (entry.last_error or "") for part in kept)
     _write(engine, class_name="Twofold", lane=PARKED)
-    bus.engine.lifecycle.look_at_parked()
+    bus._engine.lifecycle.look_at_parked()
     ended(bus, 2)
     assert _still_delivers(bus)
 

@@ -106,7 +106,7 @@ def test_the_databases_own_error_rolls_back_and_is_retried(bus: PersistentBus, o
 def test_an_entry_that_was_taken_over_meanwhile_rolls_the_handlers_rows_back(
     bus: PersistentBus, orders: Orders
 ) -> None:
-    calls, main = list[int](), bus.engine.store.statements.main
+    calls, main = list[int](), bus._engine.store.statements.main
 
     @bus.subscribe(Order, exactly_once=True)
     def lose_the_first(order: Order, context: EntryContext) -> None:
@@ -118,7 +118,7 @@ def test_an_entry_that_was_taken_over_meanwhile_rolls_the_handlers_rows_back(
                         processing_state=State.AVAILABLE.value, processing_owner=None, claim_count=7, lane=""
                     )
                 )
-            bus.engine.lifecycle.claimer.wake()
+            bus._engine.lifecycle.claimer.wake()
         _connection(context).execute(orders.add(10 * order.number + len(calls)))
 
     bus.start()
@@ -148,7 +148,7 @@ def test_a_commit_whose_answer_is_lost_leaves_its_effect_exactly_once(
             other(order, context)
 
     bus.start()
-    with lost_answers(bus.engine.database, "INSERT INTO orders", committed=committed == "committed") as lost:
+    with lost_answers(bus._engine.database, "INSERT INTO orders", committed=committed == "committed") as lost:
         bus.post(Order(1))
         (entry,) = ended(bus)
     assert lost == ["answer"]

@@ -96,7 +96,7 @@ def test_a_late_retry_changes_nothing(cluster: Cluster) -> None:
 def swept(cluster: Cluster) -> tuple[Peer, Entry, Entry]:
     """An entry as known before the sweep took it, and as the next claim of the same node holds it."""
     peer = cluster.join("a")
-    [record_id] = born_claimed(peer.bus.engine, "a", 1)
+    [record_id] = born_claimed(peer.bus._engine, "a", 1)
     [before] = peer.bus.find(record_ids=[record_id])
     peer.claim()
     peer.claim()

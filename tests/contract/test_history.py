@@ -140,7 +140,7 @@ def test_history_is_truncated_while_the_queue_runs_and_every_row_is_counted_once
 
 
 def test_a_second_truncation_at_the_same_time_is_refused(bus: PersistentBus) -> None:
-    database = bus.engine.database
+    database = bus._engine.database
     with (
         database.engine.connect() as connection,
         database.dialect.named_lock(connection, bus.config.history_table, wait=False) as had,
@@ -196,7 +196,7 @@ def test_delivery_goes_on_while_a_truncation_waits_for_a_reader_of_history(
     bus.post(Order(0))
     eventually(bus.history, "the first has ended")
     took = list[float]()
-    with ThreadPoolExecutor(1) as pool, statements_of(bus.engine.database) as statements:
+    with ThreadPoolExecutor(1) as pool, statements_of(bus._engine.database) as statements:
         with reader(engine):
             truncation = pool.submit(bus.truncate_history)
             eventually(lambda: len(statements.starting_with("LOCK TABLE")) >= 3, "several tries")

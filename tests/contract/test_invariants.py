@@ -140,7 +140,7 @@ def test_the_turn_at_a_serial_handler_outlives_a_stop_that_ran_out_of_time(make_
     bus.post(Order(1))
     slow.wait()
     bus.post(Order(2))
-    found = bus.engine.lifecycle._router.subscribers("bus", bus._types.name_of(Order(0), None))
+    found = bus._engine.lifecycle._router.subscribers("bus", bus._types.name_of(Order(0), None))
     assert found
     [subscriber] = found
     turns = subscriber.turns
@@ -415,7 +415,7 @@ def test_a_start_that_fails_halfway_leaves_no_node_behind_and_can_be_tried_again
         patched.setattr(lifecycle, "recover", failing)
         with pytest.raises(Trouble):
             bus.start()
-    assert not bus.engine.lifecycle.running
+    assert not bus._engine.lifecycle.running
     bus.post(Order(1))
     assert [entry.lane for entry in bus.find()] == [""]
 
@@ -469,15 +469,15 @@ def test_a_node_beats_through_the_connections_of_a_member_that_is_still_there(
     bus, service = make_bus(node_name="a"), make_service(node_name="a")
     service.start()
     bus.start()
-    node = bus.engine.lifecycle.node
+    node = bus._engine.lifecycle.node
     assert node is not None
-    assert node.database is service.engine.database
+    assert node.database is service._engine.database
 
     service.close()
 
-    assert node.database is bus.engine.database
+    assert node.database is bus._engine.database
     node.beat_turn()
-    assert service.engine.database.engine.pool.status().startswith("Pool size: 5  Connections in pool: 0")
+    assert service._engine.database.engine.pool.status().startswith("Pool size: 5  Connections in pool: 0")
 
 
 def test_a_name_is_watched_for_a_lease_from_when_it_was_first_seen(

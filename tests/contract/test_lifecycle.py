@@ -24,7 +24,7 @@ from tests.contract.harness import Order, Recorder, ended, eventually, states
 
 def _wait_until_nothing_starts(bus: PersistentBus) -> None:
     eventually(
-        lambda: not bus.engine.lifecycle.dispatcher._accepting, "the bus stops, nothing more is started"
+        lambda: not bus._engine.lifecycle.dispatcher._accepting, "the bus stops, nothing more is started"
     )
 
 
@@ -69,7 +69,7 @@ def test_a_start_that_runs_out_of_threads_leaves_no_node_and_can_be_repeated(mak
     bus.subscribe(Order, recorder)
     starts = 0
     for starts in _starts_with_so_few_threads(bus.start):  # noqa: B007
-        assert (bus.engine.lifecycle.node, process_nodes._nodes) == (None, {})
+        assert (bus._engine.lifecycle.node, process_nodes._nodes) == (None, {})
 
     assert starts >= 5
     bus.post(Order(1))
@@ -81,7 +81,7 @@ def test_a_service_whose_start_runs_out_of_threads_serves_no_queue(make_service:
     queue = service.create_queue("ordering", "orders", recorder)
     starts = 0
     for starts in _starts_with_so_few_threads(service.start):  # noqa: B007
-        assert (service.engine.lifecycle.node, process_nodes._nodes, queue.started) == (None, {}, False)
+        assert (service._engine.lifecycle.node, process_nodes._nodes, queue.started) == (None, {}, False)
 
     assert starts >= 6
     queue.schedule({}, delay=0, event_name="due")
@@ -103,7 +103,7 @@ def test_an_in_memory_bus_whose_start_runs_out_of_threads_leaves_none() -> None:
 
 def test_a_post_that_can_start_no_thread_for_hints_has_posted(make_bus: MakeBus) -> None:
     bus, recorder = make_bus(mode=Mode.POLLING), Recorder()
-    hints = bus.engine.lifecycle.hints
+    hints = bus._engine.lifecycle.hints
     bus.subscribe(Order, recorder)
     bus.start()
     hints.stop()
@@ -113,7 +113,7 @@ def test_a_post_that_can_start_no_thread_for_hints_has_posted(make_bus: MakeBus)
     bus.post(Order(2))
 
     assert sorted(order.number for order in recorder.wait(2)) == [1, 2]
-    assert hints._running is bus.engine.store.database.dialect.notifies
+    assert hints._running is bus._engine.store.database.dialect.notifies
 
 
 @each_mode
@@ -184,7 +184,7 @@ def test_a_stop_gives_a_backlog_back_by_few_statements(make_bus: MakeBus) -> Non
         if "bus_events SET" in statement:
             changes.append(statement)
 
-    for own in bus.engine.database.engines:
+    for own in bus._engine.database.engines:
         event.listen(own, "before_cursor_execute", note)
     stopping = threading.Thread(target=bus.stop)
     stopping.start()
@@ -206,7 +206,7 @@ def test_a_stop_whose_time_is_up_leaves_the_rest_to_others_who_suspect_none_of_i
     bus.start()
     bus.post_many([Order(number) for number in range(50)])
     recorder.wait(1)
-    bus.engine.lifecycle.claims.release = lambda *_: 0  # type: ignore[method-assign]
+    bus._engine.lifecycle.claims.release = lambda *_: 0  # type: ignore[method-assign]
     bus.stop(timeout_seconds=0)
 
     heir, heard = make_bus(**short), Recorder()
@@ -288,9 +288,9 @@ def test_a_start_after_a_stop_in_vain_runs_nothing_beside_itself(
         first.close()
         second.subscribe(Order, recorder, name="orders")
     second.start()
-    sweep = second.engine.lifecycle._sweep
+    sweep = second._engine.lifecycle._sweep
     sweep.soon()
-    second.engine.lifecycle._loop.wake()
+    second._engine.lifecycle._loop.wake()
     eventually(lambda: sweep._at > 0.0, "the sweep takes a turn")
     second.post(Order(2))
     recorder.wait(2)
@@ -353,7 +353,7 @@ def test_a_commit_after_the_stop_of_its_bus_runs_elsewhere_though_its_node_lives
     bus, recorder = _left_by_a_bus(make_bus, make_service)
     heir, heard = _heir(make_bus)
     assert bus.stop()
-    born_claimed(bus.engine, "shared", 1)
+    born_claimed(bus._engine, "shared", 1)
     heard.wait(1)
     assert states(ended(heir)) == [State.PROCESSED]
     assert recorder.calls == 0

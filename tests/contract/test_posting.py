@@ -281,7 +281,7 @@ def test_a_post_whose_commit_is_refused_raises(bus: PersistentBus, engine: Engin
 def plans_kept(bus: PersistentBus) -> int:
     """How many statements the server keeps for the connection that posts."""
     count = text("SELECT COUNT(*) FROM pg_prepared_statements WHERE name LIKE 'stickybus%'")
-    return int(bus.engine.database.insert_single(lambda connection: connection.execute(count).scalar_one()))
+    return int(bus._engine.database.insert_single(lambda connection: connection.execute(count).scalar_one()))
 
 
 @on_postgresql
@@ -303,7 +303,7 @@ def test_posts_do_not_notice_that_a_session_has_lost_its_plans(bus: PersistentBu
         bus.post(Order(number))
     assert plans_kept(bus) == 1
     forget = text("DEALLOCATE ALL")
-    bus.engine.database.insert_single(lambda connection: connection.execute(forget))
+    bus._engine.database.insert_single(lambda connection: connection.execute(forget))
     for number in range(2, 4):
         bus.post(Order(number))
     assert [entry.event_json for entry in bus.find()] == [f'{{"number":{number}}}' for number in range(4)]
@@ -371,7 +371,7 @@ def test_a_handler_learns_everything_about_its_entry(bus: PersistentBus) -> None
 
 
 def test_an_event_is_posted_by_one_statement_that_commits_by_itself(bus: PersistentBus) -> None:
-    database, begun = bus.engine.database, list[object]()
+    database, begun = bus._engine.database, list[object]()
     note = begun.append
     bus.post(Order(1))
     event.listen(database.engine, "begin", note)
@@ -386,7 +386,7 @@ def test_an_event_is_posted_by_one_statement_that_commits_by_itself(bus: Persist
 @on_sqlite
 def test_a_post_waits_for_a_write_lock_that_another_process_holds(bus: PersistentBus) -> None:
     refused = threading.Event()
-    database = bus.engine.database
+    database = bus._engine.database
     path = database.url.database
     assert path is not None
     with (
@@ -410,7 +410,7 @@ def test_a_row_born_claimed_is_seen_by_others_only_once_its_id_is_in_the_ledger(
     """Else the sweep takes it for a commit that nobody knows of, and it runs twice at the same time."""
     bus.subscribe(Order, Recorder())
     bus.start()
-    lifecycle, unknown = bus.engine.lifecycle, list[list[int]]()
+    lifecycle, unknown = bus._engine.lifecycle, list[list[int]]()
 
     def seen_and_unknown() -> list[int]:
         return [
@@ -422,7 +422,7 @@ def test_a_row_born_claimed_is_seen_by_others_only_once_its_id_is_in_the_ledger(
             with ThreadPoolExecutor(1) as other:
                 unknown.append(other.submit(seen_and_unknown).result())
 
-    with listening(bus.engine.database, after_cursor_execute=inserted):
+    with listening(bus._engine.database, after_cursor_execute=inserted):
         bus.post(Order(1))
         ended(bus)  # what ends between the two reads is in neither
         bus.post_many([Order(2), Order(3)])
@@ -441,7 +441,7 @@ def test_a_sticky_event_starts_without_a_claim_and_without_a_read(
     bus.start()
     # Claim, finish, beat and reap, and a second finish on SQLite: no turn comes by time.
     clock.wait_until_waiting(5 if database_name == "sqlite" else 4)
-    with statements_of(bus.engine.database) as statements:
+    with statements_of(bus._engine.database) as statements:
         bus.post(Order(1))
         bus.post_many([Order(2), Order(3)])
         recorder.wait(3)
@@ -487,7 +487,7 @@ def test_a_full_node_posts_unclaimed_and_loses_nothing(make_bus: MakeBus) -> Non
         bus.post(Order(number))
     recorder.wait(1)
     counted = states(bus.find())
-    assert len(bus.engine.lifecycle.ledger) == counted.count(State.IN_PROCESSING) == 5
+    assert len(bus._engine.lifecycle.ledger) == counted.count(State.IN_PROCESSING) == 5
     assert counted.count(State.AVAILABLE) == 7
     recorder.release()
     ended(bus, 12)
@@ -503,11 +503,11 @@ def test_large_events_past_the_pools_room_wait_by_id_and_run_once(make_bus: Make
         Posting(event={"place": place, "text": "x" * 10_000}, event_name="large") for place in range(40)
     )
     recorder.wait(1)
-    assert bus.engine.lifecycle.ledger.waiting >= 40 - 1 - BATCHES
+    assert bus._engine.lifecycle.ledger.waiting >= 40 - 1 - BATCHES
     recorder.release()
     assert [entry.record_id for entry in ended(bus, 40)] == ids
     assert [event["place"] for event in recorder.events] == list(range(40))
-    assert len(bus.engine.lifecycle.ledger) == 0
+    assert len(bus._engine.lifecycle.ledger) == 0
 
 
 def test_thousands_of_events_at_once_are_delivered_once_each(make_bus: MakeBus) -> None:
@@ -645,7 +645,7 @@ def test_a_post_whose_commit_gave_no_answer_says_so_and_is_delivered(bus: Persis
     bus.subscribe(Order, recorder)
     bus.start()
     with (
-        lost_answers(bus.engine.database, "INSERT INTO bus_events", committed=True),
+        lost_answers(bus._engine.database, "INSERT INTO bus_events", committed=True),
         pytest.raises(CommitUnknownError, match="COMMIT gave no answer") as caught,
     ):
         bus.post(Order(1))
@@ -667,7 +667,7 @@ def test_ids_of_a_post_that_was_rolled_back_are_held_for_the_post_that_has_them_
     bus = make_bus(handler_threads=1)
     bus.subscribe(Order, recorder)
     bus.start()
-    database, ledger = bus.engine.database, bus.engine.lifecycle.ledger
+    database, ledger = bus._engine.database, bus._engine.lifecycle.ledger
     first, failed, between = bus.post(Order(0)), list[str](), list[int]()
     recorder.wait()
     poster = threading.get_ident()  # the node's loops write as well
@@ -743,7 +743,7 @@ def test_ids_taken_ahead_are_forgotten_after_a_while(
     bus.start()
     for _ in range(3):  # until all connections are open that it needs
         bus.post_many([Order(1), Order(2)])
-    with statements_of(bus.engine.database) as statements:
+    with statements_of(bus._engine.database) as statements:
         bus.post(Order(3))
         monkeypatch.setattr(reserved_ids, "LONGEST_KEPT_SECONDS", -1.0)
         bus.post(Order(4))

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pytest
 
 from stickybus import (
+    BusConfig,
     ConfigurationError,
     EntryContext,
     ExactlyOnceContext,
@@ -17,6 +18,8 @@ from stickybus import (
     InvalidPostError,
     ManualClock,
     NaiveDateTimeError,
+    NotificationConfig,
+    NotificationQueue,
     NotificationService,
     PersistentBus,
     QueueExistsError,
@@ -114,6 +117,26 @@ def test_the_old_names_work_and_warn(stickybus_bus: PersistentBus) -> None:
     assert recorder.events == [Order(1)]
     with pytest.warns(DeprecationWarning, match="use unsubscribe"):
         assert stickybus_bus.unregister(recorder)
+
+
+def test_the_engine_is_reached_by_its_old_name_with_a_warning(
+    stickybus_bus: PersistentBus, stickybus_service: NotificationService
+) -> None:
+    for face in (stickybus_bus, stickybus_service):
+        with pytest.warns(DeprecationWarning, match=r"engine goes with 1\.0"):
+            assert face.engine is face._engine
+        with pytest.warns(DeprecationWarning, match="use register_event"):
+            assert face.types.register(Invoice) == "Invoice"
+
+
+@pytest.mark.parametrize("kind", [PersistentBus, InMemoryBus, NotificationService, NotificationQueue])
+def test_nothing_of_the_engine_is_public(
+    stickybus_bus: PersistentBus, stickybus_service: NotificationService, kind: type
+) -> None:
+    queue = stickybus_service.create_queue("shop", "reminders", of_order)
+    [one] = [one for one in (stickybus_bus, InMemoryBus(), stickybus_service, queue) if type(one) is kind]
+    public = {name: getattr(one, name) for name in vars(one) if not name.startswith("_")}
+    assert all(isinstance(value, (str, BusConfig, NotificationConfig)) for value in public.values()), public
 
 
 @pytest.mark.parametrize(

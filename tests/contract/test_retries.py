@@ -341,7 +341,7 @@ def test_a_retry_by_hand_names_its_parent_without_a_look_for_it_in_the_main_tabl
     failed = bus.post(Order(1))
     ended(bus)
 
-    with statements_of(bus.engine.database) as statements:
+    with statements_of(bus._engine.database) as statements:
         retried = bus.retry(failed)
 
     asked = [text for text in statements.starting_with("SELECT") if "replay_of =" in text]

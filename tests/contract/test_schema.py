@@ -423,7 +423,7 @@ def test_the_shortest_insert_needs_only_a_name(bus: PersistentBus, engine: Engin
     [entry] = eventually(bus.find)
 
     assert (entry.queue_name, entry.lane, entry.processing_state) == ("bus", "", State.AVAILABLE)
-    assert abs((bus.engine.store.clock.now() - entry.effective_date).total_seconds()) < 60
+    assert abs((bus._engine.store.clock.now() - entry.effective_date).total_seconds()) < 60
 
 
 @on_postgresql

@@ -71,7 +71,7 @@ class Bare(Peer):
     """A peer whose orders are taken by subscribers of these names alone."""
 
     def __init__(self, bus: PersistentBus, *names: str) -> None:
-        self.bus, self.lifecycle, self.store = bus, bus.engine.lifecycle, bus.engine.store
+        self.bus, self.lifecycle, self.store = bus, bus._engine.lifecycle, bus._engine.store
         for name in names:
             bus.subscribe(Parcel, lambda _event: None, name=name)
 
@@ -117,7 +117,7 @@ def test_started_nodes_warn_by_themselves(make_bus: MakeBus, warnings: Warnings)
         bus = make_bus(node_name=name, reap_period_seconds=0.05)
         bus.subscribe(Parcel, lambda _event: None, name=name)
         bus.start()
-        eventually(lambda bus=bus: bus.engine.lifecycle.node.reaper.looks >= 2, "a look")  # type: ignore[misc]
+        eventually(lambda bus=bus: bus._engine.lifecycle.node.reaper.looks >= 2, "a look")  # type: ignore[misc]
 
     [told] = eventually(lambda: warnings.told, "a warning")
     assert (told["node"], told["here"], told["elsewhere"]) == ("billing", "billing", "shop (on shop)")
@@ -265,7 +265,7 @@ def test_a_queue_has_one_handler_whatever_its_name(
         service = make_service(node_name=name, reap_period_seconds=0.05)
         service.create_queue("shop", "bills", handler)
         service.start()
-        node = service.engine.lifecycle.node
+        node = service._engine.lifecycle.node
         assert node is not None
         turns = node.reaper.looks
         eventually(lambda node=node, turns=turns: node.reaper.looks > turns + 1, "two looks")  # type: ignore[misc]

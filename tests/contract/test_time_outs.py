@@ -107,7 +107,7 @@ def test_in_a_black_hole_each_loop_and_each_post_gives_up_in_time_and_afterwards
         assert took < ANSWER + LOAD, loop
 
     proxy.pass_on()
-    node = bus.engine.lifecycle.node
+    node = bus._engine.lifecycle.node
     assert node is not None
     eventually(node.lease.holds, "the lease holds again")
     bus.post(Order(3))

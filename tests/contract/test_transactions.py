@@ -352,7 +352,7 @@ def test_an_own_post_whose_commit_gave_no_answer_raises_and_is_delivered_once(
     bus: PersistentBus, recorder: Recorder
 ) -> None:
     with (
-        lost_answers(bus.engine.database, "INSERT INTO bus_events", committed=True) as lost,
+        lost_answers(bus._engine.database, "INSERT INTO bus_events", committed=True) as lost,
         pytest.raises((DBAPIError, DatabaseUnreachableError)),
     ):
         bus.post(Order(1))
@@ -555,7 +555,7 @@ def test_what_a_slow_commit_brings_starts_within_a_second_after_it(
     committing = threading.Thread(target=connection.commit)
     committing.start()
     assert begun.wait(20)
-    looked_for = bus.engine.lifecycle._announced._announced
+    looked_for = bus._engine.lifecycle._announced._announced
     eventually(lambda: [one.looks > LOOKS for one in looked_for] in ([True], []), "the first looks are over")
     going_on.set()
     committing.join()

@@ -47,7 +47,7 @@ def target(spark: SparkSession, history_url: URL, tmp_path: Path) -> str:
     # The sample was written by hand: the next ids are to be others.
     bus = PersistentBus(history_url)
     bus.post_many([Posting(event={}, event_name="Ping")] * 60)
-    Entries(bus.engine.store, None).remove(wanted=Filter(class_name="Ping"))
+    Entries(bus._engine.store, None).remove(wanted=Filter(class_name="Ping"))
     bus.truncate_history()
     bus.close()
     return target
@@ -56,7 +56,7 @@ def target(spark: SparkSession, history_url: URL, tmp_path: Path) -> str:
 def live(url: URL) -> list[Entry]:
     """All live entries, of whatever queue."""
     bus = PersistentBus(url)
-    found = Entries(bus.engine.store, None).find(Filter())
+    found = Entries(bus._engine.store, None).find(Filter())
     bus.close()
     return found
 
@@ -148,7 +148,7 @@ def test_nothing_is_posted_twice_not_even_when_the_replayed_entry_was_archived_o
     assert again("record_id IN (1, 2)") == (2, 2, 0)
     assert again("record_id IN (1, 2)") == (0, 0, 2)
     drain(bus)
-    archive_history(spark, history_url, target, before=bus.engine.store.clock.now())
+    archive_history(spark, history_url, target, before=bus._engine.store.clock.now())
     assert again() == (1, 1, 2)
     drain(bus)
     assert bus.truncate_history() == 1

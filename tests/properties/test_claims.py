@@ -50,7 +50,7 @@ class ClaimLife(RuleBasedStateMachine):
         self.clock = ManualClock()
         config = BusConfig(node_name="ann", max_redispatches=2)
         self.bus = PersistentBus(f"sqlite:///{path}", config, clock=self.clock)
-        self.store = self.bus.engine.store
+        self.store = self.bus._engine.store
         self.live = dict[int, Row]()
         self.past = dict[int, State]()
         self.ends = dict[int, list[State]]()

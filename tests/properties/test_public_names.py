@@ -51,7 +51,6 @@ LEFT = {
     "ImmediateRetries.next_date": "the engine calls it; a policy may raise anything",
     "ScheduledRetries.next_date": "the engine calls it; a policy may raise anything",
     "ExponentialRetries.next_date": "the engine calls it; a policy may raise anything",
-    "NotificationService.subscribers": "the engine calls it",
     **dict.fromkeys(
         ("stickybus_bus", "stickybus_clock", "stickybus_service", "stickybus_url"), "a fixture of pytest"
     ),

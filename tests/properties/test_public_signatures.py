@@ -111,7 +111,7 @@ def test_a_call_raises_documented_errors_only_and_writes_nothing_then(
 
     def rows() -> list[int]:
         counts = ", ".join(f"(SELECT count(*) FROM {table})" for table in TABLES)
-        with bus.engine.database.read() as connection:
+        with bus._engine.database.read() as connection:
             return list(connection.execute(text(f"SELECT {counts}")).one())
 
     @settings(max_examples=60, suppress_health_check=list(HealthCheck))
