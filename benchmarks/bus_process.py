@@ -26,7 +26,7 @@ class Node:
 
     def __init__(self, url: str, mode: str, *, timed: bool) -> None:
         self._bus = PersistentBus(url, BusConfig(mode=mode), metrics_registry=CollectorRegistry())
-        self._bus.register(Ticked, self._note if timed else self._count, name="benchmark")
+        self._bus.subscribe(Ticked, self._note if timed else self._count, name="benchmark")
         self._times: dict[int, float] = {}
         self.reset()
         self._sent = Counter[str]()
@@ -44,7 +44,7 @@ class Node:
         """Count what is sent: statements that somebody listens to take longer."""
         for sent in ("before_cursor_execute", "commit", "rollback"):
             # Arguments are SQLAlchemy's, of each event different ones.
-            for engine in self._bus.engine.database.engines:
+            for engine in self._bus._engine.database.engines:
                 listen(engine, sent, lambda *_, sent=sent: self._sent.update([sent]))
 
     def reset(self) -> None:
@@ -70,7 +70,7 @@ class Node:
         status = Path("/proc/self/status").read_text().splitlines()
         return {
             "handled": self._handled,
-            "held": len(self._bus.engine.lifecycle.ledger),
+            "held": len(self._bus._engine.lifecycle.ledger),
             "first": self._first,
             "statements": self._sent["before_cursor_execute"],
             "commits": self._sent["commit"],

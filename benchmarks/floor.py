@@ -54,7 +54,7 @@ class Bare(ABC):
     def __init__(self, url: URL) -> None:
         self._connect(url)
         bus = PersistentBus(url, metrics_registry=CollectorRegistry())
-        store = bus.engine.store
+        store = bus._engine.store
         postings = [Posting(event=Ticked(number)) for number in range(LOAD_BATCH)]
         self.main, self.past = store.statements.main, store.statements.past
         self._dialect = store.database.engine.dialect

@@ -90,7 +90,7 @@ class BusDelivery(Delivery):
     def __init__(self, url: URL) -> None:
         super().__init__()
         self.face = self._bus = PersistentBus(url, metrics_registry=CollectorRegistry())
-        self._bus.register(Ticked, self.handle, name="benchmark")
+        self._bus.subscribe(Ticked, self.handle, name="benchmark")
 
     def _post(self, batch: Sequence[Ticked]) -> None:
         self._bus.post_many(batch)
@@ -124,13 +124,13 @@ class Case:
     @property
     def table(self) -> str:
         """The main table's name."""
-        return self.delivery.face.engine.config.table
+        return self.delivery.face._engine.config.table
 
     def put(
         self, rows: int, *, past: bool = False, age: timedelta = _DAY, values: Mapping[str, Any] | None = None
     ) -> None:
         """Write entries like those that are posted, but for `values`, dated around now - `age`."""
-        store = self.delivery.face.engine.store
+        store = self.delivery.face._engine.store
         table: Table = store.statements.past if past else store.statements.main
         template = dict(self.connection.rows[0]) | dict(values or {})
         dates = ["created_date", "effective_date"] + (["finished_date", "started_date"] if past else [])

@@ -66,8 +66,8 @@ class _Latencies:
         self._started_at: dict[int, float] = {}
         self._ids: dict[int, int] = {}
         self._posting = threading.local()
-        self._metrics = run.bus.engine.lifecycle.finisher.metrics = _Timed()
-        database = run.bus.engine.database
+        self._metrics = run.bus._engine.lifecycle.finisher.metrics = _Timed()
+        database = run.bus._engine.database
         vars(database).update(
             write=self._timed(database.write), insert_single=self._timed(database.insert_single)
         )
@@ -156,7 +156,7 @@ def latency_elsewhere(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         rounds, achieved = list[list[float]](), list[float]()
         for _ in range(sizes.rounds):
             with run_on(target, BusConfig(mode=Mode.POLLING)) as run:
-                url = run.bus.engine.database.url
+                url = run.bus._engine.database.url
                 with bus_process(url, Mode.POLLING, timed=True) as node:
                     node.ask("start")
                     # After a quiet time, a node that nobody tells of entries finds the first by its next poll.

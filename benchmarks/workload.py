@@ -87,7 +87,7 @@ class Run:
 
     def start(self, handler: Callable[[Ticked], None] | None = None) -> None:
         """Deliver to `handler`, which calls `handle` (default: that itself)."""
-        self.bus.register(Ticked, handler or self.handle, name="benchmark")
+        self.bus.subscribe(Ticked, handler or self.handle, name="benchmark")
         self.bus.start()
 
     def load(self, entries: int) -> None:
@@ -104,7 +104,7 @@ class Run:
             raise VerificationError(
                 f"{self._handled} of {self._target} entries handled in {COMPLETION_SECONDS} s"
             )
-        while len(self.bus.engine.lifecycle.ledger):
+        while len(self.bus._engine.lifecycle.ledger):
             if time.perf_counter() > deadline:
                 raise VerificationError("outcomes are still unwritten")
             time.sleep(0.0005)
@@ -114,10 +114,10 @@ class Run:
 
         `truncated` rows of history are gone. Raises VerificationError.
         """
-        self.bus.engine.lifecycle.stop()
-        statements = self.bus.engine.store.statements
+        self.bus._engine.lifecycle.stop()
+        statements = self.bus._engine.store.statements
         main, past = statements.main, statements.past
-        with self.bus.engine.database.read() as connection:
+        with self.bus._engine.database.read() as connection:
             waiting = list(connection.execute(select(main.c.record_id)).scalars())
             ended = connection.execute(select(past.c.record_id, past.c.processing_state)).all()
         here, elsewhere = ([row.record_id for row in ended], waiting) if delivered else (waiting, ended)

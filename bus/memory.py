@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 from sqlalchemy import Connection
@@ -23,11 +23,12 @@ from bus.event_bus import EventBus
 from queue_core.errors import ConfigurationError, InvalidConnectionError, LifecycleError
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import BusConfig
-from queue_core.model.entry import ANY_NODE, Entry, Posting, Settled, State, Waiting
+from queue_core.model.entry import ANY_NODE, Entry, Posting, Settled, State, States, Waiting
 from queue_core.model.outcome import Finished, Outcome, Released, Retried
 from queue_core.running.dispatcher import Dispatcher
 from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.arguments import of_kind, wait_seconds
+from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import Clock, SystemClock
 from queue_core.storage.filter import state_values
 from queue_core.storage.rows import Columns
@@ -59,8 +60,8 @@ class InMemoryBus(EventBus):
         if clock is not None:
             of_kind(clock, Clock, key="clock")
         self._clock = clock or SystemClock()
-        self._codecs = Codecs(self.types, codec)
-        self._columns = Columns(self.config, self._clock, self.types, self._codecs)
+        self._codecs = Codecs(self._types, codec)
+        self._columns = Columns(self.config, self._clock, self._types, self._codecs)
         self._ids = itertools.count(1)
         self._live: dict[int, Entry] = {}
         self._submitted = set[int]()
@@ -137,7 +138,7 @@ class InMemoryBus(EventBus):
             )
         super()._add(event, subscriber)
 
-    def _post(self, postings: Sequence[Posting], connection: Any) -> list[int]:
+    def _post(self, postings: Sequence[Posting], connection: CallersConnection | None) -> list[int]:
         rows = self._columns.rows(self.config.name, postings, creator="", lane=ANY_NODE, claimed=True)
         # Nothing waits for its date here.
         entries = [self._columns.entry(next(self._ids), row) for row in rows]
@@ -146,6 +147,9 @@ class InMemoryBus(EventBus):
         else:
             at_commit(_core(connection), lambda: self._deliver(entries))
         return [entry.record_id for entry in entries]
+
+    def _now(self, connection: CallersConnection | None) -> datetime:
+        return self._clock.now()
 
     def _deliver(self, entries: list[Entry]) -> None:
         with self._changed:
@@ -178,12 +182,12 @@ class InMemoryBus(EventBus):
 
     # -- read ---------------------------------------------------------------------------------------------------
 
-    def find(self, *, states: Iterable[State | str] | None = None) -> list[Entry]:
+    def find(self, *, states: States | None = None) -> list[Entry]:
         """Events that have not ended, by id."""
         with self._changed:
             return _of_states(self._live.values(), states)
 
-    def history(self, *, states: Iterable[State | str] | None = None) -> list[Entry]:
+    def history(self, *, states: States | None = None) -> list[Entry]:
         """Events that have ended, by id."""
         with self._changed:
             return _of_states(self._ended, states)
@@ -224,13 +228,13 @@ def _ended(outcome: Outcome) -> Entry:
     )
 
 
-def _of_states(entries: Iterable[Entry], states: Iterable[State | str] | None) -> list[Entry]:
+def _of_states(entries: Iterable[Entry], states: States | None) -> list[Entry]:
     wanted = None if states is None else state_values(states)
     found = [entry for entry in entries if wanted is None or entry.processing_state in wanted]
     return sorted(found, key=lambda entry: entry.record_id)
 
 
-def _core(connection: Any) -> Connection:
+def _core(connection: CallersConnection) -> Connection:
     if isinstance(connection, Session | scoped_session):
         return connection.connection()
     if isinstance(connection, Connection):

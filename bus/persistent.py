@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import datetime
 
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
@@ -16,6 +16,7 @@ from queue_core.model.entry import Posting
 from queue_core.queue_reads import Reads
 from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.arguments import of_kind
+from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import Clock
 from queue_core.service_life import Face
 
@@ -42,20 +43,23 @@ class PersistentBus(EventBus, Face, Reads):
         config = BusConfig() if config is None else config
         of_kind(config, BusConfig, key="config")
         EventBus.__init__(self, config, shared=config.mode is Mode.POLLING)
-        self.engine = QueueEngine(
+        self._engine = QueueEngine(
             database,
             self.config,
             self._subscriptions,
-            self.types,
+            self._types,
             clock=clock,
             metrics_registry=metrics_registry,
             codec=codec,
         )
-        Reads.__init__(self, self.engine, self.config.name)
+        Reads.__init__(self, self._engine, self.config.name)
 
     def _add(self, event: type | str, subscriber: Subscriber) -> None:
         super()._add(event, subscriber)
-        self.engine.lifecycle.parked.look_at_all()
+        self._engine.lifecycle.parked.look_at_all()
 
-    def _post(self, postings: Sequence[Posting], connection: Any) -> list[int]:
-        return self.engine.poster.post(self.config.name, postings, connection)
+    def _post(self, postings: Sequence[Posting], connection: CallersConnection | None) -> list[int]:
+        return self._engine.poster.post(self.config.name, postings, connection)
+
+    def _now(self, connection: CallersConnection | None) -> datetime:
+        return self._engine.store.now(connection)

@@ -8,7 +8,7 @@ from typing import Any
 from queue_core.cluster.subscriber_sets import published
 from queue_core.errors import ConfigurationError
 from queue_core.model.event_types import EventTypes
-from queue_core.running.subscriber import Handler, Subscriber
+from queue_core.running.subscriber import AnyHandler, Subscriber
 from queue_core.runtime.lock import Lock
 
 
@@ -48,7 +48,7 @@ class Subscriptions:
                     value=subscriber.name,
                 )
 
-    def remove(self, handler: Handler) -> bool:
+    def remove(self, handler: AnyHandler) -> bool:
         """End all subscriptions of `handler`; False if it had none. Its event types stay known."""
         with self._lock:
             kept = self._others(handler)
@@ -56,7 +56,7 @@ class Subscriptions:
             self._subscribed, self._resolved = kept, {}
         return removed
 
-    def _others(self, handler: Handler) -> list[tuple[type | str, Subscriber]]:
+    def _others(self, handler: AnyHandler) -> list[tuple[type | str, Subscriber]]:
         return [subscribed for subscribed in self._subscribed if subscribed[1].handler != handler]
 
     def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber] | None:
@@ -106,7 +106,7 @@ class Subscriptions:
             return None  # a name of two types: its events end FAILED
 
 
-def subscriber_name(handler: Handler) -> str:
+def subscriber_name(handler: AnyHandler) -> str:
     """Module and qualified name of a function, or of a callable object's class."""
     named = handler if hasattr(handler, "__qualname__") else type(handler)
     return f"{named.__module__}.{named.__qualname__}"

@@ -40,5 +40,5 @@ def handle(_delivery: dict[str, Any], context: EntryContext) -> None:
 
 
 for kind in KINDS:
-    bus.register(kind, handle)
+    bus.subscribe(kind, handle)
 atexit.register(lambda: print(*(f"{count:5} {kind}" for kind, count in counts.most_common()), sep="\n"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 import msgspec
 
@@ -12,17 +13,49 @@ from notifications.recurrence import MissedPolicy, parse
 from notifications.schedules import Schedule, Schedules
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
-from queue_core.model.entry import Entry, Posting
+from queue_core.model.due_date import due_date
+from queue_core.model.entry import Entry, Posting, PostOptions
+from queue_core.model.event_types import EventTypes
 from queue_core.queue_reads import Reads
 from queue_core.reading.forgetting import Forgetting, Forgotten
 from queue_core.reading.history import Progress
 from queue_core.running.subscriber import Subscriber
-from queue_core.runtime.awaitable import Asynchronous, awaited
+from queue_core.runtime.awaitable import awaited
+from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
 from queue_core.storage.filter import Filter
 from queue_core.storage.rows import UNSET, Keyless, Unset
 from queue_core.storage.rows import name as check_name
+
+
+class SearchKeys(TypedDict, total=False):
+    """The search keys of a removal."""
+
+    search_key1: int | Keyless | Unset
+    search_key2: int | Keyless | Unset
+
+
+class UpdateOptions(TypedDict, total=False):
+    """The changes of an update."""
+
+    search_key1: int | Unset | None
+    search_key2: int | Unset | None
+    event: object
+    event_name: str | None
+    at: datetime | None
+
+
+class RecurOptions(TypedDict, total=False):
+    """The options of a recurring schedule."""
+
+    cron: str | None
+    every: timedelta | float | None
+    timezone: str
+    missed: MissedPolicy
+    event_name: str | None
+    search_key1: int | None
+    search_key2: int | None
 
 
 class NotificationQueue(Reads):
@@ -46,10 +79,10 @@ class NotificationQueue(Reads):
         self.service_name = service_name
         self.queue_name = queue_name
         self.full_name = f"{service_name}:{queue_name}"
-        self.subscriber = subscriber
-        self.accepts = accepts
+        self._subscriber = subscriber
+        self._accepts = accepts
         """Event names that its handler takes; None: all, as plain dicts unless their type is known."""
-        self.started = False
+        self._started = False
         self._engine = engine
         self._schedules = schedules
         self._changed = changed
@@ -58,22 +91,36 @@ class NotificationQueue(Reads):
     def __repr__(self) -> str:
         return f"NotificationQueue({self.full_name!r}, started={self.started})"
 
+    @property
+    def started(self) -> bool:
+        """Whether this process delivers its notifications, while its service runs."""
+        return self._started
+
+    def _subscribers(self, class_name: str, types: EventTypes) -> tuple[Subscriber, ...] | None:
+        """Its handler, if it is started and takes events of this name or of a type below one that it takes."""
+        if not self._started:
+            return None
+        accepts = self._accepts
+        if accepts is None or class_name in accepts or _is_subtype(class_name, accepts, types):
+            return (self._subscriber,)
+        return None
+
     def start(self) -> Self:
         """Let this node deliver the queue's notifications, those set aside meanwhile too."""
-        self.started = True
+        self._started = True
         self._changed()
         return self
 
     def stop(self) -> None:
         """Deliver no more from this queue here: what is due is set aside until a node starts it."""
-        self.started = False
+        self._started = False
         self._changed()
 
     # -- schedule -----------------------------------------------------------------------------------------------
 
     def schedule(
         self,
-        event: Any,
+        event: object,
         *,
         at: datetime | None = None,
         delay: timedelta | float | None = None,
@@ -83,7 +130,7 @@ class NotificationQueue(Reads):
         user_token: str | None = None,
         future_user_token: str | None = None,
         headers: Mapping[str, str] | None = None,
-        connection: Any = None,
+        connection: CallersConnection | None = None,
     ) -> int:
         """Schedule a notification and return its record id.
 
@@ -99,11 +146,13 @@ class NotificationQueue(Reads):
             user_token=user_token,
             future_user_token=future_user_token,
             headers=headers,
-            at=self._date(at, delay, connection),
+            at=due_date(at, delay, queue_name=self.full_name, now=lambda: self._engine.store.now(connection)),
         )
         return self.schedule_many([posting], connection=connection)[0]
 
-    def schedule_many(self, postings: Iterable[Posting], *, connection: Any = None) -> list[int]:
+    def schedule_many(
+        self, postings: Iterable[Posting], *, connection: CallersConnection | None = None
+    ) -> list[int]:
         """Schedule several in one transaction, all or none; each has its date in `at` (None: now). Their ids in order."""
         if not isinstance(postings, Iterable):
             raise self._no_posting(postings)
@@ -124,33 +173,18 @@ class NotificationQueue(Reads):
             key="postings",
         )
 
-    def _date(self, at: datetime | None, delay: timedelta | float | None, given: Any) -> datetime:
-        if (at is None) == (delay is None):
-            raise InvalidPostError(
-                f"{self.full_name}: give either at=… (an aware date) or delay=… (seconds or a timedelta). Nothing was written.",
-                queue_name=self.full_name,
-                key="at",
-            )
-        if at is not None:
-            return in_utc(at, key="at")
-        try:
-            length = delay if isinstance(delay, timedelta) else timedelta(seconds=float(delay or 0))
-            return self._engine.store.now(given) + length
-        except (OverflowError, TypeError, ValueError) as error:
-            raise InvalidPostError(
-                f"{self.full_name}: delay={shown(delay)} gives no date that can be stored. Nothing was written.",
-                queue_name=self.full_name,
-                key="delay",
-            ) from error
-
     async def schedule_async(
-        self, event: Any, *, connection: Asynchronous | None = None, **options: Any
+        self,
+        event: object,
+        *,
+        connection: AsyncCallersConnection | None = None,
+        **options: Unpack[PostOptions],
     ) -> int:
         """Awaitable twin of `schedule`, with the same options."""
         return await awaited(lambda inner: self.schedule(event, connection=inner, **options), connection)
 
     async def schedule_many_async(
-        self, postings: Iterable[Posting], *, connection: Asynchronous | None = None
+        self, postings: Iterable[Posting], *, connection: AsyncCallersConnection | None = None
     ) -> list[int]:
         """Awaitable twin of `schedule_many`."""
         return await awaited(lambda inner: self.schedule_many(postings, connection=inner), connection)
@@ -161,12 +195,12 @@ class NotificationQueue(Reads):
         self,
         record_id: int,
         *,
-        event: Any = None,
+        event: object = None,
         event_name: str | None = None,
         search_key1: int | Unset | None = UNSET,
         search_key2: int | Unset | None = UNSET,
         at: datetime | None = None,
-        connection: Any = None,
+        connection: CallersConnection | None = None,
     ) -> Entry:
         """Change the payload, keys or date of a notification that has not started; what isn't given stays.
 
@@ -191,7 +225,7 @@ class NotificationQueue(Reads):
         *,
         search_key1: int | Keyless | Unset = UNSET,
         search_key2: int | Keyless | Unset = UNSET,
-        connection: Any = None,
+        connection: CallersConnection | None = None,
     ) -> int:
         """Remove notifications that have not started, by id or by keys; they go to history as REMOVED.
 
@@ -215,13 +249,21 @@ class NotificationQueue(Reads):
         )
 
     async def update_async(
-        self, record_id: int, *, connection: Asynchronous | None = None, **changes: Any
+        self,
+        record_id: int,
+        *,
+        connection: AsyncCallersConnection | None = None,
+        **changes: Unpack[UpdateOptions],
     ) -> Entry:
         """Awaitable twin of `update`, with the same changes."""
         return await awaited(lambda inner: self.update(record_id, connection=inner, **changes), connection)
 
     async def remove_async(
-        self, record_id: int | None = None, *, connection: Asynchronous | None = None, **keys: Any
+        self,
+        record_id: int | None = None,
+        *,
+        connection: AsyncCallersConnection | None = None,
+        **keys: Unpack[SearchKeys],
     ) -> int:
         """Awaitable twin of `remove`, with the same keys."""
         return await awaited(lambda inner: self.remove(record_id, connection=inner, **keys), connection)
@@ -231,7 +273,7 @@ class NotificationQueue(Reads):
     def recur(
         self,
         name: str,
-        event: Any,
+        event: object,
         *,
         cron: str | None = None,
         every: timedelta | float | None = None,
@@ -263,3 +305,22 @@ class NotificationQueue(Reads):
     def recurring(self) -> list[Schedule]:
         """The recurring schedules of this queue, by name."""
         return self._schedules.of(self.full_name)
+
+    async def recur_async(self, name: str, event: object, **options: Unpack[RecurOptions]) -> Schedule:
+        """Awaitable twin of `recur`, with the same options, in a thread."""
+        return await asyncio.to_thread(lambda: self.recur(name, event, **options))
+
+    async def stop_recurring_async(self, name: str) -> bool:
+        """Awaitable twin of `stop_recurring`, in a thread."""
+        return await asyncio.to_thread(self.stop_recurring, name)
+
+    async def recurring_async(self) -> list[Schedule]:
+        """Awaitable twin of `recurring`, in a thread."""
+        return await asyncio.to_thread(self.recurring)
+
+
+def _is_subtype(class_name: str, accepted: frozenset[str], types: EventTypes) -> bool:
+    event_type = types.type_of(class_name)
+    if event_type is None:
+        return False
+    return any(types.type_of(name) in event_type.__mro__ for name in accepted)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterable
+from typing import Literal, Never, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
 
 from notifications.queue import NotificationQueue
 from notifications.schedules import Schedules
+from notifications.served_queues import ServedQueues
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError, NameTooLongError, QueueExistsError, QueueNotFoundError
 from queue_core.model.codec import Codec
@@ -18,12 +18,41 @@ from queue_core.model.config import NotificationConfig, name_fault
 from queue_core.model.event_types import EventTypes, is_event_type
 from queue_core.model.retry import RetryPolicy
 from queue_core.reading.history import History
-from queue_core.running.subscriber import Handler, Subscriber
+from queue_core.running.annotations import check_annotation, event_annotation
+from queue_core.running.subscriber import AnyHandler, EntryContext, ExactlyOnceContext, Subscriber
 from queue_core.runtime.arguments import not_allowed, of_kind
 from queue_core.runtime.clock import Clock
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.shown import shown
 from queue_core.service_life import Face
+
+N = TypeVar("N", bound=Callable[[Never], object] | Callable[[Never, EntryContext], object])
+X = TypeVar("X", bound=Callable[[Never, ExactlyOnceContext], object])
+
+
+class QueueOptions(TypedDict, total=False):
+    """How a queue's handler is to be run, besides `exactly_once`."""
+
+    event_types: Iterable[type | str]
+    serial: bool
+    retry: RetryPolicy | None
+    max_run_seconds: float | None
+
+
+class Decorate(Protocol):
+    """A decorator of handlers."""
+
+    def __call__(self, handler: N, /) -> N:
+        """Create the queue, and return the handler."""
+        ...
+
+
+class DecorateExactlyOnce(Protocol):
+    """A decorator of exactly-once handlers."""
+
+    def __call__(self, handler: X, /) -> X:
+        """Create the queue, and return the handler."""
+        ...
 
 
 class NotificationService(Face):
@@ -40,28 +69,59 @@ class NotificationService(Face):
     ) -> None:
         self.config = NotificationConfig() if config is None else config
         of_kind(self.config, NotificationConfig, key="config")
-        self.types = EventTypes()
+        self._types = EventTypes()
         self._queues: dict[str, NotificationQueue] = {}
+        self._served = ServedQueues(self._queues, self._types)
         self._lock = Lock()
-        self.engine = QueueEngine(
+        self._engine = QueueEngine(
             database,
             self.config,
-            self,
-            self.types,
+            self._served,
+            self._types,
             clock=clock,
             metrics_registry=metrics_registry,
             codec=codec,
         )
-        self._schedules = Schedules(self.engine, self._started_names)
-        self._history = History(self.engine.store, None)
+        self._schedules = Schedules(self._engine, self._served.names)
+        self._history = History(self._engine.store, None)
 
     # -- queues -------------------------------------------------------------------------------------------------
 
+    @overload
     def create_queue(
         self,
         service_name: str,
         queue_name: str,
-        handler: Handler,
+        handler: Callable[[Never], object],
+        *,
+        exactly_once: Literal[False] = ...,
+        **options: Unpack[QueueOptions],
+    ) -> NotificationQueue: ...
+    @overload
+    def create_queue(
+        self,
+        service_name: str,
+        queue_name: str,
+        handler: Callable[[Never, EntryContext], object],
+        *,
+        exactly_once: bool = ...,
+        **options: Unpack[QueueOptions],
+    ) -> NotificationQueue: ...
+    @overload
+    def create_queue(
+        self,
+        service_name: str,
+        queue_name: str,
+        handler: Callable[[Never, ExactlyOnceContext], object],
+        *,
+        exactly_once: Literal[True],
+        **options: Unpack[QueueOptions],
+    ) -> NotificationQueue: ...
+    def create_queue(
+        self,
+        service_name: str,
+        queue_name: str,
+        handler: AnyHandler,
         *,
         event_types: Iterable[type | str] = (),
         serial: bool = False,
@@ -88,19 +148,22 @@ class NotificationService(Face):
         if isinstance(event_types, str) or not isinstance(event_types, Iterable):
             raise not_allowed("event_types", event_types, "a collection of event types and names")
         types = tuple(event_types) or _annotated(handler)
+        for event_type in types:
+            if isinstance(event_type, type):
+                check_annotation(handler, event_type, name=subscriber.name)
         names = set[str]()
         for event_type in types:
             if isinstance(event_type, str):
-                self.types.register_name(event_type)
+                self._types.register_name(event_type)
                 names.add(event_type)
             else:
-                names.add(self.types.register(event_type))
+                names.add(self._types.register(event_type))
         queue = NotificationQueue(
             service_name,
             queue_name,
             subscriber,
             accepts=frozenset(names) if types else None,
-            engine=self.engine,
+            engine=self._engine,
             schedules=self._schedules,
             changed=self._changed,
         )
@@ -114,9 +177,63 @@ class NotificationService(Face):
             self._queues[queue.full_name] = queue
         return queue
 
-    def get_queue(self, service_name: str, queue_name: str) -> NotificationQueue:
-        """The queue of this name. Raises QueueNotFoundError."""
-        names: tuple[Any, ...] = (service_name, queue_name)
+    @overload
+    def queue(
+        self, full_name: str, *, exactly_once: Literal[True], **options: Unpack[QueueOptions]
+    ) -> DecorateExactlyOnce: ...
+    @overload
+    def queue(
+        self, full_name: str, *, exactly_once: Literal[False] = ..., **options: Unpack[QueueOptions]
+    ) -> Decorate: ...
+    def queue(
+        self,
+        full_name: str,
+        *,
+        event_types: Iterable[type | str] = (),
+        serial: bool = False,
+        exactly_once: bool = False,
+        retry: RetryPolicy | None = None,
+        max_run_seconds: float | None = None,
+    ) -> object:
+        """Decorate the handler of a queue, which is created as by `create_queue`; `get_queue` has it then.
+
+        Args:
+            full_name: `service:queue`.
+            event_types: As for `create_queue`, as are the other options.
+            serial: One call at a time in this process.
+            exactly_once: The handler's transaction also records the outcome.
+            retry: A policy of its own. Default: that of the configuration.
+            max_run_seconds: A run that takes longer counts as failed.
+
+        Raises:
+            InvalidPostError: The name is none of a queue.
+
+        Example:
+            >>> @service.queue("shop:reminders")
+            ... def remind(reminder: ReminderDue) -> None: ...
+            >>> service.get_queue("shop:reminders").schedule(ReminderDue(41), delay=0.5)
+        """
+        service_name, queue_name = _parted(full_name)
+        create: Callable[..., NotificationQueue] = self.create_queue
+
+        def decorate(handler: AnyHandler) -> AnyHandler:
+            create(
+                service_name,
+                queue_name,
+                handler,
+                event_types=event_types,
+                serial=serial,
+                exactly_once=exactly_once,
+                retry=retry,
+                max_run_seconds=max_run_seconds,
+            )
+            return handler
+
+        return decorate
+
+    def get_queue(self, service_name: str, queue_name: str | None = None) -> NotificationQueue:
+        """The queue of this name, given as `service:queue` or as two names. Raises QueueNotFoundError."""
+        names: tuple[object, ...] = (service_name,) if queue_name is None else (service_name, queue_name)
         full_name = ":".join(name if isinstance(name, str) else shown(name) for name in names)
         queue = self._queues.get(full_name)
         if queue is None:
@@ -141,34 +258,9 @@ class NotificationService(Face):
             self._queues.pop(queue.full_name, None)
         self._changed()
 
-    def _started_names(self) -> list[str]:
-        return [name for name, queue in list(self._queues.items()) if queue.started]
-
     def _changed(self) -> None:
-        self.engine.lifecycle.parked.look_at_all()
+        self._engine.lifecycle.parked.look_at_all()
         self._schedules.wake()
-
-    # -- what the engine asks (queue_core.running.subscriber.Router) ---------------------------------------------------------
-
-    def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber] | None:
-        """The queue's handler, if it is started and takes such entries."""
-        queue = self._queues.get(queue_name)
-        if queue is None or not queue.started:
-            return None
-        accepts = queue.accepts
-        if accepts is None or class_name in accepts or self._is_subtype(class_name, accepts):
-            return (queue.subscriber,)
-        return None
-
-    def _is_subtype(self, class_name: str, accepted: frozenset[str]) -> bool:
-        event_type = self.types.type_of(class_name)
-        if event_type is None:
-            return False
-        return any(self.types.type_of(name) in event_type.__mro__ for name in accepted)
-
-    def describe(self) -> dict[str, Any]:
-        """What is served, for the node's row."""
-        return {"queues": sorted(self._started_names()), "types": sorted(self.types.names())}
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -178,11 +270,11 @@ class NotificationService(Face):
         begun = [queue for queue in self.queues() if not queue.started]
         try:
             for queue in begun:
-                queue.started = True
+                queue._started = True
             super().start()
         except BaseException:
             for queue in begun:
-                queue.started = False
+                queue._started = False
             raise
         try:
             self._schedules.start()
@@ -191,7 +283,7 @@ class NotificationService(Face):
             raise
         return self
 
-    def fire_due(self) -> None:
+    def _fire_due(self) -> None:
         """Fire the recurring schedules that are due now: what `start` does again and again, once (for the test kit)."""
         self._schedules.turn()
 
@@ -200,8 +292,21 @@ class NotificationService(Face):
         self._schedules.stop()
         ended = super().stop(timeout_seconds)
         for queue in self.queues():
-            queue.started = False
+            queue._started = False
         return ended
+
+
+def _parted(full_name: object) -> tuple[str, str]:
+    """The service's and the queue's name."""
+    parts = full_name.split(":") if isinstance(full_name, str) else []
+    if len(parts) != 2:  # noqa: PLR2004 -- as the names of both parts
+        raise InvalidPostError(
+            f"{shown(full_name)} can't be the name of a queue: allowed is service:queue, such as shop:reminders.",
+            key="full_name",
+            value=shown(full_name),
+        )
+    service_name, queue_name = parts
+    return service_name, queue_name
 
 
 def _check_name(name: str) -> None:
@@ -216,13 +321,7 @@ def _check_name(name: str) -> None:
     )
 
 
-def _annotated(handler: Handler) -> tuple[type, ...]:
+def _annotated(handler: AnyHandler) -> tuple[type, ...]:
     """The event type in the annotation of a handler's first parameter, if it is one."""
-    function = handler if hasattr(handler, "__annotations__") else type(handler).__call__
-    try:
-        hints = typing.get_type_hints(function)
-    except (NameError, TypeError):
-        return ()
-    hints.pop("return", None)
-    first = next(iter(hints.values()), None)
-    return (first,) if isinstance(first, type) and is_event_type(first) else ()
+    annotation = event_annotation(handler)
+    return (annotation,) if isinstance(annotation, type) and is_event_type(annotation) else ()

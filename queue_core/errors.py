@@ -8,6 +8,7 @@
     │   ├── SchemaTooOldError
     │   └── SchemaTooNewError
     ├── DatabaseUnreachableError
+    │   └── CommitUnknownError      COMMIT gave no answer: what it wrote may be there
     ├── NodeNameTakenError          a live node holds the name
     ├── ForkedError                 used in a child process of the one that started it
     ├── LifecycleError              not started, already started, or closed
@@ -84,6 +85,16 @@ class DatabaseUnreachableError(StickybusError):
     """No connection to the database. `url` hides its password."""
 
     url: str | None = None
+
+
+class CommitUnknownError(DatabaseUnreachableError):
+    """A COMMIT gave no answer: what it wrote is there if it took effect, and is delivered then.
+
+    `record_ids` are the ids of the entries that it would have written; empty if they are not known. Look before you
+    write again.
+    """
+
+    record_ids: tuple[int, ...] = ()
 
 
 class NodeNameTakenError(StickybusError):

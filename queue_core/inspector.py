@@ -19,14 +19,14 @@ from queue_core.engine import open_database
 from queue_core.errors import DatabaseUnreachableError, SchemaMissingError
 from queue_core.model.codec import Codecs
 from queue_core.model.config import BusConfig
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry, States
 from queue_core.model.event_types import EventTypes
 from queue_core.reading.history import History
 from queue_core.reading.live_entries import Entries
-from queue_core.reading.nodes import NodeStanding
+from queue_core.reading.nodes import NodeStatus
 from queue_core.reading.nodes import standing as node_standing
-from queue_core.reading.overview import QueueStanding, dead_letter_ids, standings
-from queue_core.reading.schedules import ScheduleStanding
+from queue_core.reading.overview import QueueStatus, dead_letter_ids, standings
+from queue_core.reading.schedules import ScheduleStatus
 from queue_core.reading.schedules import standing as schedule_standing
 from queue_core.runtime.clock import SystemClock
 from queue_core.storage.filter import Filter
@@ -137,14 +137,14 @@ class Inspector:
         """The names of all main tables, in order; each has a history of its own. Empty if there are none."""
         return self._database.fetch(schema.main_tables)
 
-    def queues(self, *, table: str | None = None) -> list[QueueStanding]:
+    def queues(self, *, table: str | None = None) -> list[QueueStatus]:
         """All queues that hold an entry, ended one in the last minute, or have a dead letter; by table and name."""
         return [queue for store in self._stores_of(table) for queue in standings(store)]
 
-    def nodes(self) -> list[NodeStanding]:
+    def nodes(self) -> list[NodeStatus]:
         """All nodes that have a row, by name."""
 
-        def read(connection: Connection) -> list[NodeStanding]:
+        def read(connection: Connection) -> list[NodeStatus]:
             now = self._database.dialect.database_now(connection)
             return [node_standing(row, now) for row in nodes.all_nodes(connection)]
 
@@ -160,10 +160,10 @@ class Inspector:
 
         return self._shared(read)
 
-    def schedules(self, *, table: str | None = None) -> list[ScheduleStanding]:
+    def schedules(self, *, table: str | None = None) -> list[ScheduleStatus]:
         """The recurring schedules with their next dates; by table, queue and name."""
 
-        def read(connection: Connection) -> list[ScheduleStanding]:
+        def read(connection: Connection) -> list[ScheduleStatus]:
             found = map(schedule_standing, schedules.all_schedules(connection))
             return [schedule for schedule in found if table in {None, schedule.table}]
 
@@ -177,7 +177,7 @@ class Inspector:
         event_name: str | None = None,
         search_key1: int | Keyless | Unset = UNSET,
         search_key2: int | Keyless | Unset = UNSET,
-        states: Iterable[State | str] | None = None,
+        states: States | None = None,
         record_ids: Iterable[int] | None = None,
         effective_before: datetime | None = None,
         limit: int | None = None,
@@ -224,7 +224,7 @@ class Inspector:
         event_name: str | None = None,
         search_key1: int | Keyless | Unset = UNSET,
         search_key2: int | Keyless | Unset = UNSET,
-        states: Iterable[State | str] | None = None,
+        states: States | None = None,
         record_ids: Iterable[int] | None = None,
         finished_since: datetime | None = None,
         finished_before: datetime | None = None,
@@ -243,7 +243,7 @@ class Inspector:
             record_ids: Only these; name a table as well, since each table has ids of its own.
             finished_since: Only what ended at this aware date or later.
             finished_before: Only what ended before this aware date.
-            dead_letters: Only FAILED ones that nobody has tried again, as `QueueStanding.dead_letters` counts them.
+            dead_letters: Only FAILED ones that nobody has tried again, as `QueueStatus.dead_letters` counts them.
             limit: At most this number, of all tables together. Default: all.
 
         Returns:

@@ -4,15 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import TypedDict, Unpack
 
 from queue_core.engine import QueueEngine
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry, States
 from queue_core.reading.history import History
 from queue_core.reading.live_entries import Entries
-from queue_core.runtime.awaitable import Asynchronous, awaited
+from queue_core.runtime.awaitable import awaited
+from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.storage.filter import Filter
 from queue_core.storage.rows import UNSET, Keyless, Unset
+
+
+class FindOptions(TypedDict, total=False):
+    """The filters of `find`."""
+
+    search_key1: int | Keyless | Unset
+    search_key2: int | Keyless | Unset
+    states: States | None
+    record_ids: Iterable[int] | None
+    effective_before: datetime | None
+    limit: int | None
+
+
+class HistoryOptions(TypedDict, total=False):
+    """The filters of `history`."""
+
+    search_key1: int | Keyless | Unset
+    search_key2: int | Keyless | Unset
+    states: States | None
+    record_ids: Iterable[int] | None
+    finished_before: datetime | None
+    finished_since: datetime | None
+    limit: int | None
 
 
 class Reads:
@@ -27,11 +51,11 @@ class Reads:
         *,
         search_key1: int | Keyless | Unset = UNSET,
         search_key2: int | Keyless | Unset = UNSET,
-        states: Iterable[State | str] | None = None,
+        states: States | None = None,
         record_ids: Iterable[int] | None = None,
         effective_before: datetime | None = None,
         limit: int | None = None,
-        connection: Any = None,
+        connection: CallersConnection | None = None,
     ) -> list[Entry]:
         """Live entries that match, by ascending id, as `connection`'s transaction sees them.
 
@@ -51,12 +75,12 @@ class Reads:
         *,
         search_key1: int | Keyless | Unset = UNSET,
         search_key2: int | Keyless | Unset = UNSET,
-        states: Iterable[State | str] | None = None,
+        states: States | None = None,
         record_ids: Iterable[int] | None = None,
         finished_before: datetime | None = None,
         finished_since: datetime | None = None,
         limit: int | None = None,
-        connection: Any = None,
+        connection: CallersConnection | None = None,
     ) -> list[Entry]:
         """Entries that have ended and match, by ascending id; see `find`."""
         wanted = Filter(
@@ -69,20 +93,24 @@ class Reads:
         )
         return self._history.find(wanted, limit=limit, connection=connection)
 
-    def ready_count(self, *, owner: str | None = None, connection: Any = None) -> int:
+    def ready_count(self, *, owner: str | None = None, connection: CallersConnection | None = None) -> int:
         """How many entries are AVAILABLE and due; `owner`: only those kept for that node."""
         return self._entries.ready_count(owner=owner, connection=connection)
 
-    async def find_async(self, *, connection: Asynchronous | None = None, **filters: Any) -> list[Entry]:
+    async def find_async(
+        self, *, connection: AsyncCallersConnection | None = None, **filters: Unpack[FindOptions]
+    ) -> list[Entry]:
         """Awaitable twin of `find`."""
         return await awaited(lambda inner: self.find(connection=inner, **filters), connection)
 
-    async def history_async(self, *, connection: Asynchronous | None = None, **filters: Any) -> list[Entry]:
+    async def history_async(
+        self, *, connection: AsyncCallersConnection | None = None, **filters: Unpack[HistoryOptions]
+    ) -> list[Entry]:
         """Awaitable twin of `history`."""
         return await awaited(lambda inner: self.history(connection=inner, **filters), connection)
 
     async def ready_count_async(
-        self, *, owner: str | None = None, connection: Asynchronous | None = None
+        self, *, owner: str | None = None, connection: AsyncCallersConnection | None = None
     ) -> int:
         """Awaitable twin of `ready_count`."""
         return await awaited(lambda inner: self.ready_count(owner=owner, connection=inner), connection)

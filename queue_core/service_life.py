@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Self, TypedDict, Unpack
 
 from queue_core.engine import QueueEngine
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry, States
+from queue_core.model.event_types import EventTypes
 from queue_core.reading.forgetting import Forgetting, Forgotten
 from queue_core.reading.history import History, Progress
 from queue_core.runtime.arguments import wait_seconds
+from queue_core.runtime.deprecation import deprecated
 from queue_core.storage.rows import UNSET, Unset
+
+
+class TruncateOptions(TypedDict, total=False):
+    """What a truncation takes, and whom it tells."""
+
+    before: datetime | None
+    states: States | None
+    progress: Progress | None
 
 
 class Face:
     """Stands on one engine; a context manager that starts it and closes it."""
 
-    engine: QueueEngine
+    _engine: QueueEngine
     _history: History
+
+    @property
+    def engine(self) -> QueueEngine:
+        """Deprecated: it is the library's own."""
+        deprecated("engine", "the calls of the bus or service")
+        return self._engine
+
+    @property
+    def types(self) -> EventTypes:
+        """Deprecated: `register_event` names an event type."""
+        deprecated("types", "register_event")
+        return self._engine.types
 
     def start(self) -> Self:
         """Become a node and deliver. Raises NodeNameTakenError, LifecycleError, ForkedError."""
-        self.engine.lifecycle.start()
+        self._engine.lifecycle.start()
         return self
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
@@ -33,12 +56,12 @@ class Face:
         """
         if timeout_seconds is not None:
             timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
-        return self.engine.lifecycle.stop(timeout_seconds)
+        return self._engine.lifecycle.stop(timeout_seconds)
 
     def close(self) -> None:
         """Stop, and close our own connections."""
         self.stop()
-        self.engine.close()
+        self._engine.close()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -53,13 +76,13 @@ class Face:
 
         Of all nodes only the one that ended it calls its functions, on the handler pool; not if its process dies first.
         """
-        return self.engine.on_failed(hook)
+        return self._engine.on_failed(hook)
 
     def truncate_history(
         self,
         *,
         before: datetime | None = None,
-        states: Iterable[State | str] | None = None,
+        states: States | None = None,
         progress: Progress | None = None,
     ) -> int:
         """Delete the table's history while everything runs, and return the number of rows; see `History.truncate`."""
@@ -97,7 +120,7 @@ class Face:
             left = bus.forget(search_key2=customer.id).running
             ```
         """
-        return Forgetting(self.engine.store, None).forget(
+        return Forgetting(self._engine.store, None).forget(
             search_key1=search_key1, search_key2=search_key2, dry_run=dry_run, progress=progress
         )
 
@@ -109,5 +132,29 @@ class Face:
         unless `force`.
         """
         new_id = self._history.retry(record_id, all_subscribers=all_subscribers, force=force)
-        self.engine.poster.rescheduled(self.engine.store.now())
+        self._engine.poster.rescheduled(self._engine.store.now())
         return new_id
+
+    # -- awaitable twins: each runs in a thread, so that the event loop goes on ---------------------------------
+
+    async def start_async(self) -> Self:
+        """Awaitable twin of `start`."""
+        return await asyncio.to_thread(self.start)
+
+    async def stop_async(self, timeout_seconds: float | None = None) -> bool:
+        """Awaitable twin of `stop`."""
+        return await asyncio.to_thread(self.stop, timeout_seconds)
+
+    async def close_async(self) -> None:
+        """Awaitable twin of `close`."""
+        await asyncio.to_thread(self.close)
+
+    async def truncate_history_async(self, **options: Unpack[TruncateOptions]) -> int:
+        """Awaitable twin of `truncate_history`; `progress` is called in the thread."""
+        return await asyncio.to_thread(lambda: self.truncate_history(**options))
+
+    async def retry_async(self, record_id: int, *, all_subscribers: bool = False, force: bool = False) -> int:
+        """Awaitable twin of `retry`."""
+        return await asyncio.to_thread(
+            lambda: self.retry(record_id, all_subscribers=all_subscribers, force=force)
+        )

@@ -28,6 +28,7 @@ from notifications.recurrence import MissedPolicy  # noqa: E402
 from notifications.service import NotificationService  # noqa: E402
 from queue_core.engine import create_schema  # noqa: E402
 from queue_core.errors import (  # noqa: E402
+    CommitUnknownError,
     ConfigurationError,
     DatabaseUnreachableError,
     EntryNotChangeableError,
@@ -67,24 +68,29 @@ from queue_core.model.retry import (  # noqa: E402
     ScheduledRetries,
 )
 from queue_core.reading.forgetting import Forgotten  # noqa: E402
-from queue_core.reading.nodes import NodeStanding  # noqa: E402
-from queue_core.reading.overview import QueueStanding  # noqa: E402
-from queue_core.reading.schedules import ScheduleStanding  # noqa: E402
-from queue_core.running.subscriber import EntryContext  # noqa: E402
+from queue_core.reading.nodes import NodeStatus  # noqa: E402
+from queue_core.reading.overview import QueueStatus  # noqa: E402
+from queue_core.reading.schedules import ScheduleStatus  # noqa: E402
+from queue_core.running.subscriber import EntryContext, ExactlyOnceContext  # noqa: E402
+from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection  # noqa: E402
 from queue_core.runtime.clock import Clock, ManualClock, SystemClock  # noqa: E402
 from queue_core.storage.rows import KEYLESS, Keyless  # noqa: E402
 
 __all__ = [
     "KEYLESS",
+    "AsyncCallersConnection",
     "BusConfig",
+    "CallersConnection",
     "Clock",
     "Codec",
+    "CommitUnknownError",
     "ConfigurationError",
     "DatabaseUnreachableError",
     "Entry",
     "EntryContext",
     "EntryNotChangeableError",
     "EntryNotFoundError",
+    "ExactlyOnceContext",
     "ExponentialRetries",
     "Failure",
     "Forgotten",
@@ -107,7 +113,7 @@ __all__ = [
     "NameTooLongError",
     "NodeConfig",
     "NodeNameTakenError",
-    "NodeStanding",
+    "NodeStatus",
     "NotificationConfig",
     "NotificationQueue",
     "NotificationService",
@@ -119,10 +125,10 @@ __all__ = [
     "Posting",
     "QueueExistsError",
     "QueueNotFoundError",
-    "QueueStanding",
+    "QueueStatus",
     "RetryLater",
     "RetryPolicy",
-    "ScheduleStanding",
+    "ScheduleStatus",
     "ScheduledRetries",
     "SchemaError",
     "SchemaMissingError",

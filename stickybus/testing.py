@@ -102,8 +102,8 @@ def drain(*targets: PersistentBus | NotificationService, max_runs: int = 10_000)
             progress = False
             for target in targets:
                 if isinstance(target, NotificationService):
-                    target.fire_due()
-                outcomes = _round(target.engine.lifecycle)
+                    target._fire_due()
+                outcomes = _round(target._engine.lifecycle)
                 runs += [ran for outcome in outcomes if (ran := _ran(outcome)) is not None]
                 progress = progress or bool(outcomes)
             if len(runs) > max_runs:
@@ -123,7 +123,7 @@ class _QuietNode(Node):
 @contextmanager
 def _joined(target: PersistentBus | NotificationService) -> Iterator[None]:
     """Take part in the cluster, without loops and without a pool."""
-    lifecycle = target.engine.lifecycle
+    lifecycle = target._engine.lifecycle
     if lifecycle.phase in {Phase.RUNNING, Phase.STOPPING}:
         raise LifecycleError(
             f"{lifecycle.config.table}: it is started, its own threads run what is due. Nothing was drained. Use drain on "

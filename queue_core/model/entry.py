@@ -6,10 +6,10 @@ in the documentation is drawn from it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 from sqlalchemy import Row
@@ -35,6 +35,20 @@ class State(StrEnum):
     def terminal(self) -> bool:
         """Whether entries of this state are in history."""
         return self in TERMINAL_STATES
+
+
+StateName: TypeAlias = Literal[
+    "AVAILABLE", "WAITING", "IN_PROCESSING", "PROCESSED", "FAILED", "REAPED", "REMOVED"
+]
+"""A state by its name."""
+
+States: TypeAlias = State | StateName | Collection[State | StateName]
+"""One state, or several."""
+
+
+def several(states: States) -> Collection[State | StateName]:
+    """States as a collection, though a single one was given."""
+    return (states,) if isinstance(states, str) else states
 
 
 TERMINAL_STATES = frozenset({State.PROCESSED, State.FAILED, State.REAPED, State.REMOVED})
@@ -204,7 +218,7 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     64-bit integers. `headers` is a flat dict of strings. `at` is an aware date; None means now.
     """
 
-    event: Any
+    event: object
     event_name: str | None = None
     search_key1: int | None = None
     search_key2: int | None = None
@@ -212,3 +226,16 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     future_user_token: str | None = None
     headers: Mapping[str, str] | None = None
     at: datetime | None = None
+
+
+class PostOptions(TypedDict, total=False):
+    """The options of a post or a schedule, besides its connection."""
+
+    event_name: str | None
+    search_key1: int | None
+    search_key2: int | None
+    user_token: str | None
+    future_user_token: str | None
+    headers: Mapping[str, str] | None
+    at: datetime | None
+    delay: timedelta | float | None

@@ -55,7 +55,7 @@ class EventTypes:
             if known is not None and _path(known) != _path(event_type):
                 raise ConfigurationError(
                     f"The event name {name!r} belongs to {_path(known)}, so {_path(event_type)} can't have it. "
-                    "Register one of them under a name of its own: register(event_type, name).",
+                    "Register one of them under a name of its own: bus.register_event(event_type, name=…).",
                     key="event_type",
                     value=name,
                     class_name=name,
@@ -138,7 +138,7 @@ class EventTypes:
         if len(found) > 1:
             raise ConfigurationError(
                 f"The event name {name!r} fits {' and '.join(sorted(found))}. "
-                "Register each under a name of its own: register(event_type, name).",
+                "Register each under a name of its own: bus.register_event(event_type, name=…).",
                 key="event_type",
                 value=name,
                 class_name=name,

@@ -22,6 +22,7 @@ from queue_core.model.config import Mode
 from queue_core.model.entry import ANY_NODE, Posting
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.hand_over import HandOver
+from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.reserved_ids import OutdatedIdsError
 
 
@@ -47,7 +48,9 @@ class Poster:
         self._hints = hints
         self._metrics = metrics
 
-    def post(self, queue_name: str, postings: Sequence[Posting], given: Any = None) -> list[int]:
+    def post(
+        self, queue_name: str, postings: Sequence[Posting], given: CallersConnection | None = None
+    ) -> list[int]:
         """Write `postings` and return their ids, in order; see the module.
 
         Raises InvalidPostError or PayloadError before anything is written; whatever the database raises, after the
@@ -64,9 +67,9 @@ class Poster:
         lease = holdings.lease
         rows, claimed = self._rows(queue_name, postings, may_claim=True)
         start = perf_counter()
-        handing = Handing()
+        handing, written = Handing(), list[int]()
         try:
-            ids = self._store.reaching(lambda: self._post(rows, handing, claimed=claimed))
+            ids = self._store.reaching(lambda: self._post(rows, handing, written, claimed=claimed), written)
             seconds = perf_counter() - start
             if claimed:
                 entries = [
@@ -106,7 +109,9 @@ class Poster:
         )
         return rows, claimed
 
-    def _post(self, rows: list[dict[str, Any]], handing: Handing, *, claimed: bool) -> list[int]:
+    def _post(
+        self, rows: list[dict[str, Any]], handing: Handing, written: list[int], *, claimed: bool
+    ) -> list[int]:
         """Insert and commit. Ids of claimed rows enter the ledger before the COMMIT: the sweep may see the rows after it."""
         ledger, reserved, ids = self._holdings.ledger, self._store.reserved_ids, handing.ids
         # A claimed row must not be seen before its id is known.
@@ -126,7 +131,7 @@ class Poster:
         def work(connection: Any) -> list[int]:
             if taken and database.opened != opened:
                 raise OutdatedIdsError
-            inserted = self._store.insert(connection, rows)
+            written[:] = inserted = self._store.insert(connection, rows)
             if not taken:
                 hold(inserted)
             return inserted
@@ -135,6 +140,7 @@ class Poster:
         try:
             if taken:
                 hold(taken)
+                written[:] = taken
                 for row, record_id in zip(rows, taken, strict=True):
                     row["record_id"] = record_id
                 try:
@@ -143,6 +149,7 @@ class Poster:
                     forget()
                     reserved.clear()
                     taken.clear()
+                    written.clear()
                     for row in rows:
                         del row["record_id"]
             return database.insert_single(work) if single else database.write(work, forget)
@@ -152,7 +159,9 @@ class Poster:
             reserved.clear()
             raise
 
-    def _post_inside(self, queue_name: str, postings: Sequence[Posting], given: Any) -> list[int]:
+    def _post_inside(
+        self, queue_name: str, postings: Sequence[Posting], given: CallersConnection
+    ) -> list[int]:
         holdings = self._holdings
         borrowed = self._store.borrow(given)
         announces = borrowed.announces

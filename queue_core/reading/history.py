@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError
-from queue_core.model.entry import ANY_NODE, Entry, State
+from queue_core.model.entry import ANY_NODE, Entry, State, States, several
 from queue_core.reading.alone import alone_with_history
 from queue_core.runtime.arguments import function
+from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
 from queue_core.storage.filter import Filter
@@ -38,7 +38,12 @@ class History:
         self._label = queue_name or store.config.history_table
 
     def find(
-        self, wanted: Filter, *, limit: int | None = None, newest_first: bool = False, connection: Any = None
+        self,
+        wanted: Filter,
+        *,
+        limit: int | None = None,
+        newest_first: bool = False,
+        connection: CallersConnection | None = None,
     ) -> list[Entry]:
         """Entries that have ended and are wanted, by ascending id (or the newest first)."""
         where = wanted.conditions(self._queue_name)
@@ -100,7 +105,7 @@ class History:
         self,
         *,
         before: datetime | None = None,
-        states: Iterable[State | str] | None = None,
+        states: States | None = None,
         progress: Progress | None = None,
     ) -> int:
         """Delete history, of all queues of the table, while the queue runs; return the number of rows deleted.
@@ -169,15 +174,15 @@ def _standing(state: str | None) -> str:
     return "has not ended, or is no longer in history" if state is None else f"is {state}"
 
 
-def _terminal(states: Iterable[State | str]) -> list[str]:
+def _terminal(states: States) -> list[str]:
     try:
-        found = [State(state) for state in states]
+        found = [State(state) for state in several(states)]
     except (TypeError, ValueError):
         found = [State.AVAILABLE]
     if not all(state.terminal for state in found):
         allowed = ", ".join(state.value for state in State if state.terminal)
         raise InvalidPostError(
-            f"states={shown(states)} is not allowed. Allowed: a collection of {allowed}. Nothing was deleted.",
+            f"states={shown(states)} is not allowed. Allowed: one or several of {allowed}. Nothing was deleted.",
             key="states",
             value=shown(states),
         )

@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError
 from queue_core.model.entry import ANY_NODE, Entry, State
+from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.filter import Filter
 from queue_core.storage.rows import integer, name
 from queue_core.storage.store import Store
@@ -25,7 +26,9 @@ class Entries:
         self._queue_name = queue_name
         self._label = queue_name or store.config.table
 
-    def find(self, wanted: Filter, *, limit: int | None = None, connection: Any = None) -> list[Entry]:
+    def find(
+        self, wanted: Filter, *, limit: int | None = None, connection: CallersConnection | None = None
+    ) -> list[Entry]:
         """Entries that are AVAILABLE or IN_PROCESSING and wanted, by ascending id."""
         where = wanted.conditions(self._queue_name)
         limit = None if limit is None else integer(limit, "limit", least=0)
@@ -33,7 +36,7 @@ class Entries:
             connection, self._label, lambda inner: self._store.find(inner, where=where, limit=limit)
         )
 
-    def ready_count(self, *, owner: str | None = None, connection: Any = None) -> int:
+    def ready_count(self, *, owner: str | None = None, connection: CallersConnection | None = None) -> int:
         """How many entries are AVAILABLE and due; `owner` counts only those in that node's lane."""
         statements, now = self._store.statements, self._store.now(connection)
         if owner is not None and owner != ANY_NODE:
@@ -44,7 +47,9 @@ class Entries:
 
         return self._store.read(connection, self._label, work)
 
-    def update(self, record_id: int, values: Mapping[str, Any], connection: Any = None) -> Entry:
+    def update(
+        self, record_id: int, values: Mapping[str, Any], connection: CallersConnection | None = None
+    ) -> Entry:
         """Write columns of an entry that has not started, and return it.
 
         Raises EntryNotFoundError, or EntryNotChangeableError if it runs or has ended; nothing was written then.
@@ -94,7 +99,13 @@ class Entries:
             **facts,
         )
 
-    def remove(self, record_id: int | None = None, wanted: Filter = EVERY, *, connection: Any = None) -> int:
+    def remove(
+        self,
+        record_id: int | None = None,
+        wanted: Filter = EVERY,
+        *,
+        connection: CallersConnection | None = None,
+    ) -> int:
         """Move entries that have not started to history as REMOVED, and return how many.
 
         By id: raises EntryNotFoundError or EntryNotChangeableError. By a filter: those that run are left alone. Ids

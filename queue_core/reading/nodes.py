@@ -11,7 +11,7 @@ from sqlalchemy import Row
 from sql.statements import nodes
 
 
-class NodeStanding(msgspec.Struct, kw_only=True):
+class NodeStatus(msgspec.Struct, kw_only=True):
     """One node, dead and stopped ones too. Dates in UTC.
 
     `state` is LIVE, STOPPED (in order, its lease not over yet), GONE (likewise, and over) or DEAD. `lease_left_seconds`
@@ -31,11 +31,11 @@ class NodeStanding(msgspec.Struct, kw_only=True):
     serves: list[dict[str, Any]]
 
 
-def standing(row: Row[Any], now: datetime) -> NodeStanding:
+def standing(row: Row[Any], now: datetime) -> NodeStatus:
     """How the node of a row stands at `now`, by the database's clock."""
     live = row.state == nodes.LIVE
     left = row.lease_seconds - (now - row.beat_date).total_seconds()
-    return NodeStanding(
+    return NodeStatus(
         name=row.name,
         state=row.state,
         epoch=row.epoch,

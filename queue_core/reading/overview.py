@@ -19,7 +19,7 @@ LOOKED_AT = 100_000
 """Entries of history, the newest ones by id, among which dead letters are counted: no index knows them."""
 
 
-class QueueStanding(msgspec.Struct, kw_only=True):
+class QueueStatus(msgspec.Struct, kw_only=True):
     """One queue of one table, as of the moment of the read. Dates in UTC.
 
     `ready`, `scheduled` (of a later date), `running`, `parked` and `suspect` are numbers of live entries; the last two
@@ -43,17 +43,17 @@ class QueueStanding(msgspec.Struct, kw_only=True):
     newest_dead_letter: datetime | None = None
 
 
-def standings(store: Store) -> list[QueueStanding]:
+def standings(store: Store) -> list[QueueStatus]:
     """All queues of the table that hold an entry, ended one lately or have a dead letter, by name."""
     now = store.now()
     return store.read(None, store.config.table, lambda connection: _standings(connection, store, now))
 
 
-def _standings(connection: Connection, store: Store, now: datetime) -> list[QueueStanding]:
-    found: dict[str, QueueStanding] = {}
+def _standings(connection: Connection, store: Store, now: datetime) -> list[QueueStatus]:
+    found: dict[str, QueueStatus] = {}
 
-    def standing(queue_name: str) -> QueueStanding:
-        return found.setdefault(queue_name, QueueStanding(table=store.config.table, queue_name=queue_name))
+    def standing(queue_name: str) -> QueueStatus:
+        return found.setdefault(queue_name, QueueStatus(table=store.config.table, queue_name=queue_name))
 
     statements, since = store.statements, now - timedelta(seconds=RATE_SECONDS)
     for row in statements.live_counts(connection, now=now, since=since, parked=PARKED, suspect=SUSPECT):
@@ -75,7 +75,7 @@ def _standings(connection: Connection, store: Store, now: datetime) -> list[Queu
 
 
 def dead_letter_ids(store: Store) -> list[int]:
-    """The ids of what `QueueStanding.dead_letters` counts, of all queues of the table."""
+    """The ids of what `QueueStatus.dead_letters` counts, of all queues of the table."""
     return store.read(
         None,
         store.config.table,

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Row
 
 
-class ScheduleStanding(msgspec.Struct, kw_only=True):
+class ScheduleStatus(msgspec.Struct, kw_only=True):
     """One recurring schedule. Dates in UTC.
 
     `rule` has the texts `kind` (cron or interval), `expression`, `timezone`, `missed` and `start`; it is empty if this
@@ -25,9 +25,9 @@ class ScheduleStanding(msgspec.Struct, kw_only=True):
     next_due: datetime | None
 
 
-def standing(row: Row[Any]) -> ScheduleStanding:
+def standing(row: Row[Any]) -> ScheduleStatus:
     """How the schedule of a row stands."""
-    return ScheduleStanding(
+    return ScheduleStatus(
         table=row.table_name,
         queue_name=row.queue_name,
         name=row.name,

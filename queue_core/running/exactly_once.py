@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from queue_core.model.entry import Entry, Settled, State
 from queue_core.model.outcome import Finished, Lost, Recorded, given_up
-from queue_core.running.subscriber import Subscriber, context_of
+from queue_core.running.subscriber import Subscriber, exactly_once_context
 from queue_core.storage.moves import batch_of
 from queue_core.storage.store import Store, encode_settled
 from sql.transient import HANDLER
@@ -79,7 +79,7 @@ class ExactlyOnce:
             transaction = connection.begin()
             try:
                 self._store.database.dialect.mark(connection)
-                subscriber.handler(event, context_of(finished.entry, connection))
+                subscriber.handler(event, exactly_once_context(finished.entry, connection))
                 self._check_whole(connection, transaction, subscriber)
                 recorded = self._record(connection, finished, last=last)
             except BaseException:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Never, Protocol, TypeAlias, TypedDict
 
 import msgspec
 from sqlalchemy import Connection
@@ -18,8 +18,6 @@ from queue_core.model.retry import RetryPolicy
 from queue_core.running.serial import SerialGate
 from queue_core.runtime.arguments import is_number, not_allowed, of_kind
 from queue_core.runtime.shown import shown
-
-Handler = Callable[..., Any] | Callable[..., Awaitable[Any]]
 
 LONGEST_NAME = 1_000
 """Characters of a subscriber's name, which is by default that of a function, with its module and classes."""
@@ -48,7 +46,30 @@ class EntryContext(msgspec.Struct, frozen=True, kw_only=True):
     connection: Connection | None = None
 
 
-def context_of(entry: Entry, connection: Connection | None = None) -> EntryContext:
+class ExactlyOnceContext(EntryContext, frozen=True, kw_only=True):
+    """The context of an exactly-once handler, whose `connection` is always there."""
+
+    connection: Connection
+
+
+AnyHandler: TypeAlias = (
+    Callable[[Never], object]
+    | Callable[[Never, EntryContext], object]
+    | Callable[[Never, ExactlyOnceContext], object]
+)
+"""A handler of events of some type; it may be `async def`, whose coroutine is an object too."""
+
+
+class SubscriberOptions(TypedDict, total=False):
+    """How a handler is to be run, besides `exactly_once`."""
+
+    name: str | None
+    serial: bool
+    retry: RetryPolicy | None
+    max_run_seconds: float | None
+
+
+def context_of(entry: Entry) -> EntryContext:
     """What the handlers of `entry` get to know of it."""
     return EntryContext(
         record_id=entry.record_id,
@@ -64,8 +85,13 @@ def context_of(entry: Entry, connection: Connection | None = None) -> EntryConte
         headers=entry.captured,
         created_date=entry.created_date,
         effective_date=entry.effective_date,
-        connection=connection,
     )
+
+
+def exactly_once_context(entry: Entry, connection: Connection) -> ExactlyOnceContext:
+    """What an exactly-once handler of `entry` gets to know of it, with the connection to write on."""
+    facts = msgspec.structs.asdict(context_of(entry))
+    return ExactlyOnceContext(**{**facts, "connection": connection})
 
 
 @dataclass(eq=False)
@@ -76,7 +102,7 @@ class Subscriber:
     """
 
     name: str
-    handler: Handler
+    handler: Callable[..., Any]
     serial: bool = False
     exactly_once: bool = False
     retry: RetryPolicy | None = None
@@ -111,7 +137,7 @@ class Subscriber:
             )
 
 
-def _parameters(handler: Handler, name: str) -> int:
+def _parameters(handler: Callable[..., Any], name: str) -> int:
     """How many positional arguments `handler` takes, 1 or 2. Raises ConfigurationError for any other number."""
     if not callable(handler):
         raise _no_handler(handler)

@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from queue_core.errors import InvalidConnectionError
-
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from queue_core.runtime.callers import AsyncCallersConnection
 
 T = TypeVar("T")
 
-Asynchronous: TypeAlias = "AsyncSession | AsyncConnection"
 
-
-def is_asynchronous(given: object) -> TypeGuard[Asynchronous]:
+def is_asynchronous(given: object) -> TypeGuard[AsyncCallersConnection]:
     """Whether it is an AsyncSession or AsyncConnection.
 
     Their module is not imported here: it needs greenlet, which the base install does not have. Who holds one has it.
@@ -26,7 +22,7 @@ def is_asynchronous(given: object) -> TypeGuard[Asynchronous]:
     return module is not None and isinstance(given, module.AsyncSession | module.AsyncConnection)
 
 
-async def awaited(call: Callable[[Any], T], connection: Asynchronous | None) -> T:
+async def awaited(call: Callable[[Any], T], connection: AsyncCallersConnection | None) -> T:
     """Run `call(connection)` without blocking the event loop: in `connection`'s own way, or in a thread if it is None.
 
     Raises InvalidConnectionError for any other kind of connection.

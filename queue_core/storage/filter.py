@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import ColumnElement, FromClause
 
 from queue_core.errors import InvalidPostError
-from queue_core.model.entry import State
+from queue_core.model.entry import State, States, several
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
 from queue_core.storage.rows import UNSET, Keyless, Unset, integer, sought_key
@@ -29,7 +29,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     record_ids: Iterable[int] | None = None
     search_key1: int | Keyless | Unset = UNSET
     search_key2: int | Keyless | Unset = UNSET
-    states: Iterable[State | str] | None = None
+    states: States | None = None
     class_name: str | None = None
     effective_before: datetime | None = None
     finished_before: datetime | None = None
@@ -41,7 +41,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         More than one, for parts of the ids in their order, if there are more ids than a statement names.
         """
         # Every state rather than no condition: a row in none of them was written by hand, and is no entry.
-        wanted = state_values(State if self.states is None else self.states)
+        wanted = state_values(list(State) if self.states is None else self.states)
         parts: Sequence[list[int] | None] = (
             [None] if self.record_ids is None else batches(_ids(self.record_ids)) or [[]]
         )
@@ -78,13 +78,13 @@ def _ids(record_ids: Iterable[int]) -> list[int]:
     return [integer(record_id, "record_ids") for record_id in record_ids]
 
 
-def state_values(states: Iterable[State | str]) -> list[str]:
+def state_values(states: States) -> list[str]:
     """The states as columns hold them. Raises InvalidPostError for what is no state."""
     try:
-        return [State(state).value for state in states]
+        return [State(state).value for state in several(states)]
     except (TypeError, ValueError) as error:
         raise InvalidPostError(
-            f"states={shown(states)} is not allowed. Allowed: a collection of {', '.join(State)}.",
+            f"states={shown(states)} is not allowed. Allowed: one or several of {', '.join(State)}.",
             key="states",
             value=shown(states),
         ) from error

@@ -18,6 +18,7 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from queue_core.errors import (
+    CommitUnknownError,
     DatabaseUnreachableError,
     ForkedError,
 )
@@ -166,13 +167,16 @@ class Store:
             return self.inside(given, queue_name, work)
         return self.reaching(lambda: self.database.fetch(work))
 
-    def reaching(self, work: Callable[[], T]) -> T:
-        """Run `work` on connections of our own. Raises DatabaseUnreachableError if the database doesn't answer."""
+    def reaching(self, work: Callable[[], T], written: Sequence[int] = ()) -> T:
+        """Run `work` on connections of our own. Raises DatabaseUnreachableError if the database doesn't answer.
+
+        `written` holds the ids that `work` has written by then, as far as they are known.
+        """
         try:
             return work()
         except DBAPIError as error:
             if error.connection_invalidated or "connect" in str(error.orig).lower():
-                raise unreachable(self.database.url, error) from error
+                raise unreachable(self.database.url, error, written) from error
             raise
 
     # -- the engine's reads ------------------------------------------------------------------------------------------
@@ -269,16 +273,18 @@ def succeeded(column: str | None) -> str | None:
     return encode_settled(done)
 
 
-def unreachable(url: URL, error: BaseException) -> DatabaseUnreachableError:
-    """What to raise when the database doesn't answer."""
+def unreachable(url: URL, error: BaseException, written: Sequence[int] = ()) -> DatabaseUnreachableError:
+    """What to raise when the database doesn't answer; `written` are the ids of a COMMIT that may have taken effect."""
     reason = str(getattr(error, "orig", error)).strip()
     where = url.render_as_string(hide_password=True)
-    written = (
-        "Its COMMIT gave no answer: if it took effect, what it wrote is delivered; look before you write it again"
-        if AT_COMMIT in getattr(error, "__notes__", ())
-        else "Nothing was written"
-    )
+    if AT_COMMIT in getattr(error, "__notes__", ()):
+        return CommitUnknownError(
+            f"the database {where} can't be reached: {reason}. Its COMMIT gave no answer: if it took effect, what it wrote "
+            "is delivered; look before you write it again; check the URL and that the server runs.",
+            url=where,
+            record_ids=tuple(written),
+        )
     return DatabaseUnreachableError(
-        f"the database {where} can't be reached: {reason}. {written}; check the URL and that the server runs.",
+        f"the database {where} can't be reached: {reason}. Nothing was written; check the URL and that the server runs.",
         url=where,
     )

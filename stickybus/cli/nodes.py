@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from queue_core.reading.nodes import NodeStanding
+from queue_core.reading.nodes import NodeStatus
 from stickybus.cli.output import write_json, write_table
 from stickybus.cli.target import Json, Url, inspected
 
@@ -38,7 +38,7 @@ def nodes(*, url: Url = None, as_json: Json = False) -> None:
         write_nodes(found)
 
 
-def write_nodes(found: list[NodeStanding]) -> None:
+def write_nodes(found: list[NodeStatus]) -> None:
     """The nodes as a table."""
     rows = [
         {
@@ -55,7 +55,7 @@ def write_nodes(found: list[NodeStanding]) -> None:
     write_table("Nodes", COLUMNS, rows, empty="No node has ever run here.")
 
 
-def _lease(node: NodeStanding) -> str | None:
+def _lease(node: NodeStatus) -> str | None:
     left = node.lease_left_seconds
     if left is None:
         return None

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from queue_core.reading.schedules import ScheduleStanding
+from queue_core.reading.schedules import ScheduleStatus
 from stickybus.cli.output import write_json, write_table
 from stickybus.cli.target import Json, Url, inspected
 
@@ -49,7 +49,7 @@ def recurring(
         write_schedules(found)
 
 
-def write_schedules(found: list[ScheduleStanding]) -> None:
+def write_schedules(found: list[ScheduleStatus]) -> None:
     """The schedules as a table."""
     rows = [{**msgspec.structs.asdict(schedule), "shown_rule": _shown(schedule.rule)} for schedule in found]
     write_table("Recurring schedules", COLUMNS, rows, empty="There are no recurring schedules.")

@@ -10,9 +10,9 @@ import typer
 
 from queue_core.cluster.subscriber_sets import Difference
 from queue_core.inspector import Inspector
-from queue_core.reading.nodes import NodeStanding
-from queue_core.reading.overview import RATE_SECONDS, QueueStanding
-from queue_core.reading.schedules import ScheduleStanding
+from queue_core.reading.nodes import NodeStatus
+from queue_core.reading.overview import RATE_SECONDS, QueueStatus
+from queue_core.reading.schedules import ScheduleStatus
 from stickybus.cli.nodes import write_nodes
 from stickybus.cli.output import console, plural, write_json, write_table
 from stickybus.cli.recurring import write_schedules
@@ -38,9 +38,9 @@ QUEUE_COLUMNS = {
 
 @dataclass(frozen=True)
 class _Status:
-    queues: list[QueueStanding]
-    nodes: list[NodeStanding]
-    schedules: list[ScheduleStanding]
+    queues: list[QueueStatus]
+    nodes: list[NodeStatus]
+    schedules: list[ScheduleStatus]
     differences: list[Difference]
 
 

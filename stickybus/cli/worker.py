@@ -84,8 +84,8 @@ def worker(
         for runnable in runnables:
             closing.callback(runnable.close)
             runnable.start()
-        described = [runnable.engine.lifecycle.describe() for runnable in runnables]
-        node = runnables[0].engine.lifecycle.name
+        described = [runnable._engine.lifecycle.describe() for runnable in runnables]
+        node = runnables[0]._engine.lifecycle.name
         log.info("worker_started", node=node, pid=os.getpid(), target=target, metrics_port=port)
         if as_json:
             write_json({"node": node, "pid": os.getpid(), "serves": described, "metrics_port": port})
@@ -166,7 +166,7 @@ def _serve_pages(runnables: list[Runnable], host: str, port: int, closing: ExitS
 
 def health_of(runnables: list[Runnable]) -> Health:
     """That of the process: of the member whose lease has the least left, if there are several databases."""
-    lifecycles = [runnable.engine.lifecycle for runnable in runnables]
+    lifecycles = [runnable._engine.lifecycle for runnable in runnables]
     weakest = min(lifecycles, key=lambda lifecycle: lifecycle.reading().lease_left_seconds)
     left = weakest.reading().lease_left_seconds
     return Health(weakest.name if left else None, round(left, 3))

@@ -91,13 +91,13 @@ class Observer:
 
     def states(self) -> dict[str, str]:
         """Each node's state, as the cluster sees it."""
-        return {row.name: row.state for row in self._bus.engine.database.fetch(nodes.all_nodes)}
+        return {row.name: row.state for row in self._bus._engine.database.fetch(nodes.all_nodes)}
 
     def look(self) -> View:
         """Return the state of all nodes and queues."""
         states, counts = self.states(), Counter[tuple[str, str]]()
         for face in self._faces:
-            for row in face.engine.database.fetch(_groups(face.engine.store)):
+            for row in face._engine.database.fetch(_groups(face._engine.store)):
                 state = State(row.processing_state)
                 owner = row.processing_owner if state is State.IN_PROCESSING else row.lane
                 what = state.value if state is not State.AVAILABLE else "ready" if row.due else "scheduled"

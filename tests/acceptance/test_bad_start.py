@@ -72,7 +72,7 @@ _EVERY_CALL = """
 bus = PersistentBus(url, BusConfig(node_name="parent", handler_threads=2))
 service = NotificationService(url, NotificationConfig(node_name="parent", handler_threads=2))
 done = threading.Semaphore(0)
-bus.register(Order, lambda order: done.release())
+bus.subscribe(Order, lambda order: done.release())
 queue = service.create_queue("shop", "bills", lambda order: done.release(), event_types=[Order])
 with bus, service:
     bus.post(Order(1))
@@ -137,7 +137,7 @@ def handle(order, context):
         assert go_on.wait(20)
     done.set()
 
-bus.register(Order, handle)
+bus.subscribe(Order, handle)
 with bus:
     held = bus.post(Order(1))
     assert running.wait(20)
@@ -150,7 +150,7 @@ with bus:
 
     in_child(child)
     (entry,) = bus.find()
-    tell(owner=entry.processing_owner, state=entry.processing_state, live=bus.engine.lifecycle.running)
+    tell(owner=entry.processing_owner, state=entry.processing_state, live=bus._engine.lifecycle.running)
     go_on.set()
     assert done.wait(20)
     done.clear()
@@ -178,7 +178,7 @@ def post_all_the_time():
     while not stop.is_set():
         parent.post({"by": "parent"}, event_name="noise")
 
-parent.register("noise", lambda event: None)
+parent.subscribe("noise", lambda event: None)
 posting = threading.Thread(target=post_all_the_time)
 
 def child():
@@ -195,11 +195,11 @@ def child():
     same.close()
     done = threading.Event()
     own = PersistentBus(url, BusConfig(node_name="child", name="of the child", handler_threads=2))
-    own.register(Order, lambda order: done.set())
+    own.subscribe(Order, lambda order: done.set())
     with own:
         own.post(Order(1))
         assert done.wait(20)
-        tell(node=own.engine.lifecycle.name, leased=own.engine.lifecycle.running)
+        tell(node=own._engine.lifecycle.name, leased=own._engine.lifecycle.running)
 
 with parent:
     posting.start()
@@ -233,7 +233,7 @@ with first:
 def child():
     done = threading.Event()
     own = PersistentBus(url, BusConfig(node_name="child", handler_threads=2))
-    own.register(Order, lambda order: done.set())
+    own.subscribe(Order, lambda order: done.set())
     with own:
         own.post(Order(2))
         assert done.wait(20)
@@ -262,7 +262,7 @@ def test_a_node_name_that_another_process_holds_is_refused_and_free_when_it_has_
     config = BusConfig(node_name="the one", handler_threads=1, node=NodeConfig(lease_seconds=0.9))
     bus = PersistentBus(database_url, config)
     recorder = Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     command = [sys.executable, "-c", _PRELUDE + _HOLDER, database_url.render_as_string(hide_password=False)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdin is not None

@@ -97,8 +97,8 @@ def test_a_lost_entry_fails_the_scenario_instead_of_being_measured(tmp_path: Pat
     run.load(3)
     run.start()
     run.wait()
-    past = run.bus.engine.store.statements.past
-    run.bus.engine.database.write(
+    past = run.bus._engine.store.statements.past
+    run.bus._engine.database.write(
         lambda connection: connection.execute(delete(past).where(past.c.record_id == run.posted[0]))
     )
 

@@ -117,7 +117,7 @@ def test_post_reads_a_file_and_skips_its_empty_lines(cli: Cli, bus: PersistentBu
 
 def test_a_posted_file_is_run_by_a_bus(cli: Cli, bus: PersistentBus) -> None:
     seen: list[dict[str, Any]] = []
-    bus.register("Tick", seen.append, name="tick")
+    bus.subscribe("Tick", seen.append, name="tick")
     cli("post", "-", "--event", "Tick", stdin=lines(*({"n": number} for number in range(1_200))))
     assert len(drain(bus)) == 1_200
     assert sorted(event["n"] for event in seen) == list(range(1_200))
@@ -256,8 +256,8 @@ def test_schedule_refuses_options_that_make_no_sense(
 
 
 def test_status_counts_entries_by_where_they_stand(cli: Cli, bus: PersistentBus, engine: Engine) -> None:
-    bus.register("Good", lambda event: event, name="good")
-    bus.register("Bad", lambda event: event["missing"], name="bad")
+    bus.subscribe("Good", lambda event: event, name="good")
+    bus.subscribe("Bad", lambda event: event["missing"], name="bad")
     bus.post_many([Posting(event={}, event_name=name) for name in ("Good", "Good", "Bad", "New", "New")])
     drain(bus)
     bus.post_many([Posting(event={}, event_name="Good"), Posting(event={}, event_name="Good")])
@@ -280,7 +280,7 @@ def test_status_counts_entries_by_where_they_stand(cli: Cli, bus: PersistentBus,
 
 def test_status_shows_running_entries_and_a_live_lease(cli: Cli, bus: PersistentBus) -> None:
     found: list[Any] = []
-    bus.register("Look", lambda event: found.append((event, cli("status", "--json").json)), name="look")
+    bus.subscribe("Look", lambda event: found.append((event, cli("status", "--json").json)), name="look")
     bus.post({}, event_name="Look")
     drain(bus)
     ((_, seen),) = found
@@ -296,8 +296,8 @@ def test_status_tells_in_a_line_that_nodes_have_different_subscribers(
 ) -> None:
     other = PersistentBus(database_url, BusConfig(node_name="billing"))
     for name in ("Order", "A", "B", "C"):
-        bus.register(name, print, name="mail")
-        other.register(name, print, name="book")
+        bus.subscribe(name, print, name="mail")
+        other.subscribe(name, print, name="book")
     with bus:
         assert "Subscribers differ" not in cli("status").out
         assert cli("status", "--json").json["differing_subscribers"] == []
@@ -307,14 +307,14 @@ def test_status_tells_in_a_line_that_nodes_have_different_subscribers(
                 "table": "bus_events",
                 "queue_name": "bus",
                 "class_name": "Order",
-                "nodes_by_subscribers": {"mail": [bus.engine.lifecycle.name], "book": ["billing"]},
+                "nodes_by_subscribers": {"mail": [bus._engine.lifecycle.name], "book": ["billing"]},
             }
             assert "Subscribers differ between nodes, of A, B, C and 1 more: each" in cli("status").out
             assert "Subscribers differ" not in cli("status", "--table", "notifications").out
 
 
 def test_status_counts_dead_letters_and_tells_the_newest(cli: Cli, bus: PersistentBus) -> None:
-    bus.register("Bad", lambda event: event["missing"], name="bad")
+    bus.subscribe("Bad", lambda event: event["missing"], name="bad")
     for _ in range(2):
         bus.post({}, event_name="Bad")
     drain(bus)
@@ -378,9 +378,9 @@ def test_nodes_shows_a_node_whatever_it_says_that_it_serves(
     cli: Cli, bus: PersistentBus, serves: str
 ) -> None:
     with bus:
-        name = bus.engine.lifecycle.name
+        name = bus._engine.lifecycle.name
         change = update(queue_nodes).values(serves=serves)
-        bus.engine.database.write(lambda connection: connection.execute(change))
+        bus._engine.database.write(lambda connection: connection.execute(change))
         assert [(node["name"], node["serves"]) for node in cli("nodes", "--json").json] == [(name, [])]
         assert name[:8] in cli("nodes").out
 
@@ -414,7 +414,7 @@ def test_entries_are_listed_by_filters_and_without_payloads(cli: Cli, bus: Persi
 
 
 def test_an_entry_is_shown_live_and_in_history(cli: Cli, bus: PersistentBus) -> None:
-    bus.register("Bad", lambda event: event["missing"], name="bad")
+    bus.subscribe("Bad", lambda event: event["missing"], name="bad")
     record_id = bus.post({}, event_name="Bad", headers={"trace": "[bold]7"})
     assert cli("entries", "show", str(record_id), "--json").json["processing_state"] == "AVAILABLE"
     drain(bus)
@@ -428,7 +428,7 @@ def test_an_entry_is_shown_live_and_in_history(cli: Cli, bus: PersistentBus) -> 
 
 def test_a_failed_entry_is_retried_under_a_new_id(cli: Cli, bus: PersistentBus) -> None:
     handled: list[Any] = []
-    bus.register(
+    bus.subscribe(
         "Flaky", lambda event: handled.append(event["n"] if handled else event["missing"]), name="flaky"
     )
     failed = bus.post({"n": 1}, event_name="Flaky")
@@ -440,7 +440,7 @@ def test_a_failed_entry_is_retried_under_a_new_id(cli: Cli, bus: PersistentBus) 
 
 
 def test_what_cant_be_retried_is_told_and_the_rest_is_done(cli: Cli, bus: PersistentBus) -> None:
-    bus.register("Bad", lambda event: event["missing"], name="bad")
+    bus.subscribe("Bad", lambda event: event["missing"], name="bad")
     failed = bus.post({}, event_name="Bad")
     drain(bus)
     live = bus.post({}, event_name="Bad")
@@ -464,8 +464,8 @@ def test_entries_are_removed_by_id_and_by_key(cli: Cli, bus: PersistentBus) -> N
 
 
 def test_history_is_listed_by_state_and_time(cli: Cli, bus: PersistentBus) -> None:
-    bus.register("Good", lambda event: event, name="good")
-    bus.register("Bad", lambda event: event["missing"], name="bad")
+    bus.subscribe("Good", lambda event: event, name="good")
+    bus.subscribe("Bad", lambda event: event["missing"], name="bad")
     bus.post_many([Posting(event={}, event_name="Good"), Posting(event={}, event_name="Bad")])
     drain(bus)
     failed = cli("history", "list", "--state", "FAILED", "--since", "1h", "--json").json
@@ -478,8 +478,8 @@ def test_history_is_listed_by_state_and_time(cli: Cli, bus: PersistentBus) -> No
 def test_history_is_truncated_by_age_and_state_and_live_entries_stay(cli: Cli, database_url: URL) -> None:
     clock = ManualClock(datetime.now(UTC) - timedelta(days=40))
     bus = PersistentBus(database_url, BusConfig(retry=ImmediateRetries(0)), clock=clock)
-    bus.register("Good", lambda event: event, name="good")
-    bus.register("Bad", lambda event: event["missing"], name="bad")
+    bus.subscribe("Good", lambda event: event, name="good")
+    bus.subscribe("Bad", lambda event: event["missing"], name="bad")
     for _ in range(2):
         bus.post_many([Posting(event={}, event_name=name) for name in ("Good", "Bad")])
         drain(bus)
@@ -597,7 +597,7 @@ def test_a_customer_is_forgotten_in_all_tables_after_a_dry_run(
 def test_a_customer_of_whom_an_entry_runs_is_not_forgotten_yet(cli: Cli, bus: PersistentBus) -> None:
     found: list[Any] = []
     forget = ("history", "forget", "--key2", "9", "--yes")
-    bus.register("Look", lambda event: found.append((event, cli(*forget, expect=1).err)), name="look")
+    bus.subscribe("Look", lambda event: found.append((event, cli(*forget, expect=1).err)), name="look")
     bus.post({}, event_name="Look", search_key2=9)
     drain(bus)
     ((_, told),) = found

@@ -29,7 +29,7 @@ class Nodes:
         self.buses = [bus_on(url, name) for name in ("a", "b")]
         for bus in self.buses:
             opened.callback(bus.close)
-            bus.register(Order, self._handle)
+            bus.subscribe(Order, self._handle)
             bus.start()
         opened.callback(self.go.set)
 
@@ -45,7 +45,7 @@ class Nodes:
 
     def states(self) -> dict[str, tuple[str, int]]:
         """State and epoch of each node."""
-        rows = self.buses[0].engine.database.fetch(nodes.all_nodes)
+        rows = self.buses[0]._engine.database.fetch(nodes.all_nodes)
         return {row.name: (row.state, row.epoch) for row in rows}
 
     def recovered(self) -> None:
@@ -54,7 +54,7 @@ class Nodes:
 
     def nodes(self) -> list[Node]:
         """The nodes of the buses, which have joined."""
-        joined = [bus.engine.lifecycle.node for bus in self.buses]
+        joined = [bus._engine.lifecycle.node for bus in self.buses]
         return [node for node in joined if node is not None]
 
 
@@ -103,7 +103,7 @@ def test_a_post_while_the_database_is_away_raises_at_once_and_a_later_one_works(
     for _ in range(3):
         with pytest.raises(DatabaseUnreachableError, match="can't be reached") as caught:
             bus.post(Order(2))
-        assert str(bus.engine.database.url.password) not in str(caught.value)
+        assert str(bus._engine.database.url.password) not in str(caught.value)
 
     own_server.start()
     cluster.recovered()

@@ -38,14 +38,14 @@ def by_number(entries: list[Entry]) -> dict[str, list[str]]:
 
 
 def state_of(observer: PersistentBus, name: str) -> str:
-    row = observer.engine.database.fetch(lambda connection: nodes.node(connection, name))
+    row = observer._engine.database.fetch(lambda connection: nodes.node(connection, name))
     assert row is not None
     return str(row.state)
 
 
 def holds_no_lock(observer: PersistentBus, name: str) -> bool:
     """Whether a process that stands still does so outside of its transactions: inside, others wait for it."""
-    database = observer.engine.database
+    database = observer._engine.database
     if database.dialect.name == "sqlite":
         with closing(sqlite3.connect(database.url.database or "", timeout=0.5)) as file:
             try:
@@ -104,11 +104,11 @@ def test_of_the_backlog_of_a_killed_node_only_what_its_threads_had_is_suspect(
     """Suspects run one at a time: a backlog of them would take hours."""
     count, threads = 10_000, SETTINGS["handler_threads"]
     long = [-number for number in range(1, threads + 1)]
-    main, past = observer.engine.store.statements.main, observer.engine.store.statements.past
+    main, past = observer._engine.store.statements.main, observer._engine.store.statements.past
 
     def number_of(table: Table, *conditions: ColumnElement[bool]) -> int:
         statement = select(func.count()).select_from(table).where(*conditions)
-        return observer.engine.database.fetch(lambda connection: connection.execute(statement).scalar_one())
+        return observer._engine.database.fetch(lambda connection: connection.execute(statement).scalar_one())
 
     with node_process(database_url, "killed") as killed, node_process(database_url, "heir") as heir:
         heir.tell("go")
@@ -159,13 +159,13 @@ def test_a_freeze_shorter_than_the_lease_costs_nothing(database_url: URL, observ
         briefly.tell("post -1 1 2")
         briefly.wait("run -1", "done 1", "done 2")
         eventually(lambda: len(observer.history()) == 2, "the two short ones have ended")
-        row = observer.engine.database.fetch(lambda connection: nodes.node(connection, "other"))
+        row = observer._engine.database.fetch(lambda connection: nodes.node(connection, "other"))
         assert row is not None
         briefly.freeze(lambda: holds_no_lock(observer, "briefly"))
         seen = row.beat
 
         def beats() -> bool:
-            now = observer.engine.database.fetch(lambda connection: nodes.node(connection, "other"))
+            now = observer._engine.database.fetch(lambda connection: nodes.node(connection, "other"))
             return now is not None and now.beat >= seen + 3  # three eighths of a lease
 
         eventually(beats, "the other one has beaten meanwhile")

@@ -141,7 +141,7 @@ class Load:
 
     def _lease(self) -> float | None:
         """Since when this node's lease has held without a gap, if what is posted is for this node alone."""
-        lifecycle = self._bus.engine.lifecycle
+        lifecycle = self._bus._engine.lifecycle
         if self._bus.config.mode is Mode.POLLING or not lifecycle.running or lifecycle.node is None:
             return None
         return lifecycle.node.lease.steady_from(lifecycle.node.config.lease_seconds / 2)

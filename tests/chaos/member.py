@@ -148,7 +148,7 @@ class _Member:
             return
         if settings.delivers:
             self._bus = bus
-            bus.register(Work, self._handle, name="work")
+            bus.subscribe(Work, self._handle, name="work")
             self._watch_beats(bus)
             if not self._started(bus):
                 return
@@ -195,7 +195,7 @@ class _Member:
                 log.exception("the bus could not be made")
                 self._stopping.wait(0.2)
             else:
-                self._limit(bus.engine.database.engine)
+                self._limit(bus._engine.database.engine)
                 return bus
         return None
 
@@ -263,7 +263,7 @@ class _Member:
         event.listen(engine, "checkout", limit)
 
     def _handle(self, work: Work, context: EntryContext) -> None:
-        run, _, _ = self._bus.engine.lifecycle.dispatcher._running[threading.get_ident()]
+        run, _, _ = self._bus._engine.lifecycle.dispatcher._running[threading.get_ident()]
         claim = run.entry.claim_count
         self._journal.write(
             Started(
@@ -319,7 +319,7 @@ class _Member:
                     node=node.name,
                     pid=os.getpid(),
                     epoch=node.epoch,
-                    in_flight=len(bus.engine.lifecycle.ledger),
+                    in_flight=len(bus._engine.lifecycle.ledger),
                 )
             )
 

@@ -189,7 +189,7 @@ def truncate(stage: Stage, sizes: Sizes) -> None:
     try:
         until = monotonic() + sizes.of(60.0, 5.0)
         while monotonic() < until:
-            before = archiver.engine.store.clock.now() - margin
+            before = archiver._engine.store.clock.now() - margin
             with stage.direct.connect() as connection:
                 rows = connection.execute(select(history).where(history.c.finished_date < before)).mappings()
                 copied = [Standing.of(dict(row)) for row in rows]

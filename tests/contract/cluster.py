@@ -40,10 +40,10 @@ class Peer:
     def __init__(self, bus: PersistentBus) -> None:
         self.bus = bus
         self.handler = Recorder()
-        self.lifecycle = bus.engine.lifecycle
-        self.store = bus.engine.store
-        self.moves = bus.engine.lifecycle.holdings.moves
-        bus.register(Order, self.handle, name="orders")
+        self.lifecycle = bus._engine.lifecycle
+        self.store = bus._engine.store
+        self.moves = bus._engine.lifecycle.holdings.moves
+        bus.subscribe(Order, self.handle, name="orders")
 
     def handle(self, event: Order, context: Any) -> None:
         self.handler(event, context)

@@ -28,7 +28,7 @@ _DRIVERS = {
 def bus(make_bus: MakeBus, recorder: Recorder) -> PersistentBus:
     """A running bus with one subscriber."""
     bus = make_bus()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     return bus.start()
 
 
@@ -86,7 +86,7 @@ def test_an_awaited_commit_delivers(
         assert recorder.calls == 0
         await given.commit()
 
-    bus.register("Order.dict", lambda _event: None, name="dicts")
+    bus.subscribe("Order.dict", lambda _event: None, name="dicts")
     _run(database_url, open_one, work)
     assert [entry.record_id for entry in ended(bus, 3)] == ids
     assert recorder.numbers() == [1, 2]
@@ -199,7 +199,7 @@ def test_the_wrong_kind_of_connection_is_refused_with_advice(
         async with _connected(database_url) as engine, engine.connect() as connection:
             await connection.execute(text("SELECT 1"))
             with pytest.raises(InvalidConnectionError, match="_async"):
-                bus.post(Order(1), connection=connection)
+                bus.post(Order(1), connection=connection)  # type: ignore[arg-type]
             with pytest.raises(InvalidConnectionError, match="without _async"):
                 await bus.post_async(Order(1), connection="no connection")  # type: ignore[arg-type]
 
@@ -213,7 +213,7 @@ def test_asyncpg_delivers_at_its_commit_at_once_and_nothing_at_its_rollback(
     database_url: URL, make_bus: MakeBus, open_one: Callable[[AsyncEngine], Given]
 ) -> None:
     bus, recorder = make_bus(poll_interval_seconds=600.0), Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
 
     async def main() -> None:

@@ -268,7 +268,7 @@ def test_a_bus_whose_server_is_gone_stops_and_closes_in_time_and_without_a_raw_e
 ) -> None:
     bus = PersistentBus(own_server_url, _SHORT)
     held = Recorder(hold=True)
-    bus.register(Order, held)
+    bus.subscribe(Order, held)
     bus.start()
     bus.post(Order(1))
     held.wait()
@@ -278,10 +278,10 @@ def test_a_bus_whose_server_is_gone_stops_and_closes_in_time_and_without_a_raw_e
     assert bus.stop() is False
     bus.close()
     assert time.monotonic() - asked < BOUND_SECONDS / 2
-    assert bus.engine.lifecycle.node is None
+    assert bus._engine.lifecycle.node is None
     own_server.start()
     again = PersistentBus(own_server_url, _SHORT)
-    again.register(Order, Recorder())
+    again.subscribe(Order, Recorder())
     with again:
         # It runs anew, unless the outcome of the handler that has outlived the stop comes first.
         assert states(ended(again)) == [State.PROCESSED]
@@ -294,7 +294,7 @@ def test_a_bus_outlives_a_failed_start_and_can_be_started_again(make_bus: MakeBu
         late.start()
     holder.stop()
     recorder = Recorder()
-    late.register(Order, recorder)
+    late.subscribe(Order, recorder)
     late.start()
     late.post(Order(1))
     assert recorder.wait() == [Order(1)]

@@ -229,7 +229,7 @@ def test_keys_of_64_bits_and_of_integer_subclasses_are_kept_and_found(make_bus: 
         wanted = [KEYLESS if key is None else key for key in (first, second)]
         assert len(bus.find(search_key1=wanted[0], search_key2=wanted[1])) == 21
     recorder = Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     history = ended(bus, len(ids + more))
     assert set(states(history)) == {State.PROCESSED}

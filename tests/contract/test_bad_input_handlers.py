@@ -70,9 +70,9 @@ def test_whatever_a_handler_raises_is_a_failed_run_and_the_last_of_them_ends_the
         await asyncio.sleep(0)
         handle(event, context)
 
-    bus.register(Order, handle_async if kind == "coroutine" else handle, exactly_once=kind == "exactly once")
+    bus.subscribe(Order, handle_async if kind == "coroutine" else handle, exactly_once=kind == "exactly once")
     after = Recorder()
-    bus.register("after", after)
+    bus.subscribe("after", after)
     bus.start()
     bus.post(Order(1))
     (entry,) = ended(bus)
@@ -90,8 +90,8 @@ def test_what_a_handler_returns_says_nothing(bus: PersistentBus) -> None:
     async def answer(order: Order) -> object:
         return nonsense[order.number]
 
-    bus.register(Order, lambda order: nonsense[order.number], name="plain")
-    bus.register(Order, answer, name="coroutine")
+    bus.subscribe(Order, lambda order: nonsense[order.number], name="plain")
+    bus.subscribe(Order, answer, name="coroutine")
     bus.start()
     bus.post_many(Order(number) for number in range(len(nonsense)))
     assert set(states(ended(bus, len(nonsense)))) == {State.PROCESSED}
@@ -110,7 +110,7 @@ def test_a_handler_that_can_not_be_called_with_an_event_is_refused_at_once(
     ]
     for handler in handlers:
         with pytest.raises(ConfigurationError):
-            bus.register(Order, handler)
+            bus.subscribe(Order, handler)
         with pytest.raises(ConfigurationError):
             service.create_queue("shop", "bills", handler)
 
@@ -128,24 +128,24 @@ class _Policy:
 @pytest.mark.parametrize("name", ["half an emoji \ud83d", "NUL \0", "x" * 1_001])
 def test_a_name_that_no_database_stores_is_refused_at_once(bus: PersistentBus, name: str) -> None:
     with pytest.raises(ConfigurationError, match="can't be a subscriber's name"):
-        bus.register(Order, Recorder(), name=name)
+        bus.subscribe(Order, Recorder(), name=name)
 
 
 @pytest.mark.parametrize("name", ["half an emoji \ud83d", "NUL \0", "x" * 256])
 def test_an_event_name_that_no_database_stores_is_refused_at_once(bus: PersistentBus, name: str) -> None:
     with pytest.raises(ConfigurationError, match="can't be the name of an event type"):
-        bus.register(name, Recorder())
+        bus.subscribe(name, Recorder())
     with pytest.raises(ConfigurationError, match="can't be the name of an event type"):
-        bus.types.register(Order, name)
+        bus.register_event(Order, name=name)
 
 
 def test_an_outcome_that_can_not_be_written_keeps_back_no_other_and_no_stop(make_bus: MakeBus) -> None:
     bus = make_bus(retry=ImmediateRetries(0))
     one, other = Recorder(failures=1, hold=True), Recorder()
-    bus.register("one", one, name="one")
-    bus.register("one", other, name="other")
-    bus.register(Order, other)
-    router = bus.engine.lifecycle._router
+    bus.subscribe("one", one, name="one")
+    bus.subscribe("one", other, name="other")
+    bus.subscribe(Order, other)
+    router = bus._engine.lifecycle._router
     bus.start()
     bus.post({}, event_name="one")
     one.wait()
@@ -166,10 +166,10 @@ def test_a_stop_that_can_not_write_outcomes_says_so_and_ends(bus: PersistentBus)
         raise ValueError("of our own making")
 
     bus.start()
-    vars(bus.engine.lifecycle.finisher)["write_all"] = broken
+    vars(bus._engine.lifecycle.finisher)["write_all"] = broken
 
     assert not bus.stop()
-    assert bus.engine.lifecycle.node is None
+    assert bus._engine.lifecycle.node is None
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_stop_that_can_not_write_outcomes_says_so_and_ends(bus: PersistentBus)
 def test_a_retry_policy_of_nonsense_ends_the_retries_or_waits_as_it_says(
     bus: PersistentBus, answer: Any
 ) -> None:
-    bus.register(Order, Recorder(failures=1), retry=_Policy(answer))
+    bus.subscribe(Order, Recorder(failures=1), retry=_Policy(answer))
     bus.start()
     record_id = bus.post(Order(1))
     if isinstance(answer, datetime) and answer.tzinfo:
@@ -201,8 +201,8 @@ def test_an_entry_failed_by_an_earlier_run_of_one_subscriber_says_by_which(bus: 
     def gives_up(_event: Order) -> None:
         raise GiveUp("hopeless")
 
-    bus.register(Order, gives_up, name="hopeless one")
-    bus.register(Order, Recorder(failures=1), name="late one")
+    bus.subscribe(Order, gives_up, name="hopeless one")
+    bus.subscribe(Order, Recorder(failures=1), name="late one")
     bus.start()
     bus.post(Order(1))
     (entry,) = ended(bus)
@@ -217,7 +217,7 @@ def test_an_entry_failed_by_an_earlier_run_of_one_subscriber_says_by_which(bus: 
 def test_a_full_batch_of_failures_with_long_messages_is_written(make_bus: MakeBus) -> None:
     """Escaped, they are more than one packet of MariaDB holds."""
     bus = make_bus(handler_threads=1, retry=ImmediateRetries(0))
-    outcomes = bus.engine.lifecycle.finisher
+    outcomes = bus._engine.lifecycle.finisher
     last = threading.Event()
 
     @bus.subscribe(Order)
@@ -250,7 +250,7 @@ def test_a_hook_that_fails_hinders_neither_the_other_hooks_nor_the_entry(bus: Pe
 
     bus.on_failed(fail)
     bus.on_failed(lambda entry, error: told((entry, error), None))  # type: ignore[arg-type]  # no context here
-    bus.register(Order, Recorder(failures=9), retry=ImmediateRetries(0))
+    bus.subscribe(Order, Recorder(failures=9), retry=ImmediateRetries(0))
     bus.start()
     bus.post(Order(1))
     ((entry, error),) = told.wait()
@@ -279,7 +279,7 @@ def test_the_stack_of_a_hanging_handler_is_logged_once(
     make_bus: MakeBus, hanging: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     bus = make_bus(max_execution_seconds=0.05, poll_interval_seconds=0.02)
-    bus.register(Order, _hang_in_a_named_place(hanging))
+    bus.subscribe(Order, _hang_in_a_named_place(hanging))
     bus.start()
 
     def overdue() -> list[str]:
@@ -293,7 +293,7 @@ def test_the_stack_of_a_hanging_handler_is_logged_once(
         assert "stuck_in_here" in message
         # Some polls later it has not said it again.
         other = Recorder()
-        bus.register("other", other)
+        bus.subscribe("other", other)
         for number in range(1, 4):
             bus.post({}, event_name="other")
             other.wait(number)
@@ -304,7 +304,7 @@ def test_a_stop_ends_within_its_timeout_and_says_that_a_handler_still_runs(
     make_bus: MakeBus, hanging: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     bus = make_bus(handler_threads=2)
-    bus.register(Order, hanging)
+    bus.subscribe(Order, hanging)
     bus.start()
     record_id = bus.post(Order(1))
     hanging.wait()
@@ -322,14 +322,14 @@ def test_the_entry_of_a_handler_that_hung_at_the_stop_runs_on_another_node_and_c
     make_bus: MakeBus, hanging: Recorder
 ) -> None:
     first = make_bus(lease_seconds=0.9)
-    first.register(Order, hanging)
+    first.subscribe(Order, hanging)
     first.start()
     record_id = first.post(Order(1))
     hanging.wait()
     assert not first.stop(timeout_seconds=0.1)
     heir = make_bus(lease_seconds=0.9, reap_period_seconds=0.05)
     recorder = Recorder()
-    heir.register(Order, recorder)
+    heir.subscribe(Order, recorder)
     heir.start()
     assert recorder.wait() == [Order(1)]
     (entry,) = ended(heir)
@@ -350,15 +350,15 @@ def test_a_hanging_coroutine_does_not_keep_others_from_running_nor_a_stop_from_e
         finally:
             unwound.set()
 
-    bus.register(Order, hang)
+    bus.subscribe(Order, hang)
     other = Recorder()
-    bus.register("other", other)
+    bus.subscribe("other", other)
     bus.start()
     bus.post(Order(1))
     assert began.wait(BOUND_SECONDS)
     bus.post({}, event_name="other")
     other.wait()
-    threads = bus.engine.lifecycle.dispatcher._threads.copy()
+    threads = bus._engine.lifecycle.dispatcher._threads.copy()
     assert bus.stop(timeout_seconds=0.1) is False
     assert unwound.wait(BOUND_SECONDS)
     eventually(lambda: not any(thread.is_alive() for thread in threads), "no thread waits for the coroutine")
@@ -374,8 +374,8 @@ def test_a_stop_that_cancels_a_coroutine_counts_no_failure_and_calls_nobody_afte
         if len(calls) == 1:
             await asyncio.Event().wait()
 
-    bus.register(Order, hang_once)
-    bus.register(Order, other)
+    bus.subscribe(Order, hang_once)
+    bus.subscribe(Order, other)
     bus.start()
     bus.post(Order(1))
     assert began.wait(BOUND_SECONDS)
@@ -400,14 +400,14 @@ def test_the_entry_of_a_coroutine_that_a_stop_has_cancelled_runs_elsewhere_witho
         began.set()
         await asyncio.Event().wait()
 
-    first.register(Order, hang)
+    first.subscribe(Order, hang)
     first.start()
     first.post(Order(1))
     assert began.wait(BOUND_SECONDS)
     assert not first.stop(timeout_seconds=0.05)
 
     heir = make_bus(lease_seconds=0.9, reap_period_seconds=0.05)
-    heir.register(Order, recorder)
+    heir.subscribe(Order, recorder)
     heir.start()
     assert recorder.wait() == [Order(1)]
     (entry,) = ended(heir)
@@ -423,7 +423,7 @@ def test_what_a_task_left_behind_raises_ends_no_other_coroutine_and_no_stop(bus:
 
         tasks.append(asyncio.create_task(leave()))
 
-    bus.register(Order, leave_behind)
+    bus.subscribe(Order, leave_behind)
     bus.start()
     for number in range(1, 4):
         bus.post(Order(number))
@@ -440,7 +440,7 @@ def test_a_coroutine_that_stops_its_loop_ends_no_other_and_no_stop(bus: Persiste
         recorder(event, context)
         asyncio.get_running_loop().stop()
 
-    bus.register(Order, stop_the_loop)
+    bus.subscribe(Order, stop_the_loop)
     bus.start()
     for number in range(1, 4):
         bus.post(Order(number))
@@ -463,7 +463,7 @@ def test_a_handler_posts_from_inside(make_bus: MakeBus, mode: Mode) -> None:
     def post_the_next(order: Order) -> None:
         bus.post({"after": order.number}, event_name="next")
 
-    bus.register("next", recorder)
+    bus.subscribe("next", recorder)
     bus.start()
     bus.post(Order(1))
     assert recorder.wait() == [{"after": 1}]
@@ -487,7 +487,7 @@ def test_what_an_exactly_once_handler_posts_on_its_connection_shares_its_fate(
         if len(runs) == 1:
             raise RuntimeError("all of it is rolled back")
 
-    bus.register("next", recorder)
+    bus.subscribe("next", recorder)
     bus.start()
     bus.post(Order(1))
     assert recorder.wait() == [{"run": 2}]
@@ -507,7 +507,7 @@ def test_a_handler_that_posts_without_the_connection_of_its_transaction_is_not_b
         assert context.connection is not None
         context.connection.execute(orders.add(order.number))
 
-    bus.register("next", recorder)
+    bus.subscribe("next", recorder)
     bus.start()
     bus.post(Order(1))
     recorder.wait()
@@ -568,13 +568,13 @@ def test_what_is_posted_while_the_bus_stops_is_delivered_at_the_next_start(
         assert go_on.wait(BOUND_SECONDS)
         bus.post({"after": order.number}, event_name="next")
 
-    bus.register("next", recorder)
+    bus.subscribe("next", recorder)
     bus.start()
     bus.post(Order(1))
     assert began.wait(BOUND_SECONDS)
     stopping = threading.Thread(target=bus.stop)
     stopping.start()
-    eventually(lambda: not bus.engine.lifecycle.running, "the bus stops")
+    eventually(lambda: not bus._engine.lifecycle.running, "the bus stops")
     outside = bus.post({"after": "from outside"}, event_name="next")
     go_on.set()
     stopping.join(BOUND_SECONDS)
@@ -600,8 +600,8 @@ def test_a_stop_from_inside_a_handler_ends_and_keeps_the_entrys_outcome(bus: Per
     bus.start()
     bus.post(Order(1))
     assert stopped.wait(BOUND_SECONDS)
-    other = bus.engine.store.statements.main
-    with bus.engine.database.read() as connection:
+    other = bus._engine.store.statements.main
+    with bus._engine.database.read() as connection:
         rows = connection.execute(select(other.c.processing_state)).scalars().all()
     assert rows in ([], [State.IN_PROCESSING.value])
 
@@ -609,7 +609,7 @@ def test_a_stop_from_inside_a_handler_ends_and_keeps_the_entrys_outcome(bus: Per
 def test_a_handler_that_always_overruns_its_time_uses_up_its_retries(make_bus: MakeBus) -> None:
     bus = make_bus(handler_threads=4, poll_interval_seconds=0.05, retry=ImmediateRetries(1))
     handler = Recorder(hold=True)
-    bus.register(Order, handler, max_run_seconds=0.1)
+    bus.subscribe(Order, handler, max_run_seconds=0.1)
     bus.start()
     bus.post(Order(1))
     (entry,) = ended(bus)

@@ -38,8 +38,8 @@ def test_a_tricky_name_serves_for_a_bus_a_node_an_event_and_a_subscriber(
 ) -> None:
     bus = make_bus(name=name, node_name=name, poll_interval_seconds=0.05, retry=ImmediateRetries(1))
     done, again = Recorder(), Recorder(failures=1)
-    bus.register(name, done, name=name)
-    bus.register(name, again, name=f"{name}, again")
+    bus.subscribe(name, done, name=name)
+    bus.subscribe(name, again, name=f"{name}, again")
     bus.start()
     record_id = bus.post({"number": 1}, event_name=name, user_token=name[:36], headers={name: name})
     again.wait(2)
@@ -154,7 +154,7 @@ LIKE = ("cafe", "Cafe", "café", "cafe\u0301", "cafe ", "cafe\u00a0", "\uff43\uf
 def test_event_names_that_differ_only_in_case_accent_or_trailing_space_stay_apart(bus: PersistentBus) -> None:
     recorders = {name: Recorder() for name in LIKE}
     for name, recorder in recorders.items():
-        bus.register(name, recorder, name=f"of {name}")
+        bus.subscribe(name, recorder, name=f"of {name}")
     bus.start()
     for name in LIKE:
         bus.post({"to": name}, event_name=name)
@@ -214,7 +214,7 @@ def test_nodes_whose_names_differ_only_in_case_accent_or_trailing_space_keep_the
     nodes = {name: make_bus(node_name=name, mode=mode, poll_interval_seconds=0.05) for name in LIKE}
     recorders = {name: Recorder() for name in LIKE}
     for name, bus in nodes.items():
-        bus.register("any", recorders[name])
+        bus.subscribe("any", recorders[name])
         bus.start()
     for name, bus in nodes.items():
         bus.post({"by": name}, event_name="any")
@@ -232,7 +232,7 @@ def test_an_event_name_that_no_node_knows_is_parked_seen_and_claimed_when_a_node
     make_bus: MakeBus,
 ) -> None:
     posting = make_bus()
-    posting.register("known", Recorder())
+    posting.subscribe("known", Recorder())
     posting.start()
     record_id = posting.post({"number": 1}, event_name="unknown")
     (entry,) = eventually(lambda: [e for e in posting.find() if e.lane == PARKED], "the entry is parked")
@@ -241,10 +241,10 @@ def test_an_event_name_that_no_node_knows_is_parked_seen_and_claimed_when_a_node
         State.AVAILABLE,
         '{"number":1}',
     )
-    assert posting.engine.store.depths()["bus"].parked == 1
+    assert posting._engine.store.depths()["bus"].parked == 1
     joining = make_bus(poll_interval_seconds=0.05)
     recorder = Recorder()
-    joining.register("unknown", recorder)
+    joining.subscribe("unknown", recorder)
     joining.start()
     assert recorder.wait() == [{"number": 1}]
     (done,) = ended(joining)
@@ -262,7 +262,7 @@ def test_notifications_of_a_queue_without_a_live_server_are_parked_until_one_ser
     eventually(
         lambda: [entry.lane for entry in orphan.find()] == [PARKED] * 3, "all notifications are parked"
     )
-    assert posting.engine.store.depths()["shop:orphan"].parked == 3
+    assert posting._engine.store.depths()["shop:orphan"].parked == 3
     serving = make_service(poll_interval_seconds=0.05)
     recorder = Recorder()
     queue = serving.create_queue("shop", "orphan", recorder)

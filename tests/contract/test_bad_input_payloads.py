@@ -88,7 +88,7 @@ def test_an_event_with_a_field_of_another_type_ends_failed_with_the_reason(bus: 
     with pytest.raises(PayloadNotSerialisableError, match="Expected `str`, got `int`"):
         bus.post(Report(5))  # type: ignore[arg-type]  # that is the point
     recorder = Recorder()
-    bus.register(Report, recorder)
+    bus.subscribe(Report, recorder)
     bus.post(Report("fine"))
     bus.start()
     assert recorder.wait() == [Report("fine")]
@@ -122,7 +122,7 @@ def test_what_would_not_arrive_as_it_was_posted_is_refused_by_every_call_and_not
 
 def test_an_aliased_model_with_computed_fields_is_delivered_as_it_was_posted(bus: PersistentBus) -> None:
     recorder = Recorder()
-    bus.register(Invoice, recorder)
+    bus.subscribe(Invoice, recorder)
     bus.start()
     bus.post(Invoice(theNumber=7))
     assert recorder.wait() == [Invoice(theNumber=7)]
@@ -133,7 +133,7 @@ def test_a_dict_with_keys_that_are_no_texts_is_refused_or_arrives_as_json_has_it
         bus.post({("a", "pair"): 1}, event_name="odd")
     assert bus.find() == []
     recorder = Recorder()
-    bus.register("odd", recorder)
+    bus.subscribe("odd", recorder)
     bus.start()
     bus.post({7: "a number's name"}, event_name="odd")
     assert recorder.wait() == [{"7": "a number's name"}]
@@ -152,7 +152,7 @@ def test_a_payload_of_exactly_the_cap_is_delivered_and_one_byte_more_is_refused(
 ) -> None:
     bus = make_bus(mode=mode)
     recorder = Recorder()
-    bus.register(Report, recorder)
+    bus.subscribe(Report, recorder)
     bus.start()
     fits = Report("x" * (CAP_BYTES - _FRAME_BYTES))
     with pytest.raises(PayloadTooLargeError, match="1,048,577 bytes, the cap is 1,048,576") as refused:
@@ -201,7 +201,7 @@ TRICKY = "quote ' double \" backslash \\ percent %s %(x)s colon :name NUL \0 tab
 def test_a_text_of_tricky_characters_arrives_as_it_was_posted(make_bus: MakeBus, padding: int) -> None:
     bus = make_bus(mode=Mode.POLLING)
     recorder = Recorder()
-    bus.register(Report, recorder)
+    bus.subscribe(Report, recorder)
     bus.start()
     # One, many, and many that are large: PostgreSQL gets them in three ways.
     reports = [Report(f"{TRICKY} {number} {' ' * padding}") for number in range(50)]
@@ -224,7 +224,7 @@ def test_a_thousand_payloads_of_100_kb_in_one_post_all_arrive(make_bus: MakeBus)
             sizes.append(len(report.text))
             changed.notify()
 
-    bus.register(Report, handle)
+    bus.subscribe(Report, handle)
     bus.start()
     # Quotes: each doubles in JSON, and again where the driver escapes.
     text = '"' * 50_000

@@ -52,7 +52,7 @@ def _stored(engine: Engine, record_id: int) -> Any:
 
 def _started(bus: PersistentBus) -> Recorder:
     recorder = Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     return recorder
 
@@ -65,7 +65,7 @@ def _of(bus: PersistentBus, record_id: int) -> Entry:
 def _still_delivers(bus: PersistentBus) -> bool:
     """Whether what comes by each of the two ways, claimed and from memory, is still handled."""
     own = bus.post(Order(2))
-    with bus.engine.database.begin() as connection:
+    with bus._engine.database.begin() as connection:
         claimed = _inserted(connection, SOUND)
     return {_of(bus, own).processing_state, _of(bus, claimed).processing_state} == {State.PROCESSED}
 
@@ -123,7 +123,7 @@ def test_a_corrupt_payload_of_an_own_posting_ends_failed_after_a_retry(
             connection.execute(broken.values(event_json="{corrupt"))
         raise RuntimeError("again, please")
 
-    bus.register(Order, corrupt)
+    bus.subscribe(Order, corrupt)
     bus.start()
     entry = _of(bus, bus.post(Order(1)))
     assert (entry.processing_state, entry.error_count, entry.event_json) == (State.FAILED, 1, "{corrupt")
@@ -258,7 +258,7 @@ def test_a_name_that_fits_two_types_ends_failed_with_both_in_the_reason(
     assert entry.processing_state is State.FAILED
     assert all(part.__qualname__ in (entry.last_error or "") for part in kept)
     _write(engine, class_name="Twofold", lane=PARKED)
-    bus.engine.lifecycle.parked.look_at_all()
+    bus._engine.lifecycle.parked.look_at_all()
     ended(bus, 2)
     assert _still_delivers(bus)
 

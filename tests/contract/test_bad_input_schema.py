@@ -53,7 +53,7 @@ def test_a_missing_table_of_a_file_is_made_anew(engine: Engine, make_bus: MakeBu
         connection.execute(text("DROP TABLE bus_events_history"))
     recorder = Recorder()
     bus = make_bus()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post(Order(1))
     assert recorder.wait() == [Order(1)]
@@ -91,7 +91,7 @@ def test_tables_of_an_older_version_are_refused_with_the_command_that_upgrades_t
 def test_tables_that_vanish_while_the_bus_runs_stop_no_loop(engine: Engine, make_bus: MakeBus) -> None:
     bus = make_bus(poll_interval_seconds=0.02)
     recorder = Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     with engine.begin() as connection:
         connection.execute(text("ALTER TABLE bus_events RENAME TO elsewhere"))

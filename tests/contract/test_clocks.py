@@ -32,7 +32,7 @@ def shown(store: Store) -> datetime:
 
 
 def node_of(member: Any) -> Node:
-    node: Node | None = member.engine.lifecycle.node
+    node: Node | None = member._engine.lifecycle.node
     assert node is not None
     return node
 
@@ -58,7 +58,7 @@ def test_notifications_fire_at_their_dates_after_the_machines_clock_was_set(
 
     machine.set_clock(seconds)
 
-    eventually(lambda: abs(service.engine.store.clock.now() - wall()) < NEAR, "the clock is followed")
+    eventually(lambda: abs(service._engine.store.clock.now() - wall()) < NEAR, "the clock is followed")
     date = wall() + timedelta(seconds=0.5)
     queue.schedule(Order(3), at=date)
     eventually(lambda: 3 in fired, "it fires")
@@ -74,7 +74,7 @@ def test_within_a_lease_a_node_follows_a_clock_that_was_set(
 ) -> None:
     clock = SystemClock()
     bus = make_bus(clock=clock)
-    bus.engine.lifecycle.join(QuietNode)
+    bus._engine.lifecycle.join(QuietNode)
     node = node_of(bus)
     node.beat_turn()
 
@@ -82,14 +82,14 @@ def test_within_a_lease_a_node_follows_a_clock_that_was_set(
     machine.set_clock(seconds)
     clock.adjust(clock.offset_seconds)
     machine.set_clock(-seconds)
-    assert abs(clock.now() - shown(bus.engine.store)) > timedelta(minutes=59)
+    assert abs(clock.now() - shown(bus._engine.store)) > timedelta(minutes=59)
     for _ in range(4):
         machine.suspend(node.config.beat_interval_seconds)
         node.beat_turn()
 
     # On a server no time has passed meanwhile.
-    assert abs(clock.now() - shown(bus.engine.store)) < timedelta(seconds=node.config.lease_seconds)
-    bus.engine.lifecycle.leave()
+    assert abs(clock.now() - shown(bus._engine.store)) < timedelta(seconds=node.config.lease_seconds)
+    bus._engine.lifecycle.leave()
 
 
 @on_sqlite
@@ -98,7 +98,7 @@ def test_a_machine_that_was_suspended_starts_nothing_before_its_beat_and_reaps_n
 ) -> None:
     buses = [make_bus(clock=SystemClock()) for _ in range(2)]
     for bus in buses:
-        bus.engine.lifecycle.join(QuietNode)
+        bus._engine.lifecycle.join(QuietNode)
     first, other = map(node_of, buses)
     for node in (first, other):
         node.beat_turn()
@@ -115,7 +115,7 @@ def test_a_machine_that_was_suspended_starts_nothing_before_its_beat_and_reaps_n
     rows = other.database.fetch(nodes.all_nodes)
     assert [row.state for row in rows] == [nodes.LIVE, nodes.LIVE]
     for bus in buses:
-        bus.engine.lifecycle.leave()
+        bus._engine.lifecycle.leave()
 
 
 def test_a_process_that_only_posts_follows_a_clock_that_was_set(
@@ -128,11 +128,11 @@ def test_a_process_that_only_posts_follows_a_clock_that_was_set(
     machine.suspend(HOUR)
     machine.set_clock(-HOUR)
 
-    before = shown(service.engine.store)
+    before = shown(service._engine.store)
     late = queue.schedule(Order(2), delay=60.0)
     (entry,) = queue.find(record_ids=[late])
     assert abs(entry.created_date - before) < NEAR
     assert abs(entry.effective_date - before - timedelta(seconds=60)) < NEAR
-    with statements_of(service.engine.database) as statements:
+    with statements_of(service._engine.database) as statements:
         queue.schedule(Order(3), delay=60.0)
     assert not [text for text in statements.texts if "_timestamp(" in text], "the clock is read once a lease"

@@ -109,7 +109,7 @@ def test_a_post_that_the_server_refuses_leaves_its_connection_in_use_and_its_pay
         connection.execute(text("ALTER TABLE bus_events ADD CONSTRAINT refusing CHECK (search_key1 < 7)"))
     bus.post(Order(1))
     if database_name == "postgresql":
-        hints = bus.engine.lifecycle.hints
+        hints = bus._engine.lifecycle.hints
         eventually(lambda: hints._notifier is not None, "the session that tells other processes is open")
     before = sessions(engine, database_name)
     with pytest.raises(DBAPIError, match="refusing") as caught:
@@ -229,7 +229,7 @@ def test_sessions_that_can_no_longer_write_are_replaced(database_url: URL, make_
 
     event.listen(engine, "connect", open_session)
     recorder, bus = Recorder(), make_bus(database=engine)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     with pytest.raises(DatabaseUnreachableError):
         bus.post(Order(0))
     failed_over = True

@@ -192,7 +192,7 @@ def test_whatever_stands_in_the_table_loops_go_on_and_what_can_be_claimed_ends(
     )
     marker, loaded = tmp_path / "marker", set(sys.modules)
     seen = Recorder()
-    bus.register(Order, seen, name="orders")
+    bus.subscribe(Order, seen, name="orders")
     bus.start()
     rows = [{**SOUND, **row} for row in crafted(marker)]
     permitted = [row for row in rows if write(engine, "bus_events", row)]
@@ -222,7 +222,7 @@ def test_bytes_that_are_no_text_stop_neither_claims_nor_reapers(
     """SQLite stores what it is told to; reading it as text would raise at each try."""
     seen = Recorder()
     bus = make_bus(node_name=HERE, lease_seconds=0.9, reap_period_seconds=0.05, poll_interval_seconds=0.05)
-    bus.register(Order, seen)
+    bus.subscribe(Order, seen)
     values = {**{name: f"'{value}'" for name, value in SOUND.items()}, column: "CAST(X'ff' AS TEXT)"}
     with engine.begin() as connection:
         for _ in range(3):
@@ -283,7 +283,7 @@ def test_whatever_other_nodes_rows_say_beats_and_reapers_go_on(
     for number, (name, value) in enumerate((name, value) for name, each in NODES.items() for value in each):
         write(engine, "queue_nodes", {**NODE, "name": f"crafted {number}", name: value})
     seen = Recorder()
-    bus.register(Order, seen)
+    bus.subscribe(Order, seen)
     bus.start()
     write(engine, "bus_events", {**SOUND, "lane": "crafted 1", "processing_state": "IN_PROCESSING"})
     seen.wait()  # it was reaped

@@ -70,7 +70,7 @@ def _connected(database_url: URL, tmp_path: Path) -> Iterator[None]:
 def bus(make_bus: MakeBus, recorder: Recorder) -> PersistentBus:
     """A running bus with one subscriber, which polls often: nothing tells it of the commit of a driver's connection."""
     bus = make_bus(poll_interval_seconds=0.05)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     return bus.start()
 
 
@@ -128,7 +128,7 @@ def test_outside_of_an_atomic_block_each_post_is_committed(
 
 def test_djangos_commit_delivers_at_once(make_bus: MakeBus) -> None:
     bus, recorder = make_bus(poll_interval_seconds=600.0), Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     with transaction.atomic():
         bus.post(Order(1), connection=connection)

@@ -106,7 +106,7 @@ def test_the_databases_own_error_rolls_back_and_is_retried(bus: PersistentBus, o
 def test_an_entry_that_was_taken_over_meanwhile_rolls_the_handlers_rows_back(
     bus: PersistentBus, orders: Orders
 ) -> None:
-    calls, main = list[int](), bus.engine.store.statements.main
+    calls, main = list[int](), bus._engine.store.statements.main
 
     @bus.subscribe(Order, exactly_once=True)
     def lose_the_first(order: Order, context: EntryContext) -> None:
@@ -118,7 +118,7 @@ def test_an_entry_that_was_taken_over_meanwhile_rolls_the_handlers_rows_back(
                         processing_state=State.AVAILABLE.value, processing_owner=None, claim_count=7, lane=""
                     )
                 )
-            bus.engine.lifecycle.claimer.wake()
+            bus._engine.lifecycle.claimer.wake()
         _connection(context).execute(orders.add(10 * order.number + len(calls)))
 
     bus.start()
@@ -148,7 +148,7 @@ def test_a_commit_whose_answer_is_lost_leaves_its_effect_exactly_once(
             other(order, context)
 
     bus.start()
-    with lost_answers(bus.engine.database, "INSERT INTO orders", committed=committed == "committed") as lost:
+    with lost_answers(bus._engine.database, "INSERT INTO orders", committed=committed == "committed") as lost:
         bus.post(Order(1))
         (entry,) = ended(bus)
     assert lost == ["answer"]
@@ -175,7 +175,7 @@ def test_several_subscribers_each_have_their_effect_once_though_one_fails(
         if calls.count("failing") < 3:
             raise ValueError("not yet")
 
-    bus.register(Order, plain, name="plain")
+    bus.subscribe(Order, plain, name="plain")
     bus.start()
     bus.post(Order(1))
     (entry,) = ended(bus)
@@ -194,7 +194,7 @@ def test_a_plain_subscriber_that_fails_does_not_undo_or_repeat_the_others_effect
         calls.append(1)
         _connection(context).execute(orders.add(order.number))
 
-    bus.register(Order, failing, name="failing")
+    bus.subscribe(Order, failing, name="failing")
     bus.start()
     bus.post(Order(1))
     (entry,) = ended(bus)
@@ -214,7 +214,7 @@ def test_a_handler_that_posts_in_its_transaction_posts_only_if_it_commits(make_b
         if len(calls) < 3:
             raise ValueError("rolled back")
 
-    bus.register("forwarded", last, name="last")
+    bus.subscribe("forwarded", last, name="last")
     bus.start()
     bus.post(Order(1))
     assert states(ended(bus, 2)) == [State.PROCESSED] * 2
@@ -387,7 +387,7 @@ def test_a_handler_that_met_a_deadlock_runs_again_only_as_long_as_its_lease_hold
             cluster.clock.advance(seconds=60)
         raise DBAPIError.instance("SELECT 1", {}, _deadlock(_connection(context)), Exception)
 
-    peer.bus.register(Order, meet_a_deadlock, exactly_once=True)
+    peer.bus.subscribe(Order, meet_a_deadlock, exactly_once=True)
     peer.bus.post(Order(1))
     peer.run()
     assert calls == [1, 1]
@@ -419,7 +419,7 @@ def test_only_a_plain_function_of_event_and_context_can_have_exactly_one_effect(
 
     for handler in (asynchronous, lambda _order: None):
         with pytest.raises(ConfigurationError, match="exactly_once"):
-            bus.register(Order, handler, name="odd", exactly_once=True)
+            bus.subscribe(Order, handler, name="odd", exactly_once=True)  # type: ignore[arg-type]
 
 
 def test_a_handlers_connection_sees_what_the_application_commits_and_the_reverse(

@@ -65,13 +65,13 @@ def test_an_exactly_once_handler_that_succeeds_after_another_gave_up_tells_the_h
 def test_a_run_that_fails_while_the_bus_stops_tells_the_hook_before_the_stop_ends(make_bus: MakeBus) -> None:
     bus, told, fails = make_bus(retry=ImmediateRetries(0)), list[int](), Recorder(failures=1, hold=True)
     bus.on_failed(lambda entry, _error: told.append(entry.record_id))
-    bus.register(Order, fails)
+    bus.subscribe(Order, fails)
     bus.start()
     record_id = bus.post(Order(1))
     fails.wait()
     stopping = threading.Thread(target=bus.stop)
     stopping.start()
-    eventually(lambda: not bus.engine.lifecycle.dispatcher._accepting, "the stop is under way")
+    eventually(lambda: not bus._engine.lifecycle.dispatcher._accepting, "the stop is under way")
 
     fails.release()
     stopping.join()
@@ -88,13 +88,13 @@ def test_a_hook_that_hangs_at_the_end_keeps_a_stop_no_longer_than_it_was_given(m
         told.set()
         release.wait()
 
-    bus.register(Order, fails)
+    bus.subscribe(Order, fails)
     bus.start()
     bus.post(Order(1))
     fails.wait()
     stopping = threading.Thread(target=bus.stop, args=(0.2,))
     stopping.start()
-    eventually(lambda: not bus.engine.lifecycle.dispatcher._accepting, "the stop is under way")
+    eventually(lambda: not bus._engine.lifecycle.dispatcher._accepting, "the stop is under way")
 
     fails.release()
     assert told.wait(BOUND_SECONDS)

@@ -97,7 +97,7 @@ def test_a_late_retry_changes_nothing(cluster: Cluster) -> None:
 def swept(cluster: Cluster) -> tuple[Peer, Entry, Entry]:
     """An entry as known before the sweep took it, and as the next claim of the same node holds it."""
     peer = cluster.join("a")
-    [record_id] = born_claimed(peer.bus.engine, "a", 1)
+    [record_id] = born_claimed(peer.bus._engine, "a", 1)
     [before] = peer.bus.find(record_ids=[record_id])
     peer.claim()
     peer.claim()
@@ -203,8 +203,8 @@ def test_an_exactly_once_handler_that_lost_its_entry_is_rolled_back(cluster: Clu
         context.connection.execute(orders.add(event.number))
 
     stolen = threading.Event()
-    peer.bus.unregister(peer.handle)
-    peer.bus.register(Order, handle, exactly_once=True)
+    peer.bus.unsubscribe(peer.handle)
+    peer.bus.subscribe(Order, handle, exactly_once=True)
     lost = sample("claims_lost_total", LABELS)
     peer.bus.post(Order(1))
 

@@ -28,8 +28,8 @@ CUSTOMER, OTHER = 7, 8
 def filled(make_bus: MakeBus) -> PersistentBus:
     """Of each of two customers one event that failed, one that succeeded, and one that waits; and one of nobody."""
     bus = make_bus(retry=ImmediateRetries(0))
-    bus.register("Good", lambda _event, _context: None, name="good")
-    bus.register("Bad", lambda event, _context: event["missing"], name="bad")
+    bus.subscribe("Good", lambda _event, _context: None, name="good")
+    bus.subscribe("Bad", lambda event, _context: event["missing"], name="bad")
     for customer in (CUSTOMER, OTHER):
         for name in ("Good", "Bad"):
             bus.post({"of": customer}, event_name=name, search_key1=1, search_key2=customer)
@@ -92,7 +92,7 @@ def test_what_runs_is_told_and_ends_as_ever(make_bus: MakeBus) -> None:
         began.set()
         assert may_end.wait(BOUND_SECONDS)
 
-    bus.register("Slow", handle)
+    bus.subscribe("Slow", handle)
     bus.start()
     record_id = bus.post({}, event_name="Slow", search_key2=CUSTOMER)
     assert began.wait(BOUND_SECONDS)
@@ -137,7 +137,7 @@ def test_a_queue_forgets_its_own_and_tells_of_schedules(make_service: MakeServic
 
 def test_it_waits_for_no_archive_and_disturbs_none(filled: PersistentBus) -> None:
     before = owners(filled)
-    with alone_with_history(filled.engine.store), pytest.raises(LifecycleError, match="Nothing was deleted"):
+    with alone_with_history(filled._engine.store), pytest.raises(LifecycleError, match="Nothing was deleted"):
         filled.forget(search_key2=CUSTOMER)
     assert owners(filled) == before
 
@@ -145,7 +145,7 @@ def test_it_waits_for_no_archive_and_disturbs_none(filled: PersistentBus) -> Non
 def test_a_busy_queue_goes_on_while_a_customer_is_forgotten(make_bus: MakeBus) -> None:
     bus = make_bus()
     runs = list[object]()
-    bus.register("Good", lambda event, _context: runs.append(event), name="good")
+    bus.subscribe("Good", lambda event, _context: runs.append(event), name="good")
     bus.start()
     ids = list[int]()
     for number in range(200):

@@ -43,7 +43,7 @@ def answered(hints: Hints) -> bool:
 def told(make_bus: MakeBus) -> tuple[Hints, ManualClock]:
     """Hints whose thread is the test."""
     clock = ManualClock()
-    hints = make_bus(clock=clock).engine.lifecycle.hints
+    hints = make_bus(clock=clock)._engine.lifecycle.hints
     hints._running = True
     return hints, clock
 
@@ -134,7 +134,7 @@ def test_few_entries_at_a_time_are_many_if_they_go_on(
 @on_postgresql
 def test_a_bus_that_is_closed_gives_the_hint_that_is_outstanding(engine: Engine, make_bus: MakeBus) -> None:
     bus: PersistentBus = make_bus(clock=ManualClock())
-    hints = bus.engine.lifecycle.hints
+    hints = bus._engine.lifecycle.hints
     hints._running = True
     with heard(engine) as hint:
         hints.tell()

@@ -93,7 +93,7 @@ def test_a_state_that_history_does_not_have_is_refused_and_nothing_deleted(
     peer = minutes_of_history(cluster)
 
     with pytest.raises(InvalidPostError, match="Nothing was deleted"):
-        peer.bus.truncate_history(states=[wrong])
+        peer.bus.truncate_history(states=[wrong])  # type: ignore[list-item]
 
     with pytest.raises(NaiveDateTimeError):
         peer.bus.truncate_history(before=datetime(2026, 1, 1))  # noqa: DTZ001 -- that is the mistake
@@ -116,7 +116,7 @@ def test_history_is_truncated_while_the_queue_runs_and_every_row_is_counted_once
 ) -> None:
     recorder = Recorder()
     bus = make_bus()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     posting, removed = threading.Event(), 0
     total = 300
@@ -140,7 +140,7 @@ def test_history_is_truncated_while_the_queue_runs_and_every_row_is_counted_once
 
 
 def test_a_second_truncation_at_the_same_time_is_refused(bus: PersistentBus) -> None:
-    database = bus.engine.database
+    database = bus._engine.database
     with (
         database.engine.connect() as connection,
         database.dialect.named_lock(connection, bus.config.history_table, wait=False) as had,
@@ -158,7 +158,7 @@ def test_a_second_truncation_at_the_same_time_is_refused(bus: PersistentBus) -> 
 def test_two_truncations_of_one_history_count_each_row_once(make_bus: MakeBus) -> None:
     buses = [make_bus(), make_bus()]
     recorder = Recorder()
-    buses[0].register(Order, recorder)
+    buses[0].subscribe(Order, recorder)
     buses[0].start()
     buses[0].post_many([Order(number) for number in range(200)])
     eventually(lambda: not buses[0].find(), "all have ended")
@@ -193,12 +193,12 @@ def test_delivery_goes_on_while_a_truncation_waits_for_a_reader_of_history(
 ) -> None:
     recorder = Recorder()
     bus = make_bus()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post(Order(0))
     eventually(bus.history, "the first has ended")
     took = list[float]()
-    with ThreadPoolExecutor(1) as pool, statements_of(bus.engine.database) as statements:
+    with ThreadPoolExecutor(1) as pool, statements_of(bus._engine.database) as statements:
         with reader(engine):
             truncation = pool.submit(bus.truncate_history)
             eventually(lambda: len(statements.starting_with("LOCK TABLE")) >= 3, "several tries")

@@ -33,7 +33,7 @@ def bus() -> Iterator[InMemoryBus]:
 def recorder(bus: InMemoryBus) -> Recorder:
     """The subscriber of the bus's orders."""
     recorder = Recorder()
-    bus.register(Order, recorder, name="recorder")
+    bus.subscribe(Order, recorder, name="recorder")
     return recorder
 
 
@@ -61,7 +61,7 @@ def test_many_events_and_names_and_subtypes_work_as_on_the_persistent_bus(
     bus: InMemoryBus, recorder: Recorder
 ) -> None:
     named = Recorder()
-    bus.register("named", named, name="named")
+    bus.subscribe("named", named, name="named")
     ids = bus.post_many([Order(1), Posting(event={"a": 1}, event_name="named"), Order(2)])
     assert ids == sorted(set(ids))
     assert _delivered(bus, recorder) == [1, 2]
@@ -72,7 +72,7 @@ def test_only_the_subscriber_that_failed_is_retried_up_to_four_runs(
     bus: InMemoryBus, recorder: Recorder
 ) -> None:
     failing = Recorder(failures=99)
-    bus.register(Order, failing, name="failing")
+    bus.subscribe(Order, failing, name="failing")
     bus.post(Order(1))
     bus.wait_until_idle()
     assert (recorder.calls, failing.calls) == (1, 4)
@@ -85,10 +85,10 @@ def test_only_the_subscriber_that_failed_is_retried_up_to_four_runs(
 def test_a_retry_that_a_policy_puts_off_runs_at_once(bus: InMemoryBus, others: int) -> None:
     later = ExponentialRetries(initial_seconds=3600.0, max_retries=2)
     failing, impatient, other = Recorder(failures=99), Recorder(failures=99), Recorder()
-    bus.register(Order, failing, name="failing", retry=later)
+    bus.subscribe(Order, failing, name="failing", retry=later)
     if others:
-        bus.register(Order, other, name="other")
-        bus.register(Order, impatient, name="impatient")
+        bus.subscribe(Order, other, name="other")
+        bus.subscribe(Order, impatient, name="impatient")
     bus.post(Order(1))
     bus.wait_until_idle()
     assert (failing.calls, other.calls, impatient.calls) == (3, others, 4 * others)
@@ -97,7 +97,7 @@ def test_a_retry_that_a_policy_puts_off_runs_at_once(bus: InMemoryBus, others: i
 
 def test_a_handler_that_gives_up_is_not_run_again(bus: InMemoryBus) -> None:
     failing = Recorder(failures=99, error=GiveUp("enough"))
-    bus.register(Order, failing)
+    bus.subscribe(Order, failing)
     bus.post(Order(1))
     bus.wait_until_idle()
     assert failing.calls == 1
@@ -112,7 +112,7 @@ def test_serial_and_coroutine_handlers_work(bus: InMemoryBus) -> None:
         await asyncio.sleep(0)
         seen.append(order.number)
 
-    bus.register(Order, serial, name="serial", serial=True)
+    bus.subscribe(Order, serial, name="serial", serial=True)
     bus.post_many(Order(number) for number in range(20))
     bus.wait_until_idle()
     assert (sorted(seen), serial.numbers(), serial.most_running) == (list(range(20)), list(range(20)), 1)
@@ -120,7 +120,7 @@ def test_serial_and_coroutine_handlers_work(bus: InMemoryBus) -> None:
 
 def test_what_is_posted_before_the_start_or_after_the_stop_waits_for_the_next_start() -> None:
     bus, recorder = InMemoryBus(BusConfig(handler_threads=1)), Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.post(Order(1))
     assert recorder.calls == 0
     bus.start()
@@ -138,7 +138,7 @@ def test_what_is_posted_before_the_start_or_after_the_stop_waits_for_the_next_st
 
 def test_what_is_posted_while_the_bus_starts_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     bus, recorder = InMemoryBus(BusConfig(handler_threads=1)), Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     new = bus._new_dispatcher
 
     def posted_meanwhile() -> Dispatcher:
@@ -171,7 +171,7 @@ class _ThenOnce:
 
 def test_a_post_that_a_start_comes_between_is_delivered_once() -> None:
     bus, recorder = InMemoryBus(BusConfig(handler_threads=1)), Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     vars(bus)["_changed"] = _ThenOnce(bus._changed, bus.start)
     bus.post(Order(1))
     bus.post(Order(2))
@@ -182,7 +182,7 @@ def test_a_post_that_a_start_comes_between_is_delivered_once() -> None:
 def test_what_still_runs_after_a_stop_is_not_run_beside_itself_by_the_next_start() -> None:
     recorder = Recorder(hold=True, failures=1)
     bus = InMemoryBus(BusConfig(handler_threads=1))
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post_many([Order(1), Order(2)])
     recorder.wait()
@@ -199,7 +199,7 @@ def test_what_still_runs_after_a_stop_is_not_run_beside_itself_by_the_next_start
 def test_a_retry_that_comes_while_the_bus_stops_waits_for_the_next_start() -> None:
     recorder = Recorder(hold=True, failures=1)
     bus = InMemoryBus(BusConfig(handler_threads=1))
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post(Order(1))
     recorder.wait()
@@ -313,9 +313,9 @@ def test_two_phase_and_asynchronous_sessions_deliver_with_their_commit(
 
 def test_what_it_can_not_do_is_refused(bus: InMemoryBus, engine: Engine) -> None:
     with pytest.raises(ConfigurationError, match="exactly_once"):
-        bus.register(Order, lambda _order, context: context, exactly_once=True)
+        bus.subscribe(Order, lambda _order, context: context, exactly_once=True)
     with pytest.raises(InvalidConnectionError, match="Nothing was posted"):
-        bus.post(Order(1), connection=object())
+        bus.post(Order(1), connection=object())  # type: ignore[arg-type]
     with pytest.raises(InvalidPostError):
         bus.post({"no": "name"})
     assert bus.find() == bus.history() == []
@@ -353,7 +353,7 @@ def test_a_connection_reused_after_a_rollback_starts_anew(
 def test_what_is_posted_is_checked_and_kept_as_on_the_persistent_bus() -> None:
     recorder = Recorder()
     with InMemoryBus() as bus:
-        bus.register(Order, recorder)
+        bus.subscribe(Order, recorder)
         with pytest.raises(InvalidPostError, match="search_key1"):
             bus.post(Order(1), search_key1="seven")  # type: ignore[arg-type]  # that is the fault
         bus.post(Order(2), search_key1=7, user_token="token", headers={"traceparent": "00-1"})

@@ -40,8 +40,8 @@ def inspector(database_url: URL) -> Iterator[Inspector]:
 def failing(make_bus: MakeBus) -> PersistentBus:
     """A bus whose events Good end PROCESSED and whose events Bad end FAILED."""
     bus = make_bus(retry=ImmediateRetries(0))
-    bus.register("Good", lambda _event, _context: None, name="good")
-    bus.register("Bad", lambda event, _context: event["missing"], name="bad")
+    bus.subscribe("Good", lambda _event, _context: None, name="good")
+    bus.subscribe("Bad", lambda event, _context: event["missing"], name="bad")
     return bus
 
 
@@ -150,7 +150,7 @@ def test_a_dead_letter_whose_retry_succeeds_counts_no_more(inspector: Inspector,
         if broken:
             raise RuntimeError("not yet")
 
-    bus.register("Bad", handle)
+    bus.subscribe("Bad", handle)
     record_id = bus.post({}, event_name="Bad")
     drain(bus)
     assert inspector.queues()[0].dead_letters == 1

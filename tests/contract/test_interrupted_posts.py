@@ -98,7 +98,7 @@ def posts(
     if request.param.startswith("schedule"):
         service = make_service(**rarely)
         queue = service.create_queue("shop", "orders", recorder, event_types=[Order], serial=True).start()
-        now = service.engine.store.clock.now
+        now = service._engine.store.clock.now
         service.start()
 
         def schedule(orders: list[Order], connection: Any) -> Any:
@@ -107,9 +107,9 @@ def posts(
             postings = [Posting(event=order) for order in orders]
             return queue.schedule_many(postings, connection=connection)
 
-        return Posts(schedule, 3 if many else 1, service.engine, queue.history, recorder)
+        return Posts(schedule, 3 if many else 1, service._engine, queue.history, recorder)
     bus = make_bus(**rarely)
-    bus.register(Order, recorder, serial=True)
+    bus.subscribe(Order, recorder, serial=True)
     bus.start()
 
     def post(orders: list[Order], connection: Any) -> Any:
@@ -117,7 +117,7 @@ def posts(
             return bus.post(orders[0], connection=connection)
         return bus.post_many(orders, connection=connection)
 
-    return Posts(post, 3 if many else 1, bus.engine, bus.history, recorder)
+    return Posts(post, 3 if many else 1, bus._engine, bus.history, recorder)
 
 
 def check_that_nobody_keeps_a_transaction(engine: QueueEngine) -> None:

@@ -96,7 +96,7 @@ def claims_ahead(shop: Shop) -> Callable[[], Any]:
     """Their date is to come."""
     soon = shop.cluster.clock.now() + timedelta(milliseconds=3)
     for order in shop.orders():
-        shop.node.bus.engine.poster.post("bus", [Posting(event=order, at=soon)])
+        shop.node.bus._engine.poster.post("bus", [Posting(event=order, at=soon)])
     shop.lifecycle.claimer.look()
     return shop.lifecycle.claim_loop.turn
 

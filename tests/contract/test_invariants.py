@@ -72,8 +72,8 @@ def test_the_next_subscriber_of_an_entry_starts_only_within_the_lease(cluster: C
     frozen, heir = cluster.join("a"), cluster.join("b")
     second, other = Recorder(), Recorder()
     frozen.handler = Recorder(hold=True)
-    frozen.bus.register(Order, second, name="second")
-    heir.bus.register(Order, other, name="second")
+    frozen.bus.subscribe(Order, second, name="second")
+    heir.bus.subscribe(Order, other, name="second")
     [record_id] = [frozen.bus.post(Order(1))]
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(frozen.lifecycle.run_due)
@@ -91,7 +91,7 @@ def test_a_subscriber_that_succeeded_before_the_lease_ended_is_not_run_again(clu
     peer = cluster.join("a")
     second = Recorder()
     peer.handler = Recorder(hold=True)
-    peer.bus.register(Order, second, name="second")
+    peer.bus.subscribe(Order, second, name="second")
     peer.bus.post(Order(1))
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(peer.lifecycle.run_due)
@@ -111,8 +111,8 @@ def test_a_subscriber_that_succeeded_before_the_lease_ended_is_not_run_again(clu
 
 def test_serial_turns_that_come_after_the_lease_are_passed_on(cluster: Cluster) -> None:
     peer, slow = cluster.join("a"), Recorder(hold=True)
-    peer.bus.unregister(peer.handle)
-    peer.bus.register(Order, slow, name="serial", serial=True)
+    peer.bus.unsubscribe(peer.handle)
+    peer.bus.subscribe(Order, slow, name="serial", serial=True)
     peer.bus.post(Order(1))
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(peer.lifecycle.dispatcher.run_submitted)
@@ -135,12 +135,12 @@ def test_serial_turns_that_come_after_the_lease_are_passed_on(cluster: Cluster) 
 
 def test_the_turn_at_a_serial_handler_outlives_a_stop_that_ran_out_of_time(make_bus: MakeBus) -> None:
     bus, slow = make_bus(), Recorder(hold=True)
-    bus.register(Order, slow, name="serial", serial=True)
+    bus.subscribe(Order, slow, name="serial", serial=True)
     bus.start()
     bus.post(Order(1))
     slow.wait()
     bus.post(Order(2))
-    found = bus.engine.lifecycle._router.subscribers("bus", bus.types.name_of(Order(0), None))
+    found = bus._engine.lifecycle._router.subscribers("bus", bus._types.name_of(Order(0), None))
     assert found
     [subscriber] = found
     turns = subscriber.gate
@@ -174,8 +174,8 @@ class Exiting:
 def test_whatever_a_retry_policy_does_the_entry_ends_and_the_pool_lives(cluster: Cluster) -> None:
     peer = cluster.join("a")
     peer.handler = Recorder(failures=1)
-    peer.bus.unregister(peer.handle)
-    peer.bus.register(Order, peer.handle, name="orders", retry=Exiting())
+    peer.bus.unsubscribe(peer.handle)
+    peer.bus.subscribe(Order, peer.handle, name="orders", retry=Exiting())
     peer.bus.post_many([Order(1), Order(2)])
 
     peer.run()
@@ -235,7 +235,7 @@ def test_a_commit_that_a_deferred_constraint_refuses_leaves_nothing_and_holds_up
             context.connection.exec_driver_sql("INSERT INTO parents VALUES (1)")
         context.connection.exec_driver_sql(f"INSERT INTO children VALUES ({child}, {parent})")
 
-    bus.register(Order, handle, exactly_once=True)
+    bus.subscribe(Order, handle, exactly_once=True)
     bus.post_many([Order(1), Order(2)])
     bus.start()
 
@@ -332,8 +332,8 @@ def test_a_suspect_that_overran_its_time_keeps_no_other_suspect_waiting(cluster:
     killed, other = cluster.join("a"), cluster.join("b")
     killed.bus.post_many([Order(1), Order(2)])
     cluster.bury("a", other)
-    other.bus.unregister(other.handle)
-    other.bus.register(Order, other.handle, name="orders", max_run_seconds=5)
+    other.bus.unsubscribe(other.handle)
+    other.bus.subscribe(Order, other.handle, name="orders", max_run_seconds=5)
     other.handler = Recorder(hold=True)
     other.claim()
     with ThreadPoolExecutor(1) as threads:
@@ -357,10 +357,10 @@ def test_a_run_whose_entry_was_taken_from_it_starts_and_records_nothing_more(
 ) -> None:
     peer = cluster.join("a", retry=ImmediateRetries(0))
     second = Recorder()
-    peer.bus.unregister(peer.handle)
-    peer.bus.register(Order, peer.handle, name="slow", max_run_seconds=5)
+    peer.bus.unsubscribe(peer.handle)
+    peer.bus.subscribe(Order, peer.handle, name="slow", max_run_seconds=5)
     if others:
-        peer.bus.register(Order, second, name="second")
+        peer.bus.subscribe(Order, second, name="second")
     peer.handler = Recorder(hold=True)
     record_id = peer.bus.post(Order(1))
     with ThreadPoolExecutor(1) as threads:
@@ -388,7 +388,7 @@ def test_what_is_posted_while_a_bus_starts_runs_once(
     make_bus: MakeBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bus, handler = make_bus(), Recorder()
-    bus.register(Order, handler)
+    bus.subscribe(Order, handler)
 
     def posting(*arguments: Any, **options: Any) -> int:
         bus.post(Order(1))
@@ -408,7 +408,7 @@ def test_a_start_that_fails_halfway_leaves_no_node_behind_and_can_be_tried_again
     make_bus: MakeBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bus, handler = make_bus(), Recorder()
-    bus.register(Order, handler)
+    bus.subscribe(Order, handler)
 
     def failing(*_arguments: Any, **_options: Any) -> int:
         raise Trouble
@@ -417,7 +417,7 @@ def test_a_start_that_fails_halfway_leaves_no_node_behind_and_can_be_tried_again
         patched.setattr(lifecycle, "recover", failing)
         with pytest.raises(Trouble):
             bus.start()
-    assert not bus.engine.lifecycle.running
+    assert not bus._engine.lifecycle.running
     bus.post(Order(1))
     assert [entry.lane for entry in bus.find()] == [""]
 
@@ -460,7 +460,7 @@ def test_a_member_that_could_not_join_is_none_and_may_try_again(
     bus.start()
 
     handler = Recorder()
-    bus.register(Order, handler)
+    bus.subscribe(Order, handler)
     bus.post(Order(1))
     assert handler.wait() == [Order(1)]
 
@@ -471,15 +471,15 @@ def test_a_node_beats_through_the_connections_of_a_member_that_is_still_there(
     bus, service = make_bus(node_name="a"), make_service(node_name="a")
     service.start()
     bus.start()
-    node = bus.engine.lifecycle.node
+    node = bus._engine.lifecycle.node
     assert node is not None
-    assert node.database is service.engine.database
+    assert node.database is service._engine.database
 
     service.close()
 
-    assert node.database is bus.engine.database
+    assert node.database is bus._engine.database
     node.beat_turn()
-    assert service.engine.database.engine.pool.status().startswith("Pool size: 5  Connections in pool: 0")
+    assert service._engine.database.engine.pool.status().startswith("Pool size: 5  Connections in pool: 0")
 
 
 def test_a_name_is_watched_for_a_lease_from_when_it_was_first_seen(

@@ -24,7 +24,7 @@ from tests.contract.harness import Order, Recorder, ended, eventually, states
 
 def _wait_until_nothing_starts(bus: PersistentBus) -> None:
     eventually(
-        lambda: not bus.engine.lifecycle.dispatcher._accepting, "the bus stops, nothing more is started"
+        lambda: not bus._engine.lifecycle.dispatcher._accepting, "the bus stops, nothing more is started"
     )
 
 
@@ -34,7 +34,7 @@ each_mode = pytest.mark.parametrize("mode", list(Mode))
 @each_mode
 def test_an_event_posted_before_the_start_is_delivered_after_it(make_bus: MakeBus, mode: Mode) -> None:
     bus, recorder = make_bus(mode=mode), Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.post(Order(1))
     bus.post_many([Order(2), Order(3)])
     assert recorder.calls == 0
@@ -66,10 +66,10 @@ def _starts_with_so_few_threads(start: Callable[[], object]) -> Iterator[int]:
 
 def test_a_start_that_runs_out_of_threads_leaves_no_node_and_can_be_repeated(make_bus: MakeBus) -> None:
     bus, recorder = make_bus(handler_threads=2), Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     starts = 0
     for starts in _starts_with_so_few_threads(bus.start):  # noqa: B007
-        assert (bus.engine.lifecycle.node, process_nodes._nodes) == (None, {})
+        assert (bus._engine.lifecycle.node, process_nodes._nodes) == (None, {})
 
     assert starts >= 5
     bus.post(Order(1))
@@ -81,7 +81,7 @@ def test_a_service_whose_start_runs_out_of_threads_serves_no_queue(make_service:
     queue = service.create_queue("ordering", "orders", recorder)
     starts = 0
     for starts in _starts_with_so_few_threads(service.start):  # noqa: B007
-        assert (service.engine.lifecycle.node, process_nodes._nodes, queue.started) == (None, {}, False)
+        assert (service._engine.lifecycle.node, process_nodes._nodes, queue.started) == (None, {}, False)
 
     assert starts >= 6
     queue.schedule({}, delay=0, event_name="due")
@@ -90,7 +90,7 @@ def test_a_service_whose_start_runs_out_of_threads_serves_no_queue(make_service:
 
 def test_an_in_memory_bus_whose_start_runs_out_of_threads_leaves_none() -> None:
     bus, recorder, before = InMemoryBus(BusConfig(handler_threads=2)), Recorder(), threading.active_count()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     starts = 0
     for starts in _starts_with_so_few_threads(bus.start):  # noqa: B007
         eventually(lambda: threading.active_count() == before, "the threads that could start have ended")
@@ -103,8 +103,8 @@ def test_an_in_memory_bus_whose_start_runs_out_of_threads_leaves_none() -> None:
 
 def test_a_post_that_can_start_no_thread_for_hints_has_posted(make_bus: MakeBus) -> None:
     bus, recorder = make_bus(mode=Mode.POLLING), Recorder()
-    hints = bus.engine.lifecycle.hints
-    bus.register(Order, recorder)
+    hints = bus._engine.lifecycle.hints
+    bus.subscribe(Order, recorder)
     bus.start()
     hints.stop()
     for _ in _starts_with_so_few_threads(lambda: bus.post(Order(1))):
@@ -113,13 +113,13 @@ def test_a_post_that_can_start_no_thread_for_hints_has_posted(make_bus: MakeBus)
     bus.post(Order(2))
 
     assert sorted(order.number for order in recorder.wait(2)) == [1, 2]
-    assert hints._running is bus.engine.store.database.dialect.capabilities.notifies
+    assert hints._running is bus._engine.store.database.dialect.capabilities.notifies
 
 
 @each_mode
 def test_events_work_again_after_each_restart(make_bus: MakeBus, mode: Mode) -> None:
     bus, recorder = make_bus(mode=mode), Recorder(failures=1)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     for round_ in range(3):
         bus.start()
         bus.post(Order(2 * round_))
@@ -133,7 +133,7 @@ def test_events_work_again_after_each_restart(make_bus: MakeBus, mode: Mode) -> 
 
 def test_a_stop_lets_running_handlers_finish_and_writes_their_outcomes(make_bus: MakeBus) -> None:
     bus, recorder = make_bus(handler_threads=3), Recorder(hold=True)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post_many([Order(1), Order(2), Order(3)])
     recorder.wait(3)
@@ -149,7 +149,7 @@ def test_a_stop_lets_running_handlers_finish_and_writes_their_outcomes(make_bus:
 def test_a_stop_gives_back_what_has_not_started(make_bus: MakeBus) -> None:
     short: dict[str, Any] = {"lease_seconds": 0.6, "beat_interval_seconds": 0.1, "reap_period_seconds": 0.1}
     bus, recorder = make_bus(handler_threads=1, **short), Recorder(hold=True)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post_many(Order(number) for number in range(10))
     recorder.wait(1)
@@ -165,7 +165,7 @@ def test_a_stop_gives_back_what_has_not_started(make_bus: MakeBus) -> None:
     assert {entry.error_count for entry in rest} == {0}
     # For one lease the node might come back under its name; then what it left is for others.
     heir, heard = make_bus(**short), Recorder()
-    heir.register(Order, heard)
+    heir.subscribe(Order, heard)
     heir.start()
     ended(bus, 10)
     assert sorted(recorder.numbers() + heard.numbers()) == list(range(10))
@@ -174,7 +174,7 @@ def test_a_stop_gives_back_what_has_not_started(make_bus: MakeBus) -> None:
 def test_a_stop_gives_a_backlog_back_by_few_statements(make_bus: MakeBus) -> None:
     entries = 3_500
     bus, recorder = make_bus(handler_threads=1), Recorder(hold=True)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post_many([Order(number) for number in range(entries)])
     recorder.wait(1)
@@ -184,7 +184,7 @@ def test_a_stop_gives_a_backlog_back_by_few_statements(make_bus: MakeBus) -> Non
         if "bus_events SET" in statement:
             changes.append(statement)
 
-    for own in bus.engine.database.engines:
+    for own in bus._engine.database.engines:
         event.listen(own, "before_cursor_execute", note)
     stopping = threading.Thread(target=bus.stop)
     stopping.start()
@@ -202,15 +202,15 @@ def test_a_stop_whose_time_is_up_leaves_the_rest_to_others_who_suspect_none_of_i
     short: dict[str, Any] = {"lease_seconds": 0.6, "beat_interval_seconds": 0.1, "reap_period_seconds": 0.1}
     bus = make_bus(handler_threads=1, **short)
     recorder = Recorder(hold=True)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post_many([Order(number) for number in range(50)])
     recorder.wait(1)
-    bus.engine.lifecycle.holdings.release = lambda *_: 0  # type: ignore[method-assign]
+    bus._engine.lifecycle.holdings.release = lambda *_: 0  # type: ignore[method-assign]
     bus.stop(timeout_seconds=0)
 
     heir, heard = make_bus(**short), Recorder()
-    heir.register(Order, heard)
+    heir.subscribe(Order, heard)
     heir.start()
     eventually(lambda: len(heir.history(states=[State.PROCESSED], limit=100)) == 50, "the heir has run all")
     recorder.release()
@@ -242,7 +242,7 @@ def test_a_stop_that_runs_out_of_time_says_so_and_the_outcome_is_written_when_th
     make_bus: MakeBus,
 ) -> None:
     bus, recorder = make_bus(), Recorder(hold=True)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post(Order(1))
     recorder.wait(1)
@@ -258,7 +258,7 @@ def test_a_stop_that_runs_out_of_time_says_so_and_the_outcome_is_written_when_th
 
 def test_a_failure_after_the_stop_is_told_to_the_hooks(make_bus: MakeBus) -> None:
     bus, recorder = make_bus(retry=ImmediateRetries(0)), Recorder(hold=True, failures=1)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     told = list[int]()
     bus.on_failed(lambda entry, _error: told.append(entry.record_id))
     bus.start()
@@ -276,7 +276,7 @@ def test_a_start_after_a_stop_in_vain_runs_nothing_beside_itself(
     make_bus: MakeBus, make_service: MakeService, *, another: bool, kept: bool
 ) -> None:
     first, recorder = make_bus(node_name="shared", handler_threads=2), Recorder(hold=True)
-    first.register(Order, recorder, name="orders")
+    first.subscribe(Order, recorder, name="orders")
     if kept:
         make_service(node_name="shared").start()
     first.start()
@@ -286,11 +286,11 @@ def test_a_start_after_a_stop_in_vain_runs_nothing_beside_itself(
     second = make_bus(node_name="shared", handler_threads=2) if another else first
     if another:
         first.close()
-        second.register(Order, recorder, name="orders")
+        second.subscribe(Order, recorder, name="orders")
     second.start()
-    sweep = second.engine.lifecycle.claim_loop._sweep
-    second.engine.lifecycle.holdings.doubt()
-    second.engine.lifecycle.claimer.turn_soon()
+    sweep = second._engine.lifecycle.claim_loop._sweep
+    second._engine.lifecycle.holdings.doubt()
+    second._engine.lifecycle.claimer.turn_soon()
     eventually(lambda: sweep._at > 0.0, "the sweep takes a turn")
     second.post(Order(2))
     recorder.wait(2)
@@ -303,14 +303,14 @@ def test_a_start_after_a_stop_in_vain_runs_nothing_beside_itself(
 def _left_by_a_bus(make_bus: MakeBus, make_service: MakeService) -> tuple[PersistentBus, Recorder]:
     """A bus whose node lives on with a service."""
     bus, recorder = make_bus(node_name="shared", handler_threads=1), Recorder(hold=True)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     make_service(node_name="shared").start()
     return bus.start(), recorder
 
 
 def _heir(make_bus: MakeBus) -> tuple[PersistentBus, Recorder]:
     heir, heard = make_bus(node_name="heir", reap_period_seconds=0.1), Recorder()
-    heir.register(Order, heard)
+    heir.subscribe(Order, heard)
     return heir.start(), heard
 
 
@@ -336,7 +336,7 @@ def test_what_waited_for_its_bus_runs_elsewhere_though_its_node_lives_on(
     make_bus: MakeBus, make_service: MakeService
 ) -> None:
     bus, fails = make_bus(node_name="shared", retry=ScheduledRetries((1.5,))), Recorder(failures=1)
-    bus.register(Order, fails)
+    bus.subscribe(Order, fails)
     make_service(node_name="shared").start()
     bus.start()
     bus.post(Order(1))
@@ -353,7 +353,7 @@ def test_a_commit_after_the_stop_of_its_bus_runs_elsewhere_though_its_node_lives
     bus, recorder = _left_by_a_bus(make_bus, make_service)
     heir, heard = _heir(make_bus)
     assert bus.stop()
-    born_claimed(bus.engine, "shared", 1)
+    born_claimed(bus._engine, "shared", 1)
     heard.wait(1)
     assert states(ended(heir)) == [State.PROCESSED]
     assert recorder.calls == 0
@@ -361,7 +361,7 @@ def test_a_commit_after_the_stop_of_its_bus_runs_elsewhere_though_its_node_lives
 
 def test_events_posted_while_the_bus_stops_are_not_lost(make_bus: MakeBus, engine: Engine) -> None:
     bus, recorder = make_bus(), Recorder(hold=True)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post(Order(0))
     recorder.wait(1)
@@ -382,7 +382,7 @@ def test_events_posted_while_the_bus_stops_are_not_lost(make_bus: MakeBus, engin
 
 def test_posters_do_not_notice_restarts(make_bus: MakeBus) -> None:
     bus, recorder = make_bus(), Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     done = threading.Event()
     posted = list[int]()
@@ -409,7 +409,7 @@ def test_a_commit_that_ends_after_the_stop_is_delivered_after_the_restart(
     make_bus: MakeBus, engine: Engine, database_name: str
 ) -> None:
     bus, recorder = make_bus(), Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     with engine.connect() as connection:
         bus.post(Order(1), connection=connection)
@@ -434,7 +434,7 @@ def test_a_handler_may_unregister_itself_and_stop_its_bus(make_bus: MakeBus) -> 
 
     @bus.subscribe(Order)
     def stop(_order: Order) -> None:
-        bus.unregister(stop)
+        bus.unsubscribe(stop)
         threading.Thread(target=stop_from_outside).start()
 
     bus.start()
@@ -445,7 +445,7 @@ def test_a_handler_may_unregister_itself_and_stop_its_bus(make_bus: MakeBus) -> 
 
 def test_a_second_start_is_refused_and_harms_nothing(make_bus: MakeBus) -> None:
     bus, recorder = make_bus(), Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     with pytest.raises(LifecycleError, match="already"):
         bus.start()
@@ -475,7 +475,7 @@ def test_a_bus_used_in_a_with_block_is_closed_after_it(database_url: URL) -> Non
     recorder = Recorder()
     before = set(threading.enumerate())
     with PersistentBus(database_url, BusConfig(handler_threads=2)) as bus:
-        bus.register(Order, recorder)
+        bus.subscribe(Order, recorder)
         bus.post(Order(1))
         ended(bus)
     eventually(lambda: set(threading.enumerate()) <= before, "its threads have ended")
@@ -487,7 +487,7 @@ def test_a_bus_on_the_applications_engine_uses_connections_of_its_own(
 ) -> None:
     application = create_engine(database_url)
     bus, recorder = make_bus(database=application, mode=mode), Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     with application.begin() as connection:
         bus.post(Order(1), connection=connection)

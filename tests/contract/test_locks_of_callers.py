@@ -182,7 +182,7 @@ def test_outcomes_wait_for_no_caller_that_keeps_its_posts_open(make_bus: MakeBus
         make_bus(handler_threads=8, statement_timeout_seconds=4 * BOUND_SECONDS),
         Recorder(hold=True),
     )
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     with engine.connect() as connection:
         bus.post_many(map(Order, range(4)), connection=connection)

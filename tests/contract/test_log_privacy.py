@@ -73,7 +73,7 @@ def test_a_busy_run_with_failures_of_all_kinds_logs_no_payload_and_no_password(
         if event["number"] % 3 == 0:
             raise RuntimeError("the handler fails")
 
-    bus.register("Secret", handle, name="secrets")
+    bus.subscribe("Secret", handle, name="secrets")
     bus.start()
     for number in range(12):
         bus.post({"number": number, "note": SECRET}, event_name="Secret")
@@ -110,7 +110,7 @@ def _parked(bus: Any) -> bool:
 def test_a_row_that_the_database_refuses_is_not_quoted(make_bus: MakeBus, engine: Engine, told: Told) -> None:
     """PostgreSQL's own words for it hold the whole row."""
     bus = make_bus(poll_interval_seconds=0.05)
-    bus.register("Secret", lambda _event, _context: None, name="secrets")
+    bus.subscribe("Secret", lambda _event, _context: None, name="secrets")
     with engine.begin() as connection:
         connection.execute(
             text("ALTER TABLE bus_events_history ADD CONSTRAINT refusing CHECK (record_id < 0)")

@@ -27,7 +27,7 @@ def told(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
 
 def run_one(bus: PersistentBus, failures: int) -> int:
     """Post an event whose handler fails so many times, and wait for its end."""
-    bus.register("Order", Recorder(failures=failures, error=ValueError("no such customer")), name="book")
+    bus.subscribe("Order", Recorder(failures=failures, error=ValueError("no such customer")), name="book")
     bus.start()
     record_id = bus.post({"number": 1}, event_name="Order", user_token=TOKEN)
     ended(bus)
@@ -51,7 +51,7 @@ def test_each_run_of_an_event_tells_its_user_token(
 def test_an_exactly_once_run_is_told_like_any_other(
     bus: PersistentBus, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bus.register("Order", lambda _event, _context: None, name="book", exactly_once=True)
+    bus.subscribe("Order", lambda _event, _context: None, name="book", exactly_once=True)
     with caplog.at_level(logging.DEBUG, logger="queue_core"):
         bus.start()
         bus.post({}, event_name="Order", user_token=TOKEN)

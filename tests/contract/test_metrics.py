@@ -35,8 +35,8 @@ def bus(database_url: URL, registry: CollectorRegistry, clock: ManualClock) -> I
     config = BusConfig(handler_threads=2, node_name="a", retry=ImmediateRetries(1))
     bus = PersistentBus(database_url, config, clock=clock, metrics_registry=registry)
     yield bus
-    if bus.engine.lifecycle.node is not None:
-        bus.engine.lifecycle.leave()
+    if bus._engine.lifecycle.node is not None:
+        bus._engine.lifecycle.leave()
     bus.close()
 
 
@@ -53,14 +53,14 @@ def shown(registry: CollectorRegistry) -> Shown:
 
 
 def run(bus: PersistentBus) -> None:
-    while bus.engine.lifecycle.run_due():
+    while bus._engine.lifecycle.run_due():
         pass
 
 
 def test_posts_claims_and_outcomes_are_counted(bus: PersistentBus, shown: Shown) -> None:
     bus.post_many([Order(1), Order(2), Order(3)])
-    bus.register(Order, Recorder(failures=3), name="orders")
-    bus.engine.lifecycle.join(QuietNode)
+    bus.subscribe(Order, Recorder(failures=3), name="orders")
+    bus._engine.lifecycle.join(QuietNode)
 
     run(bus)
 
@@ -77,8 +77,8 @@ def test_posts_claims_and_outcomes_are_counted(bus: PersistentBus, shown: Shown)
 
 
 def test_a_dead_letter_is_counted(bus: PersistentBus, shown: Shown) -> None:
-    bus.register(Order, Recorder(failures=9), name="orders")
-    bus.engine.lifecycle.join(QuietNode)
+    bus.subscribe(Order, Recorder(failures=9), name="orders")
+    bus._engine.lifecycle.join(QuietNode)
     bus.post(Order(1))
 
     run(bus)
@@ -89,8 +89,8 @@ def test_a_dead_letter_is_counted(bus: PersistentBus, shown: Shown) -> None:
 
 
 def test_an_event_without_a_subscriber_is_counted_as_undelivered(bus: PersistentBus, shown: Shown) -> None:
-    bus.engine.types.register(Order)
-    bus.engine.lifecycle.join(QuietNode)
+    bus._engine.types.register(Order)
+    bus._engine.lifecycle.join(QuietNode)
     bus.post(Order(1))
 
     run(bus)
@@ -100,8 +100,8 @@ def test_an_event_without_a_subscriber_is_counted_as_undelivered(bus: Persistent
 
 
 def test_an_exactly_once_handler_counts_as_processed(bus: PersistentBus, shown: Shown) -> None:
-    bus.register(Order, Recorder(), name="orders", exactly_once=True)
-    bus.engine.lifecycle.join(QuietNode)
+    bus.subscribe(Order, Recorder(), name="orders", exactly_once=True)
+    bus._engine.lifecycle.join(QuietNode)
     bus.post(Order(1))
 
     run(bus)
@@ -126,8 +126,8 @@ def test_a_scrape_shows_depth_and_age_of_what_is_ready(
 
 
 def test_what_runs_is_in_flight_and_not_ready(bus: PersistentBus, shown: Shown) -> None:
-    bus.register(Order, Recorder(), name="orders")
-    bus.engine.lifecycle.join(QuietNode)
+    bus.subscribe(Order, Recorder(), name="orders")
+    bus._engine.lifecycle.join(QuietNode)
     bus.post_many([Order(1), Order(2)])
 
     assert shown("entries_ready") == 0
@@ -145,11 +145,11 @@ def test_a_scrape_shows_what_is_parked(bus: PersistentBus, shown: Shown) -> None
     other_registry = CollectorRegistry()
     with ExitStack() as closing:
         other = PersistentBus(
-            bus.engine.database.url, config, clock=bus.engine.store.clock, metrics_registry=other_registry
+            bus._engine.database.url, config, clock=bus._engine.store.clock, metrics_registry=other_registry
         )
         closing.callback(other.close)
-        other.engine.lifecycle.join(QuietNode)
-        closing.callback(other.engine.lifecycle.leave)
+        other._engine.lifecycle.join(QuietNode)
+        closing.callback(other._engine.lifecycle.leave)
         run(other)
 
     assert shown("entries_parked") == 1
@@ -160,7 +160,7 @@ def test_a_scrape_shows_what_is_left_of_the_lease(
     bus: PersistentBus, clock: ManualClock, shown: Shown
 ) -> None:
     assert shown("node_lease_left_seconds", table="bus_events") == 0
-    bus.engine.lifecycle.join(QuietNode)
+    bus._engine.lifecycle.join(QuietNode)
     clock.advance(seconds=3)
 
     # A tenth of the lease of 15 seconds is given up.
@@ -174,7 +174,7 @@ def test_a_scrape_reads_a_bounded_number_of_rows(
     monkeypatch.setattr(store, "COUNT_LIMIT", 20)
     bus.post_many([Order(number) for number in range(50)])
 
-    with statements_of(bus.engine.database) as statements:
+    with statements_of(bus._engine.database) as statements:
         assert shown("entries_ready") == 20
 
     # One seek for each lane and one for the end, and one read of each lane.

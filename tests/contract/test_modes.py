@@ -29,7 +29,7 @@ NEVER_SECONDS = 3600.0
 @each_mode
 def test_each_mode_delivers_each_event_once(make_bus: MakeBus, mode: Mode) -> None:
     bus, recorder = make_bus(mode=mode), Recorder(failures=5)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     for number in range(10):
         bus.post(Order(number))
@@ -46,7 +46,7 @@ def test_each_mode_delivers_a_commit_of_the_caller_and_no_rollback(
     make_bus: MakeBus, mode: Mode, engine: Engine
 ) -> None:
     bus, recorder = make_bus(mode=mode), Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     with engine.connect() as connection:
         bus.post(Order(1), connection=connection)
@@ -60,7 +60,7 @@ def test_each_mode_delivers_a_commit_of_the_caller_and_no_rollback(
 @each_mode
 def test_each_mode_starts_an_own_post_at_once_and_not_at_the_next_poll(make_bus: MakeBus, mode: Mode) -> None:
     bus, recorder = make_bus(mode=mode, poll_interval_seconds=NEVER_SECONDS), Recorder(failures=1)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post(Order(1))
     ended(bus, 1)
@@ -74,7 +74,7 @@ def test_a_backlog_is_drained_without_a_pause_after_full_batches(make_bus: MakeB
     make_bus(mode=mode).post_many(Order(number) for number in range(95))
     clock = ManualClock(max(entry.effective_date for entry in make_bus().find()))
     bus, recorder = make_bus(mode=mode, clock=clock), Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     ended(bus, 95)  # time stands still: nothing can have waited for it
     assert recorder.numbers() == list(range(95))
@@ -85,7 +85,7 @@ def test_in_the_sticky_modes_only_the_node_that_posted_runs_an_event(make_bus: M
     buses = [make_bus(mode=mode, poll_interval_seconds=0.05) for _ in range(2)]
     recorders = [Recorder(), Recorder()]
     for bus, recorder in zip(buses, recorders, strict=True):
-        bus.register(Order, recorder)
+        bus.subscribe(Order, recorder)
         bus.start()
     for number in range(20):
         buses[number % 2].post(Order(number))
@@ -108,7 +108,7 @@ def test_in_polling_two_nodes_share_a_backlog_fairly(make_bus: MakeBus) -> None:
         for name in ("left", "right")
     ]
     for bus, recorder in zip(buses, recorders, strict=True):
-        bus.register(Order, recorder)
+        bus.subscribe(Order, recorder)
         bus.start()
     buses[0].post_many(Order(number) for number in range(40))
     for recorder in recorders:
@@ -129,7 +129,7 @@ def test_in_polling_two_nodes_share_a_backlog_fairly(make_bus: MakeBus) -> None:
 @pytest.mark.parametrize("posted_in", ["own transaction", "caller's transaction"])
 def test_a_node_is_told_of_another_processes_post(make_bus: MakeBus, engine: Engine, posted_in: str) -> None:
     worker, recorder = make_bus(poll_interval_seconds=NEVER_SECONDS), Recorder()
-    worker.register(Order, recorder)
+    worker.subscribe(Order, recorder)
     worker.start()
     web = make_bus()  # never started: it posts for any node
     for number in range(3):
@@ -166,9 +166,9 @@ def test_a_polling_node_is_told_of_what_a_busy_node_has_posted(make_bus: MakeBus
     }
     busy, idle = make_bus(**settings), make_bus(**settings)
     held, free = Recorder(hold=True), Recorder()
-    idle.register(Order, free)
+    idle.subscribe(Order, free)
     idle.start()
-    busy.register(Order, held)
+    busy.subscribe(Order, held)
     busy.start()
     busy.post_many(Order(number) for number in range(20))
     eventually(
@@ -182,7 +182,7 @@ def test_a_polling_node_is_told_of_what_a_busy_node_has_posted(make_bus: MakeBus
 @on_mariadb
 def test_where_nobody_is_told_the_poll_finds_another_processes_post(make_bus: MakeBus) -> None:
     worker, recorder = make_bus(poll_interval_seconds=0.05), Recorder()
-    worker.register(Order, recorder)
+    worker.subscribe(Order, recorder)
     worker.start()
     make_bus().post(Order(1))
     assert recorder.wait() == [Order(1)]
@@ -196,8 +196,8 @@ def test_a_node_leaves_to_others_what_it_does_not_subscribe_to(make_bus: MakeBus
     }
     orders, others = make_bus(**settings), make_bus(**settings)
     of_orders, of_others = Recorder(), Recorder()
-    orders.register(Order, of_orders)
-    others.register("other", of_others)
+    orders.subscribe(Order, of_orders)
+    others.subscribe("other", of_others)
     for bus in (orders, others):
         bus.start()
     for number in range(10):

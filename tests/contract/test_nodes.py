@@ -53,7 +53,7 @@ def test_each_beat_raises_the_counter_in_the_nodes_row_and_renews_its_lease(clus
 
 def test_a_started_bus_beats_by_itself(make_bus: MakeBus) -> None:
     bus = make_bus(node_name="beating", lease_seconds=1.0, beat_interval_seconds=0.05).start()
-    database = bus.engine.database
+    database = bus._engine.database
 
     def beat() -> int:
         row = database.fetch(lambda connection: nodes.node(connection, "beating"))
@@ -224,8 +224,8 @@ def test_a_bus_and_a_service_of_one_process_share_a_node_until_the_last_one_stop
     bus, service = make_bus(node_name="shared").start(), make_service(node_name="shared")
     service.create_queue("billing", "dunning", print)
     service.start()
-    assert bus.engine.lifecycle.node is service.engine.lifecycle.node
-    database = service.engine.database
+    assert bus._engine.lifecycle.node is service._engine.lifecycle.node
+    database = service._engine.database
 
     def row() -> tuple[str, str]:
         found = database.fetch(lambda connection: nodes.node(connection, "shared"))
@@ -271,7 +271,7 @@ def test_members_of_a_node_with_other_settings_are_refused(
         service.start()
 
     assert (refused.value.key, refused.value.value, refused.value.node_name) == (key, here, "shared")
-    assert service.engine.lifecycle.node is None
+    assert service._engine.lifecycle.node is None
 
 
 def test_a_process_that_froze_for_its_lease_starts_nothing_when_it_wakes(cluster: Cluster) -> None:
@@ -313,15 +313,15 @@ def test_dates_follow_the_clock_of_the_database(make_bus: MakeBus, database_url:
     clock = SystemClock(offset_seconds=7200)
     bus = PersistentBus(database_url, BusConfig(node_name="skewed"), clock=clock)
     try:
-        bus.engine.lifecycle.join(QuietNode)
-        node = bus.engine.lifecycle.node
+        bus._engine.lifecycle.join(QuietNode)
+        node = bus._engine.lifecycle.node
         assert node is not None
         node.beat_turn()
 
         assert abs(clock.now() - datetime.now(UTC)) < timedelta(seconds=1)
         assert abs(node.skew_seconds) < 1
     finally:
-        bus.engine.lifecycle.leave()
+        bus._engine.lifecycle.leave()
         bus.close()
 
 
@@ -329,10 +329,10 @@ def test_dates_follow_the_clock_of_the_database(make_bus: MakeBus, database_url:
 def following(make_bus: MakeBus) -> Iterator[Node]:
     """A node that follows the database's clock, without loops."""
     bus = make_bus(clock=SystemClock())
-    bus.engine.lifecycle.join(QuietNode)
-    assert bus.engine.lifecycle.node is not None
-    yield bus.engine.lifecycle.node
-    bus.engine.lifecycle.leave()
+    bus._engine.lifecycle.join(QuietNode)
+    assert bus._engine.lifecycle.node is not None
+    yield bus._engine.lifecycle.node
+    bus._engine.lifecycle.leave()
 
 
 @on_servers
@@ -381,7 +381,7 @@ def test_a_service_refuses_to_start_under_a_name_that_beats(database_url: URL) -
         "node": NodeConfig(lease_seconds=1.0, beat_interval_seconds=0.05),
     }
     with PersistentBus(database_url, BusConfig(**settings)) as bus:
-        node = bus.engine.lifecycle.node
+        node = bus._engine.lifecycle.node
         assert node is not None
         held = process_nodes._nodes.pop((node.database.key, "a"))
         service = NotificationService(database_url, NotificationConfig(**settings))
@@ -444,18 +444,18 @@ def test_two_spellings_of_one_database_are_one_node(
 
     service = make_service(database=other, node_name="one").start()
 
-    assert service.engine.lifecycle.node is bus.engine.lifecycle.node
+    assert service._engine.lifecycle.node is bus._engine.lifecycle.node
 
 
 @on_postgresql
 def test_two_schemas_of_one_database_are_two_nodes(make_bus: MakeBus, database_url: URL) -> None:
     here = make_bus(node_name="one").start()
-    with here.engine.database.begin() as connection:
+    with here._engine.database.begin() as connection:
         connection.exec_driver_sql("CREATE SCHEMA elsewhere")
     url = database_url.update_query_dict({"options": "-csearch_path=elsewhere"})
     create_schema(url)
 
     there = make_bus(node_name="one", database=url).start()
 
-    assert there.engine.lifecycle.node is not here.engine.lifecycle.node
-    assert there.engine.database.fetch(lambda connection: nodes.node(connection, "one")) is not None
+    assert there._engine.lifecycle.node is not here._engine.lifecycle.node
+    assert there._engine.database.fetch(lambda connection: nodes.node(connection, "one")) is not None

@@ -365,7 +365,7 @@ def test_a_removal_in_the_callers_transaction_is_undone_by_its_rollback(
 @pytest.mark.parametrize("by", [{}, {"record_id": 1, "search_key1": 1}])
 def test_a_removal_names_an_id_or_keys(queue: NotificationQueue, by: dict[str, int]) -> None:
     with pytest.raises(InvalidPostError, match="takes a record id, or search keys"):
-        queue.remove(**by)
+        queue.remove(**by)  # type: ignore[arg-type]
 
 
 # -- queues ---------------------------------------------------------------------------------------------------------
@@ -486,7 +486,7 @@ def test_what_was_scheduled_on_a_deleted_queue_is_delivered_when_it_is_created_a
 def test_a_queue_that_is_deleted_while_its_entry_is_read_does_not_end_it_unhandled(
     service: NotificationService, queue: NotificationQueue
 ) -> None:
-    codecs, handler = service.engine.store.codecs, queue.subscriber.handler
+    codecs, handler = service._engine.store.codecs, queue._subscriber.handler
     decode = codecs.decode
     assert isinstance(handler, Recorder)
 
@@ -504,7 +504,7 @@ def test_a_queue_that_is_deleted_while_its_entry_is_read_does_not_end_it_unhandl
 
 def served(service: NotificationService) -> list[str]:
     """The queues that the only node is said to serve."""
-    [row] = service.engine.database.fetch(nodes.all_nodes)
+    [row] = service._engine.database.fetch(nodes.all_nodes)
     [member] = json.loads(row.serves)
     return list(member["queues"])
 
@@ -512,13 +512,13 @@ def served(service: NotificationService) -> list[str]:
 def test_a_node_serves_its_queues_from_its_first_moment(service: NotificationService) -> None:
     recorder, announced = Recorder(), list[list[str]]()
     service.create_queue("billing", "dunning", recorder, event_types=[Order])
-    join = service.engine.lifecycle.join
+    join = service._engine.lifecycle.join
 
     def join_and_look() -> None:
         join()
         announced.append(served(service))
 
-    vars(service.engine.lifecycle)["join"] = join_and_look
+    vars(service._engine.lifecycle)["join"] = join_and_look
     service.start()
 
     assert announced == [["billing:dunning"]]

@@ -44,7 +44,7 @@ def test_health_is_200_while_the_lease_holds_and_503_before_and_after(port: int,
     with bus:
         status, _, body = ask(port, "/health")
         told = json.loads(body)
-        assert (status, told["status"], told["node"]) == (200, "ok", bus.engine.lifecycle.name)
+        assert (status, told["status"], told["node"]) == (200, "ok", bus._engine.lifecycle.name)
         assert 0 < told["lease_left_seconds"] <= 15
 
     assert ask(port, "/health")[0] == 503

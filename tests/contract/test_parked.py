@@ -40,7 +40,7 @@ def test_a_parked_event_is_delivered_once_a_node_that_knows_it_joins(make_bus: M
     make_bus().post({"a": 1}, event_name="Invoice.paid")
     eventually(lambda: lanes(old) == [PARKED], "it is parked")
     recorder, new = Recorder(), make_bus(node_name="new")
-    new.register("Invoice.paid", recorder)
+    new.subscribe("Invoice.paid", recorder)
 
     new.start()
 
@@ -55,7 +55,7 @@ def test_a_parked_event_is_delivered_once_a_handler_is_registered_while_the_bus_
     make_bus().post({"a": 1}, event_name="Invoice.paid")
     eventually(lambda: lanes(bus) == [PARKED], "it is parked")
 
-    bus.register("Invoice.paid", recorder)
+    bus.subscribe("Invoice.paid", recorder)
 
     assert recorder.wait() == [{"a": 1}]
 
@@ -136,7 +136,7 @@ def test_a_known_event_is_never_ended_however_long_it_was_parked(cluster: Cluste
     peer.run()
     cluster.clock.advance(seconds=timedelta(days=15).total_seconds())
     recorder = Recorder()
-    peer.bus.register("Invoice.paid", recorder)
+    peer.bus.subscribe("Invoice.paid", recorder)
     peer.beat()
 
     peer.claim()
@@ -156,7 +156,7 @@ def test_a_look_that_is_asked_for_while_one_runs_is_not_forgotten(cluster: Clust
 
     def known_too_late(queue_name: str, class_name: str) -> bool:
         known = knows(queue_name, class_name)
-        node.bus.register("unknown", node.handler, name="late")
+        node.bus.subscribe("unknown", node.handler, name="late")
         return known
 
     vars(parked)["_can_end"] = known_too_late

@@ -86,7 +86,7 @@ def test_a_pool_of_sessions_works_and_gets_them_back_as_they_were(database_url: 
         before = sessions(url, 1)[0]
         recorder = Recorder()
         bus = PersistentBus(url, BusConfig(handler_threads=2, node=NodeConfig(statement_timeout_seconds=5.0)))
-        bus.register(Order, recorder)
+        bus.subscribe(Order, recorder)
         with bus:
             bus.post_many([Order(number) for number in range(30)])
             with engine.begin() as connection:

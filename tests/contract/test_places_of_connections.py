@@ -196,7 +196,7 @@ def test_another_server_of_the_same_cluster_is_known_by_the_nodes_of_the_databas
 ) -> None:
     """As its replica after a fail-over, which has a name of its own: its rows are copied by hand here."""
     with PersistentBus(own_server_url) as bus, _namesake(_as_url(own_server, own_server_url)) as replica:
-        nodes = bus.engine.database.fetch(lambda own: own.execute(select(queue_nodes)).mappings().all())
+        nodes = bus._engine.database.fetch(lambda own: own.execute(select(queue_nodes)).mappings().all())
         with replica.begin() as connection:
             connection.execute(insert(queue_nodes), [dict(node) for node in nodes])
             bus.post(Order(1), connection=connection)

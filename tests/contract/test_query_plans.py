@@ -95,13 +95,13 @@ def bus(make_bus: MakeBus) -> PersistentBus:
 
 @pytest.fixture
 def statements(bus: PersistentBus) -> Statements:
-    return bus.engine.store.statements
+    return bus._engine.store.statements
 
 
 @pytest.fixture
 def database(bus: PersistentBus) -> Database:
     """Our own connections to tables that were vacuumed and analysed while they were empty, as a drained queue's are."""
-    database = bus.engine.database
+    database = bus._engine.database
     if database.dialect.name == "postgresql":
         with database.engine.begin() as connection:
             for table in TABLES:
@@ -442,7 +442,7 @@ def test_what_names_entries_by_id_waits_for_no_other_entry_that_somebody_has_loc
 ) -> None:
     """Although the server takes the table for an empty one."""
     bus = make_bus(statement_timeout_seconds=2.0)
-    statements, connecting = bus.engine.store.statements, bus.engine.database.engine
+    statements, connecting = bus._engine.store.statements, bus._engine.database.engine
     analyse(connecting)
     ids = [bus.post({"number": number}, event_name="Ping") for number in range(20)]
     for _ in range(2):

@@ -83,7 +83,7 @@ each_kind_of_row = pytest.mark.parametrize("rows", ["tuples", "dicts", "named"])
 def bus(make_bus: MakeBus, recorder: Recorder) -> PersistentBus:
     """A running bus with one subscriber, which polls often: nothing tells it of a raw connection's commit."""
     bus = make_bus(poll_interval_seconds=0.05)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     return bus.start()
 
 
@@ -176,7 +176,7 @@ def test_a_raw_transaction_stays_open_and_is_the_callers_alone(
 @on_postgresql
 def test_postgresql_tells_of_a_raw_commit_at_once(make_bus: MakeBus, connect: Connect) -> None:
     bus, recorder = make_bus(poll_interval_seconds=600.0), Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     raw = connect()
     bus.post(Order(1), connection=raw)
@@ -225,7 +225,7 @@ def test_a_raw_post_is_available_to_its_own_node(make_bus: MakeBus, connect: Con
     sticky, other = make_bus(poll_interval_seconds=0.05), make_bus(poll_interval_seconds=0.05)
     recorders = [Recorder(), Recorder()]
     for bus, recorder in zip((sticky, other), recorders, strict=True):
-        bus.register(Order, recorder)
+        bus.subscribe(Order, recorder)
         bus.start()
     raw = connect()
     sticky.post_many([Order(number) for number in range(10)], connection=raw)

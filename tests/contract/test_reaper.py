@@ -138,7 +138,7 @@ def test_a_reaper_whose_own_lease_is_over_moves_nothing(cluster: Cluster) -> Non
     killed.bus.post(Order(1))
     cluster.bury("a", other)
     killed.bus.post(Order(2))  # of a frozen process that does not know yet
-    born_claimed(killed.bus.engine, "a", 3)
+    born_claimed(killed.bus._engine, "a", 3)
 
     cluster.clock.advance(seconds=14)
     other.reap()
@@ -253,7 +253,7 @@ def test_the_error_count_and_the_subscribers_that_succeeded_survive_a_redispatch
         peer.handler = Recorder(failures=1)
     audits = [Recorder(), Recorder()]
     for peer, audit in zip((killed, other), audits, strict=True):
-        peer.bus.register(Order, lambda event, audit=audit: audit.events.append(event), name="audit")
+        peer.bus.subscribe(Order, audit.events.append, name="audit")
     killed.bus.post(Order(1))
     killed.lifecycle.run_due()  # fails once, and is not tried again before the kill
 
@@ -333,7 +333,7 @@ def test_two_reapers_at_once_make_one_copy_of_each_entry(cluster: Cluster) -> No
 
 def test_entries_of_an_owner_that_has_no_node_row_are_found(cluster: Cluster) -> None:
     other = cluster.join("b")
-    born_claimed(other.bus.engine, "ghost", 1)
+    born_claimed(other.bus._engine, "ghost", 1)
 
     cluster.live(21, other, step=3.0)  # a lease, and a look before and after it
 
@@ -346,11 +346,11 @@ def test_an_entry_that_commits_after_its_node_has_stopped_is_found(cluster: Clus
     stopped, other = cluster.join("a"), cluster.join("b")
     cluster.live(3, stopped, other)
     stopped.lifecycle.leave()
-    born_claimed(stopped.bus.engine, "a", 1)
+    born_claimed(stopped.bus._engine, "a", 1)
 
     cluster.bury("a", other)
     other.run()
-    born_claimed(stopped.bus.engine, "a", 2)  # the node is known as dead by now
+    born_claimed(stopped.bus._engine, "a", 2)  # the node is known as dead by now
     cluster.tick(3, other)
     other.run()
 
@@ -359,7 +359,7 @@ def test_an_entry_that_commits_after_its_node_has_stopped_is_found(cluster: Clus
 
 def test_parked_entries_are_no_node_and_are_not_reaped(cluster: Cluster) -> None:
     other = cluster.join("b")
-    born_claimed(other.bus.engine, "ghost", 1, lane=PARKED)
+    born_claimed(other.bus._engine, "ghost", 1, lane=PARKED)
 
     cluster.live(20, other, step=3.0)
 
@@ -395,7 +395,7 @@ def test_reaped_entries_are_counted(cluster: Cluster) -> None:
 
 def test_a_commit_of_unknown_outcome_is_found_by_the_sweep_and_delivered_once(cluster: Cluster) -> None:
     peer = cluster.join("a")
-    [record_id] = born_claimed(peer.bus.engine, "a", 1)
+    [record_id] = born_claimed(peer.bus._engine, "a", 1)
 
     peer.run()
     cluster.clock.advance(seconds=3)
@@ -595,7 +595,7 @@ def test_what_a_second_process_held_when_it_died_is_suspect_wherever_it_stood(cl
 def test_what_is_left_by_stops_in_order_is_never_suspect(cluster: Cluster) -> None:
     """A long job over more deploys than it may crash; each node has stopped before the job had ended."""
     watcher = cluster.join("w")
-    watcher.bus.register("Other", Recorder())
+    watcher.bus.subscribe("Other", Recorder())
     peer = cluster.join("d0")
     peer.bus.post(Order(1))
     for number in range(8):
@@ -609,7 +609,7 @@ def test_what_is_left_by_stops_in_order_is_never_suspect(cluster: Cluster) -> No
         assert (entry.crash_count, entry.lane) == (0, "")
         peer = cluster.join(f"d{number + 1}")
 
-    late = born_claimed(watcher.bus.engine, "d0", 2)  # a caller's commit long after the stop
+    late = born_claimed(watcher.bus._engine, "d0", 2)  # a caller's commit long after the stop
     cluster.live(18, watcher, step=3)
     assert {entry.crash_count for entry in watcher.bus.find()} == {0}
     assert late[0] in {entry.record_id for entry in reaped(watcher)}
@@ -644,13 +644,13 @@ def test_a_suspect_that_fails_in_its_handler_stays_a_suspect_until_it_has_ended(
 
 def test_suspects_that_nobody_knew_are_suspects_still_when_somebody_does(cluster: Cluster) -> None:
     killed, other, handler = cluster.join("a"), cluster.join("b"), Recorder()
-    killed.bus.register("Invoice.paid", Recorder())
+    killed.bus.subscribe("Invoice.paid", Recorder())
     killed.bus.post_many([Posting(event={}, event_name="Invoice.paid") for _ in range(2)])
     cluster.bury("a", other)
     other.run()
     assert {entry.lane for entry in other.bus.find()} == {PARKED}
 
-    other.bus.register("Invoice.paid", handler)
+    other.bus.subscribe("Invoice.paid", handler)
 
     assert other.claim() == []  # brings them back
     assert {entry.lane for entry in other.bus.find()} == {SUSPECT}

@@ -35,7 +35,7 @@ class Turned:
         self.queue: NotificationQueue = service.create_queue(
             "billing", "dunning", Recorder(), event_types=[Order]
         ).start()
-        service.engine.lifecycle.join(QuietNode)
+        service._engine.lifecycle.join(QuietNode)
 
     @property
     def schedules(self) -> Schedules:
@@ -43,7 +43,7 @@ class Turned:
 
     @property
     def node(self) -> Node:
-        node = self.service.engine.lifecycle.node
+        node = self.service._engine.lifecycle.node
         assert node is not None
         return node
 
@@ -139,7 +139,7 @@ def test_the_next_node_continues_where_the_last_one_stood(
     first.queue.recur("report", Order(1), every=60)
     clock.advance(seconds=60)
     first.fire()
-    first.service.engine.lifecycle.leave()
+    first.service._engine.lifecycle.leave()
     clock.advance(seconds=30)
 
     second = Turned(make_service(clock=clock, node_name="b"))
@@ -179,7 +179,7 @@ def test_a_firing_that_was_handled_does_not_come_again(turned: Turned, clock: Ma
     turned.queue.recur("report", Order(1), every=60)
     clock.advance(seconds=60)
     turned.fire()
-    turned.service.engine.lifecycle.run_due()
+    turned.service._engine.lifecycle.run_due()
     assert turned.queue.find() == []
 
     turned.fire()

@@ -44,7 +44,7 @@ def test_by_default_a_failing_event_runs_four_times_and_ends_failed_with_the_rea
     bus: PersistentBus,
 ) -> None:
     recorder = Recorder(failures=99, error=ValueError("no such customer"))
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post(Order(1))
     (entry,) = ended(bus)
@@ -61,7 +61,7 @@ def test_an_event_that_succeeds_in_time_ends_processed_with_its_failures_counted
     bus: PersistentBus, failures: int
 ) -> None:
     recorder = Recorder(failures=failures)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post(Order(1))
     (entry,) = ended(bus)
@@ -75,7 +75,7 @@ def test_an_event_that_succeeds_in_time_ends_processed_with_its_failures_counted
 @pytest.mark.parametrize("error", [MemoryError("full"), KeyboardInterrupt(), GeneratorExit()])
 def test_an_error_that_is_no_exception_is_a_failure_too(bus: PersistentBus, error: BaseException) -> None:
     recorder = Recorder(failures=99, error=error)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post(Order(1))
     (entry,) = ended(bus)
@@ -86,7 +86,7 @@ def test_a_schedule_counts_from_the_original_date(make_bus: MakeBus) -> None:
     clock = ManualClock(START)
     bus = make_bus(clock=clock, retry=ScheduledRetries(), **LONG_LEASE)
     recorder = Recorder(failures=99)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post(Order(1))
     for number, minutes in enumerate((5, 15, 60, 360, 1440), start=1):
@@ -103,8 +103,8 @@ def test_a_retry_is_not_run_before_its_time(make_bus: MakeBus) -> None:
     clock = ManualClock(START)
     bus = make_bus(clock=clock, retry=ScheduledRetries((60.0,)), **LONG_LEASE)
     recorder, other = Recorder(failures=1), Recorder()
-    bus.register(Order, recorder, name="retried")
-    bus.register("other", other, name="other")
+    bus.subscribe(Order, recorder, name="retried")
+    bus.subscribe("other", other, name="other")
     bus.start()
     bus.post(Order(1))
     _failed(bus, 1)
@@ -129,7 +129,7 @@ def test_exponential_retries_double_with_jitter_and_stop_at_their_limit(make_bus
     )
     expected = Random(1)  # noqa: S311 -- the same numbers
     bus = make_bus(clock=clock, retry=policy, **LONG_LEASE)
-    bus.register(Order, Recorder(failures=99))
+    bus.subscribe(Order, Recorder(failures=99))
     bus.start()
     bus.post(Order(1))
     for number, seconds in enumerate((10, 20, 30), start=1):
@@ -145,7 +145,7 @@ def test_a_handler_chooses_its_own_delay_for_as_long_as_it_wants(make_bus: MakeB
     clock = ManualClock(START)
     bus = make_bus(clock=clock, retry=ImmediateRetries(0), **LONG_LEASE)
     recorder = Recorder(failures=3, error=RetryLater(timedelta(hours=2), "the shop is closed"))
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post(Order(1))
     for number in (1, 2, 3):
@@ -157,7 +157,7 @@ def test_a_handler_chooses_its_own_delay_for_as_long_as_it_wants(make_bus: MakeB
 
 def test_a_handler_that_gives_up_ends_the_entry_at_once(bus: PersistentBus) -> None:
     recorder = Recorder(failures=99, error=GiveUp("it is gone"))
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post(Order(1))
     (entry,) = ended(bus)
@@ -167,8 +167,8 @@ def test_a_handler_that_gives_up_ends_the_entry_at_once(bus: PersistentBus) -> N
 
 def test_each_subscriber_has_a_policy_of_its_own(bus: PersistentBus) -> None:
     once, thrice = Recorder(failures=99), Recorder(failures=99)
-    bus.register(Order, once, name="once", retry=ImmediateRetries(0))
-    bus.register(Order, thrice, name="thrice", retry=ImmediateRetries(2))
+    bus.subscribe(Order, once, name="once", retry=ImmediateRetries(0))
+    bus.subscribe(Order, thrice, name="thrice", retry=ImmediateRetries(2))
     bus.start()
     bus.post(Order(1))
     (entry,) = ended(bus)
@@ -182,7 +182,7 @@ def test_scheduled_retries_survive_a_restart(make_bus: MakeBus, node_name: str) 
     policy = ScheduledRetries((60.0, 3600.0))
     first = make_bus(clock=clock, node_name="the same", retry=policy)
     failing = Recorder(failures=99)
-    first.register(Order, failing, name="handler")
+    first.subscribe(Order, failing, name="handler")
     first.start()
     record_id = first.post(Order(1))
     _failed(first, 1)
@@ -191,7 +191,7 @@ def test_scheduled_retries_survive_a_restart(make_bus: MakeBus, node_name: str) 
 
     second = make_bus(clock=clock, node_name=node_name, retry=policy)
     recorder = Recorder()
-    second.register(Order, recorder, name="handler")
+    second.subscribe(Order, recorder, name="handler")
     second.start()
 
     def ran() -> bool:
@@ -214,7 +214,7 @@ def test_a_hook_is_told_of_each_failed_entry_once(bus: PersistentBus) -> None:
         told.append((entry.record_id, last_error.partition("\n")[0]))
         raise ValueError("a hook's own error harms nobody")
 
-    bus.register(Order, Recorder(failures=5))
+    bus.subscribe(Order, Recorder(failures=5))
     bus.start()
     failed = bus.post(Order(1))
     ended(bus, 1)
@@ -232,7 +232,7 @@ class BrokenPolicy:
 def test_a_policy_that_fails_ends_the_retries_and_says_so(make_bus: MakeBus) -> None:
     policy: RetryPolicy = BrokenPolicy()
     bus = make_bus(retry=policy)
-    bus.register(Order, Recorder(failures=99))
+    bus.subscribe(Order, Recorder(failures=99))
     bus.start()
     bus.post(Order(1))
     (entry,) = ended(bus)
@@ -242,7 +242,7 @@ def test_a_policy_that_fails_ends_the_retries_and_says_so(make_bus: MakeBus) -> 
 
 def test_a_failed_entry_retried_by_hand_starts_a_new_chain_that_names_its_parent(bus: PersistentBus) -> None:
     recorder = Recorder(failures=4)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     failed = bus.post(Order(1), user_token="token", search_key2=7)
     ended(bus, 1)
@@ -255,8 +255,8 @@ def test_a_failed_entry_retried_by_hand_starts_a_new_chain_that_names_its_parent
 
 def test_a_retry_by_hand_runs_only_what_had_failed_and_all_if_asked(bus: PersistentBus) -> None:
     book, confirm = Recorder(), Recorder(failures=8)
-    bus.register(Order, book, name="book")
-    bus.register(Order, confirm, name="confirm")
+    bus.subscribe(Order, book, name="book")
+    bus.subscribe(Order, confirm, name="confirm")
     bus.start()
     failed = bus.post(Order(1))
     ended(bus, 1)
@@ -275,7 +275,7 @@ def test_an_entry_that_was_tried_again_is_refused_unless_that_failed_or_it_is_fo
     bus: PersistentBus,
 ) -> None:
     recorder = Recorder(failures=8)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     failed = bus.post(Order(1))
     ended(bus, 1)
@@ -293,7 +293,7 @@ def test_an_entry_that_was_tried_again_is_refused_unless_that_failed_or_it_is_fo
 
 
 def test_of_two_retries_at_once_one_wins_and_tells_its_own_id(bus: PersistentBus) -> None:
-    bus.register(Order, Recorder(failures=4))
+    bus.subscribe(Order, Recorder(failures=4))
     bus.start()
     failed = bus.post(Order(1))
     ended(bus, 1)
@@ -320,8 +320,8 @@ def test_subscribers_with_different_schedules_each_run_at_their_own_times(make_b
     clock = ManualClock(START)
     bus = make_bus(clock=clock, **LONG_LEASE)
     soon, late = Recorder(failures=99), Recorder(failures=99)
-    bus.register(Order, soon, name="soon", retry=ScheduledRetries((60.0,)))
-    bus.register(Order, late, name="late", retry=ScheduledRetries((3600.0,)))
+    bus.subscribe(Order, soon, name="soon", retry=ScheduledRetries((60.0,)))
+    bus.subscribe(Order, late, name="late", retry=ScheduledRetries((3600.0,)))
     bus.start()
     bus.post(Order(1))
     assert _failed(bus, 1).effective_date == START + timedelta(seconds=60)
@@ -341,7 +341,7 @@ def test_a_retry_by_hand_names_its_parent_without_a_look_for_it_in_the_main_tabl
     failed = bus.post(Order(1))
     ended(bus)
 
-    with statements_of(bus.engine.database) as statements:
+    with statements_of(bus._engine.database) as statements:
         retried = bus.retry(failed)
 
     asked = [text for text in statements.starting_with("SELECT") if "replay_of =" in text]

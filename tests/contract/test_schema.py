@@ -258,7 +258,7 @@ def test_a_newer_schema_that_only_has_more_is_worked_with_and_left_alone(
 ) -> None:
     set_revision(engine, "9999", works_since="0005")
     recorder, bus = Recorder(), make_bus()
-    bus.register("Ping", recorder)
+    bus.subscribe("Ping", recorder)
     bus.start()
 
     assert bus.post({"number": 1}, event_name="Ping")
@@ -372,7 +372,7 @@ NOW = {
 
 def test_an_insert_written_for_kill_bills_bus_events_is_delivered(make_bus: MakeBus, engine: Engine) -> None:
     recorder, bus = Recorder(), make_bus(poll_interval_seconds=0.1)
-    bus.register("org.killbill.Invoice", recorder)
+    bus.subscribe("org.killbill.Invoice", recorder)
     bus.start()
     with engine.begin() as connection:
         connection.execute(
@@ -423,7 +423,7 @@ def test_the_shortest_insert_needs_only_a_name(bus: PersistentBus, engine: Engin
     [entry] = eventually(bus.find)
 
     assert (entry.queue_name, entry.lane, entry.processing_state) == ("bus", "", State.AVAILABLE)
-    assert abs((bus.engine.store.clock.now() - entry.effective_date).total_seconds()) < 60
+    assert abs((bus._engine.store.clock.now() - entry.effective_date).total_seconds()) < 60
 
 
 @on_postgresql

@@ -87,7 +87,7 @@ def test_a_transaction_of_a_handler_keeps_no_connection_from_beats_and_other_ent
     bus.post(Order(1))
 
     ended(bus, 1)
-    node = bus.engine.lifecycle.node
+    node = bus._engine.lifecycle.node
     assert node is not None
     node.beat_turn()
     held.release()

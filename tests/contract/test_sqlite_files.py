@@ -43,7 +43,7 @@ def test_a_file_is_the_same_by_each_of_its_names_whatever_the_working_directory_
     bus: PersistentBus, tmp_path: Path
 ) -> None:
     recorder = Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     [file] = tmp_path.glob("*.db")
     bus.post(Order(1))
     engine = create_engine(f"sqlite:///{file}")
@@ -83,7 +83,7 @@ def test_many_on_a_connection_of_any_mode_are_posted_together_or_not_at_all(
 ) -> None:
     bus = PersistentBus(f"sqlite:///{tmp_path}/orders.db", BusConfig(node_name="here"))
     recorder = Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     orders = [Order(number) for number in range(5)]
     with closing(sqlite3.connect(tmp_path / "orders.db", **mode)) as raw:

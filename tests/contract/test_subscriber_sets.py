@@ -71,9 +71,9 @@ class Bare(Peer):
     """A peer whose orders are taken by subscribers of these names alone."""
 
     def __init__(self, bus: PersistentBus, *names: str) -> None:
-        self.bus, self.lifecycle, self.store = bus, bus.engine.lifecycle, bus.engine.store
+        self.bus, self.lifecycle, self.store = bus, bus._engine.lifecycle, bus._engine.store
         for name in names:
-            bus.register(Parcel, lambda _event: None, name=name)
+            bus.subscribe(Parcel, lambda _event: None, name=name)
 
 
 def other(cluster: Cluster, name: str, *names: str, mode: Mode = Mode.STICKY_EVENTS) -> Peer:
@@ -115,9 +115,9 @@ def test_a_node_that_joins_others_with_other_subscribers_warns_once_for_each_typ
 def test_started_nodes_warn_by_themselves(make_bus: MakeBus, warnings: Warnings) -> None:
     for name in ("shop", "billing"):
         bus = make_bus(node_name=name, reap_period_seconds=0.05)
-        bus.register(Parcel, lambda _event: None, name=name)
+        bus.subscribe(Parcel, lambda _event: None, name=name)
         bus.start()
-        eventually(lambda bus=bus: bus.engine.lifecycle.node.reaper.looks >= 2, "a look")  # type: ignore[misc]
+        eventually(lambda bus=bus: bus._engine.lifecycle.node.reaper.looks >= 2, "a look")  # type: ignore[misc]
 
     [told] = eventually(lambda: warnings.told, "a warning")
     assert (told["node"], told["here"], told["elsewhere"]) == ("billing", "billing", "shop (on shop)")
@@ -155,7 +155,7 @@ def test_a_subscriber_that_is_added_later_is_published_with_the_next_beat_and_co
     first, second = other(cluster, "a", "orders"), other(cluster, "b", "orders")
     look(cluster, first, second)
 
-    second.bus.register(Parcel, lambda _event: None, name="late")
+    second.bus.subscribe(Parcel, lambda _event: None, name="late")
     assert served("b")[0]["subscribers"] == {"Parcel": ["orders"]}
     second.beat()
     assert served("b")[0]["subscribers"] == {"Parcel": ["late", "orders"]}
@@ -248,7 +248,7 @@ def test_two_types_of_one_name_keep_no_beat_back(cluster: Cluster, served: Serve
 
     both = variant("First"), variant("Second")
     peer = other(cluster, "a", "orders")
-    peer.bus.register(Crate, print, name="crates")
+    peer.bus.subscribe(Crate, print, name="crates")
 
     peer.beat()
 
@@ -265,7 +265,7 @@ def test_a_queue_has_one_handler_whatever_its_name(
         service = make_service(node_name=name, reap_period_seconds=0.05)
         service.create_queue("shop", "bills", handler)
         service.start()
-        node = service.engine.lifecycle.node
+        node = service._engine.lifecycle.node
         assert node is not None
         turns = node.reaper.looks
         eventually(lambda node=node, turns=turns: node.reaper.looks > turns + 1, "two looks")  # type: ignore[misc]

@@ -31,8 +31,8 @@ class NightOrder(RushOrder):
 
 def test_a_subscriber_of_a_type_gets_its_subtypes_as_what_they_are(bus: PersistentBus) -> None:
     orders, rushed = Recorder(), Recorder()
-    bus.register(Order, orders, name="orders")
-    bus.register(RushOrder, rushed, name="rushed")
+    bus.subscribe(Order, orders, name="orders")
+    bus.subscribe(RushOrder, rushed, name="rushed")
     bus.start()
     bus.post_many([Order(1), RushOrder(2, "bike"), NightOrder(3, "owl")])
     ended(bus, 3)
@@ -47,16 +47,16 @@ def test_a_subscriber_of_a_type_gets_its_subtypes_as_what_they_are(bus: Persiste
 def test_a_subtype_posted_by_another_process_is_known_by_its_registered_base(make_bus: MakeBus) -> None:
     make_bus().post(NightOrder(1, "owl"))
     bus, recorder = make_bus(), Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     assert recorder.wait() == [NightOrder(1, "owl")]
 
 
 def test_a_retry_runs_only_the_subscriber_that_failed(bus: PersistentBus) -> None:
     steady, failing, other = Recorder(), Recorder(failures=2), Recorder()
-    bus.register(Order, steady, name="steady")
-    bus.register(Order, failing, name="failing")
-    bus.register(Order, other, name="other")
+    bus.subscribe(Order, steady, name="steady")
+    bus.subscribe(Order, failing, name="failing")
+    bus.subscribe(Order, other, name="other")
     bus.start()
     bus.post(Order(1))
     (entry,) = ended(bus)
@@ -66,8 +66,8 @@ def test_a_retry_runs_only_the_subscriber_that_failed(bus: PersistentBus) -> Non
 
 def test_one_subscriber_that_gives_out_fails_the_entry_and_not_the_others_work(bus: PersistentBus) -> None:
     steady, failing = Recorder(), Recorder(failures=99)
-    bus.register(Order, failing, name="failing")
-    bus.register(Order, steady, name="steady")
+    bus.subscribe(Order, failing, name="failing")
+    bus.subscribe(Order, steady, name="steady")
     bus.start()
     bus.post(Order(1))
     (entry,) = ended(bus)
@@ -78,7 +78,7 @@ def test_one_subscriber_that_gives_out_fails_the_entry_and_not_the_others_work(b
 
 def test_concurrent_handlers_run_side_by_side(make_bus: MakeBus) -> None:
     bus, recorder = make_bus(handler_threads=3), Recorder(hold=True)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post_many([Order(1), Order(2), Order(3)])
     recorder.wait(3)
@@ -92,8 +92,8 @@ def test_a_serial_handler_runs_one_call_at_a_time_in_order_and_holds_no_thread_m
 ) -> None:
     bus = make_bus(handler_threads=2)
     serial, other = Recorder(hold=True), Recorder()
-    bus.register(Order, serial, name="serial", serial=True)
-    bus.register("other", other, name="other")
+    bus.subscribe(Order, serial, name="serial", serial=True)
+    bus.subscribe("other", other, name="other")
     bus.start()
     bus.post_many(Order(number) for number in range(5))
     serial.wait(1)
@@ -109,7 +109,7 @@ def test_a_serial_handler_runs_one_call_at_a_time_in_order_and_holds_no_thread_m
 
 def test_a_serial_handler_that_fails_gives_its_turn_on(make_bus: MakeBus) -> None:
     bus, recorder = make_bus(), Recorder(failures=3)
-    bus.register(Order, recorder, serial=True)
+    bus.subscribe(Order, recorder, serial=True)
     bus.start()
     bus.post_many(Order(number) for number in range(3))
     assert states(ended(bus, 3)) == [State.PROCESSED] * 3
@@ -165,24 +165,24 @@ def test_callable_objects_methods_and_lambdas_are_handlers(bus: PersistentBus) -
             return "what a handler returns means nothing"
 
     counter, seen = Counter(), list[int]()
-    bus.register(Order, counter.count)
-    bus.register(Order, counter)
-    bus.register(Order, lambda order: seen.append(order.number), name="lambda")
+    bus.subscribe(Order, counter.count)
+    bus.subscribe(Order, counter)
+    bus.subscribe(Order, lambda order: seen.append(order.number), name="lambda")
     bus.start()
     bus.post(Order(1))
     ended(bus)
     assert (sorted(counter.seen), seen) == ([-1, 1], [1])
-    assert bus.unregister(counter.count)
+    assert bus.unsubscribe(counter.count)
 
 
 def test_an_unregistered_handler_gets_nothing_more_and_its_events_end_processed(database_url: URL) -> None:
     registry, recorder = CollectorRegistry(), Recorder()
     with PersistentBus(database_url, BusConfig(handler_threads=1), metrics_registry=registry) as bus:
-        bus.register(Order, recorder)
+        bus.subscribe(Order, recorder)
         bus.post(Order(1))
         ended(bus, 1)
-        assert bus.unregister(recorder)
-        assert not bus.unregister(recorder)
+        assert bus.unsubscribe(recorder)
+        assert not bus.unsubscribe(recorder)
         bus.post(Order(2))
         assert states(ended(bus, 2)) == [State.PROCESSED] * 2
         assert recorder.events == [Order(1)]
@@ -196,15 +196,15 @@ def test_an_unregistered_handler_gets_nothing_more_and_its_events_end_processed(
 def test_a_handler_registered_while_the_bus_runs_gets_the_next_event(bus: PersistentBus) -> None:
     bus.start()
     recorder = Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.post(Order(1))
     assert recorder.wait() == [Order(1)]
 
 
 def test_one_handler_subscribed_to_a_type_and_its_subtype_is_called_once(bus: PersistentBus) -> None:
     recorder = Recorder()
-    bus.register(Order, recorder)
-    bus.register(RushOrder, recorder)
+    bus.subscribe(Order, recorder)
+    bus.subscribe(RushOrder, recorder)
     bus.start()
     bus.post(RushOrder(1, "bike"))
     ended(bus)
@@ -212,9 +212,9 @@ def test_one_handler_subscribed_to_a_type_and_its_subtype_is_called_once(bus: Pe
 
 
 def test_two_handlers_of_one_name_are_refused(bus: PersistentBus) -> None:
-    bus.register(Order, Recorder())
+    bus.subscribe(Order, Recorder())
     with pytest.raises(ConfigurationError, match="name=") as refused:
-        bus.register(Order, Recorder())
+        bus.subscribe(Order, Recorder())
     assert refused.value.key == "name"
 
 
@@ -228,13 +228,13 @@ def test_two_handlers_of_one_name_are_refused(bus: PersistentBus) -> None:
 )
 def test_what_can_not_be_called_with_an_event_is_refused(bus: PersistentBus, handler: object) -> None:
     with pytest.raises(ConfigurationError):
-        bus.register(Order, handler, name="odd")  # type: ignore[type-var]
+        bus.subscribe(Order, handler, name="odd")  # type: ignore[call-overload]
 
 
 def test_a_handler_that_ends_its_thread_has_failed_and_the_pool_goes_on(make_bus: MakeBus) -> None:
     bus = make_bus(handler_threads=1)
     recorder = Recorder(failures=4, error=SystemExit("out"))
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post(Order(1))
     (entry,) = ended(bus, 1)
@@ -249,7 +249,7 @@ def test_a_payload_that_does_not_fit_its_type_fails_with_the_reason_and_its_byte
 ) -> None:
     bus.post({"number": "not a number"}, event_name="Order")
     recorder = Recorder()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     (entry,) = ended(bus)
     assert (entry.processing_state, recorder.calls) == (State.FAILED, 0)
@@ -260,7 +260,7 @@ def test_a_payload_that_does_not_fit_its_type_fails_with_the_reason_and_its_byte
 def test_handlers_of_two_buses_run_in_threads_of_their_own(make_bus: MakeBus) -> None:
     first, second, threads = make_bus(name="first"), make_bus(name="second"), set[str]()
     for bus in (first, second):
-        bus.register(Order, lambda _order: threads.add(threading.current_thread().name), name="note")
+        bus.subscribe(Order, lambda _order: threads.add(threading.current_thread().name), name="note")
         bus.start()
         bus.post(Order(1))
         ended(bus)

@@ -53,7 +53,7 @@ def test_drain_runs_what_is_due_in_the_callers_thread(make_bus: MakeBus) -> None
 
 
 def test_drain_leaves_no_thread_of_a_loop_and_no_lease(bus: PersistentBus) -> None:
-    bus.register("Tick", lambda event: event, name="tick")
+    bus.subscribe("Tick", lambda event: event, name="tick")
     before = set(threading.enumerate())
     bus.post({}, event_name="Tick")
     drain(bus)
@@ -88,8 +88,8 @@ def test_drain_runs_immediate_retries_until_they_are_used_up_and_then_the_hook(m
     def apologise(entry: Entry, _error: str) -> None:
         bus.post({}, event_name="Sorry", search_key1=entry.record_id)
 
-    bus.register("Broken", lambda event: event["missing"], name="broken")
-    bus.register("Sorry", lambda event: event, name="sorry")
+    bus.subscribe("Broken", lambda event: event["missing"], name="broken")
+    bus.subscribe("Sorry", lambda event: event, name="sorry")
     record_id = bus.post({}, event_name="Broken")
     runs = drain(bus)
     assert told(runs) == [
@@ -129,7 +129,7 @@ def test_drain_runs_what_handlers_post_for_each_other(make_bus: MakeBus, make_se
     def remind(event: InvoicePosted) -> None:
         reminders.schedule({"number": event.number}, event_name="Remind", delay=60)
 
-    bus.register("Reminded", lambda event: paid.append(event["number"]), name="reminded")
+    bus.subscribe("Reminded", lambda event: paid.append(event["number"]), name="reminded")
     bus.post(InvoicePosted(41))
     assert [ran.event_name for ran in drain(bus, service)] == ["InvoicePosted"]
     clock.advance(seconds=60)
@@ -201,7 +201,7 @@ def test_drain_ends_what_has_no_end(make_bus: MakeBus) -> None:
 def test_a_handler_may_move_the_clock_past_the_lease(make_bus: MakeBus) -> None:
     clock = ManualClock()
     bus = make_bus(clock=clock)
-    bus.register("Slow", lambda event: clock.advance(seconds=event["seconds"]), name="slow")
+    bus.subscribe("Slow", lambda event: clock.advance(seconds=event["seconds"]), name="slow")
     for _ in range(3):
         bus.post({"seconds": 3600}, event_name="Slow")
     assert told(drain(bus)) == [("Slow", State.PROCESSED, 0)] * 3

@@ -88,7 +88,7 @@ def test_in_a_black_hole_each_loop_and_each_post_gives_up_in_time_and_afterwards
     bus: PersistentBus, proxy: Proxy, failed_loops: FailedLoops
 ) -> None:
     recorder = Recorder(hold=True)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post(Order(1))
     recorder.wait()
@@ -107,7 +107,7 @@ def test_in_a_black_hole_each_loop_and_each_post_gives_up_in_time_and_afterwards
         assert took < ANSWER + LOAD, loop
 
     proxy.pass_on()
-    node = bus.engine.lifecycle.node
+    node = bus._engine.lifecycle.node
     assert node is not None
     eventually(node.lease.holds, "the lease holds again")
     bus.post(Order(3))
@@ -121,7 +121,7 @@ def test_in_a_black_hole_a_bus_stops_in_time_and_its_entries_are_run_by_the_next
     bus: PersistentBus, make_bus: MakeBus, proxy: Proxy
 ) -> None:
     recorder = Recorder(hold=True)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     bus.post_many([Order(1), Order(2)])
     recorder.wait(2)
@@ -133,7 +133,7 @@ def test_in_a_black_hole_a_bus_stops_in_time_and_its_entries_are_run_by_the_next
 
     proxy.pass_on()
     heir, again = make_bus(lease_seconds=1.5, reap_period_seconds=0.1), Recorder()
-    heir.register(Order, again)
+    heir.subscribe(Order, again)
     heir.start()
     eventually(lambda: not heir.find(), "all has ended")
     assert states(ended(heir, 2)) == [State.PROCESSED] * 2

@@ -65,12 +65,12 @@ def toy(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 def test_an_entry_goes_from_post_to_history_on_a_database_that_was_just_added(toy: URL, mode: Mode) -> None:
     recorder = Recorder()
     bus = PersistentBus(toy, BusConfig(mode=mode, poll_interval_seconds=0.05))
-    bus.register(Order, recorder)
-    assert bus.engine.database.dialect.name == "toy"
+    bus.subscribe(Order, recorder)
+    assert bus._engine.database.dialect.name == "toy"
     bus.start()
     try:
         posted = [bus.post(Order(1)), *bus.post_many([Order(2), Order(3)])]
-        with bus.engine.database.begin() as connection:
+        with bus._engine.database.begin() as connection:
             posted.append(bus.post(Order(4), connection=connection))
         eventually(lambda: len(bus.history()) == len(posted), "all ended")
     finally:

@@ -46,7 +46,7 @@ def engine(engine: Engine) -> Engine:
 def bus(make_bus: MakeBus, recorder: Recorder) -> PersistentBus:
     """A running bus with one subscriber, which sweeps often."""
     bus = make_bus(poll_interval_seconds=0.1)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     return bus.start()
 
 
@@ -242,7 +242,7 @@ def test_a_two_phase_transaction_posts_to_a_bus_of_any_mode_that_is_not_started(
     engine: Engine, make_bus: MakeBus, mode: Mode
 ) -> None:
     bus = make_bus(mode=mode)
-    bus.register(Order, Recorder())
+    bus.subscribe(Order, Recorder())
     with engine.connect() as connection:
         transaction = connection.begin_twophase()
         [record_id] = [bus.post(Order(1), connection=connection)]
@@ -255,7 +255,7 @@ def test_a_two_phase_transaction_posts_to_a_bus_of_any_mode_that_is_not_started(
 @on_servers
 def test_a_two_phase_transaction_posts_to_a_running_bus_that_polls(engine: Engine, make_bus: MakeBus) -> None:
     recorder, bus = Recorder(), make_bus(mode=Mode.POLLING, poll_interval_seconds=0.1)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     with engine.connect() as connection:
         transaction = connection.begin_twophase()
@@ -286,7 +286,7 @@ def test_a_two_phase_transaction_schedules_and_moves_a_notification(
 @on_postgresql
 def test_a_two_phase_transaction_of_the_drivers_own_posts(database_url: URL, make_bus: MakeBus) -> None:
     recorder, bus = Recorder(), make_bus(mode=Mode.POLLING, poll_interval_seconds=0.1)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     plain = database_url.set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(plain) as connection:
@@ -330,7 +330,7 @@ def test_a_commit_that_nothing_announced_is_found_by_the_sweep(
     engine: Engine, make_bus: MakeBus, recorder: Recorder
 ) -> None:
     bus = make_bus(poll_interval_seconds=0.1, lease_seconds=0.9)
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     with engine.connect() as connection:
         bus.post(Order(1), connection=connection)
@@ -355,7 +355,7 @@ def test_an_own_post_whose_commit_gave_no_answer_raises_and_is_delivered_once(
     bus: PersistentBus, recorder: Recorder
 ) -> None:
     with (
-        lost_answers(bus.engine.database, "INSERT INTO bus_events", committed=True) as lost,
+        lost_answers(bus._engine.database, "INSERT INTO bus_events", committed=True) as lost,
         pytest.raises((DBAPIError, DatabaseUnreachableError)),
     ):
         bus.post(Order(1))
@@ -454,7 +454,7 @@ def test_events_of_a_commit_start_without_a_claim(
     engine: Engine, make_bus: MakeBus, recorder: Recorder
 ) -> None:
     bus = make_bus()
-    bus.register(Order, recorder)
+    bus.subscribe(Order, recorder)
     bus.start()
     with engine.begin() as connection:
         bus.post_many([Order(number) for number in range(10)], connection=connection)
@@ -502,7 +502,7 @@ def test_a_connection_to_another_database_is_refused(
 @pytest.mark.parametrize("given", [42, "connection", object()])
 def test_what_is_no_connection_is_refused(bus: PersistentBus, given: object) -> None:
     with pytest.raises(InvalidConnectionError, match="Nothing was written"):
-        bus.post(Order(1), connection=given)
+        bus.post(Order(1), connection=given)  # type: ignore[arg-type]
 
 
 @on_sqlite
@@ -558,7 +558,7 @@ def test_what_a_slow_commit_brings_starts_within_a_second_after_it(
     committing = threading.Thread(target=connection.commit)
     committing.start()
     assert begun.wait(20)
-    looked_for = bus.engine.lifecycle.claim_loop._announced._announced
+    looked_for = bus._engine.lifecycle.claim_loop._announced._announced
     eventually(lambda: [one.looks > LOOKS for one in looked_for] in ([True], []), "the first looks are over")
     going_on.set()
     committing.join()

@@ -133,7 +133,7 @@ def test_a_compaction_that_was_killed_has_changed_no_row_and_is_done_by_the_next
 def parents(url: URL) -> list[int | None]:
     """What the live entries repeat."""
     bus = PersistentBus(url)
-    found = Entries(bus.engine.store, None).find(Filter())
+    found = Entries(bus._engine.store, None).find(Filter())
     bus.close()
     return [entry.replay_of for entry in found]
 

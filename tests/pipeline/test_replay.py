@@ -47,7 +47,7 @@ def target(spark: SparkSession, history_url: URL, tmp_path: Path) -> str:
     # The sample was written by hand: the next ids are to be others.
     bus = PersistentBus(history_url)
     bus.post_many([Posting(event={}, event_name="Ping")] * 60)
-    Entries(bus.engine.store, None).remove(wanted=Filter(class_name="Ping"))
+    Entries(bus._engine.store, None).remove(wanted=Filter(class_name="Ping"))
     bus.truncate_history()
     bus.close()
     return target
@@ -56,7 +56,7 @@ def target(spark: SparkSession, history_url: URL, tmp_path: Path) -> str:
 def live(url: URL) -> list[Entry]:
     """All live entries, of whatever queue."""
     bus = PersistentBus(url)
-    found = Entries(bus.engine.store, None).find(Filter())
+    found = Entries(bus._engine.store, None).find(Filter())
     bus.close()
     return found
 
@@ -83,7 +83,7 @@ def test_a_replayed_entry_is_delivered(spark: SparkSession, history_url: URL, ta
     replay_archive(spark, history_url, target, where="record_id = 14", post=True)
     recorder = Recorder()
     bus = PersistentBus(history_url, BusConfig())
-    bus.register("Order", recorder)
+    bus.subscribe("Order", recorder)
 
     drain(bus)
 
@@ -106,8 +106,8 @@ def test_of_a_failed_entry_only_the_subscribers_run_again_that_had_not_succeeded
     archive_history(spark, database_url, target)
     bus = PersistentBus(database_url)
     book, mail = Recorder(), Recorder()
-    bus.register("Order", book, name="book")
-    bus.register("Order", mail, name="mail")
+    bus.subscribe("Order", book, name="book")
+    bus.subscribe("Order", mail, name="mail")
 
     replay_archive(spark, database_url, target, where="true", post=True)
     drain(bus)
@@ -144,11 +144,11 @@ def test_nothing_is_posted_twice_not_even_when_the_replayed_entry_was_archived_o
         return done.posted, done.entries, done.replayed
 
     bus = PersistentBus(history_url)
-    bus.register("Order", Recorder())
+    bus.subscribe("Order", Recorder())
     assert again("record_id IN (1, 2)") == (2, 2, 0)
     assert again("record_id IN (1, 2)") == (0, 0, 2)
     drain(bus)
-    archive_history(spark, history_url, target, before=bus.engine.store.clock.now())
+    archive_history(spark, history_url, target, before=bus._engine.store.clock.now())
     assert again() == (1, 1, 2)
     drain(bus)
     assert bus.truncate_history() == 1

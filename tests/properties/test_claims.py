@@ -51,7 +51,7 @@ class ClaimLife(RuleBasedStateMachine):
         self.clock = ManualClock()
         config = BusConfig(node_name="ann", max_redispatches=2)
         self.bus = PersistentBus(f"sqlite:///{path}", config, clock=self.clock)
-        self.store = self.bus.engine.store
+        self.store = self.bus._engine.store
         self.moves = Moves(self.store)
         self.live = dict[int, Row]()
         self.past = dict[int, State]()

@@ -51,7 +51,6 @@ LEFT = {
     "ImmediateRetries.next_date": "the engine calls it; a policy may raise anything",
     "ScheduledRetries.next_date": "the engine calls it; a policy may raise anything",
     "ExponentialRetries.next_date": "the engine calls it; a policy may raise anything",
-    "NotificationService.subscribers": "the engine calls it",
     **dict.fromkeys(
         ("stickybus_bus", "stickybus_clock", "stickybus_service", "stickybus_url"), "a fixture of pytest"
     ),
@@ -221,7 +220,7 @@ def test_a_public_name_raises_documented_errors_only(world: World, name: str, me
         several()
     seen = list[Any]()
     bus = PersistentBus(world.url, metrics_registry=CollectorRegistry())
-    bus.register(Order, seen.append)
+    bus.subscribe(Order, seen.append)
     bus.post_many([Posting(event=Order(7))])
     testing.drain(bus)
     bus.close()

@@ -111,7 +111,7 @@ def test_a_call_raises_documented_errors_only_and_writes_nothing_then(
 
     def rows() -> list[int]:
         counts = ", ".join(f"(SELECT count(*) FROM {table})" for table in TABLES)
-        with bus.engine.database.read() as connection:
+        with bus._engine.database.read() as connection:
             return list(connection.execute(text(f"SELECT {counts}")).one())
 
     @settings(max_examples=60, suppress_health_check=list(HealthCheck))
@@ -134,7 +134,7 @@ def test_a_call_raises_documented_errors_only_and_writes_nothing_then(
 
     attempt()
     seen = list[Any]()
-    bus.register(Order, seen.append)
+    bus.subscribe(Order, seen.append)
     bus.post(Order(7))
     drain(bus)
     assert Order(7) in seen

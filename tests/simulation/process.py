@@ -167,14 +167,14 @@ class Process:
                 simulation.databases.url, config, clock=self.clock, metrics_registry=CollectorRegistry()
             )
             for number in range(self.settings.subscribers):
-                self.bus.register(
+                self.bus.subscribe(
                     Order,
                     self._handler("bus", number),
                     name=f"subscriber-{number}",
                     exactly_once=self.settings.exactly_once and number == 0,
                     max_run_seconds=self.settings.max_run_seconds,
                 )
-            self.lifecycles["bus"] = self.bus.engine.lifecycle
+            self.lifecycles["bus"] = self.bus._engine.lifecycle
         self.service: NotificationService | None = None
         if "service" in self.settings.faces:
             self.service = NotificationService(
@@ -191,7 +191,7 @@ class Process:
                 exactly_once=self.settings.exactly_once,
                 max_run_seconds=self.settings.max_run_seconds,
             )
-            self.lifecycles["service"] = self.service.engine.lifecycle
+            self.lifecycles["service"] = self.service._engine.lifecycle
 
         for face, lifecycle in self.lifecycles.items():
             # A real one has a thread for it.
@@ -355,7 +355,7 @@ class Process:
     def leave(self) -> None:
         """Stop in order, as `Lifecycle.stop` does once its threads have ended."""
         if self.queue is not None:
-            self.queue.started = False
+            self.queue._started = False
         for lifecycle in self.lifecycles.values():
             lifecycle.holdings.stopping = True
             lifecycle.dispatcher.stop(0.0)

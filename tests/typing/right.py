@@ -1,0 +1,175 @@
+"""Right calls: neither checker may find an error here."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session, scoped_session
+
+from stickybus import (
+    KEYLESS,
+    BusConfig,
+    CallersConnection,
+    CommitUnknownError,
+    Entry,
+    EntryContext,
+    ExactlyOnceContext,
+    ImmediateRetries,
+    Mode,
+    NotificationQueue,
+    NotificationService,
+    PersistentBus,
+    Posting,
+    State,
+)
+
+
+@dataclass
+class Order:
+    number: int
+
+
+@dataclass
+class UrgentOrder(Order):
+    pass
+
+
+bus = PersistentBus("sqlite:///shop.db", BusConfig(mode=Mode.POLLING))
+service = NotificationService("sqlite:///shop.db")
+
+
+@bus.subscribe(Order)
+def by_event(order: Order) -> None:
+    print(order.number)
+
+
+@bus.subscribe(Order, serial=True, retry=ImmediateRetries(3), max_run_seconds=5)
+def by_context(order: Order, context: EntryContext) -> int:
+    return order.number + context.attempt
+
+
+@bus.subscribe(Order, name="awaited")
+async def awaited(order: Order) -> None:
+    print(order.number)
+
+
+@bus.subscribe(Order, name="awaited with its context")
+async def awaited_with_context(order: Order, context: EntryContext) -> None:
+    print(order.number, context.attempt)
+
+
+@bus.subscribe(Order, exactly_once=True)
+def book(order: Order, context: ExactlyOnceContext) -> None:
+    context.connection.execute(text("SELECT 1"), {"number": order.number})
+
+
+@bus.subscribe(Order, exactly_once=True)
+def book_carefully(order: Order, context: EntryContext) -> None:
+    if context.connection is not None:
+        context.connection.execute(text("SELECT 1"), {"number": order.number})
+
+
+@bus.subscribe("order.paid")
+def by_name(event: dict[str, int]) -> None:
+    print(event["number"])
+
+
+def of_all(event: object) -> None:
+    print(event)
+
+
+class Handler:
+    def __call__(self, order: Order) -> None:
+        print(order.number)
+
+
+seen: list[Order] = []
+bus.subscribe(Order, seen.append)
+bus.subscribe(Order, Handler(), name="object")
+bus.subscribe(UrgentOrder, of_all)
+bus.subscribe(UrgentOrder, Handler())
+bus.subscribe(Order, lambda order: print(order.number), name="lambda")
+bus.subscribe("order.paid", by_name, serial=True)
+gone: bool = bus.unsubscribe(of_all)
+name: str = bus.register_event(Order, name="shop.order")
+
+record_id: int = bus.post(Order(1), search_key1=3, delay=timedelta(seconds=5))
+bus.post({"number": 1}, event_name="order.paid", at=datetime.now(UTC), headers={"trace": "1"})
+ids: list[int] = bus.post_many([Order(1), Posting(event=Order(2), search_key2=4)])
+
+
+def in_a_transaction(
+    core: Connection, session: Session, scoped: scoped_session[Session], raw: sqlite3.Connection
+) -> None:
+    given: Sequence[CallersConnection | None] = [core, session, scoped, raw, None]
+    for connection in given:
+        bus.post(Order(1), connection=connection)
+    bus.find(connection=session)
+
+
+async def in_an_awaitable_one(session: AsyncSession, core: AsyncConnection) -> None:
+    first: int = await bus.post_async(Order(1), connection=session, search_key1=3, delay=1.5)
+    await bus.post_many_async([Order(first)], connection=core)
+    found: list[Entry] = await bus.find_async(
+        states="AVAILABLE", search_key1=KEYLESS, limit=5, connection=core
+    )
+    await bus.history_async(record_ids=[first], states={State.FAILED, "REMOVED"})
+    await queue.schedule_async(Order(1), at=datetime.now(UTC), user_token="me", connection=session)
+    await queue.update_async(found[0].record_id, event=Order(2), search_key1=None)
+    await queue.remove_async(search_key1=3)
+
+
+available: list[Entry] = bus.find(states=State.AVAILABLE)
+bus.find(states="AVAILABLE")
+bus.history(states=[State.FAILED, "REMOVED"], finished_before=datetime.now(UTC))
+bus.truncate_history(states="PROCESSED")
+
+
+@service.queue("shop:reminders", serial=True, event_types=[Order])
+def remind(order: Order) -> None:
+    print(order.number)
+
+
+@service.queue("shop:bookings", exactly_once=True)
+def book_later(order: Order, context: ExactlyOnceContext) -> None:
+    context.connection.execute(text("SELECT 1"), {"number": order.number})
+
+
+queue: NotificationQueue = service.get_queue("shop:reminders")
+other: NotificationQueue = service.create_queue("shop", "others", by_context)
+service.create_queue("shop", "lambdas", lambda event: print(event, end=""))
+service.create_queue("shop", "contexts", lambda event, context: print(event, context.attempt))
+service.create_queue("shop", "booked", book_later, exactly_once=True)
+queue.schedule(Order(1), delay=30)
+queue.schedule_many([Posting(event=Order(1), at=datetime.now(UTC))])
+queue.recur("daily", Order(1), cron="0 8 * * *", timezone="Europe/Berlin")
+queue.update(1, at=datetime.now(UTC), search_key1=None)
+queue.remove(search_key1=3)
+
+
+@bus.on_failed
+def failed(entry: Entry, last_error: str) -> None:
+    print(entry.record_id, last_error)
+
+
+def post_or_look(order: Order) -> Sequence[int]:
+    try:
+        return [bus.post(order)]
+    except CommitUnknownError as error:
+        return error.record_ids
+
+
+by_event(Order(1))
+
+
+def directly(context: EntryContext) -> int:
+    return by_context(Order(1), context)
+
+
+with bus, service:
+    remind(Order(2))

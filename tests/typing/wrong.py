@@ -1,0 +1,131 @@
+"""Wrong calls: both checkers must find each line that says so, and no other. The mark is mypy's code, then pyright's."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from stickybus import (
+    BusConfig,
+    EntryContext,
+    ExactlyOnceContext,
+    InMemoryBus,
+    NotificationService,
+    PersistentBus,
+    Posting,
+    State,
+)
+
+
+@dataclass
+class Order:
+    number: int
+
+
+@dataclass
+class Invoice:
+    number: int
+
+
+bus = PersistentBus("sqlite:///shop.db")
+memory = InMemoryBus()
+service = NotificationService("sqlite:///shop.db")
+queue = service.get_queue("shop:reminders")
+
+
+def of_invoice(invoice: Invoice) -> None: ...
+def of_nothing() -> None: ...
+def of_three(order: Order, context: EntryContext, more: int) -> None: ...
+def of_order(order: Order) -> None: ...
+def of_a_text(order: Order, context: str) -> None: ...
+def booking(order: Order, context: ExactlyOnceContext) -> None: ...
+async def awaited_invoice(invoice: Invoice) -> None: ...
+
+
+# What is posted, and how.
+bus.nonsense()  # error: attr-defined reportAttributeAccessIssue,reportUnknownMemberType
+bus.post()  # error: call-arg reportCallIssue
+bus.post(Order(1), nonsense=3)  # error: call-arg reportCallIssue
+bus.post(Order(1), serch_key1=3)  # error: call-arg reportCallIssue
+bus.post(Order(1), search_key1="c-1")  # error: arg-type reportArgumentType
+bus.post(Order(1), delay="soon")  # error: arg-type reportArgumentType
+bus.post(Order(1), at=date(2026, 1, 1))  # error: arg-type reportArgumentType
+bus.post(Order(1), at=timedelta(seconds=1))  # error: arg-type reportArgumentType
+bus.post(Order(1), headers={"trace": 1})  # error: dict-item reportArgumentType
+bus.post(Order(1), user_token=7)  # error: arg-type reportArgumentType
+text: str = bus.post(Order(1))  # error: assignment reportAssignmentType
+bus.post_many(5)  # error: arg-type reportArgumentType
+Posting(Order(1))  # error: call-arg,misc reportCallIssue
+Posting(event=Order(1), delay=3)  # error: call-arg reportCallIssue
+
+
+# On what it is posted.
+def on_connections(engine: Engine, awaitable: AsyncSession, cursor: sqlite3.Cursor, core: Connection) -> None:
+    bus.post(Order(1), connection=engine)  # error: arg-type reportArgumentType
+    bus.post(Order(1), connection=awaitable)  # error: arg-type reportArgumentType
+    bus.post(Order(1), connection=cursor)  # error: arg-type reportArgumentType
+    bus.post(Order(1), connection="sqlite:///shop.db")  # error: arg-type reportArgumentType
+    queue.schedule(Order(1), delay=1, connection=awaitable)  # error: arg-type reportArgumentType
+    bus.find(connection=engine)  # error: arg-type reportArgumentType
+    memory.post(Order(1), connection=engine)  # error: arg-type reportArgumentType
+    queue.remove(1, core)  # error: call-arg,arg-type,misc reportCallIssue
+
+
+# Awaitable twins know the same options.
+async def awaitable_twins(core: Connection) -> None:
+    await bus.post_async(Order(1), serch_key1=3)  # error: call-arg reportCallIssue
+    await bus.post_async(Order(1), search_key1="c-1")  # error: arg-type reportArgumentType
+    await bus.post_async(Order(1), connection=core)  # error: arg-type reportArgumentType
+    await bus.find_async(state=State.FAILED)  # error: call-arg reportCallIssue
+    await bus.find_async(states=3)  # error: arg-type reportArgumentType
+    await bus.history_async(effective_before=None)  # error: call-arg reportCallIssue
+    await queue.schedule_async(Order(1), dealy=3)  # error: call-arg reportCallIssue
+    await queue.update_async(1, delay=3)  # error: call-arg reportCallIssue
+    await queue.remove_async(1, key=3)  # error: call-arg reportCallIssue
+
+
+# Who handles it.
+bus.subscribe(Order, of_invoice)  # error: arg-type,call-overload reportArgumentType,reportCallIssue
+bus.subscribe(Order, awaited_invoice)  # error: arg-type,call-overload reportArgumentType,reportCallIssue
+bus.subscribe(Order, of_nothing)  # error: arg-type,call-overload reportArgumentType,reportCallIssue
+bus.subscribe(Order, of_three)  # error: arg-type,call-overload reportArgumentType,reportCallIssue
+bus.subscribe(Order, of_a_text)  # error: arg-type,call-overload reportArgumentType,reportCallIssue
+bus.subscribe(Order, "of_order")  # error: arg-type,call-overload reportArgumentType,reportCallIssue
+bus.subscribe(Order, booking)  # error: arg-type,call-overload reportArgumentType,reportCallIssue
+bus.subscribe(Order, of_order, exactly_once=True)  # error: arg-type,call-overload reportArgumentType,reportCallIssue
+bus.subscribe(Order, of_order, retry=3)  # error: arg-type,call-overload reportArgumentType,reportCallIssue
+bus.subscribe(Order, of_order, seriell=True)  # error: call-overload reportCallIssue
+bus.subscribe(5, of_order)  # error: arg-type,call-overload reportArgumentType,reportCallIssue
+bus.subscribe(Order)(of_invoice)  # error: arg-type,call-overload reportArgumentType,reportCallIssue
+bus.subscribe(Order)(booking)  # error: arg-type,call-overload reportArgumentType,reportCallIssue
+bus.subscribe(Order, exactly_once=True)(of_order)  # error: arg-type reportArgumentType
+bus.subscribe("order.paid")(of_nothing)  # error: type-var reportArgumentType
+bus.unsubscribe("of_order")  # error: arg-type reportArgumentType
+bus.register_event("shop.order")  # error: arg-type reportArgumentType
+service.create_queue("shop", "reminders", of_three)  # error: arg-type,call-overload reportArgumentType,reportCallIssue
+service.create_queue("shop", "reminders", booking)  # error: arg-type,call-overload reportArgumentType,reportCallIssue
+service.create_queue("shop", "reminders")  # error: call-overload reportCallIssue
+service.queue("shop:reminders")(of_nothing)  # error: type-var reportArgumentType
+service.queue("shop:bookings")(booking)  # error: type-var reportArgumentType
+service.queue("shop", "reminders")  # error: call-overload reportCallIssue
+
+
+def careless(context: EntryContext, once: ExactlyOnceContext) -> None:
+    context.connection.begin()  # error: union-attr reportOptionalMemberAccess
+    once.connection.nonsense()  # error: attr-defined reportAttributeAccessIssue,reportUnknownMemberType
+
+
+# What is read and changed.
+bus.find(states="AVAILABEL")  # error: arg-type reportArgumentType
+bus.find(states=["DONE"])  # error: list-item reportArgumentType
+bus.find(record_ids=7)  # error: arg-type reportArgumentType
+bus.truncate_history(states=3)  # error: arg-type reportArgumentType
+bus.retry("3")  # error: arg-type reportArgumentType
+queue.schedule_many([Order(1)])  # error: list-item reportArgumentType
+queue.recur("daily", Order(1), cron=8)  # error: arg-type reportArgumentType
+queue.update("1")  # error: arg-type reportArgumentType
+BusConfig(handler_thread=3)  # error: call-arg reportCallIssue
