@@ -24,6 +24,7 @@ from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
+from queue_core.service_life import ForgetOptions
 from queue_core.storage.filter import Filter
 from queue_core.storage.rows import UNSET, Keyless, Unset
 from queue_core.storage.rows import name as check_name
@@ -247,6 +248,10 @@ class NotificationQueue(Reads):
         return Forgetting(self._engine.store, self.full_name).forget(
             search_key1=search_key1, search_key2=search_key2, dry_run=dry_run, progress=progress
         )
+
+    async def forget_async(self, **options: Unpack[ForgetOptions]) -> Forgotten:
+        """Awaitable twin of `forget`; `progress` is called in a thread."""
+        return await asyncio.to_thread(lambda: self.forget(**options))
 
     async def update_async(
         self,

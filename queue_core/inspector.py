@@ -28,14 +28,17 @@ from queue_core.reading.nodes import standing as node_standing
 from queue_core.reading.overview import QueueStatus, dead_letter_ids, standings
 from queue_core.reading.schedules import ScheduleStatus
 from queue_core.reading.schedules import standing as schedule_standing
+from queue_core.runtime.arguments import is_number, not_allowed, of_kind
 from queue_core.runtime.clock import SystemClock
-from queue_core.storage.filter import Filter
-from queue_core.storage.rows import UNSET, Keyless, Unset
+from queue_core.runtime.shown import shown
+from queue_core.storage.filter import Filter, checked_ids, state_values
+from queue_core.storage.rows import UNSET, Keyless, Unset, integer, name
 from queue_core.storage.store import Store
 from sql import schema
 from sql.database import Database
 from sql.doctor.finding import Finding
 from sql.statements import nodes, schedules
+from sql.tables import CLASS_NAME_LENGTH, QUEUE_NAME_LENGTH
 
 T = TypeVar("T")
 
@@ -54,13 +57,13 @@ def inspect(database: str | URL | SqlalchemyEngine, *, statement_timeout_seconds
 
     Args:
         database: A URL, as a text or SQLAlchemy's, or an Engine, whose URL and way to connect are taken.
-        statement_timeout_seconds: The longest that one statement may take.
+        statement_timeout_seconds: The longest that one statement may take, from 0.001 to 1,000,000.
 
     Returns:
         An inspector with connections of its own. It registers no node, and creates neither file nor table.
 
     Raises:
-        ConfigurationError: `database` is no URL of a database that Stickybus supports.
+        ConfigurationError: `database` is no URL of a database that Stickybus supports, or the time is none.
         DatabaseUnreachableError: The database does not answer, or the SQLite file is not there.
 
     Example:
@@ -70,7 +73,8 @@ def inspect(database: str | URL | SqlalchemyEngine, *, statement_timeout_seconds
                 print(queue.queue_name, queue.ready, queue.dead_letters)
         ```
     """
-    return Inspector(open_existing(database, statement_timeout_seconds=statement_timeout_seconds))
+    seconds = _seconds(statement_timeout_seconds, "statement_timeout_seconds", least=0.001, most=1e6)
+    return Inspector(open_existing(database, statement_timeout_seconds=seconds))
 
 
 def open_existing(
@@ -80,6 +84,7 @@ def open_existing(
     application_name: str = "stickybus",
 ) -> Database:
     """As `open_database`; an SQLite file that is not there counts as unreachable, since opening would make it."""
+    of_kind(target, str, URL, SqlalchemyEngine, key="database")
     path = _missing_file(target)
     if path is not None:
         raise DatabaseUnreachableError(
@@ -92,6 +97,12 @@ def open_existing(
     )
 
 
+def _seconds(value: float, key: str, *, least: float, most: float) -> float:
+    if not is_number(value) or not least <= value <= most:
+        raise not_allowed(key, value, f"a number of seconds from {least:g} to {most:g}")
+    return float(value)
+
+
 def _missing_file(target: str | URL | SqlalchemyEngine) -> str | None:
     try:
         url = target.url if isinstance(target, SqlalchemyEngine) else make_url(target)
@@ -101,6 +112,14 @@ def _missing_file(target: str | URL | SqlalchemyEngine) -> str | None:
     if not path or path == ":memory:" or path.startswith("file:") or Path(path).exists():
         return None
     return path
+
+
+def _name(value: str | None, key: str, length: int) -> str | None:
+    return None if value is None else name(value, key, limit=length)
+
+
+def _limit(value: int | None) -> int | None:
+    return None if value is None else integer(value, "limit", least=0)
 
 
 def _among(wanted: Filter, ids: list[int]) -> Filter:
@@ -156,8 +175,9 @@ class Inspector:
         def read(connection: Connection) -> list[Difference]:
             now = self._database.dialect.database_now(connection)
             found = differences(nodes.all_nodes(connection), now)
-            return [difference for difference in found if table in {None, difference.table}]
+            return [difference for difference in found if difference.table in known]
 
+        known = self._known(table)
         return self._shared(read)
 
     def schedules(self, *, table: str | None = None) -> list[ScheduleStatus]:
@@ -165,8 +185,9 @@ class Inspector:
 
         def read(connection: Connection) -> list[ScheduleStatus]:
             found = map(schedule_standing, schedules.all_schedules(connection))
-            return [schedule for schedule in found if table in {None, schedule.table}]
+            return [schedule for schedule in found if schedule.table in known]
 
+        known = self._known(table)
         return self._shared(read)
 
     def entries(
@@ -202,17 +223,18 @@ class Inspector:
             InvalidPostError: A value that no entry can have.
         """
         wanted = Filter(
-            class_name=event_name,
+            class_name=_name(event_name, "event_name", CLASS_NAME_LENGTH),
             search_key1=search_key1,
             search_key2=search_key2,
-            states=states,
-            record_ids=record_ids,
+            states=None if states is None else [State(name) for name in state_values(states)],
+            record_ids=None if record_ids is None else checked_ids(record_ids),
             effective_before=effective_before,
         )
+        queue, most = _name(queue_name, "queue_name", QUEUE_NAME_LENGTH), _limit(limit)
         found = list[Located]()
         for store in self._stores_of(table):
-            left = None if limit is None else limit - len(found)
-            entries = Entries(store, queue_name).find(wanted, limit=left)
+            left = None if most is None else most - len(found)
+            entries = Entries(store, queue).find(wanted, limit=left)
             found += [Located(store.config.table, entry) for entry in entries]
         return found
 
@@ -253,29 +275,31 @@ class Inspector:
             InvalidPostError: A value that no entry can have.
         """
         wanted = Filter(
-            class_name=event_name,
+            class_name=_name(event_name, "event_name", CLASS_NAME_LENGTH),
             search_key1=search_key1,
             search_key2=search_key2,
-            states=states,
-            record_ids=None if record_ids is None else list(record_ids),
+            states=None if states is None else [State(name) for name in state_values(states)],
+            record_ids=None if record_ids is None else checked_ids(record_ids),
             finished_since=finished_since,
             finished_before=finished_before,
         )
+        queue, most = _name(queue_name, "queue_name", QUEUE_NAME_LENGTH), _limit(limit)
         found = list[Located]()
         for store in self._stores_of(table):
             of_store = _among(wanted, dead_letter_ids(store)) if dead_letters else wanted
-            entries = History(store, queue_name).find(of_store, limit=limit, newest_first=True)
+            entries = History(store, queue).find(of_store, limit=most, newest_first=True)
             found += [Located(store.config.table, entry) for entry in entries]
         if table is None:  # ids of different tables say nothing of when
             found.sort(key=lambda located: located.entry.finished_date or _FIRST, reverse=True)
-        return found[:limit]
+        return found[:most]
 
     def doctor(self, *, transaction_seconds: float = 60.0) -> list[Finding]:
         """What slows or endangers the database, the worst first, as `stickybus doctor` tells it.
 
-        Transactions of others count when they are open for longer than `transaction_seconds`.
+        Transactions of others count when they are open for longer than `transaction_seconds` (0 to 1e9).
         """
-        return examine(self._database, transaction_seconds=transaction_seconds)
+        seconds = _seconds(transaction_seconds, "transaction_seconds", least=0.0, most=1e9)
+        return examine(self._database, transaction_seconds=seconds)
 
     # -- tables -------------------------------------------------------------------------------------------------
 
@@ -284,7 +308,7 @@ class Inspector:
         self._known(table)
 
     def _stores_of(self, table: str | None) -> list[Store]:
-        return [self._store(name) for name in self._known(table)]
+        return [self._store(one) for one in self._known(table)]
 
     def _known(self, table: str | None) -> tuple[str, ...]:
         known, where = self.tables(), self._database.url.render_as_string()
@@ -292,8 +316,8 @@ class Inspector:
             raise SchemaMissingError(f"{where} lacks queue tables. Run: stickybus schema create")
         if table is not None and table not in known:
             raise SchemaMissingError(
-                f"{where} lacks the table {table!r}. It has {', '.join(known)}; to add one, run: stickybus schema create "
-                f"--table {table}"
+                f"{where} lacks the table {shown(table)}. It has {', '.join(known)}; to add one, run: stickybus schema create "
+                "--table NAME"
             )
         return known if table is None else (table,)
 

@@ -26,6 +26,15 @@ class TruncateOptions(TypedDict, total=False):
     progress: Progress | None
 
 
+class ForgetOptions(TypedDict, total=False):
+    """Whose data is forgotten, and whom it tells."""
+
+    search_key1: int | Unset
+    search_key2: int | Unset
+    dry_run: bool
+    progress: Progress | None
+
+
 class Face:
     """Stands on one engine; a context manager that starts it and closes it."""
 
@@ -152,6 +161,10 @@ class Face:
     async def truncate_history_async(self, **options: Unpack[TruncateOptions]) -> int:
         """Awaitable twin of `truncate_history`; `progress` is called in the thread."""
         return await asyncio.to_thread(lambda: self.truncate_history(**options))
+
+    async def forget_async(self, **options: Unpack[ForgetOptions]) -> Forgotten:
+        """Awaitable twin of `forget`; `progress` is called in the thread."""
+        return await asyncio.to_thread(lambda: self.forget(**options))
 
     async def retry_async(self, record_id: int, *, all_subscribers: bool = False, force: bool = False) -> int:
         """Awaitable twin of `retry`."""

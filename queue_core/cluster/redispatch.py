@@ -2,8 +2,8 @@
 
 An entry that ran, or was due, goes to history as REAPED, and a copy of it with the next redispatch count is born
 AVAILABLE for any node; one not yet due only changes its lane. What was running when a process died is a suspect, since
-it may have killed it: suspects run one at a time on each node, and one whose process dies that way more than
-`max_redispatches` times ends FAILED. A process that stopped in order leaves no suspects.
+it may have killed it: suspects run one at a time in each bus or service. A suspect whose process dies more than
+`max_redispatches` further times ends FAILED. A process that stopped in order makes no suspect, and counts no crash.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ def redispatch(
     # The first crash makes a suspect; from then on it ran alone among suspects, and its crashes count.
     poison = [row for row in known if crashed and row.crash_count > config.max_redispatches]
     again = [row.record_id for row in known if row.crash_count <= config.max_redispatches or not crashed]
-    # A pool takes entries in claim order, one a thread. What was held behind them waited, unless those before had
-    # ended unwritten: one of it that is held by a second process when that dies, of the few that a node takes from
-    # the lane of any, is a suspect wherever it stood.
+    # A pool takes entries in claim order, one a thread. An entry behind them waited, unless those before it had ended
+    # unwritten. So it is innocent the first time. The next time it is a suspect wherever it stood.
     suspects = [
         row.record_id
         for place, row in enumerate(held, before)
@@ -44,9 +43,9 @@ def redispatch(
     others = {*suspects, *again, *(row.record_id for row in poison)}
     innocent = [row.record_id for row in rows if row.record_id not in others]
     statements.copy_anew(connection, ids=suspects, lane=SUSPECT, crashes=1)
-    # Not at once: nodes that do nothing but die have no time for the innocent.
-    later = now + timedelta(seconds=store.config.node.lease_seconds)
-    statements.copy_anew(connection, ids=again, lane=SUSPECT, crashes=1, due=later)
+    # After a crash not at once: nodes that do nothing but die have no time for the innocent.
+    later = now + timedelta(seconds=store.config.node.lease_seconds) if crashed else None
+    statements.copy_anew(connection, ids=again, lane=SUSPECT, crashes=int(crashed), due=later)
     statements.copy_anew(connection, ids=innocent, lane=ANY_NODE, crashes=0)
     statements.to_history(
         connection,
@@ -70,7 +69,7 @@ def recover(
     crashed: bool,
     besides: Collection[int] = (),
 ) -> int:
-    """Redispatch what a former process of this node's name was running; what only waited stays in its lane.
+    """Redispatch what a former process of this node's name was running; rows still AVAILABLE stay in the lane.
 
     `crashed`: it did not stop in order. `besides`: ids that this process itself still runs. Returns how many; `failed` is called with those that ended for good.
     """

@@ -43,7 +43,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         # Every state rather than no condition: a row in none of them was written by hand, and is no entry.
         wanted = state_values(list(State) if self.states is None else self.states)
         parts: Sequence[list[int] | None] = (
-            [None] if self.record_ids is None else batches(_ids(self.record_ids)) or [[]]
+            [None] if self.record_ids is None else batches(checked_ids(self.record_ids)) or [[]]
         )
 
         def where(ids: list[int] | None, table: FromClause) -> Sequence[ColumnElement[bool]]:
@@ -69,7 +69,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         return [partial(where, part) for part in parts]
 
 
-def _ids(record_ids: Iterable[int]) -> list[int]:
+def checked_ids(record_ids: Iterable[int]) -> list[int]:
+    """The ids, once each is known to be one. Raises InvalidPostError."""
     if not isinstance(record_ids, Iterable):
         raise InvalidPostError(
             f"record_ids={shown(record_ids)} is not allowed. Allowed: a collection of record ids.",

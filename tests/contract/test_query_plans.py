@@ -224,6 +224,25 @@ class Tables:
     def newest(self) -> None:
         self._search({}, past=True, newest_first=True)
 
+    def forget(self, *, past: bool) -> None:
+        """All of one customer's rows, and some of them once more, by their ids."""
+        keyed = partial(
+            self.statements.keyed,
+            self.connection,
+            past=past,
+            keys={"search_key2": 6},
+            queue_name=None,
+            until=self.now,
+        )
+        ids = [row.record_id for row in keyed()][:10]
+        keyed(ids=ids or [1])
+        if past:
+            self.statements.delete_ended(self.connection, ids=ids or [1], keys={"search_key2": 6})
+
+    def dead_letters(self) -> None:
+        self.statements.dead_letters(self.connection, limit=BATCH)
+        self.statements.dead_letter_ids(self.connection, limit=BATCH)
+
     def _search(self, values: Mapping[str, int], *, past: bool, newest_first: bool = False) -> None:
         found = self.statements.search(
             self.connection,
@@ -277,6 +296,9 @@ OPERATIONS = (
     Operation("show by id", Tables.show),
     Operation("search by keys", partial(Tables.search, past=False), _FEW),
     Operation("search history by keys", partial(Tables.search, past=True), _FEW),
+    Operation("forget what waits", partial(Tables.forget, past=False), _FEW),
+    Operation("forget what has ended", partial(Tables.forget, past=True), _FEW),
+    Operation("dead letters", Tables.dead_letters, _IN_ORDER | _FEW),
     Operation("newest history", Tables.newest, _IN_ORDER),
     Operation("page of history", Tables.history_page, _IN_ORDER),
     Operation("delete a page of history", Tables.delete_history),

@@ -615,6 +615,26 @@ def test_what_is_left_by_stops_in_order_is_never_suspect(cluster: Cluster) -> No
     assert late[0] in {entry.record_id for entry in reaped(watcher)}
 
 
+def test_a_suspect_that_is_left_by_stops_in_order_is_a_suspect_still_and_no_crash_is_counted(
+    cluster: Cluster,
+) -> None:
+    """Its handler outlives more deploys than it may crash."""
+    watcher, killed = cluster.join("w"), cluster.join("a")
+    watcher.bus.subscribe("Other", Recorder())
+    killed.bus.post(Order(1))
+    killed.claim()
+    cluster.bury("a", watcher)
+    for number in range(8):
+        peer = cluster.join(f"d{number}")
+        assert len(peer.claim()) == 1
+        peer.node.stop()
+        while cluster.row(peer.node.name).state != nodes.GONE:
+            cluster.tick(3, watcher)
+        cluster.tick(3, watcher)
+        [entry] = watcher.bus.find()
+        assert (entry.crash_count, entry.lane) == (1, SUSPECT)
+
+
 def test_a_name_taken_again_after_a_stop_in_order_finds_no_suspects(cluster: Cluster) -> None:
     peer = cluster.join("a")
     peer.bus.post(Order(1))

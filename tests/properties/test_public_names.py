@@ -42,6 +42,7 @@ BUILT_IN = (ValueError, RuntimeError, TimeoutError)
 """What a call may raise besides, if its text names it."""
 LEFT = {
     "NotificationQueue": "create_queue makes it",
+    "Inspector": "inspect makes it",
     "GiveUp": "an error of Python's that handlers raise",
     "JsonCodec.encode": "the engine calls it; a codec may raise anything",
     "JsonCodec.decode": "the engine calls it; a codec may raise anything",
@@ -59,13 +60,14 @@ LEFT = {
 
 
 def public() -> dict[str, Any]:
-    """Everything public by name, but for errors of ours, sets of constants, and what users write themselves."""
+    """Everything public by name that can be called, but for errors of ours, sets of constants, and what users write themselves."""
     names = {name: getattr(stickybus, name) for name in stickybus.__all__}
     names |= {name: getattr(testing, name) for name in testing.__all__}
     return {
         name: found
         for name, found in names.items()
-        if not (
+        if callable(found)
+        and not (
             isinstance(found, type)
             and (issubclass(found, StickybusError | enum.Enum) or getattr(found, "_is_protocol", False))
         )
@@ -100,7 +102,8 @@ class World:
         self.url = f"sqlite:///{self.folder / 'public.db'}"
         self.bus = PersistentBus(self.url, BusConfig(handler_threads=1), metrics_registry=CollectorRegistry())
         self.service = NotificationService(self.url, NotificationConfig(handler_threads=1))
-        self.made: list[Any] = [self.bus, self.service]
+        self.inspector = stickybus.inspect(self.url)
+        self.made: list[Any] = [self.bus, self.service, self.inspector]
         self._names = iter(range(10**9))
 
     def object_of(self, kind: type) -> Any:
@@ -110,6 +113,7 @@ class World:
         known: dict[type, Callable[[], Any]] = {
             PersistentBus: lambda: self.bus,
             NotificationService: lambda: self.service,
+            stickybus.Inspector: lambda: self.inspector,
             InMemoryBus: InMemoryBus,
             ManualClock: ManualClock,
             SystemClock: SystemClock,
