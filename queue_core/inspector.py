@@ -19,7 +19,7 @@ from queue_core.engine import open_database
 from queue_core.errors import DatabaseUnreachableError, SchemaMissingError
 from queue_core.model.codec import Codecs
 from queue_core.model.config import BusConfig
-from queue_core.model.entry import Entry, States
+from queue_core.model.entry import Entry, State, States
 from queue_core.model.event_types import EventTypes
 from queue_core.reading.history import History
 from queue_core.reading.live_entries import Entries
