@@ -58,7 +58,7 @@ class Bare(ABC):
         postings = [Posting(event=Ticked(number)) for number in range(LOAD_BATCH)]
         self.main, self.past = store.statements.main, store.statements.past
         self._dialect = store.database.engine.dialect
-        self.rows: Sequence[Row] = store.columns.rows(
+        self.rows: Sequence[Row] = store.rows.rows(
             bus.config.name, postings, creator=_OWNER, lane="", claimed=False
         )
         """Entries as the engine posts them; each time the same ones."""

@@ -57,7 +57,7 @@ class _Timed(Metrics):
 class _Latencies:
     """When entries of a run committed, started and ended, while it posts at a steady rate.
 
-    A commit has returned when the database's `write` or `insert_single` has.
+    A commit has returned when the database's `write` or `insert_autocommit` has.
     """
 
     def __init__(self, run: Run) -> None:
@@ -69,7 +69,7 @@ class _Latencies:
         self._metrics = run.bus._engine.lifecycle.finisher.metrics = _Timed()
         database = run.bus._engine.database
         vars(database).update(
-            write=self._timed(database.write), insert_single=self._timed(database.insert_single)
+            write=self._timed(database.write), insert_autocommit=self._timed(database.insert_autocommit)
         )
 
     def _timed(self, write: Callable[..., T]) -> Callable[..., T]:

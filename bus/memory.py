@@ -23,7 +23,7 @@ from bus.event_bus import EventBus
 from queue_core.errors import ConfigurationError, InvalidConnectionError, LifecycleError
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import BusConfig
-from queue_core.model.entry import ANY_NODE, Entry, Posting, Settled, State, States, Waiting
+from queue_core.model.entry import ANY_NODE, Entry, Posting, State, States, SubscriberProgress, Waiting
 from queue_core.model.outcome import Finished, Outcome, Released, Retried
 from queue_core.running.dispatcher import Dispatcher
 from queue_core.running.subscriber import Subscriber
@@ -31,8 +31,8 @@ from queue_core.runtime.arguments import of_kind, wait_seconds
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import Clock, SystemClock
 from queue_core.storage.filter import state_values
-from queue_core.storage.rows import Columns
-from queue_core.storage.store import encode_settled
+from queue_core.storage.rows import Rows
+from queue_core.storage.store import encode_progress
 
 
 class _Unleased:
@@ -61,7 +61,7 @@ class InMemoryBus(EventBus):
             of_kind(clock, Clock, key="clock")
         self._clock = clock or SystemClock()
         self._codecs = Codecs(self._types, codec)
-        self._columns = Columns(self.config, self._clock, self._types, self._codecs)
+        self._rows = Rows(self.config, self._clock, self._types, self._codecs)
         self._ids = itertools.count(1)
         self._live: dict[int, Entry] = {}
         self._submitted = set[int]()
@@ -139,9 +139,9 @@ class InMemoryBus(EventBus):
         super()._add(event, subscriber)
 
     def _post(self, postings: Sequence[Posting], connection: CallersConnection | None) -> list[int]:
-        rows = self._columns.rows(self.config.name, postings, creator="", lane=ANY_NODE, claimed=True)
+        rows = self._rows.rows(self.config.name, postings, creator="", lane=ANY_NODE, claimed=True)
         # Nothing waits for its date here.
-        entries = [self._columns.entry(next(self._ids), row) for row in rows]
+        entries = [self._rows.entry(next(self._ids), row) for row in rows]
         if connection is None:
             self._deliver(entries)
         else:
@@ -202,12 +202,12 @@ class InMemoryBus(EventBus):
 
 def _again(outcome: Retried, now: datetime) -> Entry:
     """The entry as it runs again: each subscriber's retry is due `now`, for no timer would bring it later."""
-    settled: Settled = {
-        name: Waiting(standing.failures, now) if isinstance(standing, Waiting) else standing
-        for name, standing in outcome.settled.items()
+    progress: SubscriberProgress = {
+        name: Waiting(so_far.failures, now) if isinstance(so_far, Waiting) else so_far
+        for name, so_far in outcome.progress.items()
     }
     return msgspec.structs.replace(
-        outcome.entry, error_count=outcome.error_count, subscribers_done=encode_settled(settled)
+        outcome.entry, error_count=outcome.error_count, subscribers_done=encode_progress(progress)
     )
 
 

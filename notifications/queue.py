@@ -211,8 +211,8 @@ class NotificationQueue(Reads):
         values: dict[str, Any] = {}
         if event is not None:
             named = self._named(Posting(event=event, event_name=event_name))
-            values |= store.columns.payload(named)
-        values |= store.columns.keys(self.full_name, search_key1=search_key1, search_key2=search_key2)
+            values |= store.rows.payload(named)
+        values |= store.rows.keys(self.full_name, search_key1=search_key1, search_key2=search_key2)
         if at is not None:
             values["effective_date"] = in_utc(at, key="at")
         entry = self._entries.update(record_id, values, connection)

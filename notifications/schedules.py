@@ -64,7 +64,7 @@ class Schedules:
         Every node may do this at its start: the same rule leaves the schedule, and where it stands, alone.
         """
         store = self._store
-        payload = store.columns.payload(posting) | store.columns.keys(
+        payload = store.rows.payload(posting) | store.rows.keys(
             queue_name, search_key1=posting.search_key1, search_key2=posting.search_key2
         )
         fresh = {

@@ -24,10 +24,10 @@ from queue_core.model.event_types import EventTypes
 from queue_core.reading.history import History
 from queue_core.reading.live_entries import Entries
 from queue_core.reading.nodes import NodeStatus
-from queue_core.reading.nodes import standing as node_standing
-from queue_core.reading.overview import QueueStatus, dead_letter_ids, standings
+from queue_core.reading.nodes import status as node_status
+from queue_core.reading.overview import QueueStatus, dead_letter_ids, statuses
 from queue_core.reading.schedules import ScheduleStatus
-from queue_core.reading.schedules import standing as schedule_standing
+from queue_core.reading.schedules import status as schedule_status
 from queue_core.runtime.arguments import is_number, not_allowed, of_kind
 from queue_core.runtime.clock import SystemClock
 from queue_core.runtime.shown import shown
@@ -158,14 +158,14 @@ class Inspector:
 
     def queues(self, *, table: str | None = None) -> list[QueueStatus]:
         """All queues that hold an entry, ended one in the last minute, or have a dead letter; by table and name."""
-        return [queue for store in self._stores_of(table) for queue in standings(store)]
+        return [queue for store in self._stores_of(table) for queue in statuses(store)]
 
     def nodes(self) -> list[NodeStatus]:
         """All nodes that have a row, by name."""
 
         def read(connection: Connection) -> list[NodeStatus]:
             now = self._database.dialect.database_now(connection)
-            return [node_standing(row, now) for row in nodes.all_nodes(connection)]
+            return [node_status(row, now) for row in nodes.all_nodes(connection)]
 
         return self._shared(read)
 
@@ -184,7 +184,7 @@ class Inspector:
         """The recurring schedules with their next dates; by table, queue and name."""
 
         def read(connection: Connection) -> list[ScheduleStatus]:
-            found = map(schedule_standing, schedules.all_schedules(connection))
+            found = map(schedule_status, schedules.all_schedules(connection))
             return [schedule for schedule in found if schedule.table in known]
 
         known = self._known(table)

@@ -16,8 +16,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.claim_loop import ClaimLoop
 from queue_core.claiming.claimer import Claimer
-from queue_core.claiming.hint_listener import Wakeup
-from queue_core.claiming.hint_sender import Hints
+from queue_core.claiming.hint_listener import HintListener
+from queue_core.claiming.hint_sender import HintSender
 from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.cluster import process_nodes
 from queue_core.cluster.node import Node
@@ -68,8 +68,8 @@ class Lifecycle:
         parked: ParkedLane,
         finisher: Finisher,
         failures: Failures,
-        hints: Hints,
-        wakeup: Wakeup,
+        hints: HintSender,
+        wakeup: HintListener,
         metrics: Metrics,
     ) -> None:
         self.store = store
@@ -197,7 +197,7 @@ class Lifecycle:
             in_hand = self._in_hand()
             # From the table, for it knows of the callers' commits too that nobody has looked up yet.
             if self.holdings.release(
-                [claim for claim in self.holdings.standing() if claim not in in_hand], seconds
+                [claim for claim in self.holdings.in_processing() if claim not in in_hand], seconds
             ):
                 self.hints.tell()
         finally:

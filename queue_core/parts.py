@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from queue_core.claim_loop import ClaimLoop
 from queue_core.claiming.claimer import Claimer
-from queue_core.claiming.hint_listener import Wakeup
-from queue_core.claiming.hint_sender import Hints
+from queue_core.claiming.hint_listener import HintListener
+from queue_core.claiming.hint_sender import HintSender
 from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.finishing.finisher import Finisher
 from queue_core.holding.holdings import Holdings
@@ -55,7 +55,7 @@ class Parts:
         claim_loop = ClaimLoop(
             holdings, claimer, announced, parked=parked, pools=pools, watchdog=watchdog, awake=awake
         )
-        hints = Hints(store)
+        hints = HintSender(store)
         self.poster = Poster(holdings, claimer, hand_over, announced, hints=hints, metrics=metrics)
         self.lifecycle = Lifecycle(
             store,
@@ -68,6 +68,6 @@ class Parts:
             finisher=finisher,
             failures=failures,
             hints=hints,
-            wakeup=Wakeup(store, wake=claimer.wake, hint=claim_loop.hear, owner=lambda: holdings.name),
+            wakeup=HintListener(store, wake=claimer.wake, hint=claim_loop.hear, owner=lambda: holdings.name),
             metrics=metrics,
         )

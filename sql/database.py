@@ -16,7 +16,7 @@ from sql.hot_path import LAZY
 from sql.kept import KeptConnections
 from sql.limits import Limits
 from sql.transient import OWN_TRANSACTION, Patience, persist
-from sql.turn import NO_TURN
+from sql.writer_lock import NO_LOCK
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -105,7 +105,7 @@ class Database:
                 error.add_note(AT_COMMIT)
             raise
 
-    def _alone_and(self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]) -> R:
+    def _autocommit_and(self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]) -> R:
         def both(connection: Connection) -> R:
             answer = self.dialect.turn().within(partial(self._noted, work, connection))
             try:
@@ -114,7 +114,7 @@ class Database:
                 error.add_note(COMMITTED)
                 raise
 
-        return self._kept.run(self.singles, both, NO_TURN)
+        return self._kept.run(self.singles, both, NO_LOCK)
 
     def _answer(self, connection: Connection, read: Callable[[], R]) -> R:
         """Make the answer of a statement that has committed; once more after a transient error."""
@@ -172,15 +172,15 @@ class Database:
         within = partial(_within, work)
         return self._persist(lambda: self._kept.run(self.engine, within, self.dialect.turn(), undo))
 
-    def write_single(self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]) -> R:
+    def write_autocommit(self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]) -> R:
         """As `write`, for work that is one statement, which commits by itself: one round trip.
 
         `then` makes the answer of what that has returned, on the same connection, while others may write.
         """
-        return self._persist(lambda: self._alone_and(work, then))
+        return self._persist(lambda: self._autocommit_and(work, then))
 
-    def insert_single(self, work: Callable[[Connection], T]) -> T:
-        """As `write_single`, for an INSERT of values."""
+    def insert_autocommit(self, work: Callable[[Connection], T]) -> T:
+        """As `write_autocommit`, for an INSERT of values."""
         noted = partial(self._noted, work)
         return self._persist(lambda: self._kept.run(self.inserts, noted, self.dialect.turn()))
 
@@ -191,7 +191,7 @@ class Database:
             self.dialect.read_on(connection)
             return work(connection)
 
-        return self._persist(lambda: self._kept.run(self.singles, reading, NO_TURN))
+        return self._persist(lambda: self._kept.run(self.singles, reading, NO_LOCK))
 
     def _persist(self, once: Callable[[], T]) -> T:
         return persist(once, self._may_succeed, self._patience)

@@ -20,8 +20,8 @@ from sql.limits import Limits
 from sql.raw import RawDriver
 from sql.settling import Ended, OpenDatabase
 from sql.statements import Statements
-from sql.turn import NO_TURN, Turn
 from sql.watching import Heard, Notifier, Watch
+from sql.writer_lock import NO_LOCK, WriterLock
 
 T = TypeVar("T")
 
@@ -107,9 +107,9 @@ class Dialect:
     def check_open(self, driver: Any) -> None:
         """For a driver's connection about to be used: DisconnectionError if the server has closed it."""
 
-    def turn(self) -> Turn:
+    def turn(self) -> WriterLock:
         """For one block around whatever of ours writes."""
-        return NO_TURN
+        return NO_LOCK
 
     def lending(self, connection: Connection) -> AbstractContextManager[None]:
         """A transaction of ours in which the user's code writes, in this thread."""

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DisconnectionError
 
 from sql.engines import Engines
-from sql.turn import Turn
+from sql.writer_lock import WriterLock
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class KeptConnections:
         self,
         engine: Engine,
         work: Callable[[Connection], T],
-        turn: Turn,
+        turn: WriterLock,
         undo: Callable[[], None] | None = None,
     ) -> T:
         """Run `work` on a connection of a pool. An exception that comes anywhere from outside leaves nothing behind.

@@ -1,4 +1,4 @@
-"""Hints from other processes that there is something to claim.
+"""HintSender from other processes that there is something to claim.
 
 Only hints: the poll finds whatever a lost hint was about. Where the database tells nothing, the poll interval is the
 delay.
@@ -22,7 +22,7 @@ PAUSE_SECONDS = 1.0
 """From an interruption of the watch to the next try."""
 
 
-class Wakeup:
+class HintListener:
     """Tells of what other processes have committed that the node `owner` can claim.
 
     Calls `hint` with the lane if it is known, else `wake` with the time (monotonic) when they were committed already.

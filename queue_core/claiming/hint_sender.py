@@ -27,7 +27,7 @@ def channel(table: str) -> str:
     return f"stickybus_{table}"
 
 
-class Hints:
+class HintSender:
     """See the module."""
 
     def __init__(self, store: Store) -> None:

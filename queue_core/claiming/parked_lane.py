@@ -55,7 +55,7 @@ class ParkedLane:
         ]
         if known:
             store.database.write(
-                lambda connection: store.statements.move_lane(
+                lambda connection: store.statements.change_lane(
                     connection,
                     ids=known,
                     from_lane=PARKED,

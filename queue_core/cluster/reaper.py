@@ -229,7 +229,9 @@ class Reaper:
         failed = list[Entry]()
         if kind is _Kind.LATER:
             ids = [entry.record_id for entry in found]
-            statements.move_lane(connection, ids=ids, from_lane=lane, to_lane=ANY_NODE, suspect_lane=SUSPECT)
+            statements.change_lane(
+                connection, ids=ids, from_lane=lane, to_lane=ANY_NODE, suspect_lane=SUSPECT
+            )
         elif found:
             crashed = row.state == nodes.DEAD
             failed = redispatch(connection, store, found, crashed=crashed, before=before)

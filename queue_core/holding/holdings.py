@@ -70,7 +70,7 @@ class Holdings:
         """A commit of unknown outcome, or one that nobody looks up: sweep in the next turn."""
         self.doubtful = True
 
-    def standing(self) -> list[tuple[int, int]]:
+    def in_processing(self) -> list[tuple[int, int]]:
         """What the table says that this node runs, as (record id, claim count); not what outlives another bus of it."""
         database, statements, node = self.store.database, self.store.statements, self.node
         found = database.fetch(lambda connection: statements.in_processing(connection, lane=self.name))

@@ -112,7 +112,7 @@ class Waiting(msgspec.Struct, frozen=True):
     due: datetime
 
 
-Settled = dict[str, bool | Waiting]
+SubscriberProgress = dict[str, bool | Waiting]
 """Subscribers by name: true if it succeeded, false if it has used up its retries, else when it runs again."""
 
 
@@ -163,9 +163,9 @@ class Entry(msgspec.Struct, frozen=True):
         return self.record_id, self.claim_count
 
     @property
-    def settled(self) -> Settled:
+    def progress(self) -> SubscriberProgress:
         """How far its subscribers are. Raises PayloadNotDecodableError if the column holds anything else."""
-        return self._read("subscribers_done", self.subscribers_done, Settled)
+        return self._read("subscribers_done", self.subscribers_done, SubscriberProgress)
 
     @property
     def captured(self) -> dict[str, str]:

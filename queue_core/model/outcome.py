@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from queue_core.model.entry import Entry, Settled, State
+from queue_core.model.entry import Entry, State, SubscriberProgress
 from sql.tables import ERROR_LENGTH
 
 
@@ -19,7 +19,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     started_date: datetime | None
     finished_date: datetime
     error_count: int
-    settled: Settled
+    progress: SubscriberProgress
     last_error: str | None = None
     undelivered: bool = False
     """Nobody subscribes to it."""
@@ -31,7 +31,7 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
     entry: Entry
     at: datetime
     error_count: int
-    settled: Settled
+    progress: SubscriberProgress
     started_date: datetime
 
 
@@ -68,9 +68,9 @@ ENDED = Finished, Recorded
 """Outcomes of entries that have ended."""
 
 
-def given_up(settled: Settled) -> str | None:
+def given_up(progress: SubscriberProgress) -> str | None:
     """Why an entry failed whose last run did not: subscribers that ran no more in it. None if there are none."""
-    names = ", ".join(name for name, succeeded in settled.items() if succeeded is False)
+    names = ", ".join(name for name, succeeded in progress.items() if succeeded is False)
     return (
         f"RetriesUsedUp: in an earlier run, whose log names the error, by {names}"[:ERROR_LENGTH]
         if names

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from queue_core.claiming.claimer import Claimer
-from queue_core.claiming.hint_sender import Hints
+from queue_core.claiming.hint_sender import HintSender
 from queue_core.cluster.process_nodes import name_of
 from queue_core.holding.handing import Handing
 from queue_core.holding.holdings import Holdings
@@ -36,7 +36,7 @@ class Poster:
         hand_over: HandOver,
         announced: AnnouncedCommits,
         *,
-        hints: Hints,
+        hints: HintSender,
         metrics: Metrics,
     ) -> None:
         self._holdings = holdings
@@ -73,8 +73,7 @@ class Poster:
             seconds = perf_counter() - start
             if claimed:
                 entries = [
-                    self._store.columns.entry(record_id, row)
-                    for record_id, row in zip(ids, rows, strict=True)
+                    self._store.rows.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)
                 ]
                 self._hand_over.run(entries, lease, handing)
             elif rows[0]["lane"] == ANY_NODE:
@@ -100,7 +99,7 @@ class Poster:
             and holdings.ledger.room >= len(postings)
             and all(posting.at is None for posting in postings)  # else it would start before its date
         )
-        rows = self._store.columns.rows(
+        rows = self._store.rows.rows(
             queue_name,
             postings,
             creator=holdings.name or name_of(self._config),
@@ -144,7 +143,7 @@ class Poster:
                 for row, record_id in zip(rows, taken, strict=True):
                     row["record_id"] = record_id
                 try:
-                    return database.insert_single(work)
+                    return database.insert_autocommit(work)
                 except OutdatedIdsError:
                     forget()
                     reserved.clear()
@@ -152,7 +151,7 @@ class Poster:
                     written.clear()
                     for row in rows:
                         del row["record_id"]
-            return database.insert_single(work) if single else database.write(work, forget)
+            return database.insert_autocommit(work) if single else database.write(work, forget)
         except BaseException:
             # Whether a failed COMMIT took effect is for the sweep to find out.
             forget()

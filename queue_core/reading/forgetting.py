@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from queue_core.errors import InvalidPostError
 from queue_core.model.entry import State
-from queue_core.reading.alone import alone_with_history
+from queue_core.reading.exclusive import exclusive_history
 from queue_core.reading.history import DELETE_BATCH, Progress
 from queue_core.runtime.arguments import function
 from queue_core.storage.rows import Unset, sought_key
@@ -59,7 +59,7 @@ class Forgetting:
         turn = _Turn(self._store, self._queue_name, keys, progress)
         if dry_run:
             return turn.counted()
-        with alone_with_history(self._store):
+        with exclusive_history(self._store):
             return turn.deleted()
 
     def _keys(self, key1: int | Unset, key2: int | Unset) -> dict[str, int]:

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError
 from queue_core.model.entry import ANY_NODE, Entry, State, States, several
-from queue_core.reading.alone import alone_with_history
+from queue_core.reading.exclusive import exclusive_history
 from queue_core.runtime.arguments import function
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import in_utc
@@ -83,11 +83,11 @@ class History:
                 )
             last = statements.successor(connection, record_id)
             if last is not None and last[1] not in {State.FAILED, State.REMOVED} and not force:
-                raise self._tried_again(record_id, f"as {last[0]}, which {_standing(last[1])}")
+                raise self._tried_again(record_id, f"as {last[0]}, which {_how_it_is(last[1])}")
             if not statements.take_turn(connection, record_id, last and last[0], now):
                 raise self._tried_again(record_id, "by another call just now")
             kept = None if all_subscribers else succeeded(settled)
-            return statements.replay(connection, record_id, lane=ANY_NODE, now=now, settled=kept)
+            return statements.replay(connection, record_id, lane=ANY_NODE, now=now, progress=kept)
 
         try:
             return self._store.write(None, self._label, work)
@@ -119,7 +119,7 @@ class History:
         wanted = None if states is None else _terminal(states)
         if progress is not None:
             function(progress, key="progress")
-        with alone_with_history(self._store):
+        with exclusive_history(self._store):
             if limit is None and wanted is None:
                 emptied = self._empty(progress)
                 if emptied is not None:
@@ -170,7 +170,7 @@ class History:
                 progress(deleted, max(total, deleted))
 
 
-def _standing(state: str | None) -> str:
+def _how_it_is(state: str | None) -> str:
     return "has not ended, or is no longer in history" if state is None else f"is {state}"
 
 

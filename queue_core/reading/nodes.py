@@ -31,7 +31,7 @@ class NodeStatus(msgspec.Struct, kw_only=True):
     serves: list[dict[str, Any]]
 
 
-def standing(row: Row[Any], now: datetime) -> NodeStatus:
+def status(row: Row[Any], now: datetime) -> NodeStatus:
     """How the node of a row stands at `now`, by the database's clock."""
     live = row.state == nodes.LIVE
     left = row.lease_seconds - (now - row.beat_date).total_seconds()

@@ -43,33 +43,33 @@ class QueueStatus(msgspec.Struct, kw_only=True):
     newest_dead_letter: datetime | None = None
 
 
-def standings(store: Store) -> list[QueueStatus]:
+def statuses(store: Store) -> list[QueueStatus]:
     """All queues of the table that hold an entry, ended one lately or have a dead letter, by name."""
     now = store.now()
-    return store.read(None, store.config.table, lambda connection: _standings(connection, store, now))
+    return store.read(None, store.config.table, lambda connection: _statuses(connection, store, now))
 
 
-def _standings(connection: Connection, store: Store, now: datetime) -> list[QueueStatus]:
+def _statuses(connection: Connection, store: Store, now: datetime) -> list[QueueStatus]:
     found: dict[str, QueueStatus] = {}
 
-    def standing(queue_name: str) -> QueueStatus:
+    def status(queue_name: str) -> QueueStatus:
         return found.setdefault(queue_name, QueueStatus(table=store.config.table, queue_name=queue_name))
 
     statements, since = store.statements, now - timedelta(seconds=RATE_SECONDS)
     for row in statements.live_counts(connection, now=now, since=since, parked=PARKED, suspect=SUSPECT):
-        live = standing(row.queue_name)
+        live = status(row.queue_name)
         for name in ("ready", "scheduled", "running", "parked", "suspect"):
             setattr(live, name, int(getattr(row, name)))
         if row.oldest is not None:
             live.oldest_ready_seconds = (now - row.oldest).total_seconds()
         live.posted_per_second = int(row.posted) / RATE_SECONDS
     for row in statements.ended_counts(connection, since=since):
-        ended = standing(row.queue_name)
+        ended = status(row.queue_name)
         ended.posted_per_second += int(row.posted) / RATE_SECONDS
         ended.processed_per_second = int(row.processed) / RATE_SECONDS
         ended.failed_per_second = int(row.failed) / RATE_SECONDS
     for row in statements.dead_letters(connection, limit=LOOKED_AT):
-        failed = standing(row.queue_name)
+        failed = status(row.queue_name)
         failed.dead_letters, failed.newest_dead_letter = int(row.entries), row.newest
     return [found[name] for name in sorted(found)]
 

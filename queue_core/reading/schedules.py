@@ -25,7 +25,7 @@ class ScheduleStatus(msgspec.Struct, kw_only=True):
     next_due: datetime | None
 
 
-def standing(row: Row[Any]) -> ScheduleStatus:
+def status(row: Row[Any]) -> ScheduleStatus:
     """How the schedule of a row stands."""
     return ScheduleStatus(
         table=row.table_name,

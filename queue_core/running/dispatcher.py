@@ -207,7 +207,7 @@ class Dispatcher:
         handling.run.cut = True
         run = Run(handling.entry, self, handling.run.lease)
         run.started_date, run.alone = handling.run.started_date, handling.run.alone
-        run.settled = dict(handling.run.settled)
+        run.progress = dict(handling.run.progress)
         limit = handling.subscriber.max_run_seconds
         run.errors = {**handling.run.errors, handling.subscriber: TimeoutError(f"ran longer than {limit} s")}
         return outcome_of(run, self._config.retry, self._clock)
@@ -320,12 +320,12 @@ class Dispatcher:
         """Make of a row what handlers get. Raises PayloadError, and ConfigurationError for a name of two types."""
         entry = run.entry
         if entry.subscribers_done:
-            run.settled = entry.settled
+            run.progress = entry.progress
         run.event = self._codecs.decode(entry)
         if entry.headers:
             _ = entry.captured
         # Of a first run all do.
-        run.pending = [one for one in subscribers if runs_now(run, one)] if run.settled else [*subscribers]
+        run.pending = [one for one in subscribers if runs_now(run, one)] if run.progress else [*subscribers]
         run.alone = len(subscribers) == 1
         if not run.alone:
             run.pending = in_order(run.pending)
@@ -346,7 +346,7 @@ class Dispatcher:
                     self._coroutines.call(partial(subscriber.handler, *arguments))
                 else:
                     subscriber.handler(*arguments)
-                run.settled[subscriber.name] = True
+                run.progress[subscriber.name] = True
         except BaseException as error:  # noqa: BLE001 -- SystemExit too: a handler must not end its thread
             if self._coroutines.over and subscriber.is_async and isinstance(error, asyncio.CancelledError):
                 return False
@@ -361,11 +361,11 @@ class Dispatcher:
             run.event,
             subscriber,
             started_date=run.started_date,
-            settled={**run.settled, subscriber.name: True},
+            progress={**run.progress, subscriber.name: True},
             last=len(run.pending) == 1 and not run.errors and not waiting(run),
             may_call=lambda: self._may_call(run),
         )
-        run.settled[subscriber.name] = True
+        run.progress[subscriber.name] = True
         if outcome is not None:
             run.ended = True
             self._complete(outcome)

@@ -15,11 +15,11 @@ from typing import Any
 from sqlalchemy import Connection, RootTransaction
 from sqlalchemy.exc import DBAPIError
 
-from queue_core.model.entry import Entry, Settled, State
+from queue_core.model.entry import Entry, State, SubscriberProgress
 from queue_core.model.outcome import Finished, Lost, Recorded, given_up
 from queue_core.running.subscriber import Subscriber, exactly_once_context
 from queue_core.storage.moves import batch_of
-from queue_core.storage.store import Store, encode_settled
+from queue_core.storage.store import Store, encode_progress
 from sql.transient import HANDLER
 
 
@@ -37,23 +37,23 @@ class ExactlyOnce:
         subscriber: Subscriber,
         *,
         started_date: datetime,
-        settled: Settled,
+        progress: SubscriberProgress,
         last: bool,
         may_call: Callable[[], bool],
     ) -> Recorded | Lost | None:
-        """Run `subscriber` and record that it has settled; `last`: that the entry has ended, too.
+        """Run `subscriber` and record that it has progress; `last`: that the entry has ended, too.
 
         After a deadlock or its like it runs again if it `may_call` still; else another node may run the entry by now.
         None: other subscribers are left. Raises what the handler or the database raised; nothing was written then.
         """
-        reason = given_up(settled)
+        reason = given_up(progress)
         finished = Finished(
             entry=entry,
             state=State.PROCESSED if reason is None else State.FAILED,
             started_date=started_date,
             finished_date=self._store.clock.now(),
             error_count=entry.error_count,
-            settled=settled if len(settled) > 1 or not last else {},
+            progress=progress if len(progress) > 1 or not last else {},
             last_error=reason,
         )
         runs = count()
@@ -131,7 +131,7 @@ class ExactlyOnce:
             record_id=entry.record_id,
             claim_count=entry.claim_count,
             created_date=entry.created_date,
-            values={"subscribers_done": encode_settled(finished.settled)},
+            values={"subscribers_done": encode_progress(finished.progress)},
         )
 
     def _has_committed(self, finished: Finished, *, last: bool) -> bool:
@@ -143,7 +143,7 @@ class ExactlyOnce:
                 connection, owner=self._owner(), record_id=entry.record_id, claim_count=entry.claim_count
             )
             if not last:
-                return row is not None and bool(row.subscribers_done == encode_settled(finished.settled))
+                return row is not None and bool(row.subscribers_done == encode_progress(finished.progress))
             if row is not None:
                 return False
             ended = self._store.search(

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from queue_core.model.entry import Entry, Settled, State, Waiting
+from queue_core.model.entry import Entry, State, SubscriberProgress, Waiting
 from queue_core.model.outcome import Finished, Outcome, Released, Retried, describe, given_up
 from queue_core.model.retry import Failure, RetryPolicy, decide
 from queue_core.running.serial import Pool, SerialGate
@@ -39,7 +39,7 @@ class Run(msgspec.Struct, eq=False):
     pending: list[Subscriber] = msgspec.field(default_factory=list)
     place: SerialGate | None = None
     """The gate at which it is expected, if a serial handler comes first."""
-    settled: Settled = msgspec.field(default_factory=dict)
+    progress: SubscriberProgress = msgspec.field(default_factory=dict)
     alone: bool = True
     errors: dict[Subscriber, BaseException] = msgspec.field(default_factory=dict)
 
@@ -74,26 +74,26 @@ def in_order(subscribers: Sequence[Subscriber]) -> list[Subscriber]:
     return sorted(subscribers, key=lambda subscriber: subscriber.exactly_once)
 
 
-def _all_succeeded(settled: Settled) -> bool:
-    for standing in settled.values():  # noqa: SIM110 -- for each entry: a generator costs twice as much
-        if standing is not True:
+def _all_succeeded(progress: SubscriberProgress) -> bool:
+    for so_far in progress.values():  # noqa: SIM110 -- for each entry: a generator costs twice as much
+        if so_far is not True:
             return False
     return True
 
 
 def runs_now(run: Run, subscriber: Subscriber) -> bool:
     """Whether a subscriber has still to run, and its time has come."""
-    standing = run.settled.get(subscriber.name)
-    return standing is None or (isinstance(standing, Waiting) and standing.due <= run.started_date)
+    so_far = run.progress.get(subscriber.name)
+    return so_far is None or (isinstance(so_far, Waiting) and so_far.due <= run.started_date)
 
 
 def waiting(run: Run) -> dict[str, Waiting]:
     """The subscribers that failed and run again later: in this run, or in one before and not due yet."""
     failed = {subscriber.name for subscriber in run.errors}
     return {
-        name: standing
-        for name, standing in run.settled.items()
-        if isinstance(standing, Waiting) and (name in failed or standing.due > run.started_date)
+        name: so_far
+        for name, so_far in run.progress.items()
+        if isinstance(so_far, Waiting) and (name in failed or so_far.due > run.started_date)
     }
 
 
@@ -103,23 +103,23 @@ def waiting(run: Run) -> dict[str, Waiting]:
 def outcome_of(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
     """What became of a run whose subscribers were called. `policy` is for those that have none."""
     entry = run.entry
-    if not run.errors and _all_succeeded(run.settled):
+    if not run.errors and _all_succeeded(run.progress):
         return finished(run, State.PROCESSED, clock)
     error_count = min(entry.error_count + bool(run.errors), LARGEST_COUNT)
     for subscriber, error in run.errors.items():
-        run.settled[subscriber.name] = _after_failure(run, subscriber, error, policy, clock)
-    dates = [standing.due for standing in waiting(run).values()]
+        run.progress[subscriber.name] = _after_failure(run, subscriber, error, policy, clock)
+    dates = [so_far.due for so_far in waiting(run).values()]
     if dates:
         return Retried(
             entry=entry,
             at=min(dates),
             error_count=error_count,
             # A single subscriber's count and date are the entry's own.
-            settled={} if run.alone else run.settled,
+            progress={} if run.alone else run.progress,
             started_date=run.started_date,
         )
     told = "\n".join(describe(error) for error in run.errors.values())
-    reason = told or given_up(run.settled)
+    reason = told or given_up(run.progress)
     return finished(
         run, State.FAILED if reason else State.PROCESSED, clock, last_error=reason, error_count=error_count
     )
@@ -129,8 +129,8 @@ def _after_failure(
     run: Run, subscriber: Subscriber, error: BaseException, policy: RetryPolicy, clock: Clock
 ) -> bool | Waiting:
     """What a subscriber's failure means for it: when it runs again, or False for never."""
-    entry, before = run.entry, run.settled.get(subscriber.name)
-    counted = any(isinstance(standing, Waiting) for standing in entry.settled.values())
+    entry, before = run.entry, run.progress.get(subscriber.name)
+    counted = any(isinstance(so_far, Waiting) for so_far in entry.progress.values())
     if isinstance(before, Waiting):
         failures, due = before.failures, before.due
     else:
@@ -164,19 +164,19 @@ def finished(
     run: Run, state: State, clock: Clock, *, last_error: str | None = None, error_count: int | None = None
 ) -> Finished:
     """The end of a run's entry. `error_count`: None if it is what it was."""
-    settled: Settled = {}
-    if last_error or len(run.settled) > 1:
+    progress: SubscriberProgress = {}
+    if last_error or len(run.progress) > 1:
         # A subscriber may have gone while it waited for its retry.
-        settled = {name: standing for name, standing in run.settled.items() if isinstance(standing, bool)}
+        progress = {name: so_far for name, so_far in run.progress.items() if isinstance(so_far, bool)}
     return Finished(
         entry=run.entry,
         state=state,
         started_date=run.started_date,
         finished_date=clock.now(),
         error_count=run.entry.error_count if error_count is None else error_count,
-        settled=settled if len(settled) > 1 or last_error else {},
+        progress=progress if len(progress) > 1 or last_error else {},
         last_error=last_error,
-        undelivered=state is State.PROCESSED and not run.settled,
+        undelivered=state is State.PROCESSED and not run.progress,
     )
 
 
@@ -191,6 +191,6 @@ def interrupted(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
         entry=run.entry,
         at=outcome.finished_date,
         error_count=outcome.error_count,
-        settled=run.settled,
+        progress=run.progress,
         started_date=run.started_date,
     )

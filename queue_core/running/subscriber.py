@@ -98,7 +98,7 @@ def exactly_once_context(entry: Entry, connection: Connection) -> ExactlyOnceCon
 class Subscriber:
     """One handler and how it wants to be run.
 
-    `name` identifies it across restarts and nodes: a retry runs only the names that have not settled.
+    `name` identifies it across restarts and nodes: a retry runs only the names that have not progress.
     """
 
     name: str

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from queue_core.errors import HistoryConflictError
 from queue_core.model.entry import SUSPECT, Entry, State, claimed
 from queue_core.model.outcome import Finished, Retried
-from queue_core.storage.store import FIRST_DATE, Store, encode_settled
+from queue_core.storage.store import FIRST_DATE, Store, encode_progress
 from sql.statements import Moved
 from sql.statements.claims import Claim
 from sql.statements.outcomes import Batch, Ending
@@ -100,7 +100,7 @@ class Moves:
         """Run a move, and `learn` what came of it: without a transaction around them where they need none."""
         database = self._store.database
         if alone and self._store.statements.capabilities.moves_at_once:
-            return database.write_single(move, learn)
+            return database.write_autocommit(move, learn)
         return database.write(lambda connection: learn(connection, move(connection)))
 
     def _recorded(self, connection: Connection, owner: str, finished: Sequence[Finished]) -> set[int]:
@@ -155,7 +155,7 @@ class Moves:
                 "lane": SUSPECT if entry.crash_count else lane,
                 "effective_date": outcome.at,
                 "error_count": outcome.error_count,
-                "subscribers_done": encode_settled(outcome.settled),
+                "subscribers_done": encode_progress(outcome.progress),
             },
         )
 
@@ -176,7 +176,7 @@ def batch_of(store: Store, finished: Sequence[Finished]) -> Batch:
             outcome.finished_date,
             outcome.started_date,
             outcome.error_count,
-            encode_settled(outcome.settled),
+            encode_progress(outcome.progress),
             outcome.last_error[:ERROR_LENGTH] if outcome.last_error else None,
         )
         for outcome in finished

@@ -44,7 +44,7 @@ KEYLESS = Keyless()
 """In a search or a removal: only entries that have no such key."""
 
 
-class Columns:
+class Rows:
     """Makes rows of postings for one bus or service."""
 
     def __init__(

@@ -92,7 +92,7 @@ class ScheduleStore:
         False if another node moved it on first: nothing was inserted.
         """
         store, now = self._store, self._store.clock.now()
-        common = store.columns.common(schedule.queue_name, now, creator=creator, lane=lane)
+        common = store.rows.common(schedule.queue_name, now, creator=creator, lane=lane)
         columns = ("class_name", "event_json", "event_bytes", "codec", "search_key1", "search_key2")
         payload = {name: getattr(schedule, name) for name in columns}
         rows = [{**common, **payload, "effective_date": date} for date in dates]

@@ -24,13 +24,13 @@ from queue_core.errors import (
 )
 from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
-from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry, Settled, from_row
+from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry, SubscriberProgress, from_row
 from queue_core.model.event_types import EventTypes
 from queue_core.runtime.clock import Clock, SystemClock, read_clock
 from queue_core.storage.callers_connection import Borrowed, borrow, explain
 from queue_core.storage.filter import Where
 from queue_core.storage.reserved_ids import ReservedIds
-from queue_core.storage.rows import Columns
+from queue_core.storage.rows import Rows
 from sql.database import AT_COMMIT, Database
 from sql.statements import Statements
 from sql.tables import entry_tables
@@ -69,7 +69,7 @@ class Store:
         self.codecs = codecs
         dialect = database.dialect
         schema = database.fetch(lambda connection: dialect.schema_of(connection, config.table))
-        self.columns = Columns(config, clock, types, codecs, database.fetch(dialect.largest_statement))
+        self.rows = Rows(config, clock, types, codecs, database.fetch(dialect.largest_statement))
         self.statements: Statements = dialect.statements(entry_tables(config.table, schema=schema))
         self.reserved_ids = ReservedIds(database, self.statements)
         self._tried_at = float("-inf")
@@ -209,7 +209,7 @@ class Store:
             limit = max(COUNT_LIMIT // 10, COUNT_LIMIT // max(1, len(lanes)))
             for lane in lanes:
                 until = None if lane == PARKED else now
-                for row in self.statements.standing(connection, lane=lane, until=until, limit=limit):
+                for row in self.statements.lane_counts(connection, lane=lane, until=until, limit=limit):
                     depth = depths.setdefault(row.queue_name, Depth())
                     if lane == PARKED:
                         depth.parked += row.entries
@@ -257,20 +257,20 @@ class Store:
         return found
 
 
-def encode_settled(settled: Settled) -> str | None:
+def encode_progress(progress: SubscriberProgress) -> str | None:
     """The column `subscribers_done`: subscriber to whether it succeeded (false: it has used up its retries)."""
-    return msgspec.json.encode(settled).decode() if settled else None
+    return msgspec.json.encode(progress).decode() if progress else None
 
 
 def succeeded(column: str | None) -> str | None:
     """Of a column `subscribers_done` those that succeeded; None if there are none, or it can't be read."""
     try:
-        done: Settled = {
+        done: SubscriberProgress = {
             name: True for name, how in msgspec.json.decode(column or "{}").items() if how is True
         }
     except (msgspec.MsgspecError, AttributeError, RecursionError):
         return None
-    return encode_settled(done)
+    return encode_progress(done)
 
 
 def unreachable(url: URL, error: BaseException, written: Sequence[int] = ()) -> DatabaseUnreachableError:

@@ -32,9 +32,9 @@ from sql.sqlite.file import absolute, is_in_memory, real_path
 from sql.sqlite.file_lock import locked_file
 from sql.sqlite.raw import SQLiteRaw
 from sql.sqlite.statements import SQLiteStatements
-from sql.sqlite.writers import Queue, WritersTurn, is_busy, not_begun
-from sql.turn import Turn
+from sql.sqlite.writers import Queue, SQLiteWriterLock, is_busy, not_begun
 from sql.watching import Heard, Watch
+from sql.writer_lock import WriterLock
 
 T = TypeVar("T")
 
@@ -200,7 +200,7 @@ class SQLite(Dialect):
             # Where the transaction is over, this would begin another: the mark is not in it.
             super().unmark(connection)
 
-    def turn(self) -> Turn:
+    def turn(self) -> WriterLock:
         lent = _lent.get((self._path, threading.get_ident()))
         if lent is not None and not lent.invalidated and _driver(lent).in_transaction:
             # It would wait for itself.
@@ -209,7 +209,7 @@ class SQLite(Dialect):
                 "and pass connection=context.connection to posts"
             )
             raise DBAPIError.instance("BEGIN IMMEDIATE", {}, failure, sqlite3.Error, dialect=lent.dialect)
-        return WritersTurn(self._queue)
+        return SQLiteWriterLock(self._queue)
 
     def alone(self, connection: Connection, work: Callable[[Connection], T]) -> T:
         self._let_wait(connection, 0.0)

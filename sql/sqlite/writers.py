@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
-from sql.turn import Turn
+from sql.writer_lock import WriterLock
 
 _locks: dict[str, threading.RLock] = {}
 """The lock of each database file's writers in this process, by real path."""
@@ -33,7 +33,7 @@ class Queue:
         self.lock = _locks.setdefault(path, self.lock)
 
 
-class WritersTurn(Turn):
+class SQLiteWriterLock(WriterLock):
     """One turn. An exception from outside may come between any two lines: whether it has begun is for the lock to tell."""
 
     __slots__ = ("_lock", "_queue", "_wanted")
@@ -44,7 +44,7 @@ class WritersTurn(Turn):
         self._wanted = False
 
     def begin(self) -> None:
-        """See `Turn.begin`."""
+        """See `WriterLock.begin`."""
         queue, lock = self._queue, self._lock
         if lock._is_owned():  # noqa: SLF001
             # In a signal's handler, say. It would wait for the block that it interrupts.
@@ -56,7 +56,7 @@ class WritersTurn(Turn):
         queue.changes += 1
 
     def end(self) -> None:
-        """See `Turn.end`."""
+        """See `WriterLock.end`."""
         if self._wanted and self._lock._is_owned():  # noqa: SLF001
             self._queue.changes += 1
             self._lock.release()

@@ -69,11 +69,11 @@ class History(PairStatements):
         )
 
     def replay(
-        self, connection: Connection, record_id: int, *, lane: str, now: datetime, settled: str | None
+        self, connection: Connection, record_id: int, *, lane: str, now: datetime, progress: str | None
     ) -> int:
         """Copy an entry to the main table as a new chain that names it (`replay_of`), due `now`; its new id.
 
-        For the holder of `take_turn`. `settled`: its `subscribers_done`.
+        For the holder of `take_turn`. `progress`: its `subscribers_done`.
         """
         past = self.past
         copied = select(*(past.c[name] for name in ENTRY_COLUMNS if name != "record_id"))
@@ -85,7 +85,7 @@ class History(PairStatements):
             "processing_state": AVAILABLE,
             "lane": lane,
             "effective_date": now,
-            "subscribers_done": settled,
+            "subscribers_done": progress,
             "replay_of": record_id,
         }
         # By its values: nothing else tells the new id on each database without a look at all of the main table.

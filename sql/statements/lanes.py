@@ -75,7 +75,7 @@ class Lanes(PairStatements):
         ordered = statement.order_by(main.c.effective_date, main.c.record_id).limit(limit)
         return list(connection.execute(ordered))
 
-    def standing(
+    def lane_counts(
         self, connection: Connection, *, lane: str, until: datetime | None, limit: int
     ) -> list[Row[Any]]:
         """(queue_name, entries, oldest effective date) of what is AVAILABLE among a lane's first `limit` entries.
@@ -97,7 +97,7 @@ class Lanes(PairStatements):
             )
         )
 
-    def move_lane(
+    def change_lane(
         self, connection: Connection, *, ids: Sequence[int], from_lane: str, to_lane: str, suspect_lane: str
     ) -> int:
         """Move entries that are AVAILABLE from one lane to another, suspects to one of their own; return how many."""

@@ -66,7 +66,7 @@ def facts_of(entry: Entry, *, payload: bool) -> dict[str, Any]:
     facts = msgspec.structs.asdict(entry)
     text, data = facts.pop("event_json"), facts.pop("event_bytes")
     facts["headers"] = json.loads(entry.headers) if entry.headers else {}
-    facts["subscribers_done"] = msgspec.to_builtins(entry.settled)
+    facts["subscribers_done"] = msgspec.to_builtins(entry.progress)
     if payload:
         try:
             facts["payload"] = json.loads(text) if text is not None else data

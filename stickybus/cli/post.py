@@ -199,7 +199,7 @@ def _post(engine: QueueEngine, queue_name: str, batch: list[Line], fields: Field
 
 def _refusal(engine: QueueEngine, queue_name: str, posting: Any) -> str | None:
     try:
-        engine.store.columns.rows(queue_name, [posting], creator="", lane="", claimed=False)
+        engine.store.rows.rows(queue_name, [posting], creator="", lane="", claimed=False)
     except (InvalidPostError, PayloadError) as error:
         return str(error)
     return None

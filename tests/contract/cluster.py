@@ -181,7 +181,7 @@ def born_claimed(
     engine: QueueEngine, owner: str, *numbers: int, lane: str | None = None, at: datetime | None = None
 ) -> list[int]:
     """Commit orders as IN_PROCESSING by `owner` and unknown to every ledger, as a lost answer to a COMMIT leaves them."""
-    rows = engine.store.columns.rows(
+    rows = engine.store.rows.rows(
         "bus",
         [Posting(event=Order(number), at=at) for number in numbers],
         creator=owner,

@@ -206,7 +206,7 @@ def test_an_entry_failed_by_an_earlier_run_of_one_subscriber_says_by_which(bus: 
     bus.start()
     bus.post(Order(1))
     (entry,) = ended(bus)
-    assert (entry.processing_state, entry.settled) == (
+    assert (entry.processing_state, entry.progress) == (
         State.FAILED,
         {"hopeless one": False, "late one": True},
     )

@@ -47,7 +47,7 @@ def test_a_tricky_name_serves_for_a_bus_a_node_an_event_and_a_subscriber(
     assert (entry.record_id, entry.queue_name, entry.class_name) == (record_id, name, name)
     assert (entry.creating_owner, entry.processing_owner, entry.lane) == (name, name, name)
     assert (entry.user_token, entry.captured) == (name[:36], {name: name})
-    assert entry.settled == {name: True, f"{name}, again": True}
+    assert entry.progress == {name: True, f"{name}, again": True}
     assert (done.calls, again.calls) == (1, 2)
     context: EntryContext = again.contexts[1]
     assert (context.queue_name, context.class_name, context.headers) == (name, name, {name: name})

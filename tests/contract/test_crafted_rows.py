@@ -62,8 +62,8 @@ def columns(marker: Path) -> dict[str, list[Any]]:
         "",
         None,
     ]
-    settled = ["{", "[]", "1", '{"orders":1}', '{"orders":{"failures":1e99,"due":"x"}}', LARGE]
-    settled += [
+    progress = ["{", "[]", "1", '{"orders":1}', '{"orders":{"failures":1e99,"due":"x"}}', LARGE]
+    progress += [
         '{"orders":{"failures":-1,"due":"0001-01-01T00:00:00Z"}}',
         '{"orders":{"failures":-1,"due":"9999-01-01T00:00:00Z"}}',
     ]
@@ -102,7 +102,7 @@ def columns(marker: Path) -> dict[str, list[Any]]:
         "claim_count": counts,
         "redispatch_count": counts,
         "crash_count": counts,
-        "subscribers_done": settled,
+        "subscribers_done": progress,
         "headers": ["{", "[]", '{"a":1}', '{"traceparent":"garbage"}', LARGE],
         "origin_id": [0, -1, 2**63 - 1, "x"],
         "replay_of": [0, 2**63 - 1, "x"],

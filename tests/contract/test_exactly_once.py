@@ -201,7 +201,7 @@ def test_a_plain_subscriber_that_fails_does_not_undo_or_repeat_the_others_effect
     assert (len(calls), failing.calls) == (1, 4)
     assert orders.numbers() == [1]
     assert entry.processing_state is State.FAILED
-    assert entry.settled == {"adds": True, "failing": False}
+    assert entry.progress == {"adds": True, "failing": False}
 
 
 def test_a_handler_that_posts_in_its_transaction_posts_only_if_it_commits(make_bus: MakeBus) -> None:

@@ -37,13 +37,13 @@ def finished(entry: Entry, peer: Peer) -> Finished:
         started_date=None,
         finished_date=peer.lifecycle.clock.now(),
         error_count=0,
-        settled={},
+        progress={},
     )
 
 
 def retried(entry: Entry, peer: Peer) -> Retried:
     now = peer.lifecycle.clock.now()
-    return Retried(entry=entry, at=now, error_count=1, settled={}, started_date=now)
+    return Retried(entry=entry, at=now, error_count=1, progress={}, started_date=now)
 
 
 def write(peer: Peer, outcome: Outcome) -> None:

@@ -14,7 +14,7 @@ from queue_core.errors import InvalidPostError, LifecycleError
 from queue_core.model.entry import Posting
 from queue_core.model.retry import ImmediateRetries
 from queue_core.reading import forgetting
-from queue_core.reading.alone import alone_with_history
+from queue_core.reading.exclusive import exclusive_history
 from stickybus import KEYLESS
 from stickybus.testing import drain
 from tests.contract.conftest import MakeBus, MakeService
@@ -137,7 +137,7 @@ def test_a_queue_forgets_its_own_and_tells_of_schedules(make_service: MakeServic
 
 def test_it_waits_for_no_archive_and_disturbs_none(filled: PersistentBus) -> None:
     before = owners(filled)
-    with alone_with_history(filled._engine.store), pytest.raises(LifecycleError, match="Nothing was deleted"):
+    with exclusive_history(filled._engine.store), pytest.raises(LifecycleError, match="Nothing was deleted"):
         filled.forget(search_key2=CUSTOMER)
     assert owners(filled) == before
 

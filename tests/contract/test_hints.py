@@ -12,7 +12,13 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
-from queue_core.claiming.hint_sender import BUSY_WINDOW_SECONDS, IDLE_SECONDS, WINDOW_SECONDS, Hints, channel
+from queue_core.claiming.hint_sender import (
+    BUSY_WINDOW_SECONDS,
+    IDLE_SECONDS,
+    WINDOW_SECONDS,
+    HintSender,
+    channel,
+)
 from queue_core.runtime.clock import ManualClock
 from sql.postgresql.notify import PostgreSQLNotifier, listening
 from stickybus import PersistentBus
@@ -32,7 +38,7 @@ def heard(engine: Engine) -> Iterator[Callable[[], bool]]:
     os.close(rope)
 
 
-def answered(hints: Hints) -> bool:
+def answered(hints: HintSender) -> bool:
     """Whether the server has answered the last hint."""
     session = cast("PostgreSQLNotifier", hints._notifier)._driver.pgconn
     session.consume_input()
@@ -40,8 +46,8 @@ def answered(hints: Hints) -> bool:
 
 
 @pytest.fixture
-def told(make_bus: MakeBus) -> tuple[Hints, ManualClock]:
-    """Hints whose thread is the test."""
+def told(make_bus: MakeBus) -> tuple[HintSender, ManualClock]:
+    """HintSender whose thread is the test."""
     clock = ManualClock()
     hints = make_bus(clock=clock)._engine.lifecycle.hints
     hints._running = True
@@ -63,7 +69,7 @@ def test_the_last_of_many_posts_is_told_of_after_its_commit(engine: Engine, make
 
 @on_postgresql
 def test_the_first_hint_opens_the_session_and_the_next_goes_out_at_once(
-    engine: Engine, told: tuple[Hints, ManualClock]
+    engine: Engine, told: tuple[HintSender, ManualClock]
 ) -> None:
     hints, clock = told
     with heard(engine) as hint:
@@ -90,7 +96,7 @@ def test_the_first_hint_opens_the_session_and_the_next_goes_out_at_once(
     ],
 )
 def test_the_next_hint_comes_the_later_the_more_is_posted(
-    told: tuple[Hints, ManualClock], entries: int, seconds: float, window: float
+    told: tuple[HintSender, ManualClock], entries: int, seconds: float, window: float
 ) -> None:
     hints, clock = told
     hints.tell()
@@ -116,7 +122,7 @@ def test_the_next_hint_comes_the_later_the_more_is_posted(
     [pytest.param(1, 100, 100, id="500 a second"), pytest.param(3, 20, 30, id="1500 a second")],
 )
 def test_few_entries_at_a_time_are_many_if_they_go_on(
-    told: tuple[Hints, ManualClock], entries: int, fewest: int, most: int
+    told: tuple[HintSender, ManualClock], entries: int, fewest: int, most: int
 ) -> None:
     hints, clock = told
     hints.tell()
@@ -144,7 +150,7 @@ def test_a_bus_that_is_closed_gives_the_hint_that_is_outstanding(engine: Engine,
 
 @on_postgresql
 def test_hints_go_on_after_the_server_has_closed_the_session(
-    engine: Engine, told: tuple[Hints, ManualClock]
+    engine: Engine, told: tuple[HintSender, ManualClock]
 ) -> None:
     hints, clock = told
     hints.tell()

@@ -28,7 +28,7 @@ from queue_core.running.serial import SerialGate
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.signal import Signal
 from sql.kept import KeptConnections
-from sql.sqlite.writers import WritersTurn
+from sql.sqlite.writers import SQLiteWriterLock
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, eventually
 from tests.contract.interrupts import Interrupt, Places, was_interrupted
@@ -41,7 +41,14 @@ CRITICAL = [
     function.__code__
     for function in (
         *(KeptConnections.run, KeptConnections._keep, KeptConnections._take, KeptConnections._take_kept),
-        *(WritersTurn.begin, WritersTurn.end, Lock.__enter__, Ledger.add, Ledger.wait, HandOver.run),
+        *(
+            SQLiteWriterLock.begin,
+            SQLiteWriterLock.end,
+            Lock.__enter__,
+            Ledger.add,
+            Ledger.wait,
+            HandOver.run,
+        ),
         *(Dispatcher.submit, SerialGate.expect, Poster.post, Signal.set),
     )
 ]

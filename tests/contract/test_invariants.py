@@ -318,7 +318,7 @@ def test_entries_change_their_lane_by_primary_key(cluster: Cluster) -> None:
 
     with database.begin() as connection:
         event.listen(connection, "before_cursor_execute", catch)
-        peer.store.statements.move_lane(
+        peer.store.statements.change_lane(
             connection, ids=range(10), from_lane="a", to_lane="", suspect_lane=SUSPECT
         )
         event.remove(connection, "before_cursor_execute", catch)

@@ -93,12 +93,12 @@ def test_a_statement_that_has_committed_is_never_run_again_for_its_answer(
             )
         return number
 
-    write_single = cluster.peer("a").store.database.write_single
+    write_autocommit = cluster.peer("a").store.database.write_autocommit
     if failures == 1:
-        assert write_single(work, then) == 1
+        assert write_autocommit(work, then) == 1
     else:
         with pytest.raises(DBAPIError, match="locked"):
-            write_single(work, then)
+            write_autocommit(work, then)
 
     assert orders.numbers() == [1]
     assert reads == [1, 1]

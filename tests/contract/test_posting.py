@@ -36,7 +36,7 @@ from queue_core.runtime.clock import ManualClock
 from queue_core.storage import reserved_ids
 from queue_core.storage.rows import KEYLESS
 from sql.postgresql import libpq
-from sql.turn import Turn
+from sql.writer_lock import WriterLock
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import (
     Order,
@@ -282,7 +282,9 @@ def test_a_post_whose_commit_is_refused_raises(bus: PersistentBus, engine: Engin
 def plans_kept(bus: PersistentBus) -> int:
     """How many statements the server keeps for the connection that posts."""
     count = text("SELECT COUNT(*) FROM pg_prepared_statements WHERE name LIKE 'stickybus%'")
-    return int(bus._engine.database.insert_single(lambda connection: connection.execute(count).scalar_one()))
+    return int(
+        bus._engine.database.insert_autocommit(lambda connection: connection.execute(count).scalar_one())
+    )
 
 
 @on_postgresql
@@ -304,7 +306,7 @@ def test_posts_do_not_notice_that_a_session_has_lost_its_plans(bus: PersistentBu
         bus.post(Order(number))
     assert plans_kept(bus) == 1
     forget = text("DEALLOCATE ALL")
-    bus._engine.database.insert_single(lambda connection: connection.execute(forget))
+    bus._engine.database.insert_autocommit(lambda connection: connection.execute(forget))
     for number in range(2, 4):
         bus.post(Order(number))
     assert [entry.event_json for entry in bus.find()] == [f'{{"number":{number}}}' for number in range(4)]
@@ -415,7 +417,9 @@ def test_a_row_born_claimed_is_seen_by_others_only_once_its_id_is_in_the_ledger(
 
     def seen_and_unknown() -> list[int]:
         return [
-            record_id for record_id, _ in lifecycle.holdings.standing() if record_id not in lifecycle.ledger
+            record_id
+            for record_id, _ in lifecycle.holdings.in_processing()
+            if record_id not in lifecycle.ledger
         ]
 
     def inserted(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
@@ -674,7 +678,7 @@ def test_ids_of_a_post_that_was_rolled_back_are_held_for_the_post_that_has_them_
     poster = threading.get_ident()  # the node's loops write as well
     turn = database.dialect.turn
 
-    class ThenAnother(Turn):
+    class ThenAnother(WriterLock):
         def __init__(self) -> None:
             self.turn = turn()
 

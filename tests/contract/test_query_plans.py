@@ -179,7 +179,7 @@ class Tables:
         self.statements.copy_anew(self.connection, ids=due, lane=ANY_NODE, crashes=0)
         ended = {"processing_state": "REAPED", "finished_date": self.now}
         self.statements.to_history(self.connection, ids=due, values=ended)
-        self.statements.move_lane(
+        self.statements.change_lane(
             self.connection, ids=later or [1], from_lane=OWN, to_lane=ANY_NODE, suspect_lane=SUSPECT
         )
 
@@ -194,7 +194,7 @@ class Tables:
     def look(self) -> None:
         """The lanes, what waits in each, and when the next entry is due."""
         for lane in self.statements.lanes(self.connection):
-            self.statements.standing(self.connection, lane=lane, until=self.now, limit=BATCH)
+            self.statements.lane_counts(self.connection, lane=lane, until=self.now, limit=BATCH)
         lanes = (OWN, ANY_NODE, DEAD, PARKED)
         self.statements.prospects(self.connection, lanes=lanes, now=self.now)
 
@@ -479,7 +479,7 @@ def test_what_names_entries_by_id_waits_for_no_other_entry_that_somebody_has_loc
         other.exec_driver_sql("INSERT INTO bus_events (class_name) VALUES ('Ping')")
         assert statements.lock_available(connection, ids=removed) == removed
         assert statements.to_history(connection, ids=removed, values=ended) == len(removed)
-        assert statements.move_lane(connection, ids=kept, **lanes) == len(kept)
+        assert statements.change_lane(connection, ids=kept, **lanes) == len(kept)
         assert not statements.release(
             connection, owner=NODE, lane=ANY_NODE, suspect_lane=SUSPECT, claims=claims
         )

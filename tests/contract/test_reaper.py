@@ -270,7 +270,7 @@ def test_an_entry_not_yet_due_only_changes_its_lane(cluster: Cluster) -> None:
     killed, other = cluster.join("a"), cluster.join("b")
     due, later = cluster.clock.now() + timedelta(seconds=2), cluster.clock.now() + timedelta(hours=1)
     postings = [Posting(event=Order(1), at=due), Posting(event=Order(2), at=later)]
-    rows = killed.store.columns.rows("bus", postings, creator="a", lane="a", claimed=False)
+    rows = killed.store.rows.rows("bus", postings, creator="a", lane="a", claimed=False)
     ids = killed.store.database.write(lambda connection: killed.store.insert(connection, rows))
 
     cluster.bury("a", other)

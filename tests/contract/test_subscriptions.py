@@ -73,7 +73,7 @@ def test_one_subscriber_that_gives_out_fails_the_entry_and_not_the_others_work(b
     (entry,) = ended(bus)
     assert (steady.calls, failing.calls) == (1, 4)
     assert entry.processing_state is State.FAILED
-    assert entry.settled == {"steady": True, "failing": False}
+    assert entry.progress == {"steady": True, "failing": False}
 
 
 def test_concurrent_handlers_run_side_by_side(make_bus: MakeBus) -> None:

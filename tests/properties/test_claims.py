@@ -119,7 +119,7 @@ class ClaimLife(RuleBasedStateMachine):
     )
     def post(self, owner: str, lane: str, later: int, born: bool, count: int) -> None:  # noqa: FBT001 -- drawn by name
         due = self.clock.now() + timedelta(seconds=0 if born else later)
-        rows = self.store.columns.rows(
+        rows = self.store.rows.rows(
             "bus",
             [Posting(event=Order(number), at=due) for number in range(count)],
             creator=owner,
@@ -138,7 +138,7 @@ class ClaimLife(RuleBasedStateMachine):
             )
             self.ends[record_id] = []
             if born:
-                self.claims.append((owner, self.store.columns.entry(record_id, row)))
+                self.claims.append((owner, self.store.rows.entry(record_id, row)))
 
     @rule(owner=owners, lane=st.sampled_from(["own", ANY_NODE, SUSPECT]), limit=st.integers(1, 4))
     def claim(self, owner: str, lane: str, limit: int) -> None:
@@ -193,7 +193,7 @@ class ClaimLife(RuleBasedStateMachine):
                 started_date=None,
                 finished_date=self.clock.now(),
                 error_count=entry.error_count,
-                settled={},
+                progress={},
             )
             for entry in entries
         ]
@@ -218,7 +218,7 @@ class ClaimLife(RuleBasedStateMachine):
             entry=entry,
             at=now + timedelta(seconds=later),
             error_count=entry.error_count + 1,
-            settled={},
+            progress={},
             started_date=now,
         )
         held = self._holds(owner, entry)
@@ -292,7 +292,7 @@ class ClaimLife(RuleBasedStateMachine):
         self._redispatched(owner, State.AVAILABLE)
         ids = [record_id for record_id, row in self.live.items() if row.lane == owner]
         moved = self.store.database.write(
-            lambda connection: self.store.statements.move_lane(
+            lambda connection: self.store.statements.change_lane(
                 connection, ids=ids, from_lane=owner, to_lane=ANY_NODE, suspect_lane=SUSPECT
             )
         )

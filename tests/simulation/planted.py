@@ -332,7 +332,7 @@ def signal_before_commit() -> list[Planting]:
         def work(connection: Connection) -> list[int]:
             ids = store.insert(connection, rows)
             holdings.ledger.add((record_id, 1) for record_id in ids)
-            entries = [store.columns.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)]
+            entries = [store.rows.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)]
             self._hand_over.run(entries, lease, Handing())
             return ids
 
@@ -355,7 +355,7 @@ def hand_over_on_the_commit_event() -> list[Planting]:
     def add(self: AnnouncedCommits, ids: list[int]) -> None:
         holdings = self._holdings
         holdings.ledger.add((record_id, 1) for record_id in ids)
-        entries = [holdings.store.columns.entry(record_id, inserted[record_id]) for record_id in ids]
+        entries = [holdings.store.rows.entry(record_id, inserted[record_id]) for record_id in ids]
         self._hand_over.run(entries, holdings.lease, Handing())
 
     return [(Store, "insert", remembering), (AnnouncedCommits, "add", add)]
@@ -390,7 +390,7 @@ def sweep_against_the_ledger() -> list[Planting]:
         if now < self._at:
             return 0
         self._at = now + 8.0
-        return self._holdings.release(self._holdings.standing())
+        return self._holdings.release(self._holdings.in_processing())
 
     return [(Sweep, "turn", turn)]
 

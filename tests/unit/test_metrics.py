@@ -50,7 +50,7 @@ def finished(
         started_date=started,
         finished_date=started + timedelta(seconds=took),
         error_count=0,
-        settled={},
+        progress={},
     )
 
 
@@ -90,7 +90,7 @@ def test_the_default_is_the_registry_of_prometheus_client() -> None:
 
 
 def test_a_batch_of_outcomes_is_counted_by_what_became_of_each(registry: CollectorRegistry) -> None:
-    running = {"started_date": DUE, "settled": dict[str, bool](), "error_count": 1}
+    running = {"started_date": DUE, "progress": dict[str, bool](), "error_count": 1}
     batch: list[Outcome] = [
         finished(1),
         finished(2, state=State.FAILED),
@@ -123,7 +123,7 @@ def test_an_entry_without_a_subscriber_is_processed_and_undelivered(registry: Co
         started_date=DUE,
         finished_date=DUE,
         error_count=0,
-        settled={},
+        progress={},
         undelivered=True,
     )
 

@@ -10,7 +10,7 @@ from queue_core.storage.store import Store
 
 
 @contextmanager
-def alone_with_history(store: Store) -> Iterator[None]:
+def exclusive_history(store: Store) -> Iterator[None]:
     """Hold the named lock of a history. Raises LifecycleError if another holds it; nothing was deleted then."""
     database, table = store.database, store.config.history_table
     with (

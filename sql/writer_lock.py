@@ -8,7 +8,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Turn:
+class WriterLock:
     """A block in which something of ours writes: nothing, where the server queues writers itself."""
 
     __slots__ = ()
@@ -31,4 +31,4 @@ class Turn:
         return answer
 
 
-NO_TURN = Turn()
+NO_LOCK = WriterLock()
