@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -92,6 +93,8 @@ def _by_line(errors: Iterable[tuple[int, str]]) -> Found:
 
 
 def _run(command: Sequence[str], cwd: Path | None = None, *, codes: Collection[int] = (0,)) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    # A path of ours would come before the wheel.
+    env = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "MYPYPATH"}}
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     assert done.returncode in codes, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
