@@ -140,7 +140,9 @@ def test_nothing_of_the_engine_is_public(
 
 
 @pytest.mark.parametrize(
-    "handler", [of_invoice, of_a_dict, of_number, Callback(), Callback().method], ids=str
+    "handler",
+    [of_invoice, of_a_dict, of_number, Callback(), Callback().method],
+    ids=["class", "dict", "number", "object", "method"],
 )
 def test_a_handler_whose_annotation_excludes_its_event_is_refused(
     stickybus_bus: PersistentBus, stickybus_service: NotificationService, handler: Callable[..., None]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import typing
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -46,6 +47,10 @@ LEFT = {
     "GiveUp": "an error of Python's that handlers raise",
     "JsonCodec.encode": "the engine calls it; a codec may raise anything",
     "JsonCodec.decode": "the engine calls it; a codec may raise anything",
+    **dict.fromkeys(
+        (f"{bus}.{old}" for bus in ("InMemoryBus", "PersistentBus") for old in ("register", "unregister")),
+        "deprecated: what it calls is tried",
+    ),
     "ManualClock.wait": "the engine calls it",
     "SystemClock.wait": "the engine calls it",
     "SystemClock.follow": "the engine calls it",
@@ -67,6 +72,7 @@ def public() -> dict[str, Any]:
         name: found
         for name, found in names.items()
         if callable(found)
+        and typing.get_origin(found) is None  # a type by another name
         and not (
             isinstance(found, type)
             and (issubclass(found, StickybusError | enum.Enum) or getattr(found, "_is_protocol", False))
@@ -130,6 +136,7 @@ class World:
             "date": datetime(2200, 1, 1, tzinfo=UTC),
             "delay": 1.0,
             "event": Order,
+            "full_name": f"shop:queue-{next(self._names)}",
             "handler": lambda _event: None,
             "hook": lambda _entry, _error: None,
             "offset_seconds": 0.0,
@@ -161,7 +168,7 @@ class World:
         if callable(given.get("progress")):
             del given["progress"]  # what a function of the caller raises is the caller's
         answer = function(*positional, **given)
-        if method == "subscribe":
+        if method in {"subscribe", "queue"} and answer is not None:
             answer(lambda _event: None)
         elif hasattr(answer, "close"):
             self.made.append(answer)

@@ -93,8 +93,8 @@ def _by_line(errors: Iterable[tuple[int, str]]) -> Found:
 
 
 def _run(command: Sequence[str], cwd: Path | None = None, *, codes: Collection[int] = (0,)) -> str:
-    # Modules that lie elsewhere must not stand in for the wheel's.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    # A path of ours would come before the wheel.
+    env = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "MYPYPATH"}}
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     assert done.returncode in codes, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
