@@ -47,7 +47,7 @@ class Database:
         )
         self.url, self.dialect = engines.url, engines.dialect
         self.engine, self.lent = engines.transactions, engines.lent
-        self.singles, self.inserts = engines.singles, engines.inserts
+        self.autocommit, self.inserts = engines.autocommit, engines.inserts
         self._kept = KeptConnections(engines)
         # Else a dead network, or a lock that stays, would hold up a caller for each try anew.
         self._patience = OWN_TRANSACTION.within(Limits(statement_timeout_seconds).statement)
@@ -80,9 +80,9 @@ class Database:
     @contextmanager
     def begin(self, given: Connection | None = None) -> Iterator[Connection]:
         """A write transaction, committed at the end of the block; on a connection of its own unless one is given."""
-        turn = self.dialect.turn()
+        lock = self.dialect.writer_lock()
         try:
-            turn.begin()
+            lock.begin()
             with (
                 nullcontext(given) if given is not None else self._kept.connection(self.engine) as connection
             ):
@@ -94,7 +94,7 @@ class Database:
                     raise
                 _commit(connection, transaction)
         finally:
-            turn.end()
+            lock.end()
 
     def _noted(self, work: Callable[[Connection], T], connection: Connection) -> T:
         """Run a statement that commits by itself; if its answer is lost, the error says so."""
@@ -107,14 +107,14 @@ class Database:
 
     def _autocommit_and(self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]) -> R:
         def both(connection: Connection) -> R:
-            answer = self.dialect.turn().within(partial(self._noted, work, connection))
+            answer = self.dialect.writer_lock().within(partial(self._noted, work, connection))
             try:
                 return self._answer(connection, partial(then, connection, answer))
             except BaseException as error:
                 error.add_note(COMMITTED)
                 raise
 
-        return self._kept.run(self.singles, both, NO_LOCK)
+        return self._kept.run(self.autocommit, both, NO_LOCK)
 
     def _answer(self, connection: Connection, read: Callable[[], R]) -> R:
         """Make the answer of a statement that has committed; once more after a transient error."""
@@ -129,13 +129,13 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """For work that only reads. In READ COMMITTED each statement sees a state of its own anyway."""
-        with self._kept.connection(self.singles) as connection:
+        with self._kept.connection(self.autocommit) as connection:
             self.dialect.read_on(connection)
             yield connection
 
     def open_ahead(self) -> None:
         """Open the connections of a claim and a finish, which the first entries would wait for."""
-        engine = self.singles if self.dialect.capabilities.moves_at_once else self.engine
+        engine = self.autocommit if self.dialect.capabilities.moves_at_once else self.engine
         if self._kept.most > 1:
             with self._kept.connection(engine), self._kept.connection(engine):
                 pass
@@ -170,7 +170,7 @@ class Database:
         that fails calls `undo` before anybody else may write: SQLite gives ids that were rolled back out again.
         """
         within = partial(_within, work)
-        return self._persist(lambda: self._kept.run(self.engine, within, self.dialect.turn(), undo))
+        return self._persist(lambda: self._kept.run(self.engine, within, self.dialect.writer_lock(), undo))
 
     def write_autocommit(self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]) -> R:
         """As `write`, for work that is one statement, which commits by itself: one round trip.
@@ -182,7 +182,7 @@ class Database:
     def insert_autocommit(self, work: Callable[[Connection], T]) -> T:
         """As `write_autocommit`, for an INSERT of values."""
         noted = partial(self._noted, work)
-        return self._persist(lambda: self._kept.run(self.inserts, noted, self.dialect.turn()))
+        return self._persist(lambda: self._kept.run(self.inserts, noted, self.dialect.writer_lock()))
 
     def fetch(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which only reads, again after a transient error."""
@@ -191,7 +191,7 @@ class Database:
             self.dialect.read_on(connection)
             return work(connection)
 
-        return self._persist(lambda: self._kept.run(self.singles, reading, NO_LOCK))
+        return self._persist(lambda: self._kept.run(self.autocommit, reading, NO_LOCK))
 
     def _persist(self, once: Callable[[], T]) -> T:
         return persist(once, self._may_succeed, self._patience)

@@ -107,7 +107,7 @@ class Dialect:
     def check_open(self, driver: Any) -> None:
         """For a driver's connection about to be used: DisconnectionError if the server has closed it."""
 
-    def turn(self) -> WriterLock:
+    def writer_lock(self) -> WriterLock:
         """For one block around whatever of ours writes."""
         return NO_LOCK
 

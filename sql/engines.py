@@ -50,9 +50,9 @@ class Engines:
         self.transactions = self._open(Use.TRANSACTIONS)
         self.lent = self._open(Use.TRANSACTIONS)
         """For transactions that users' code holds, however long. They take no connection from ours."""
-        self.singles = self._open(Use.SINGLES, **EACH_COMMITS)
+        self.autocommit = self._open(Use.AUTOCOMMIT, **EACH_COMMITS)
         """Each statement is a transaction. To switch a connection costs as much as BEGIN and COMMIT."""
-        self.inserts = self.singles
+        self.inserts = self.autocommit
         """Singles that only insert, where the database can keep the plans of such."""
         if self.dialect.capabilities.keeps_plans:
             self.inserts = self._open(Use.INSERTS, **EACH_COMMITS)
@@ -107,7 +107,7 @@ class Engines:
     @property
     def all(self) -> list[Engine]:
         """All that connects."""
-        return list(dict.fromkeys((self.transactions, self.lent, self.singles, self.inserts)))
+        return list(dict.fromkeys((self.transactions, self.lent, self.autocommit, self.inserts)))
 
     @property
     def keeps_connections(self) -> bool:

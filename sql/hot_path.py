@@ -28,10 +28,10 @@ class Use(Enum):
     """What connections of our own are for."""
 
     TRANSACTIONS = auto()
-    SINGLES = auto()
+    AUTOCOMMIT = auto()
     """Each statement is a transaction."""
     INSERTS = auto()
-    """As singles, each an INSERT of what its parameters hold."""
+    """As AUTOCOMMIT, each an INSERT of what its parameters hold."""
 
 
 Write = Callable[[Any], Any]

@@ -37,7 +37,7 @@ class KeptConnections:
         self,
         engine: Engine,
         work: Callable[[Connection], T],
-        turn: WriterLock,
+        lock: WriterLock,
         undo: Callable[[], None] | None = None,
     ) -> T:
         """Run `work` on a connection of a pool. An exception that comes anywhere from outside leaves nothing behind.
@@ -46,18 +46,18 @@ class KeptConnections:
         """
         held = list[Connection]()
         try:
-            turn.begin()
+            lock.begin()
             held.append(self._take(engine))
             answer = work(held[0])
             self._keep(engine, held)
-            turn.end()
+            lock.end()
         except BaseException as error:
             try:
                 self._drop(held, error)
                 if undo is not None:
                     undo()
             finally:
-                turn.end()
+                lock.end()
             raise
         return answer
 

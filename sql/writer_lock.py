@@ -1,4 +1,4 @@
-"""A writer's turn: a block in which a transaction of ours writes."""
+"""The lock of writers, where only one of them may be at work at a time."""
 
 from __future__ import annotations
 

@@ -90,15 +90,15 @@ def differing_subscribers(connection: Connection, scope: Scope) -> Iterator[Find
     """Event types of which the live nodes of a bus have different subscribers: each runs its share with its own."""
     for difference in differences(nodes.all_nodes(connection), scope.now):
         rows = [row for rows in difference.nodes_of.values() for row in rows]
-        settled = all((scope.now - row.started_date).total_seconds() > DEPLOY_SECONDS for row in rows)
+        done = all((scope.now - row.started_date).total_seconds() > DEPLOY_SECONDS for row in rows)
         yield Finding(
             "differing-subscribers",
-            Severity.DANGER if settled else Severity.NOTE,
+            Severity.DANGER if done else Severity.NOTE,
             difference.class_name,
             f"events {difference.class_name!r} of {difference.queue_name!r} in {difference.table} have other subscribers on "
             f"other nodes: {difference.described()}. Each node runs its share with its own, and the others never see it.",
             "Give all nodes of a bus the same subscribers, or each service a bus with a table of its own"
-            + ("" if settled else "; during a deploy, wait for its end"),
+            + ("" if done else "; during a deploy, wait for its end"),
         )
 
 

@@ -135,7 +135,7 @@ class Poster:
                 hold(inserted)
             return inserted
 
-        single = not claimed and (len(rows) == 1 or self._store.statements.capabilities.inserts_at_once)
+        autocommit = not claimed and (len(rows) == 1 or self._store.statements.capabilities.inserts_at_once)
         try:
             if taken:
                 hold(taken)
@@ -151,7 +151,7 @@ class Poster:
                     written.clear()
                     for row in rows:
                         del row["record_id"]
-            return database.insert_autocommit(work) if single else database.write(work, forget)
+            return database.insert_autocommit(work) if autocommit else database.write(work, forget)
         except BaseException:
             # Whether a failed COMMIT took effect is for the sweep to find out.
             forget()

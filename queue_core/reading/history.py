@@ -73,7 +73,7 @@ class History:
                     f"{self._label}: there is no entry {record_id} in history. Nothing was written.",
                     record_id=record_id,
                 )
-            state, settled = ended
+            state, done = ended
             if state not in {State.FAILED, State.REMOVED}:
                 raise EntryNotChangeableError(
                     f"{self._label}: entry {record_id} is {state}; only FAILED and REMOVED ones can be "
@@ -86,7 +86,7 @@ class History:
                 raise self._tried_again(record_id, f"as {last[0]}, which {_how_it_is(last[1])}")
             if not statements.take_turn(connection, record_id, last and last[0], now):
                 raise self._tried_again(record_id, "by another call just now")
-            kept = None if all_subscribers else succeeded(settled)
+            kept = None if all_subscribers else succeeded(done)
             return statements.replay(connection, record_id, lane=ANY_NODE, now=now, progress=kept)
 
         try:

@@ -85,7 +85,7 @@ class Moves:
             )
             return lost, rows
 
-        lost, rows = self._move(move, learn, alone=not retried)
+        lost, rows = self._move(move, learn, autocommit=not retried)
         if taking is not None:
             _taken(taking, rows)
         return lost
@@ -95,11 +95,11 @@ class Moves:
         move: Callable[[Connection], Moved],
         learn: Callable[[Connection, Moved], T],
         *,
-        alone: bool = True,
+        autocommit: bool = True,
     ) -> T:
         """Run a move, and `learn` what came of it: without a transaction around them where they need none."""
         database = self._store.database
-        if alone and self._store.statements.capabilities.moves_at_once:
+        if autocommit and self._store.statements.capabilities.moves_at_once:
             return database.write_autocommit(move, learn)
         return database.write(lambda connection: learn(connection, move(connection)))
 

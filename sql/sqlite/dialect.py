@@ -200,7 +200,7 @@ class SQLite(Dialect):
             # Where the transaction is over, this would begin another: the mark is not in it.
             super().unmark(connection)
 
-    def turn(self) -> WriterLock:
+    def writer_lock(self) -> WriterLock:
         lent = _lent.get((self._path, threading.get_ident()))
         if lent is not None and not lent.invalidated and _driver(lent).in_transaction:
             # It would wait for itself.

@@ -248,7 +248,7 @@ def lost_answers(database: Database, statement: str, *, committed: bool) -> Iter
     def note(connection: Connection, _cursor: Any, text: str, parameters: Any, *_rest: Any) -> None:
         if statement not in without_schema(text):
             return
-        if connection.engine in {database.singles, database.inserts}:  # it commits by itself
+        if connection.engine in {database.autocommit, database.inserts}:  # it commits by itself
             cut(connection, text, parameters)
         else:
             connection.info["lose"] = True

@@ -172,7 +172,7 @@ def test_a_move_costs_the_same_among_a_hundred_thousand_entries(cluster: Cluster
     def cost(rows: int) -> int:
         """What two moves take, one that claims and one that also finishes what the first has claimed."""
         fill(engine, rows)
-        with store.database.singles.connect() as connection, cost_of(connection) as cost:
+        with store.database.autocommit.connect() as connection, cost_of(connection) as cost:
             claimed = list[Sequence[Any]]()
             for _ in range(2):
                 endings = [

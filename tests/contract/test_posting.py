@@ -676,17 +676,17 @@ def test_ids_of_a_post_that_was_rolled_back_are_held_for_the_post_that_has_them_
     first, failed, between = bus.post(Order(0)), list[str](), list[int]()
     recorder.wait()
     poster = threading.get_ident()  # the node's loops write as well
-    turn = database.dialect.turn
+    lock = database.dialect.writer_lock
 
     class ThenAnother(WriterLock):
         def __init__(self) -> None:
-            self.turn = turn()
+            self.lock = lock()
 
         def begin(self) -> None:
-            self.turn.begin()
+            self.lock.begin()
 
         def end(self) -> None:
-            self.turn.end()
+            self.lock.end()
             if failed and not between and threading.get_ident() == poster:
                 between.append(0)
                 between[:] = bus.post_many([Order(1)] * entries)
@@ -697,7 +697,7 @@ def test_ids_of_a_post_that_was_rolled_back_are_held_for_the_post_that_has_them_
             busy = sqlite3.OperationalError("database is locked" if passing else "disk I/O error")
             raise DBAPIError.instance("COMMIT", {}, busy, sqlite3.Error)
 
-    monkeypatch.setattr(database.dialect, "turn", ThenAnother)
+    monkeypatch.setattr(database.dialect, "writer_lock", ThenAnother)
     with (
         listening(database, commit=fail),
         nullcontext() if passing else pytest.raises(DBAPIError, match="I/O"),

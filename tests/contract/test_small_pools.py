@@ -136,7 +136,7 @@ def test_connections_are_replaced_after_the_time_that_the_application_has_set(
     engine = create_engine(database_url, poolclass=QueuePool, pool_size=4, max_overflow=0, pool_recycle=60)
     database = Database(engine)
     opened = list[object]()
-    event.listen(database.singles, "connect", lambda driver, _record: opened.append(driver))
+    event.listen(database.autocommit, "connect", lambda driver, _record: opened.append(driver))
     try:
         for _ in range(3):
             database.fetch(database.dialect.database_now)

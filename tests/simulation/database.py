@@ -140,7 +140,7 @@ class Databases:
         dialect.do_commit, dialect.do_rollback = do_commit, do_rollback
 
     def _commits_statements(self, connection: Connection) -> bool:
-        return any(connection.engine in {database.singles, database.inserts} for database, _ in self._used)
+        return any(connection.engine in {database.autocommit, database.inserts} for database, _ in self._used)
 
     def _begins_statements(self, connection: Connection) -> bool:
         """Whether a boundary is before each statement: such a connection "begins" once, and is kept for other simulations.
