@@ -125,7 +125,7 @@ class Schedules:
             last_due=dates[-1] if dates else now,
             next_due=next_due,
             creator=lifecycle.name,
-            lane=lifecycle.holdings.waiting_lane,
+            lane=lifecycle.holdings.return_lane,
         )
         if fired and dates:
             log.info(

@@ -129,7 +129,7 @@ class Lifecycle:
                 self.store,
                 node.name,
                 self.failed,
-                crashed=node.follows_crash,
+                crashed=node.former_crashed,
                 besides=node.outliving(self.config.table),
             )
         except BaseException:

@@ -71,7 +71,7 @@ class Claimer:
 
     def look(self) -> None:
         """Look in the next turn, whatever is known."""
-        self._outlook.look_now()
+        self._outlook.request_look()
         self._awake.set()
 
     def hint(self, lane: str) -> None:
@@ -82,13 +82,13 @@ class Claimer:
         """An entry of this node's lane is committed and due at `date` (UTC)."""
         if date <= self._clock.now():
             self.wake()
-        elif self._outlook.expect(self._holdings.waiting_lane, date):
+        elif self._outlook.expect(self._holdings.return_lane, date):
             self._awake.set()
 
     def freed(self) -> None:
         """Less is held than before: claim on where the last claims left something."""
         # Read after the ledger was freed, as the claim loop marks a lane before it reads the room.
-        if self._outlook.unemptied or self._ledger.waiting:
+        if self._outlook.lanes_with_due or self._ledger.waiting:
             self._awake.set()
 
     def waits(self, record_id: int, *, no_longer: bool = False) -> None:
@@ -139,7 +139,7 @@ class Claimer:
     def _open_lanes(self) -> Iterator[str]:
         """Lanes that the claim loop may claim from now: suspects last, for one may kill this process."""
         for lane in (SUSPECT,) if self._left_to_outcomes else (self._holdings.name, ANY_NODE, SUSPECT):
-            if lane in self._outlook.unemptied and self._budget.limit(lane) > 0:
+            if lane in self._outlook.lanes_with_due and self._budget.limit(lane) > 0:
                 yield lane
 
     # -- along with outcomes ------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class Claimer:
         self._submit_early()  # before all that needs the database
 
     @contextmanager
-    def along(self, ending: Collection[int]) -> Iterator[Taking | None]:
+    def claim_along(self, ending: Collection[int]) -> Iterator[Taking | None]:
         """A claim for the transaction that writes the outcomes of these ids, where that costs less than one more."""
         lane, lease = self._lane_along(ending), self._holdings.lease
         if lane is None:
@@ -179,7 +179,7 @@ class Claimer:
         if self._goes_along and self._holdings.running and not self._along_failed:
             # In turns: what waits in one lane must not keep the other waiting.
             for lane in sorted((self._holdings.name, ANY_NODE), key=self._along_from.__eq__):
-                if lane in self._outlook.unemptied and self._budget.limit(lane, ending) > 0:
+                if lane in self._outlook.lanes_with_due and self._budget.limit(lane, ending) > 0:
                     return lane
         return None
 
@@ -269,10 +269,10 @@ class Claimer:
 
     def _look(self) -> None:
         """Learn where something is due, and the next dates: a read, while a claim that finds nothing is a write."""
-        self._outlook.looks()
+        self._outlook.look_begins()
         try:
-            due, upcoming = self._store.prospects(self._holdings.name)
+            due, upcoming = self._store.due_and_next(self._holdings.name)
         except BaseException:
-            self._outlook.looked_in_vain()
+            self._outlook.look_failed()
             raise
-        self._outlook.looked(due, upcoming)
+        self._outlook.look_found(due, upcoming)

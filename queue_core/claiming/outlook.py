@@ -38,8 +38,8 @@ class Outlook:
 
     Three statements hold between any two calls:
 
-    - A lane is in `unemptied` from when something in it is known to be due until a claim has come back less than full.
-    - The next look is at most a poll interval after the last one; while a lane is unemptied, at most
+    - A lane is in `lanes_with_due` from when something in it is known to be due until a claim has come back less than full.
+    - The next look is at most a poll interval after the last one; while a lane is lanes_with_due, at most
       `LONGEST_LOOK_SECONDS`, and not before the pause after the last look, unless a look was asked for.
     - The next date of a lane, if one is known, is the earliest that was heard of since the last look or the last date.
 
@@ -57,7 +57,7 @@ class Outlook:
         self._sought_from = dict[str, datetime]()
         """By lane, the date from which claims seek: what they have taken stays in the index while an old snapshot lasts."""
         self._hinted = set[str]()
-        self.unemptied = set[str]()
+        self.lanes_with_due = set[str]()
         """Lanes in which something is due, as far as is known."""
         self.finds_parked = False
         """Whether the last look has found parked entries that are due."""
@@ -71,10 +71,10 @@ class Outlook:
         """
         if self._looked_at > since:
             return False
-        self._look_at = min(self._look_at, self._looked_at + self._look_pause if self.unemptied else 0.0)
+        self._look_at = min(self._look_at, self._looked_at + self._look_pause if self.lanes_with_due else 0.0)
         return True
 
-    def look_now(self) -> None:
+    def request_look(self) -> None:
         """Look in the next turn, whatever is known."""
         self._look_at = 0.0
 
@@ -96,22 +96,22 @@ class Outlook:
         """Whether it is time to look."""
         return self._clock.monotonic() >= self._look_at
 
-    def looks(self) -> None:
+    def look_begins(self) -> None:
         """A look begins."""
         self._looked_at = self._clock.monotonic()
         self._look_at = self._looked_at + self._poll_seconds
         self._passed()
 
-    def looked_in_vain(self) -> None:
+    def look_failed(self) -> None:
         """The look failed: what was to be learnt still is."""
         self._look_at = self._looked_at
 
-    def looked(self, due: Mapping[str, datetime], upcoming: Mapping[str, datetime]) -> None:
+    def look_found(self, due: Mapping[str, datetime], upcoming: Mapping[str, datetime]) -> None:
         """The look has found, by lane, the oldest date that is due, and the next future one."""
         took = self._clock.monotonic() - self._looked_at
         self._look_pause = min(max(LOOK_SECONDS, LOOK_SHARE * took), LONGEST_LOOK_SECONDS)
         self.finds_parked = PARKED in due
-        self.unemptied |= due.keys() - {PARKED}
+        self.lanes_with_due |= due.keys() - {PARKED}
         self._sought_from |= due
         if self._adapts:
             busy = ANY_NODE in due
@@ -136,7 +136,7 @@ class Outlook:
             # What comes next there is not known; but whose date has come goes first, and Python runs one thread.
             comes_in = max(0.0, (max(passed.values()) - self._clock.now()).total_seconds())
             self._look_at = min(self._look_at, self._clock.monotonic() + comes_in + AFTER_DATE_SECONDS)
-        self.unemptied |= told | passed.keys()
+        self.lanes_with_due |= told | passed.keys()
 
     def _passed(self) -> dict[str, datetime]:
         """The next dates, by lane, that have come or nearly so; they are no longer known then."""
@@ -162,11 +162,11 @@ class Outlook:
 
     def emptied(self, lane: str) -> None:
         """A claim of `lane` has come back less than full."""
-        self.unemptied.discard(lane)
+        self.lanes_with_due.discard(lane)
 
     def goes_on(self) -> None:
         """The lanes were claimed from. While something is left in one, others are looked at now and then."""
-        if self.unemptied:
+        if self.lanes_with_due:
             earliest, latest = self._looked_at + self._look_pause, self._looked_at + LONGEST_LOOK_SECONDS
             self._look_at = min(max(self._look_at, earliest), latest)
 

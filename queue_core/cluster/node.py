@@ -92,7 +92,7 @@ class Node:
         self.members: list[Member] = []
         self.former = former
         """Members that have left while handlers of theirs still ran."""
-        self.follows_crash = True
+        self.former_crashed = True
         """Whether the former holder of the name, if there was any, ended without a stop."""
         self._beat = 0
         """Number of the last beat that was sent. Others may have seen it though its answer was lost."""
@@ -206,7 +206,7 @@ class Node:
             taken = self.database.write(work)
         if taken:
             self.epoch, self._beat, self._clock_read_at = epoch, 0, float("-inf")
-            self.follows_crash = row.state not in nodes.IN_ORDER
+            self.former_crashed = row.state not in nodes.IN_ORDER
         return taken
 
     def beat_turn(self) -> float:

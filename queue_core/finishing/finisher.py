@@ -47,8 +47,6 @@ PARKED_LOG_SECONDS = 1.0
 _OF_ONE = (DataError, HistoryConflictError, ValueError, TypeError, OverflowError)
 """Errors, the database's and those of encoding, that are about an outcome itself: another try would meet them again."""
 
-"""Called with an entry that has ended FAILED, and its last error."""
-
 
 class Finisher:
     """See the module.
@@ -72,7 +70,7 @@ class Finisher:
         """The threads of the loops that are in a turn."""
         self._gathered = Signal()
         self._next_turn = 0.0
-        self._taking = Lock()
+        self._queue_lock = Lock()
         """Outcomes leave their queue, or come back to its beginning; the two loops do so at the same time."""
         self._telling = Lock()
         self._untold, self._tell_at = 0, 0.0
@@ -134,13 +132,13 @@ class Finisher:
         return 0.0 if self._turn(claim=claim) else self._tell_of_parked()
 
     def _turn(self, *, claim: bool) -> list[Outcome]:
-        with self._taken() as taken:
+        with self._dequeued() as taken:
             # A handler that was cut may have come to its end since: of two outcomes of a claim the first counts.
             batch = list({outcome.entry.claim: outcome for outcome in reversed(taken)}.values())
             if not batch:
                 return []
             ids = [outcome.entry.record_id for outcome in batch]
-            with self._claimer.along(ids) if claim else nullcontext() as taking:
+            with self._claimer.claim_along(ids) if claim else nullcontext() as taking:
                 with self.metrics.statement("finish"):
                     lost, unwritable = self._write(batch, taking)
                 # What can't be written stays held: given back it would run again and again.
@@ -153,18 +151,18 @@ class Finisher:
         return written
 
     @contextmanager
-    def _taken(self) -> Iterator[list[Outcome]]:
+    def _dequeued(self) -> Iterator[list[Outcome]]:
         """Outcomes to write, of which those that the block leaves are the first of the next turn."""
         taken = list[Outcome]()
         try:
-            with self._taking:
-                self._take(taken)
+            with self._queue_lock:
+                self._dequeue(taken)
             yield taken
         finally:
-            with self._taking:
+            with self._queue_lock:
                 self._outcomes.extendleft(reversed(taken))
 
-    def _take(self, taken: list[Outcome]) -> None:
+    def _dequeue(self, taken: list[Outcome]) -> None:
         size = 0
         while self._outcomes and len(taken) < BATCH and size < BATCH_CHARACTERS:
             outcome = self._outcomes[0]
@@ -208,7 +206,7 @@ class Finisher:
         holdings = self._holdings
         try:
             return holdings.moves.record(
-                holdings.name, holdings.waiting_lane, finished, retried, taking
+                holdings.name, holdings.return_lane, finished, retried, taking
             ), set()
         except _OF_ONE as error:
             if COMMITTED in getattr(error, "__notes__", ()):

@@ -43,7 +43,7 @@ class Holdings:
         self.pace = Pace(self.clock)
 
     @property
-    def waiting_lane(self) -> str:
+    def return_lane(self) -> str:
         """The lane in which entries of this node wait: its own, unless any node may run them, or it is about to leave."""
         own = self.config.mode is not Mode.POLLING and self.node is not None and not self.stopping
         return self.name if own else ANY_NODE
@@ -82,7 +82,7 @@ class Holdings:
 
         A batch a transaction, of which none begins after so many `seconds`, but the first.
         """
-        lane, released = self.waiting_lane, 0
+        lane, released = self.return_lane, 0
         deadline = self.clock.monotonic() + seconds
         ordered = sorted(claims, key=_BY_COUNT)
         for start in range(0, len(ordered), RELEASE_BATCH):

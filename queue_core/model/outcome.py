@@ -1,4 +1,4 @@
-"""What became of a run: the closed set of outcomes that the finish loop writes."""
+"""The result of a run: the closed set of outcomes that the finisher gets. It writes all but Recorded and Lost."""
 
 from __future__ import annotations
 

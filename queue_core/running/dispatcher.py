@@ -237,7 +237,7 @@ class Dispatcher:
 
     def _advance(self, run: Run) -> None:
         """Run an entry's subscribers one after the other, as far as serial ones have their turn."""
-        if not run.started and not (self._open(run) if run.place is None else self._open_in_place(run)):
+        if not run.opened and not (self._open(run) if run.place is None else self._open_in_place(run)):
             return
         while run.pending:
             subscriber = run.pending[0]
@@ -294,7 +294,7 @@ class Dispatcher:
     def _may_call(self, run: Run) -> bool:
         """Whether its next subscriber may start. A stop lets runs that have begun come to their end."""
         # Once a stop waits no longer, what has begun calls no further subscriber either.
-        goes_on = self._accepting or (run.begun and not self._coroutines.over)
+        goes_on = self._accepting or (run.handler_called and not self._coroutines.over)
         return goes_on and not run.cut and self._may_start(run.lease)
 
     def _open(self, run: Run) -> bool:
@@ -313,7 +313,7 @@ class Dispatcher:
         except StickybusError as error:
             self._complete(finished(run, State.FAILED, self._clock, last_error=describe(error)))
             return False
-        run.started = True
+        run.opened = True
         return True
 
     def _read(self, run: Run, subscribers: Sequence[Subscriber]) -> None:
@@ -336,7 +336,7 @@ class Dispatcher:
         # Only now: a stop that waits no longer looks at what runs after it has said that nothing more may start.
         if not self._may_call(run):
             return False
-        run.begun = True
+        run.handler_called = True
         try:
             if subscriber.exactly_once:
                 self._call_exactly_once(run, subscriber)

@@ -12,6 +12,7 @@ from queue_core.runtime.log import get_logger
 log = get_logger(__name__)
 
 FailedHook = Callable[[Entry, str], None]
+"""Called with an entry that has ended FAILED, and its last error."""
 
 
 class Failures:

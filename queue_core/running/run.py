@@ -29,9 +29,10 @@ class Run(msgspec.Struct, eq=False):
     entry: Entry
     pool: Pool
     lease: int
-    started: bool = False
+    opened: bool = False
+    """Its event is decoded, and its subscribers are found."""
     started_date: datetime = _NOT_STARTED
-    begun: bool = False
+    handler_called: bool = False
     cut: bool = False
     """Its entry was taken from it, for a handler that is past its time."""
     ended: bool = False
@@ -182,7 +183,7 @@ def finished(
 
 def interrupted(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
     """What becomes of a run some of whose subscribers were not called: these are left to another one."""
-    if not run.begun:
+    if not run.handler_called:
         return Released(entry=run.entry)
     outcome = outcome_of(run, policy, clock)
     if not isinstance(outcome, Finished):

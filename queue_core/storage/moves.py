@@ -166,7 +166,7 @@ def _taken(taking: Taking, rows: Sequence[Sequence[Any]]) -> list[Entry]:
 
 
 def batch_of(store: Store, finished: Sequence[Finished]) -> Batch:
-    """What `Statements.finish` takes."""
+    """The outcomes as `Statements.move` and `Statements.finish` take them."""
     endings = [
         Ending(
             entry.record_id,

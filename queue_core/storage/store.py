@@ -1,6 +1,6 @@
-"""Entries in the database: rows become entries, outcomes are written.
+"""The tables of one bus or service: reads, inserts, and transactions of ours or of a caller.
 
-Everything here is one statement or one short transaction; the rules of when and why are the lifecycle's.
+Claims and outcomes are in `moves`. When and how much is claimed: `queue_core.claiming`.
 """
 
 from __future__ import annotations
@@ -186,14 +186,14 @@ class Store:
         rows = self.database.fetch(lambda connection: self.statements.owned(connection, ids=ids, owner=owner))
         return [from_row(row) for row in rows]
 
-    def prospects(self, owner: str) -> tuple[dict[str, datetime], dict[str, datetime]]:
+    def due_and_next(self, owner: str) -> tuple[dict[str, datetime], dict[str, datetime]]:
         """By lane that concerns `owner`, the earliest date that has come, and the next; of none but those there are.
 
         Of what is parked, only the former.
         """
         now, lanes = self.clock.now(), (owner, ANY_NODE, SUSPECT, PARKED)
         found = self.database.fetch(
-            lambda connection: self.statements.prospects(connection, lanes=lanes, now=now)
+            lambda connection: self.statements.due_and_next(connection, lanes=lanes, now=now)
         )
         due = {lane: date for lane, (date, _) in found.items() if date is not None}
         later = {lane: date for lane, (_, date) in found.items() if lane != PARKED and date is not None}

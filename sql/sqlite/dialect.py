@@ -1,8 +1,9 @@
 """SQLite: WAL, one writer at a time.
 
 Transactions are begun by us, not by the driver: BEGIN IMMEDIATE for those that write (a transaction that reads first
-and then writes fails at once with SQLITE_BUSY when another wrote in between), none for what only reads, nor for a lone
-INSERT: as in READ COMMITTED, each statement sees a state of its own.
+and then writes fails at once with SQLITE_BUSY when another wrote in between). Statements in autocommit, and what only
+reads, have none: as in READ COMMITTED, each statement sees a state of its own. The post of an event that is born
+claimed is a transaction, so that its id enters the ledger before the COMMIT.
 Writers of one process queue on a lock, since SQLite's own waiting is by sleeping.
 """
 

@@ -20,7 +20,7 @@ class Lanes(PairStatements):
     """Entries by the lane that they stand in."""
 
     @memoized_property
-    def _prospects(self) -> Any:
+    def _due_and_next(self) -> Any:
         main, now = self.main, bindparam("now", type_=UtcDateTime())
         columns = list[ColumnElement[Any]]()
         for place in range(LOOKED_AT):
@@ -33,7 +33,7 @@ class Lanes(PairStatements):
             ]
         return select(*columns)
 
-    def prospects(
+    def due_and_next(
         self, connection: Connection, *, lanes: Sequence[str], now: datetime
     ) -> dict[str, tuple[datetime | None, datetime | None]]:
         """By lane (`LOOKED_AT` of them), the earliest dates of what is due at `now` and of what comes later.
@@ -41,7 +41,7 @@ class Lanes(PairStatements):
         One statement, which locks nothing.
         """
         bound = {f"lane_{place}": lane for place, lane in enumerate(lanes)}
-        [found] = self._rows(connection, self._prospects, {**bound, "now": now})
+        [found] = self._rows(connection, self._due_and_next, {**bound, "now": now})
         return {lane: (found[2 * place], found[2 * place + 1]) for place, lane in enumerate(lanes)}
 
     def lanes(self, connection: Connection) -> list[str]:

@@ -125,6 +125,9 @@ class Outcomes(PairStatements):
     def finish(self, connection: Connection, *, owner: str, batch: Batch) -> set[int]:
         """Move entries to history with their outcomes, and return the ids moved.
 
+        For open transactions. What the finish loop writes goes through `Statements.move`, which PostgreSQL and SQLite
+        write as one statement.
+
         An id that is missing had been taken over: its fence no longer held, and nothing of it was changed.
         """
         parameters = {"batch": batch.text, "owner": owner}

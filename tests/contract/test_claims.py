@@ -96,13 +96,13 @@ def test_a_full_claim_is_followed_by_another_at_once(cluster: Cluster) -> None:
 def test_a_look_that_takes_long_is_not_repeated_soon_beside_a_backlog(cluster: Cluster) -> None:
     node = cluster.join("a", handler_threads=1, max_entries_claimed=1, queue_capacity=1)
     cluster.peer("b").bus.post_many([Order(1), Order(2)])
-    claimer, prospects = node.lifecycle.claimer, node.store.prospects
+    claimer, prospects = node.lifecycle.claimer, node.store.due_and_next
 
     def slow(owner: str) -> object:
         cluster.clock.advance(seconds=LOOK_SECONDS)
         return prospects(owner)
 
-    vars(node.store)["prospects"] = slow
+    vars(node.store)["due_and_next"] = slow
     claimer.look()
     assert turn(node) == ([1], 1)
     for seconds in (LOOK_SECONDS, LOOK_SECONDS * (LOOK_SHARE - 2) - 0.001):

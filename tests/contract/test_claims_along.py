@@ -147,14 +147,14 @@ def test_two_claims_at_a_time_take_no_more_than_there_is_room_for(cluster: Clust
     ending = [record_id for record_id, _ in node.lifecycle.ledger.held()]
 
     def another() -> object:
-        with claimer.along(ending) as second:
+        with claimer.claim_along(ending) as second:
             return second
 
-    with claimer.along(ending) as first:
+    with claimer.claim_along(ending) as first:
         assert first is not None
         assert first.limit == BATCH
         assert elsewhere(another) is None
-    with claimer.along(ending) as again:
+    with claimer.claim_along(ending) as again:
         assert again is not None
 
 

@@ -41,7 +41,7 @@ CRITICAL = [
         *(Claimer.load_waiting, Claimer._claim, Claimer._has_claimed, Claimer._submit_early),
         *(AnnouncedCommits._start_committed, HandOver.run, Dispatcher.submit, Dispatcher._expect),
         *(Ledger.add, Ledger.give_up, Ledger.discard, Ledger.wait, Ledger.next_waiting),
-        *(Finisher._turn, Finisher._take, Finisher._written),
+        *(Finisher._turn, Finisher._dequeue, Finisher._written),
     )
 ]
 

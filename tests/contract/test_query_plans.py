@@ -196,7 +196,7 @@ class Tables:
         for lane in self.statements.lanes(self.connection):
             self.statements.lane_counts(self.connection, lane=lane, until=self.now, limit=BATCH)
         lanes = (OWN, ANY_NODE, DEAD, PARKED)
-        self.statements.prospects(self.connection, lanes=lanes, now=self.now)
+        self.statements.due_and_next(self.connection, lanes=lanes, now=self.now)
 
     def announced(self) -> None:
         self.statements.owned(self.connection, ids=self.ids, owner=NODE)

@@ -31,8 +31,8 @@ def outlook(*, adapts: bool = False) -> tuple[Outlook, ManualClock]:
 
 
 def look(subject: Outlook, **due: datetime) -> None:
-    subject.looks()
-    subject.looked(due, {})
+    subject.look_begins()
+    subject.look_found(due, {})
 
 
 def due(subject: Outlook) -> bool:
@@ -55,8 +55,8 @@ def test_a_look_that_finds_nothing_is_followed_by_the_next_after_a_poll_interval
 
 def test_a_look_that_failed_is_due_again() -> None:
     subject, _ = outlook()
-    subject.looks()
-    subject.looked_in_vain()
+    subject.look_begins()
+    subject.look_failed()
     assert due(subject)
 
 
@@ -88,16 +88,16 @@ def test_while_a_backlog_lasts_other_lanes_are_looked_at_once_a_second() -> None
     assert left(subject) == LONGEST_LOOK_SECONDS
     subject.emptied(OWN)
     subject.goes_on()
-    assert not subject.unemptied
+    assert not subject.lanes_with_due
 
 
 def test_a_slow_look_is_repeated_after_a_multiple_of_its_duration_but_within_a_second() -> None:
     for took, pause in ((0.02, LOOK_SHARE * 0.02), (0.5, LONGEST_LOOK_SECONDS)):
         subject, clock = outlook()
-        subject.looks()
+        subject.look_begins()
         clock.advance(seconds=took)
-        subject.looked({OWN: START}, {})
-        subject.look_now()
+        subject.look_found({OWN: START}, {})
+        subject.request_look()
         subject.goes_on()
         assert left(subject) == round(pause - took, 6)
 
@@ -117,7 +117,7 @@ def test_a_date_that_has_come_nearly_makes_its_lane_due_and_a_look_follows_it() 
     subject.expect(OWN, START + timedelta(seconds=1))
     clock.advance(seconds=1 - AHEAD.total_seconds())
     subject.hear()
-    assert subject.unemptied == {OWN}
+    assert subject.lanes_with_due == {OWN}
     assert left(subject) == round(AHEAD.total_seconds() + AFTER_DATE_SECONDS, 6)
 
 
@@ -126,7 +126,7 @@ def test_a_hint_makes_a_lane_due_and_a_look_follows_it_soon() -> None:
     look(subject)
     subject.hint(ANY_NODE)
     subject.hear()
-    assert subject.unemptied == {ANY_NODE}
+    assert subject.lanes_with_due == {ANY_NODE}
     assert left(subject) == LOOK_SECONDS
 
 
@@ -134,7 +134,7 @@ def test_parked_entries_are_told_of_and_not_claimed() -> None:
     subject, _ = outlook()
     look(subject, **{PARKED: START})
     assert subject.finds_parked
-    assert not subject.unemptied
+    assert not subject.lanes_with_due
 
 
 def test_a_claim_seeks_from_where_the_last_one_ended_and_a_second_earlier_if_that_was_not_full() -> None:
@@ -173,7 +173,7 @@ LANES = st.sampled_from([OWN, ANY_NODE, SUSPECT])
 DATES = st.integers(-3, 30).map(lambda seconds: START + timedelta(seconds=seconds))
 STEPS = st.one_of(
     st.tuples(st.just("wake")),
-    st.tuples(st.just("look_now")),
+    st.tuples(st.just("request_look")),
     st.tuples(st.just("hint"), LANES),
     st.tuples(st.just("expect"), LANES, DATES),
     st.tuples(st.just("advance"), st.floats(0, 3)),
@@ -193,14 +193,14 @@ def test_whatever_is_told_no_lane_that_is_due_is_forgotten_and_looks_go_on(
                 clock.advance(seconds=given_[0])  # type: ignore[arg-type]
             case "turn":
                 if due(subject):
-                    subject.looks()
-                    subject.looked(given_[0], {})  # type: ignore[arg-type]
+                    subject.look_begins()
+                    subject.look_found(given_[0], {})  # type: ignore[arg-type]
                     wanted |= given_[0].keys()  # type: ignore[attr-defined]
                 subject.hear()
-                assert subject.unemptied >= wanted
+                assert subject.lanes_with_due >= wanted
                 for lane in given_[1]:  # type: ignore[attr-defined]
                     subject.emptied(lane)
-                wanted = set(subject.unemptied)
+                wanted = set(subject.lanes_with_due)
                 subject.goes_on()
                 assert left(subject) <= (LONGEST_LOOK_SECONDS if wanted else POLL)
             case _:
