@@ -9,7 +9,7 @@ WORKERS := 3
 # A worker that died is not replaced: when two die in the same second, pytest-xdist 3.8 waits for ever.
 PYTEST := $(BIN)/pytest -n $(WORKERS) --max-worker-restart 0
 
-.PHONY: help demo test quick lint types site bench simulate chaos soak report servers java lock
+.PHONY: help demo test quick lint types site release bench simulate chaos soak report servers java lock
 .DEFAULT_GOAL := help
 
 help: ## Show the targets
@@ -35,6 +35,10 @@ types: .venv/.full ## Check types, strictly
 
 site: .venv/.full ## Build the documentation's site into the folder site, offline; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# The date that archives bear is the commit's, so that two builds of it are the same bytes.
+release: .venv/.full ## Build wheel and sdist into the folder dist, the same bytes each time
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m hatchling build -d dist
 
 bench: .venv/.full servers ## Measure everything on each database in 5 minutes (FULL=1: an hour and a half; SCENARIO=, DATABASE=)
 	@$(BIN)/python -m benchmarks $(if $(FULL),,--quick) $(SCENARIO) $(addprefix --database ,$(DATABASE))
