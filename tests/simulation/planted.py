@@ -416,7 +416,9 @@ def no_sweep() -> list[Planting]:
 def failed_post_kept() -> list[Planting]:
     """The ids of a post whose COMMIT gave no answer stay in the ledger."""
 
-    def posted(self: Poster, rows: list[dict[str, Any]], _: Handing, *, claimed: bool) -> list[int]:
+    def posted(
+        self: Poster, rows: list[dict[str, Any]], _handing: Handing, _written: list[int], *, claimed: bool
+    ) -> list[int]:
         def work(connection: Connection) -> list[int]:
             ids = self._store.insert(connection, rows)
             if claimed:
