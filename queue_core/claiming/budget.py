@@ -13,18 +13,18 @@ from queue_core.model.entry import ANY_NODE, SUSPECT
 from queue_core.runtime.lock import Lock
 
 BATCHES = 4
-"""Full claims that the pool holds beside those that run. With two, claims waited for the commits of outcomes: a fifth
-to a third slower in the benchmark `drain`."""
+"""Full claims that the pool holds beside those that run. With two, claims waited for the commits of outcomes (a fifth
+to a third slower)."""
 FAIR_SHARE = 2
 """Entries for each handler thread that a node holds of those that any node may run. A node that ends more than this in
-`pace.WINDOW_SECONDS` may hold as many as it ended. Benchmark `nodes`."""
+`pace.WINDOW_SECONDS` may hold as many as it ended. No benchmark compares it with others."""
 
 
 class Budget:
     """What one bus or service may take on. Its numbers count entries.
 
-    Two statements hold: what is held of a lane and what is being claimed never exceed together the lane's share, and of
-    suspects one is held at a time.
+    No claim is granted that would take a lane past its share, what other threads are claiming counted in. Born claimed
+    entries are not asked for here: they may fill the pool beyond it. Of suspects, one is claimed at a time.
     """
 
     def __init__(self, config: QueueConfig, ledger: Ledger, pace: Pace) -> None:

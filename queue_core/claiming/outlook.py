@@ -15,11 +15,11 @@ from queue_core.runtime.clock import Clock
 from queue_core.storage.store import FIRST_DATE
 
 LOOK_SECONDS = 0.05
-"""Shortest pause between two looks while a backlog is claimed. A look costs about a claim; benchmark `drain`."""
+"""Shortest pause between two looks while a backlog is claimed (ADR 0007). No benchmark compares it with others."""
 LOOK_SHARE = 10
 """The same pause as a multiple of the last look's duration, whichever is longer: looks cost a tenth at most.
 
-Over the dead rows that an old snapshot keeps, a look takes long; benchmark `growth`, held snapshot.
+Over the dead rows that an old snapshot keeps, a look takes 35 to 50 ms (docs/explanation/performance.md). Benchmark `growth`.
 """
 LONGEST_LOOK_SECONDS = 1.0
 """Longest pause between two looks while a backlog is claimed. What was committed late may wait behind it so long."""
