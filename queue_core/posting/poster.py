@@ -12,6 +12,8 @@ from datetime import datetime
 from time import perf_counter
 from typing import Any
 
+from sqlalchemy import Connection
+
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_sender import HintSender
 from queue_core.cluster.process_nodes import name_of
@@ -127,7 +129,7 @@ class Poster:
             ledger.discard(ids)
             ids.clear()
 
-        def work(connection: Any) -> list[int]:
+        def work(connection: Connection) -> list[int]:
             if taken and database.opened != opened:
                 raise OutdatedIdsError
             written[:] = inserted = self._store.insert(connection, rows)
@@ -167,7 +169,7 @@ class Poster:
         rows, claimed = self._rows(queue_name, postings, may_claim=announces)
         holdings.ledger.changes += claimed
 
-        def work(connection: Any) -> list[int]:
+        def work(connection: Connection) -> list[int]:
             ids = self._store.insert(connection, rows)
             if borrowed.raw or rows[0]["lane"] == ANY_NODE:
                 self._hints.tell_inside(borrowed, rows[0]["lane"])
@@ -191,7 +193,7 @@ class Poster:
             self._claimer.expect(earliest)
         return ids
 
-    def rescheduled(self, date: datetime, given: Any = None) -> None:
+    def rescheduled(self, date: datetime, given: CallersConnection | None = None) -> None:
         """The date of an entry was changed, in the caller's transaction if one is given: all nodes may be concerned."""
         if given is None:
             self._hints.tell()
