@@ -36,9 +36,13 @@ def main(
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="A fortieth of the full sizes, two rounds; within five minutes."),
+        typer.Option(
+            "--quick", help="A fortieth of the full sizes, two rounds; within five minutes."
+        ),
     ] = False,
-    scale: Annotated[float | None, typer.Option(help="Another share of the full sizes.", min=0.0001)] = None,
+    scale: Annotated[
+        float | None, typer.Option(help="Another share of the full sizes.", min=0.0001)
+    ] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of comparisons.", min=1)] = None,
     json: Annotated[
         Path | None, typer.Option(help="Write one object for each measurement.", dir_okay=False)
@@ -53,8 +57,9 @@ def main(
 ) -> None:
     """Measure each scenario on each database, on durable servers of the command's own.
 
-    A scenario reports once its tables were found right; one that breaks off fails the run, which goes on, and what the
-    others have measured is kept. Without names all scenarios run. The files are written after each scenario.
+    A scenario reports once its tables were found right; one that breaks off fails the run, which
+    goes on, and what the others have measured is kept. Without names all scenarios run. The files
+    are written after each scenario.
     """
     for kind, given, known in (("scenario", names, SCENARIOS), ("database", database, CHOICES)):
         for name in given or ():
@@ -119,7 +124,12 @@ def _measure(
     scenarios: list[str], databases: list[str], sizes: Sizes
 ) -> Iterator[tuple[list[Measurement] | None, dict[str, dict[str, str]]]]:
     """What each scenario measured on each database, None if it failed, with the servers' settings."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True)) as progress, targets(databases) as found:
         settings = {target.name: target.settings for target in found.values()}
         task = progress.add_task("", total=len(scenarios) * len(found))
@@ -135,7 +145,9 @@ def _measure(
                     progress.console.print_exception()
             seconds = time.perf_counter() - start
             shown = ", ".join(measurement.shown for measurement in new or ())
-            progress.console.print(f"{scenario} on {target.name}: {shown} ({seconds:.1f} s)", highlight=False)
+            progress.console.print(
+                f"{scenario} on {target.name}: {shown} ({seconds:.1f} s)", highlight=False
+            )
             progress.advance(task)
             yield new, settings
 

@@ -1,6 +1,7 @@
 """A node as a process of its own, which answers questions about itself: `python -m benchmarks.bus_process URL MODE TIMED`.
 
-It reads one word a line from standard input, and answers each with a line of JSON; it ends with its input.
+It reads one word a line from standard input, and answers each with a line of JSON; it ends with its
+input.
 """
 
 from __future__ import annotations
@@ -76,8 +77,10 @@ class Node:
             "commits": self._sent["commit"],
             "cpu_seconds": time.process_time(),
             "at": time.perf_counter(),
-            "rss_mb": next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024,
-            "peak_rss_mb": next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024,
+            "rss_mb": next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+            / 1024,
+            "peak_rss_mb": next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+            / 1024,
         }
 
 

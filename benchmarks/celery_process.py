@@ -1,7 +1,7 @@
 """A worker of Celery as a process of its own, which ends with its input: `python -m benchmarks.celery_process URL`.
 
-It takes no task before it is told to, so that its start is no matter of rate. Each of its pool's processes says at its end
-how many it has run.
+It takes no task before it is told to, so that its start is no matter of rate. Each of its pool's
+processes says at its end how many it has run.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ def _report(**_: object) -> None:
 
 
 class CeleryWorker:
-    """A handle on the process. `handled` counts the tasks that came to their end there, once it has ended."""
+    """A handle on the process.
+
+    `handled` counts the tasks that came to their end there, once it has ended.
+    """
 
     def __init__(self, url: str) -> None:
         self.handled = 0

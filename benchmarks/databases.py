@@ -62,13 +62,17 @@ def targets(names: Sequence[str]) -> Iterator[dict[str, Target]]:
     """
     with ExitStack() as running:
         wanted = [name for name in names if name != "sqlite"]
-        servers = running.enter_context(database_servers(durable=True, which=wanted)) if wanted else None
+        servers = (
+            running.enter_context(database_servers(durable=True, which=wanted)) if wanted else None
+        )
         found: dict[str, Target] = {}
         for name in names:
             if servers is not None and name in servers:
                 found[name] = Target(name, servers.server(name).settings(), make_url(servers[name]))
             else:
-                folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="stickybus-bench-")))
+                folder = Path(
+                    running.enter_context(tempfile.TemporaryDirectory(prefix="stickybus-bench-"))
+                )
                 found[name] = Target(name, _sqlite_settings(folder), _folder=folder)
         yield found
 

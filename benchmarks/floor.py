@@ -1,7 +1,7 @@
 """The floor: the engine's SQL work by the bare driver on one connection, in the plainest form that does it.
 
-The same tables and indices, the same columns (made by the engine, encoded beforehand), a commit where the engine has
-one; no engine, no SQLAlchemy, no threads.
+The same tables and indices, the same columns (made by the engine, encoded beforehand), a commit
+where the engine has one; no engine, no SQLAlchemy, no threads.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ class Bare(ABC):
         """Insert an entry, commit, and return its id."""
 
     @abstractmethod
-    def insert_many(self, table: Table, names: Sequence[str], values: Sequence[tuple[Any, ...]]) -> None:
+    def insert_many(
+        self, table: Table, names: Sequence[str], values: Sequence[tuple[Any, ...]]
+    ) -> None:
         """Insert rows in one transaction, in the fastest way."""
 
     @abstractmethod
@@ -113,7 +115,9 @@ class Bare(ABC):
         """Begin a transaction that keeps seeing the tables as they are now."""
 
     def _moved(self, source: str) -> str:
-        values = ", ".join("'PROCESSED'" if name == "processing_state" else name for name in ENTRY_COLUMNS)
+        values = ", ".join(
+            "'PROCESSED'" if name == "processing_state" else name for name in ENTRY_COLUMNS
+        )
         columns = ", ".join((*ENTRY_COLUMNS, "finished_date", "started_date"))
         return f"INSERT INTO {self.past.name} ({columns}) SELECT {values}, {self.mark}, {self.mark} FROM {source}"
 
@@ -154,7 +158,9 @@ class BarePostgreSQL(Bare):
         [[record_id]] = self._connection.execute(statement.encode(), values)
         return int(record_id)
 
-    def insert_many(self, table: Table, names: Sequence[str], values: Sequence[tuple[Any, ...]]) -> None:
+    def insert_many(
+        self, table: Table, names: Sequence[str], values: Sequence[tuple[Any, ...]]
+    ) -> None:
         statement = f"COPY {table.name} ({', '.join(names)}) FROM STDIN".encode()
         with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
             for row in values:
@@ -164,7 +170,9 @@ class BarePostgreSQL(Bare):
         due = f"WITH due AS MATERIALIZED ({self._due('record_id')} FOR UPDATE SKIP LOCKED) "
         taken = f"{due}{self._take()} FROM due WHERE {self.main.name}.record_id = ANY(ARRAY[due.record_id])"
         columns = ", ".join(f"{self.main.name}.{name}" for name in ENTRY_COLUMNS)
-        rows = self._connection.execute(f"{taken} RETURNING {columns}".encode(), (now, limit, until))
+        rows = self._connection.execute(
+            f"{taken} RETURNING {columns}".encode(), (now, limit, until)
+        )
         return [row[0] for row in rows]
 
     def move(self, ids: Sequence[int], now: Any) -> int:
@@ -201,7 +209,9 @@ class BareMySQL(Bare):
         self._cursor.execute(self.insert_statement(self.main, names), values)
         return int(self._cursor.lastrowid)
 
-    def insert_many(self, table: Table, names: Sequence[str], values: Sequence[tuple[Any, ...]]) -> None:
+    def insert_many(
+        self, table: Table, names: Sequence[str], values: Sequence[tuple[Any, ...]]
+    ) -> None:
         flat = tuple(itertools.chain.from_iterable(values))
         self._cursor.execute(self.insert_statement(table, names, len(values)), flat)
 
@@ -255,23 +265,32 @@ class BareSQLite(Bare):
     def insert_one(self, names: Sequence[str], values: tuple[Any, ...]) -> int:
         with self._transaction():
             return int(
-                self._connection.execute(self.insert_statement(self.main, names), values).lastrowid or 0
+                self._connection.execute(self.insert_statement(self.main, names), values).lastrowid
+                or 0
             )
 
-    def insert_many(self, table: Table, names: Sequence[str], values: Sequence[tuple[Any, ...]]) -> None:
+    def insert_many(
+        self, table: Table, names: Sequence[str], values: Sequence[tuple[Any, ...]]
+    ) -> None:
         with self._transaction():
             self._connection.executemany(self.insert_statement(table, names), values)
 
     def claim(self, limit: int, now: Any, until: Any) -> list[int]:
         statement = f"{self._take()} WHERE record_id IN ({self._due('record_id')}) RETURNING {', '.join(ENTRY_COLUMNS)}"
         with self._transaction():
-            return sorted(row[0] for row in self._connection.execute(statement, (until, now, limit)))
+            return sorted(
+                row[0] for row in self._connection.execute(statement, (until, now, limit))
+            )
 
     def move(self, ids: Sequence[int], now: Any) -> int:
-        held = f" WHERE record_id IN ({', '.join('?' * len(ids))}) AND processing_owner = '{_OWNER}'"
+        held = (
+            f" WHERE record_id IN ({', '.join('?' * len(ids))}) AND processing_owner = '{_OWNER}'"
+        )
         with self._transaction():
             self._connection.execute(self._moved(self.main.name) + held, (now, now, *ids))
-            return self._connection.execute(f"DELETE FROM {self.main.name}{held}", tuple(ids)).rowcount
+            return self._connection.execute(
+                f"DELETE FROM {self.main.name}{held}", tuple(ids)
+            ).rowcount
 
     def hold_snapshot(self) -> None:
         self._connection.execute("BEGIN")
@@ -351,8 +370,11 @@ def floor(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         f"claim of {CLAIM} and move to history": (sizes.entries(50_000), move_rate),
     }
     found = alternating(
-        sizes.rounds, {metric: partial(rate, target, entries) for metric, (entries, rate) in works.items()}
+        sizes.rounds,
+        {metric: partial(rate, target, entries) for metric, (entries, rate) in works.items()},
     )
     for metric, rates in found.items():
         settings = {"entries": works[metric][0], "rounds": sizes.rounds, "rates": rates}
-        yield Measurement(FLOOR, target.name, metric, statistics.median(rates), "entries/s", settings, 1.0)
+        yield Measurement(
+            FLOOR, target.name, metric, statistics.median(rates), "entries/s", settings, 1.0
+        )

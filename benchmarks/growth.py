@@ -1,8 +1,9 @@
 """What an entry costs while something else has grown large: each axis against the same database without it.
 
-Both databases exist side by side and are measured in alternating rounds of the same entries. The cost of a post is
-that of post_many of 100; the cost of a delivery is the time between the first handler's start and the last one's, so
-that it holds claims, handlers and outcomes, but not the start of the node.
+Both databases exist side by side and are measured in alternating rounds of the same entries. The
+cost of a post is that of post_many of 100; the cost of a delivery is the time between the first
+handler's start and the last one's, so that it holds claims, handlers and outcomes, but not the
+start of the node.
 """
 
 from __future__ import annotations
@@ -113,7 +114,10 @@ class QueueDelivery(Delivery):
 
 @dataclass
 class Case:
-    """One of the two databases of an axis. `standing` and `ended`: rows by hand in the main table and in history."""
+    """One of the two databases of an axis.
+
+    `standing` and `ended`: rows by hand in the main table and in history.
+    """
 
     url: URL
     delivery: Delivery
@@ -127,13 +131,20 @@ class Case:
         return self.delivery.face._engine.config.table
 
     def put(
-        self, rows: int, *, past: bool = False, age: timedelta = _DAY, values: Mapping[str, Any] | None = None
+        self,
+        rows: int,
+        *,
+        past: bool = False,
+        age: timedelta = _DAY,
+        values: Mapping[str, Any] | None = None,
     ) -> None:
         """Write entries like those that are posted, but for `values`, dated around now - `age`."""
         store = self.delivery.face._engine.store
         table: Table = store.statements.past if past else store.statements.main
         template = dict(self.connection.rows[0]) | dict(values or {})
-        dates = ["created_date", "effective_date"] + (["finished_date", "started_date"] if past else [])
+        dates = ["created_date", "effective_date"] + (
+            ["finished_date", "started_date"] if past else []
+        )
         first = datetime.now(UTC) - age
         for start in range(0, rows, LOAD_BATCH):
             date = first + timedelta(milliseconds=start)
@@ -157,7 +168,10 @@ class Case:
             self.delivery.round(min(batch, entries - start))
 
     def verify(self) -> None:
-        """Every entry that was delivered has ended once, all others wait. Raises VerificationError."""
+        """Every entry that was delivered has ended once, all others wait.
+
+        Raises VerificationError.
+        """
         delivery = self.delivery
         waiting = self.standing + delivery.posted - delivery.handled
         verify_counts(self.url, self.table, waiting=waiting, ended=self.ended + delivery.handled)
@@ -165,7 +179,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Axis:
-    """Something that grows. `grow` makes the large case of the small one; `before` is done to both."""
+    """Something that grows.
+
+    `grow` makes the large case of the small one; `before` is done to both.
+    """
 
     name: str
     size: int
@@ -191,7 +208,9 @@ def _axes(sizes: Sizes, entries: int) -> Iterator[Axis]:
         deliver=lambda url: QueueDelivery(url, 1),
     )
     yield Axis(
-        "history rows", ten_millions, lambda case: case.put(ten_millions, past=True, values=_PROCESSED)
+        "history rows",
+        ten_millions,
+        lambda case: case.put(ten_millions, past=True, values=_PROCESSED),
     )
     yield Axis(
         "64 queues",

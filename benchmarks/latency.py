@@ -69,7 +69,8 @@ class _Latencies:
         self._metrics = run.bus._engine.lifecycle.finisher.metrics = _Timed()
         database = run.bus._engine.database
         vars(database).update(
-            write=self._timed(database.write), insert_autocommit=self._timed(database.insert_autocommit)
+            write=self._timed(database.write),
+            insert_autocommit=self._timed(database.insert_autocommit),
         )
 
     def _timed(self, write: Callable[..., T]) -> Callable[..., T]:
@@ -106,7 +107,9 @@ class _Latencies:
     def to_outcome(self) -> list[float]:
         """Seconds from commit to committed outcome."""
         written_at = self._metrics.written_at
-        return [max(0.0, written_at[self._ids[number]] - at) for number, at in self.committed_at.items()]
+        return [
+            max(0.0, written_at[self._ids[number]] - at) for number, at in self.committed_at.items()
+        ]
 
 
 @contextmanager
@@ -118,7 +121,11 @@ def _latencies_on(target: Target) -> Iterator[tuple[Run, _Latencies]]:
 
 
 def _percentiles(
-    scenario: str, target: Target, metric: str, rounds: Sequence[Sequence[float]], settings: dict[str, Any]
+    scenario: str,
+    target: Target,
+    metric: str,
+    rounds: Sequence[Sequence[float]],
+    settings: dict[str, Any],
 ) -> Iterator[Measurement]:
     """Of the percentiles of the rounds, the medians."""
     for name, share in (("p50", 0.5), ("p99", 0.99)):
@@ -146,7 +153,9 @@ def latency(target: Target, sizes: Sizes) -> Iterator[Measurement]:
                 run.verify()
             rounds.append(latencies.to_start())
         settings = {"entries": entries, "rate": rate, "achieved_rates": achieved}
-        yield from _percentiles("latency", target, f"commit to start, {{}} at {rate}/s", rounds, settings)
+        yield from _percentiles(
+            "latency", target, f"commit to start, {{}} at {rate}/s", rounds, settings
+        )
 
 
 def latency_elsewhere(target: Target, sizes: Sizes) -> Iterator[Measurement]:
@@ -159,7 +168,8 @@ def latency_elsewhere(target: Target, sizes: Sizes) -> Iterator[Measurement]:
                 url = run.bus._engine.database.url
                 with bus_process(url, Mode.POLLING, timed=True) as node:
                     node.ask("start")
-                    # After a quiet time, a node that nobody tells of entries finds the first by its next poll.
+                    # After a quiet time, a node that nobody tells of entries finds the first by its
+                    # next poll.
                     run.load(WARM_UP)
                     node.wait_until_handled(WARM_UP)
                     latencies = _Latencies(run)
@@ -169,7 +179,9 @@ def latency_elsewhere(target: Target, sizes: Sizes) -> Iterator[Measurement]:
                     node.ask("stop")
                 run.verify()
             # Linux's clock for intervals is one for all processes.
-            rounds.append([max(0.0, started[number] - at) for number, at in latencies.committed_at.items()])
+            rounds.append(
+                [max(0.0, started[number] - at) for number, at in latencies.committed_at.items()]
+            )
         settings = {
             "entries": entries,
             "rate": rate,
@@ -186,9 +198,13 @@ def punctuality(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     entries = _entries_of_a_round(sizes, rate)
     rounds = [_lateness(target, entries, rate) for _ in range(sizes.rounds)]
     settings = {"entries": entries, "rate": rate}
-    yield from _percentiles("punctuality", target, f"start minus date, {{}} at {rate}/s", rounds, settings)
+    yield from _percentiles(
+        "punctuality", target, f"start minus date, {{}} at {rate}/s", rounds, settings
+    )
     earliest = min(min(late) for late in rounds) * 1e3
-    yield Measurement("punctuality", target.name, "earliest start minus date", earliest, "ms", settings)
+    yield Measurement(
+        "punctuality", target.name, "earliest start minus date", earliest, "ms", settings
+    )
 
 
 def _lateness(target: Target, entries: int, rate: int) -> list[float]:
@@ -206,9 +222,13 @@ def _lateness(target: Target, entries: int, rate: int) -> list[float]:
         service.start()
         first = datetime.now(UTC) + timedelta(seconds=LEAD_SECONDS)
         dates = [first + timedelta(seconds=number / rate) for number in range(entries)]
-        queue.schedule_many(Posting(event=Ticked(number), at=date) for number, date in enumerate(dates))
+        queue.schedule_many(
+            Posting(event=Ticked(number), at=date) for number, date in enumerate(dates)
+        )
         if datetime.now(UTC) >= first:
-            raise VerificationError(f"{entries} notifications were not posted before the first one's date")
+            raise VerificationError(
+                f"{entries} notifications were not posted before the first one's date"
+            )
         if not done.wait(LEAD_SECONDS + entries / rate + COMPLETION_SECONDS):
             raise VerificationError(f"{len(late)} of {entries} notifications handled")
         service.stop()
@@ -240,7 +260,9 @@ def truncate(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         settings = {"entries": entries, "rate": rate, "history_rows": backlog, "removed": removed}
         when = "while truncating" if truncating else "otherwise"
         for what, seconds in (("start", latencies.to_start()), ("outcome", latencies.to_outcome())):
-            yield from _percentiles("truncate", target, f"commit to {what}, {{}} {when}", [seconds], settings)
+            yield from _percentiles(
+                "truncate", target, f"commit to {what}, {{}} {when}", [seconds], settings
+            )
 
 
 @contextmanager

@@ -64,7 +64,9 @@ def _commit() -> str:
     """Of the working tree, with a mark if it was changed since; empty where there is none."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     try:
-        return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            command, cwd=_ROOT, capture_output=True, text=True, check=True
+        ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
 

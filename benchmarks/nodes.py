@@ -41,7 +41,11 @@ class BusProcess:
     """A handle on `benchmarks.bus_process`."""
 
     def __init__(self, url: URL, mode: Mode, *, timed: bool) -> None:
-        arguments = [url.render_as_string(hide_password=False), mode.value, "timed" if timed else "counted"]
+        arguments = [
+            url.render_as_string(hide_password=False),
+            mode.value,
+            "timed" if timed else "counted",
+        ]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.bus_process", *arguments],
             stdin=subprocess.PIPE,
@@ -99,7 +103,9 @@ def wait_until_handled(members: Sequence[BusProcess], entries: int) -> list[dict
         ):
             return usages
         if time.monotonic() > deadline:
-            raise VerificationError(f"not all of {entries} entries handled in {COMPLETION_SECONDS} s")
+            raise VerificationError(
+                f"not all of {entries} entries handled in {COMPLETION_SECONDS} s"
+            )
         time.sleep(LOOK_SECONDS)
 
 
@@ -108,12 +114,19 @@ def nodes(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     entries = sizes.entries(50_000)
     with target.fresh() as url, ExitStack() as running:
         connection = running.enter_context(bare(url))
-        members = [running.enter_context(bus_process(url, Mode.POLLING)) for _ in range(max(PROCESSES))]
-        names = {count: f"drain rate, {count} process{'es' if count > 1 else ''}" for count in PROCESSES}
-        works = {
-            name: partial(_shared_rate, connection, members[:count], entries) for count, name in names.items()
+        members = [
+            running.enter_context(bus_process(url, Mode.POLLING)) for _ in range(max(PROCESSES))
+        ]
+        names = {
+            count: f"drain rate, {count} process{'es' if count > 1 else ''}" for count in PROCESSES
         }
-        _ask_all(members, "reset")  # none of them still starts while the first round's floor is measured
+        works = {
+            name: partial(_shared_rate, connection, members[:count], entries)
+            for count, name in names.items()
+        }
+        _ask_all(
+            members, "reset"
+        )  # none of them still starts while the first round's floor is measured
         settings: dict[str, Any] = {"entries": entries, "mode": Mode.POLLING.value}
         rates = dict[str, list[float]]()
         floor = {FLOOR: partial(move_rate, target, entries)}

@@ -1,7 +1,7 @@
 """Other libraries on the same machine in the same rounds: the same no-op work, durably finished jobs only.
 
-Each with the best settings that its documentation gives. What isn't installed (the extra `bench`; Redis's server for
-Celery) is left out.
+Each with the best settings that its documentation gives. What isn't installed (the extra `bench`;
+Redis's server for Celery) is left out.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ LOOK_SECONDS = 0.01
 class Rates:
     """What a peer did: entries a second posted in batches of 100 after a first one, and handled from a backlog.
 
-    A drain lasts from the first job's call (Celery: from when it is seen to have taken jobs) until the peer says that
-    nothing is left: how long it takes to start is no matter of rate, and none of ours. `server`: the settings of one that
-    it started.
+    A drain lasts from the first job's call (Celery: from when it is seen to have taken jobs) until
+    the peer says that nothing is left: how long it takes to start is no matter of rate, and none of
+    ours. `server`: the settings of one that it started.
     """
 
     posted: float
@@ -148,7 +148,9 @@ async def _pgqueuer_rates(url: URL, entries: int) -> Rates:
     await manager.run(batch_size=PGQUEUER_BATCH, mode=QueueExecutionMode.drain)
     drained = calls.rate(entries + POST_MANY)
     waiting = await connection.fetchval("SELECT count(*) FROM pgqueuer")
-    ended = await connection.fetchval("SELECT count(*) FROM pgqueuer_log WHERE status = 'successful'")
+    ended = await connection.fetchval(
+        "SELECT count(*) FROM pgqueuer_log WHERE status = 'successful'"
+    )
     await connection.close()
     _check("pgqueuer", entries, handled=calls.count, ended=ended, waiting=waiting)
     return Rates(posted, drained)
@@ -233,7 +235,8 @@ def _celery(_url: URL, entries: int) -> Rates:
         ):
             tick = app.tasks[CELERY_TASK]
             posted = _posted_singly(
-                entries, lambda: tick.apply_async((PAYLOAD.number, PAYLOAD.account), producer=producer)
+                entries,
+                lambda: tick.apply_async((PAYLOAD.number, PAYLOAD.account), producer=producer),
             )
             with closing(CeleryWorker(servers["redis"])) as worker:
                 _celery_until(worker, "it has started", lambda: app.control.ping([CELERY_WORKER]))
@@ -279,7 +282,9 @@ def _posted_singly(entries: int, post: Callable[[], object]) -> float:
 def _check(name: str, entries: int, *, handled: int, ended: int, waiting: int) -> None:
     jobs = entries + POST_MANY
     if (handled, ended, waiting) != (jobs, jobs, 0):
-        raise VerificationError(f"{name}: {handled} handled, {ended} ended, {waiting} waiting of {jobs} jobs")
+        raise VerificationError(
+            f"{name}: {handled} handled, {ended} ended, {waiting} waiting of {jobs} jobs"
+        )
 
 
 def _plain(url: URL) -> str:
@@ -291,7 +296,12 @@ PEERS: Mapping[str, tuple[Peer, ...]] = {
         Peer(
             "pgqueuer",
             _pgqueuer,
-            {"batch_size": PGQUEUER_BATCH, "driver": "asyncpg", "loop": "uvloop", "autovacuum": "optimized"},
+            {
+                "batch_size": PGQUEUER_BATCH,
+                "driver": "asyncpg",
+                "loop": "uvloop",
+                "autovacuum": "optimized",
+            },
             needs=("asyncpg", "uvloop"),
         ),
         Peer("procrastinate", _procrastinate, {"concurrency": PROCRASTINATE_CONCURRENCY}),
@@ -309,7 +319,9 @@ PEERS: Mapping[str, tuple[Peer, ...]] = {
             servers=("redis",),
         ),
     ),
-    "sqlite": (Peer("huey", _huey, {"workers": HUEY_WORKERS, "worker_type": "thread", "fsync": True}),),
+    "sqlite": (
+        Peer("huey", _huey, {"workers": HUEY_WORKERS, "worker_type": "thread", "fsync": True}),
+    ),
 }
 
 
@@ -342,7 +354,11 @@ def peers(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     for what in ours:
         base = rates[f"{what}, {FLOOR}"]
         chosen: dict[str, Mapping[str, Any]] = {OURS: {}} | {
-            peer.package: {"version": version(peer.package), **peer.settings, **seen[peer.package][-1].server}
+            peer.package: {
+                "version": version(peer.package),
+                **peer.settings,
+                **seen[peer.package][-1].server,
+            }
             for peer in found
         }
         for name, settings in chosen.items():
@@ -359,4 +375,6 @@ def peers(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         for peer in found:
             ratio = median_ratio(rates[f"{what}, {OURS}"], rates[f"{what}, {peer.package}"])
             settings = {"entries": entries, "rounds": sizes.rounds}
-            yield Measurement("peers", target.name, f"{what}, {OURS} to {peer.package}", ratio, "x", settings)
+            yield Measurement(
+                "peers", target.name, f"{what}, {OURS} to {peer.package}", ratio, "x", settings
+            )

@@ -60,8 +60,14 @@ def reading(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         def by_driver() -> int:
             return sum(batch.num_rows for batch in bare_batches(url))
 
-        timed = [(_seconds(by_source, rows), _seconds(by_driver, rows)) for _ in range(sizes.rounds)]
-        settings: dict[str, Any] = {"rows": rows, "rounds": sizes.rounds, "payload_bytes": ROW_BYTES}
+        timed = [
+            (_seconds(by_source, rows), _seconds(by_driver, rows)) for _ in range(sizes.rounds)
+        ]
+        settings: dict[str, Any] = {
+            "rows": rows,
+            "rounds": sizes.rounds,
+            "payload_bytes": ROW_BYTES,
+        }
         source = statistics.median(one for one, _ in timed)
         ratio = statistics.median(bare / one for one, bare in timed)
         yield Measurement(
@@ -114,7 +120,9 @@ def fill(url: URL, rows: int) -> None:
     """Write so many rows of history with ids from 1, in steps that double them."""
     database = Database(url, statement_timeout_seconds=3600)
     try:
-        database.write(lambda connection: connection.execute(insert(_HISTORY), _first(min(rows, _BASE))))
+        database.write(
+            lambda connection: connection.execute(insert(_HISTORY), _first(min(rows, _BASE)))
+        )
         there = min(rows, _BASE)
         while there < rows:
             more = min(there, rows - there)
@@ -178,7 +186,9 @@ def bare_batches(url: URL) -> Iterator[pa.RecordBatch]:
 def _batch(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
     arrays = []
     for field, values in zip(schema, zip(*rows, strict=True), strict=True):
-        text = pa.types.is_timestamp(field.type) and isinstance(next((v for v in values if v), None), str)
+        text = pa.types.is_timestamp(field.type) and isinstance(
+            next((v for v in values if v), None), str
+        )
         arrays.append(pa.array(values, pa.string() if text else field.type))
         if text:
             arrays[-1] = arrays[-1].cast(pa.timestamp("us")).cast(field.type)
@@ -222,7 +232,10 @@ class SparkProcess:
         )
 
     def run(self, work: str, *arguments: str) -> list[tuple[float, float]]:
-        """Seconds and the peak of bytes of each piece. Raises VerificationError if the process fails."""
+        """Seconds and the peak of bytes of each piece.
+
+        Raises VerificationError if the process fails.
+        """
         assert self._process.stdin is not None  # noqa: S101 -- opened above
         assert self._process.stdout is not None  # noqa: S101 -- opened above
         self._process.stdin.write(json.dumps([work, *arguments]) + "\n")

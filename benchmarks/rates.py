@@ -74,13 +74,16 @@ def bulk_post_rate(target: Target, entries: int) -> float:
 
 def _post_batches(run: Run, entries: int) -> None:
     for first in range(0, entries, POST_MANY):
-        run.posted += run.bus.post_many([Ticked(number) for number in range(first, first + POST_MANY)])
+        run.posted += run.bus.post_many(
+            [Ticked(number) for number in range(first, first + POST_MANY)]
+        )
 
 
 def drain_rate(target: Target, entries: int, config: BusConfig | None = None) -> float:
     """Entries a second of a backlog that was posted beforehand, by one node with a handler that does nothing.
 
-    From the first handler's start to the last outcome's commit: how long a node takes to start is no matter of rate.
+    From the first handler's start to the last outcome's commit: how long a node takes to start is
+    no matter of rate.
     """
     with run_on(target, config) as run:
         run.load(entries)
@@ -102,7 +105,10 @@ def drain(target: Target, sizes: Sizes) -> Iterator[Measurement]:
 
 
 def through(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """Post by post_many(100) and handle at once, in one process, beside a drain of as many. Its floor is that of a drain."""
+    """Post by post_many(100) and handle at once, in one process, beside a drain of as many.
+
+    Its floor is that of a drain.
+    """
     entries = sizes.entries(100_000, POST_MANY)
     works = {
         FLOOR: lambda: move_rate(target, entries),
@@ -116,7 +122,9 @@ def through(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         yield measurement
     ratio = median_ratio(rates["posted and handled"], rates["drain of as many"])
     settings["rounds"] = sizes.rounds
-    yield Measurement("through", target.name, "posted and handled, to a drain", ratio, "x", settings)
+    yield Measurement(
+        "through", target.name, "posted and handled, to a drain", ratio, "x", settings
+    )
 
 
 def _through(target: Target, entries: int) -> float:

@@ -41,7 +41,10 @@ def as_json(
 ) -> str:
     """A list of objects, one for each measurement, with its server's settings and the environment."""
     objects = [
-        {**asdict(measurement), "environment": {**environment, "server": servers[measurement.database]}}
+        {
+            **asdict(measurement),
+            "environment": {**environment, "server": servers[measurement.database]},
+        }
         for measurement in measurements
     ]
     return json.dumps(objects, indent=2)
@@ -60,7 +63,10 @@ def draw(measurements: Sequence[Measurement], folder: Path, stem: str) -> list[P
         panels = _panels([one for one in measurements if one.scenario == scenario])
         rows = [len({one.metric for one in panel}) for panel in panels.values()]
         figure, places = plt.subplots(
-            len(panels), figsize=(9, 1.2 * len(panels) + 0.5 * sum(rows)), height_ratios=rows, squeeze=False
+            len(panels),
+            figsize=(9, 1.2 * len(panels) + 0.5 * sum(rows)),
+            height_ratios=rows,
+            squeeze=False,
         )
         for place, (unit, panel) in zip(places[:, 0], panels.items(), strict=True):
             _bars(place, unit, panel, databases)
@@ -88,10 +94,16 @@ def _bars(place: Any, unit: str, panel: Sequence[Measurement], databases: Sequen
         if not found:
             continue
         bottoms = [metrics.index(one.metric) + number * height for one in found]
-        bars = place.barh(bottoms, [one.value for one in found], height, label=database, color=f"C{number}")
+        bars = place.barh(
+            bottoms, [one.value for one in found], height, label=database, color=f"C{number}"
+        )
         # The figure itself, and its share of the floor.
-        place.bar_label(bars, [one.shown.replace(f" {unit}", "") for one in found], fontsize="x-small")
-    place.set_yticks([row + 0.4 - height / 2 for row in range(len(metrics))], metrics, fontsize="small")
+        place.bar_label(
+            bars, [one.shown.replace(f" {unit}", "") for one in found], fontsize="x-small"
+        )
+    place.set_yticks(
+        [row + 0.4 - height / 2 for row in range(len(metrics))], metrics, fontsize="small"
+    )
     place.invert_yaxis()
     place.margins(x=0.25)
     place.set_xlabel(unit, fontsize="small")

@@ -1,4 +1,7 @@
-"""The scenarios. Each takes a database and sizes, and yields measurements once its tables have been verified."""
+"""The scenarios.
+
+Each takes a database and sizes, and yields measurements once its tables have been verified.
+"""
 
 from __future__ import annotations
 

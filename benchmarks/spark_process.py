@@ -1,6 +1,7 @@
 """A process with one Spark session that does pieces of work, and prints the seconds and the peak of its bytes of memory.
 
-Each line that it reads is a JSON array of a name in `WORK` and its arguments; it answers a line a piece, and an empty one.
+Each line that it reads is a JSON array of a name in `WORK` and its arguments; it answers a line a
+piece, and an empty one.
 """
 
 from __future__ import annotations
@@ -137,7 +138,11 @@ def _timed(rows: DataFrame) -> float:
     return time.perf_counter() - start
 
 
-WORK: dict[str, Callable[..., Iterator[float]]] = {"read": read, "archive": archive, "statistics": analyse}
+WORK: dict[str, Callable[..., Iterator[float]]] = {
+    "read": read,
+    "archive": archive,
+    "statistics": analyse,
+}
 
 
 def main() -> None:

@@ -97,7 +97,10 @@ class Run:
             self.posted += self.bus.post_many(batch)
 
     def wait(self) -> None:
-        """Return once the outcome of everything posted is committed. Raises VerificationError if it takes too long."""
+        """Return once the outcome of everything posted is committed.
+
+        Raises VerificationError if it takes too long.
+        """
         self._target = len(self.posted)
         deadline = time.perf_counter() + COMPLETION_SECONDS
         if self._handled < self._target and not self._reached.wait(COMPLETION_SECONDS):
@@ -120,7 +123,9 @@ class Run:
         with self.bus._engine.database.read() as connection:
             waiting = list(connection.execute(select(main.c.record_id)).scalars())
             ended = connection.execute(select(past.c.record_id, past.c.processing_state)).all()
-        here, elsewhere = ([row.record_id for row in ended], waiting) if delivered else (waiting, ended)
+        here, elsewhere = (
+            ([row.record_id for row in ended], waiting) if delivered else (waiting, ended)
+        )
         if (
             elsewhere
             or len(here) + truncated != len(self.posted)
@@ -163,7 +168,9 @@ def verify_counts(url: URL, table: str, *, waiting: int, ended: int) -> None:
         found = {name: connection.execute(count).scalar_one() for name, count in counts.items()}
     database.close()
     if list(found.values()) != [waiting, ended, ended, 0]:
-        raise VerificationError(f"{table}: {found}; expected are {waiting} waiting and {ended} ended")
+        raise VerificationError(
+            f"{table}: {found}; expected are {waiting} waiting and {ended} ended"
+        )
 
 
 def alternating(rounds: int, works: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
@@ -180,7 +187,11 @@ FLOOR = "floor"
 
 
 def compared(
-    scenario: str, target: Target, sizes: Sizes, works: Mapping[str, Callable[[], float]], **settings: Any
+    scenario: str,
+    target: Target,
+    sizes: Sizes,
+    works: Mapping[str, Callable[[], float]],
+    **settings: Any,
 ) -> Iterator[Measurement]:
     """Measure the rates of `works` against `works[FLOOR]` in alternating rounds: medians, and medians of the ratios."""
     found = alternating(sizes.rounds, works)
@@ -193,7 +204,12 @@ def compared(
             metric,
             statistics.median(found[metric]),
             "entries/s",
-            {**settings, "rounds": sizes.rounds, "rates": found[metric], "floor_rates": found[FLOOR]},
+            {
+                **settings,
+                "rounds": sizes.rounds,
+                "rates": found[metric],
+                "floor_rates": found[FLOOR],
+            },
             median_ratio(found[metric], found[FLOOR]),
         )
 

@@ -38,7 +38,9 @@ class Subscribe(Protocol[E]):
     @overload
     def __call__(self, handler: Callable[[E], R], /) -> Callable[[E], R]: ...
     @overload
-    def __call__(self, handler: Callable[[E, EntryContext], R], /) -> Callable[[E, EntryContext], R]: ...
+    def __call__(
+        self, handler: Callable[[E, EntryContext], R], /
+    ) -> Callable[[E, EntryContext], R]: ...
 
 
 class SubscribeExactlyOnce(Protocol[E]):
@@ -75,7 +77,11 @@ class EventBus:
     ) -> SubscribeExactlyOnce[E]: ...
     @overload
     def subscribe(
-        self, event: type[E], *, exactly_once: Literal[False] = ..., **options: Unpack[SubscriberOptions]
+        self,
+        event: type[E],
+        *,
+        exactly_once: Literal[False] = ...,
+        **options: Unpack[SubscriberOptions],
     ) -> Subscribe[E]: ...
     @overload
     def subscribe(
@@ -181,7 +187,9 @@ class EventBus:
         """Deprecated: `subscribe` does it."""
         deprecated("register", "subscribe(event, handler)")
         # The overloads tie the event's type to the handler's, which the old signature did not.
-        decorate: SubscribeByName = cast("Any", self.subscribe)(event, exactly_once=exactly_once, **options)
+        decorate: SubscribeByName = cast("Any", self.subscribe)(
+            event, exactly_once=exactly_once, **options
+        )
         return decorate(handler)
 
     def _add(self, event: type | str, subscriber: Subscriber) -> None:
@@ -190,7 +198,8 @@ class EventBus:
     def unsubscribe(self, handler: AnyHandler) -> bool:
         """End all subscriptions of `handler`; False if it had none.
 
-        Events of its types then end PROCESSED without a subscriber, as long as nobody else subscribes.
+        Events of its types then end PROCESSED without a subscriber, as long as nobody else
+        subscribes.
         """
         return self._subscriptions.remove(handler)
 
@@ -202,8 +211,9 @@ class EventBus:
     def register_event(self, event_type: type, *, name: str | None = None) -> str:
         """Make an event type known under a name, and return the name.
 
-        Events are stored under the name: give one to a class that shares its `__name__` with another, or that was
-        renamed. Nodes that post and nodes that handle it must register the same name.
+        Events are stored under the name: give one to a class that shares its `__name__` with
+        another, or that was renamed. Nodes that post and nodes that handle it must register the
+        same name.
 
         Args:
             event_type: A dataclass, an attrs class, a msgspec Struct or a pydantic model.
@@ -269,7 +279,10 @@ class EventBus:
         return self._post([posting], connection)[0]
 
     def _due_date(
-        self, at: datetime | None, delay: timedelta | float | None, connection: CallersConnection | None
+        self,
+        at: datetime | None,
+        delay: timedelta | float | None,
+        connection: CallersConnection | None,
     ) -> datetime:
         return due_date(at, delay, queue_name=self.config.name, now=lambda: self._now(connection))
 
@@ -282,9 +295,12 @@ class EventBus:
         """
         if not isinstance(events, Iterable):
             raise InvalidPostError(
-                f"events={shown(events)} is no collection of events. Nothing was written.", key="events"
+                f"events={shown(events)} is no collection of events. Nothing was written.",
+                key="events",
             )
-        postings = [event if isinstance(event, Posting) else Posting(event=event) for event in events]
+        postings = [
+            event if isinstance(event, Posting) else Posting(event=event) for event in events
+        ]
         return self._post(postings, connection)
 
     def _post(self, postings: Sequence[Posting], connection: CallersConnection | None) -> list[int]:
@@ -301,7 +317,9 @@ class EventBus:
         **options: Unpack[PostOptions],
     ) -> int:
         """Awaitable twin of `post`, with the same options, for an AsyncSession or AsyncConnection."""
-        return await awaited(lambda inner: self.post(event, connection=inner, **options), connection)
+        return await awaited(
+            lambda inner: self.post(event, connection=inner, **options), connection
+        )
 
     async def post_many_async(
         self, events: Iterable[object], *, connection: AsyncCallersConnection | None = None

@@ -1,8 +1,9 @@
 """The in-memory bus: the persistent bus's face without a database, for tests and for events that may be lost.
 
-It respects the caller's transaction as far as events tell: what is posted on a SQLAlchemy connection is delivered when
-that begins to commit, dropped when it rolls back, and what a savepoint's rollback undoes is dropped too. A COMMIT that
-then fails is not noticed: whoever needs that proof needs the persistent bus.
+It respects the caller's transaction as far as events tell: what is posted on a SQLAlchemy
+connection is delivered when that begins to commit, dropped when it rolls back, and what a
+savepoint's rollback undoes is dropped too. A COMMIT that then fails is not noticed: whoever needs
+that proof needs the persistent bus.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from bus.event_bus import EventBus
 from queue_core.errors import ConfigurationError, InvalidConnectionError, LifecycleError
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import BusConfig
-from queue_core.model.entry import ANY_NODE, Entry, Posting, State, States, SubscriberProgress, Waiting
+from queue_core.model.entry import (
+    ANY_NODE,
+    Entry,
+    Posting,
+    State,
+    States,
+    SubscriberProgress,
+    Waiting,
+)
 from queue_core.model.outcome import Finished, Outcome, Released, Retried
 from queue_core.running.dispatcher import Dispatcher
 from queue_core.running.subscriber import Subscriber
@@ -46,13 +55,18 @@ class _Unleased:
 class InMemoryBus(EventBus):
     """Events, handlers and retries as on `PersistentBus`; everything is gone when the process ends.
 
-    Retries that a policy puts off run at once: there is no timer here. `exactly_once` handlers are refused
-    (ConfigurationError): there is no database to write to. `max_run_seconds` is not enforced, for no other run could
-    take the event over. `connection=` takes a SQLAlchemy Connection or Session.
+    Retries that a policy puts off run at once: there is no timer here. `exactly_once` handlers are
+    refused (ConfigurationError): there is no database to write to. `max_run_seconds` is not
+    enforced, for no other run could take the event over. `connection=` takes a SQLAlchemy
+    Connection or Session.
     """
 
     def __init__(
-        self, config: BusConfig | None = None, *, clock: Clock | None = None, codec: Codec | None = None
+        self,
+        config: BusConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        codec: Codec | None = None,
     ) -> None:
         config = BusConfig() if config is None else config
         of_kind(config, BusConfig, key="config")
@@ -95,11 +109,16 @@ class InMemoryBus(EventBus):
                 dispatcher.stop(0)
                 raise
             self._dispatcher, self._running = dispatcher, True
-            self._submit([entry for entry in self._live.values() if entry.record_id not in self._submitted])
+            self._submit(
+                [entry for entry in self._live.values() if entry.record_id not in self._submitted]
+            )
         return self
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
-        """Let running handlers finish; what has not started waits for the next start. False if some still ran."""
+        """Let running handlers finish; what has not started waits for the next start.
+
+        False if some still ran.
+        """
         limit = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
         limit = wait_seconds(limit, key="timeout_seconds")
         with self._changed:
@@ -107,7 +126,8 @@ class InMemoryBus(EventBus):
                 return True
             self._running, dispatcher = False, self._dispatcher
         ended = dispatcher.stop(limit)
-        # Runs that wait for threads whose handlers still run: the next start must not wait for these.
+        # Runs that wait for threads whose handlers still run: the next start must not wait for
+        # these.
         dispatcher.take_left(limit)
         return ended
 
@@ -117,7 +137,10 @@ class InMemoryBus(EventBus):
         return self.start()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -126,7 +149,9 @@ class InMemoryBus(EventBus):
         timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
         with self._changed:
             if not self._changed.wait_for(lambda: not self._live, timeout_seconds):
-                raise TimeoutError(f"{len(self._live)} events have not ended after {timeout_seconds} s")
+                raise TimeoutError(
+                    f"{len(self._live)} events have not ended after {timeout_seconds} s"
+                )
 
     # -- subscribe and post ---------------------------------------------------------------------------------------
 
@@ -157,7 +182,10 @@ class InMemoryBus(EventBus):
             self._submit(entries)
 
     def _submit(self, entries: list[Entry]) -> None:
-        """Hand entries to the pool that runs; else they wait for the next start. For holders of the lock."""
+        """Hand entries to the pool that runs; else they wait for the next start.
+
+        For holders of the lock.
+        """
         if self._running:
             self._submitted.update(entry.record_id for entry in entries)
             self._dispatcher.submit(entries)

@@ -13,7 +13,10 @@ from queue_core.runtime.lock import Lock
 
 
 class Subscriptions:
-    """The subscribers of one bus; a `queue_core.running.subscriber.Router` for its queue. Safe to use from several threads."""
+    """The subscribers of one bus; a `queue_core.running.subscriber.Router` for its queue.
+
+    Safe to use from several threads.
+    """
 
     def __init__(self, queue_name: str, types: EventTypes, *, shared: bool) -> None:
         """`shared`: other nodes may run what is posted here, so that only what was subscribed to counts as known."""
@@ -26,7 +29,10 @@ class Subscriptions:
         self._lock = Lock()
 
     def add(self, event: type | str, subscriber: Subscriber) -> None:
-        """Subscribe to a type or a name. Raises ConfigurationError if another handler has the subscriber's name."""
+        """Subscribe to a type or a name.
+
+        Raises ConfigurationError if another handler has the subscriber's name.
+        """
         if isinstance(event, str):
             if not self._types.knows(event):
                 self._types.register_name(event)

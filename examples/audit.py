@@ -1,7 +1,7 @@
 """History from beginning to end: posted, handled, archived, reported on, posted again.
 
-Run it: `python audit.py FOLDER`. It needs Java and the extra `spark`, and makes the folder anew: an SQLite file, an archive
-and a report. The commands that it runs are those that you would type.
+Run it: `python audit.py FOLDER`. It needs Java and the extra `spark`, and makes the folder anew: an
+SQLite file, an archive and a report. The commands that it runs are those that you would type.
 """
 
 import logging
@@ -71,7 +71,9 @@ def main(folder: Path) -> None:
         handle(url, cards_expire=True, post=ORDERS)
         command(f"history archive --to {archive} --before 0s --url {url}")
         command(f"report --to {folder}/report.html --from-archive {archive} --url {url}")
-        failed = f"history replay --from {archive} --where \"processing_state = 'FAILED'\" --url {url}"
+        failed = (
+            f"history replay --from {archive} --where \"processing_state = 'FAILED'\" --url {url}"
+        )
         command(failed)
         command(f"{failed} --yes")
         handle(url, cards_expire=False)

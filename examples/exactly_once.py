@@ -1,6 +1,7 @@
 """An effect that happens exactly once: the handler's writes commit together with the entry's outcome.
 
-The handler breaks at its first run, after it has written. Run it: `python exactly_once.py sqlite:///bank.db`
+The handler breaks at its first run, after it has written. Run it: `python exactly_once.py
+sqlite:///bank.db`
 """
 
 import sys
@@ -14,7 +15,9 @@ from stickybus import ExactlyOnceContext, PersistentBus, create_schema
 PAYMENTS = 10
 
 metadata = MetaData()
-accounts = Table("bank_accounts", metadata, Column("id", Integer, primary_key=True), Column("cents", Integer))
+accounts = Table(
+    "bank_accounts", metadata, Column("id", Integer, primary_key=True), Column("cents", Integer)
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,9 @@ def main(url: str) -> None:
         bus.stop()
         with engine.connect() as connection:
             cents = connection.execute(select(accounts.c.cents)).scalar_one()
-        print(f"{len(runs)} runs, {len(bus.history())} payments, the account holds {cents / 100:.2f}")
+        print(
+            f"{len(runs)} runs, {len(bus.history())} payments, the account holds {cents / 100:.2f}"
+        )
     engine.dispose()
 
 

@@ -22,7 +22,8 @@ KINDS = """
     sponsorship star status team team_add watch workflow_dispatch workflow_job workflow_run
 """.split()  # noqa: SIM905 -- sixty quoted names read worse
 
-# POLLING: whatever is posted, any worker may take it. Everything else comes from the environment, or is a default.
+# POLLING: whatever is posted, any worker may take it. Everything else comes from the environment,
+# or is a default.
 bus = PersistentBus(
     os.environ["STICKYBUS_URL"], BusConfig.from_environment(mode=Mode.POLLING, handler_threads=4)
 )
@@ -41,4 +42,6 @@ def handle(_delivery: dict[str, Any], context: EntryContext) -> None:
 
 for kind in KINDS:
     bus.subscribe(kind, handle)
-atexit.register(lambda: print(*(f"{count:5} {kind}" for kind, count in counts.most_common()), sep="\n"))
+atexit.register(
+    lambda: print(*(f"{count:5} {kind}" for kind, count in counts.most_common()), sep="\n")
+)

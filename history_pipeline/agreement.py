@@ -23,7 +23,9 @@ def check_agreement(archive: Archive, manifests: Sequence[Manifest], database: D
         if row.target not in places:
             continue
         path = (
-            f"{archive.where}/{manifest_path(row.manifest_number)}" if row.manifest_number else archive.where
+            f"{archive.where}/{manifest_path(row.manifest_number)}"
+            if row.manifest_number
+            else archive.where
         )
         if row.run not in by_run:
             problem = f"{path}: the manifest of run {row.run} is missing"

@@ -3,7 +3,8 @@
     DIR/bus_events/manifests/00000001.json
     DIR/bus_events/data/<run>/event_date=2026-01-31/part-….zstd.parquet
 
-A file that no manifest names belongs to a run that was killed, or is still at work. Nobody reads it.
+A file that no manifest names belongs to a run that was killed, or is still at work. Nobody reads
+it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ class Archive:
     # -- manifests ----------------------------------------------------------------------------------------------
 
     def open(self) -> list[Manifest]:
-        """All manifests, in order. Raises ArchiveNotFoundError if no archive was ever begun here."""
+        """All manifests, in order.
+
+        Raises ArchiveNotFoundError if no archive was ever begun here.
+        """
         if "manifests" not in self.storage.names(""):
             raise ArchiveNotFoundError(
                 f"there is no archive of {self.table} in {self.where}. Nothing was read or written. Name the directory "
@@ -96,7 +100,8 @@ class Archive:
     def publish(self, manifest: Manifest) -> Manifest:
         """Make the files that a manifest names part of the archive, and return the manifest with its number, the next free one.
 
-        Raises ArchiveConflictError if a run of the same kind has published meanwhile: both may have read the same.
+        Raises ArchiveConflictError if a run of the same kind has published meanwhile: both may have
+        read the same.
         """
         self.storage.settle(file.path for file in manifest.files)
         while True:
@@ -120,7 +125,10 @@ class Archive:
     # -- data ---------------------------------------------------------------------------------------------------
 
     def read(self, files: Iterable[DataFile]) -> DataFrame:
-        """The rows of some files, with `HISTORY_SCHEMA`. Raises ArchiveDamagedError if one is missing."""
+        """The rows of some files, with `HISTORY_SCHEMA`.
+
+        Raises ArchiveDamagedError if one is missing.
+        """
         paths = [f"{self.where}/{file.path}" for file in files]
         if not paths:
             return self.spark.createDataFrame([], HISTORY_SCHEMA)
@@ -210,14 +218,21 @@ class Archive:
     ) -> None:
         """Remove files that were replaced, and those of runs that ended before they published a manifest.
 
-        Files that were replaced or begun less than `kept` ago stay: others may still read or write them. Runs without a
-        manifest stay if the database has deleted their rows (`deleted_runs`), or if that is not known (None).
+        Files that were replaced or begun less than `kept` ago stay: others may still read or write
+        them. Runs without a manifest stay if the database has deleted their rows (`deleted_runs`),
+        or if that is not known (None).
         """
         live = {dirname(file.path) for file in live_files(manifests)}
-        replaced = {dirname(path): manifest.created for manifest in manifests for path in manifest.replaces}
+        replaced = {
+            dirname(path): manifest.created for manifest in manifests for path in manifest.replaces
+        }
         for run in self.storage.names("data"):
             folder, began = f"data/{run}", run_began(run)
-            days = {f"{folder}/{day}" for day in self.storage.names(folder) if day.startswith(EVENT_DATE)}
+            days = {
+                f"{folder}/{day}"
+                for day in self.storage.names(folder)
+                if day.startswith(EVENT_DATE)
+            }
             gone = {day for day in days & replaced.keys() if replaced[day] < now - kept}
             if not days & (live | replaced.keys()):
                 unpublished = deleted_runs is not None and run not in deleted_runs
@@ -238,8 +253,8 @@ def dated(rows: DataFrame) -> DataFrame:
 def read_archive(spark: SparkSession, target: str, table: str | None = None) -> DataFrame:
     """Return the archived history of a table as a DataFrame with `HISTORY_SCHEMA`.
 
-    It has no rows if nothing was archived so far. While an archive runs, an entry may be in the archive and still in
-    history: with the same id and the same `finished_date`.
+    It has no rows if nothing was archived so far. While an archive runs, an entry may be in the
+    archive and still in history: with the same id and the same `finished_date`.
 
     Args:
         spark: A session, as `open_session` returns it.
@@ -258,22 +273,31 @@ def read_archive(spark: SparkSession, target: str, table: str | None = None) -> 
 def archived_entry(
     spark: SparkSession, target: str, record_id: int, table: str = "bus_events"
 ) -> dict[str, Any] | None:
-    """All columns of an archived entry; None if it is not there. Dates are aware and in UTC. Raises as `read_archive`.
+    """All columns of an archived entry; None if it is not there.
+
+    Dates are aware and in UTC. Raises as `read_archive`.
 
     Only files whose ids lie around it are read.
     """
     archive = Archive(spark, target, table)
-    near = [file for file in live_files(archive.open()) if file.first_id <= record_id <= file.last_id]
+    near = [
+        file for file in live_files(archive.open()) if file.first_id <= record_id <= file.last_id
+    ]
     found = archive.read(near).where(f.col("record_id") == record_id).limit(1).toArrow().to_pylist()
     return found[0] if found else None
 
 
 def archived_tables(spark: SparkSession, target: str) -> list[str]:
-    """The main tables whose history is archived in a directory, by name. Raises ArchiveNotFoundError if there are none."""
+    """The main tables whose history is archived in a directory, by name.
+
+    Raises ArchiveNotFoundError if there are none.
+    """
     storage = storage_of(spark, target)
     tables = sorted(name for name in storage.names("") if "manifests" in storage.names(name))
     if not tables:
-        raise ArchiveNotFoundError(f"{storage.root} holds no archive. Nothing was read.", path=storage.root)
+        raise ArchiveNotFoundError(
+            f"{storage.root} holds no archive. Nothing was read.", path=storage.root
+        )
     return tables
 
 
@@ -283,6 +307,7 @@ def _table_of(spark: SparkSession, target: str, table: str | None) -> str:
     tables = archived_tables(spark, target)
     if len(tables) > 1:
         raise ArchiveNotFoundError(
-            f"{target} holds archives of {', '.join(tables)}: say which. Nothing was read.", path=target
+            f"{target} holds archives of {', '.join(tables)}: say which. Nothing was read.",
+            path=target,
         )
     return tables[0]

@@ -1,8 +1,8 @@
 """Archive, then truncate: history is copied, read back, published, and only then deleted.
 
-A run takes a closed range: all rows up to some id that ended before a date. The date lies so far back that no further row
-can appear. A run that was killed is started again. Files that it had not published are no part of the archive; rows
-that it had published and not deleted are deleted first.
+A run takes a closed range: all rows up to some id that ended before a date. The date lies so far
+back that no further row can appear. A run that was killed is started again. Files that it had not
+published are no part of the archive; rows that it had published and not deleted are deleted first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ _STAGES = 2
 
 @dataclass(frozen=True)
 class Archived:
-    """The result of one call. `finished`: rows deleted now that an earlier call had archived before it was killed."""
+    """The result of one call.
+
+    `finished`: rows deleted now that an earlier call had archived before it was killed.
+    """
 
     table: str
     target: str
@@ -63,8 +66,8 @@ def archive_history(
 ) -> Archived:
     """Move entries that ended before a date from history to an archive.
 
-    Each run of `run_rows` entries is copied, read back and published before any of its rows is deleted. Whatever happens,
-    no row is deleted that is not archived.
+    Each run of `run_rows` entries is copied, read back and published before any of its rows is
+    deleted. Whatever happens, no row is deleted that is not archived.
 
     Args:
         spark: A session, as `open_session` returns it.
@@ -95,7 +98,9 @@ def archive_history(
     try:
         archive = Archive(own_session(spark), target, table)
         with locked_history(opened, table) as history:
-            archiver = Archiver(history, archive, limit or history.now() - RECENT, run_rows, progress)
+            archiver = Archiver(
+                history, archive, limit or history.now() - RECENT, run_rows, progress
+            )
             return archiver.work()
     finally:
         opened.close()
@@ -120,7 +125,9 @@ class Archiver:
         published = self.archive.manifests()
         check_agreement(self.archive, published, self.history.database)
         finished = self.finish(published)
-        self.archive.sweep(published, now=self.history.now(), deleted_runs=self.history.deleted_runs())
+        self.archive.sweep(
+            published, now=self.history.now(), deleted_runs=self.history.deleted_runs()
+        )
         self.total = self.history.count(self.before)
         runs = list[Manifest]()
         while (chosen := self.choose(published + runs)) is not None:
@@ -168,12 +175,17 @@ class Archiver:
         )
 
     def copy(self, chosen: Manifest) -> Manifest:
-        """Write the files of a run, and read them back. Raises ArchiveDamagedError if they differ."""
+        """Write the files of a run, and read them back.
+
+        Raises ArchiveDamagedError if they differ.
+        """
         # Files of a good size, however the days lie in the ranges of ids that are read.
         rows = dated(self.history.rows(self.archive, chosen)).hint("rebalance", EVENT_DATE)
         with watched(self.archive.spark, _STAGES, self._tell_copied):
             written, files = self.archive.write(rows, chosen.run)
-        check_written(self.archive, chosen.run, written, joined([file.fingerprint for file in files]))
+        check_written(
+            self.archive, chosen.run, written, joined([file.fingerprint for file in files])
+        )
         self.copied += written.rows
         self.progress("copied", self.copied, max(self.copied, self.total))
         return msgspec.structs.replace(chosen, fingerprint=written, files=files)

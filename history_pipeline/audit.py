@@ -1,6 +1,7 @@
 """An audit: every figure of a history, live or archived or both.
 
-A fault may be seen only because an entry moved while it was read. So each fault is looked up once more before it is reported.
+A fault may be seen only because an entry moved while it was read. So each fault is looked up once
+more before it is reported.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ MOST_SUSPECTS = 10_000
 """Faults that are looked up once more. A larger number is not caused by moving entries."""
 _BATCH = 500
 _ID = ("table_name", "record_id")
-FAULTS_SCHEMA = pa.schema([("table_name", pa.string()), ("record_id", pa.int64()), ("fault", pa.string())])
+FAULTS_SCHEMA = pa.schema(
+    [("table_name", pa.string()), ("record_id", pa.int64()), ("fault", pa.string())]
+)
 
 _COUNTED = {
     "statistics": statistics,
@@ -53,7 +56,10 @@ _COUNTED = {
 
 @dataclass(frozen=True)
 class TableAudit:
-    """One main table with its history and archive. Counts are None for what was not read, ids if there is no row."""
+    """One main table with its history and archive.
+
+    Counts are None for what was not read, ids if there is no row.
+    """
 
     table_name: str
     live: int | None
@@ -68,7 +74,10 @@ class TableAudit:
 
 
 TABLES_SCHEMA = pa.schema(
-    [(field.name, pa.string() if field.name == "table_name" else pa.int64()) for field in fields(TableAudit)]
+    [
+        (field.name, pa.string() if field.name == "table_name" else pa.int64())
+        for field in fields(TableAudit)
+    ]
 )
 
 
@@ -84,7 +93,10 @@ class Audit:
     archive: str | None
     audited: tuple[TableAudit, ...]
     faults: Mapping[str, int]
-    """Number of faults of each `Fault`. A kind that can't be decided is missing: an archive alone has no live entries."""
+    """Number of faults of each `Fault`.
+
+    A kind that can't be decided is missing: an archive alone has no live entries.
+    """
     tables: Mapping[str, pa.Table]
     """Tables of figures by name, all small: see `docs/reference/statistics.md`."""
 
@@ -127,10 +139,14 @@ def audit(
         if database is not None:
             closing.callback(database.close)
         snapshot = Snapshot(spark, database, archive, closing)
-        read = [snapshot.read(name) for name in _told("reading tables", snapshot.tables(tables), progress)]
+        read = [
+            snapshot.read(name)
+            for name in _told("reading tables", snapshot.tables(tables), progress)
+        ]
         ended = all_of([one.ended for one in read])
         found = {
-            name: _COUNTED[name](ended).toArrow() for name in _told("counting", list(_COUNTED), progress)
+            name: _COUNTED[name](ended).toArrow()
+            for name in _told("counting", list(_COUNTED), progress)
         }
         missing = gaps(_ids(read)).persist()
         closing.callback(missing.unpersist)
@@ -161,7 +177,10 @@ def _told(step: str, names: Sequence[str], progress: Progress) -> Iterator[str]:
 
 
 def _ids(read: Sequence[TableSnapshot]) -> DataFrame:
-    """Return the ids that can be judged. Below the newest id another may have been uncommitted when the tables were read."""
+    """Return the ids that can be judged.
+
+    Below the newest id another may have been uncommitted when the tables were read.
+    """
     return all_of(
         [
             ids if one.last_id is None else ids.where(F.col("record_id") <= one.last_id)
@@ -193,7 +212,10 @@ def _table_audits(read: Sequence[TableSnapshot], missing: DataFrame) -> list[Tab
 
 
 def _tellable(read: Sequence[TableSnapshot]) -> list[Fault]:
-    """Return the faults that can be decided by the tables that were read. Without live entries, a chain may end in one of them."""
+    """Return the faults that can be decided by the tables that were read.
+
+    Without live entries, a chain may end in one of them.
+    """
     live = all(one.live_count is not None for one in read)
     both = any(one.history_count is not None and one.archived_count is not None for one in read)
     needed = {Fault.NO_END: live, Fault.ENDED_AND_LIVE: live, Fault.DIFFERS: both}
@@ -205,7 +227,9 @@ def _faults(
 ) -> tuple[Counter[str], list[dict[str, Any]]]:
     """Return the number of faults of each kind, and the first of them."""
     ended, live = all_of([one.ended for one in read]), all_of([one.live for one in read])
-    differing = all_of([one.differing for one in read]).withColumn("fault", F.lit(Fault.DIFFERS.value))
+    differing = all_of([one.differing for one in read]).withColumn(
+        "fault", F.lit(Fault.DIFFERS.value)
+    )
     tellable = [fault.value for fault in _tellable(read)]
     found = chain_faults(ended, live).unionByName(differing).where(F.col("fault").isin(tellable))
     first = found.orderBy("fault", "table_name", "record_id").limit(MOST_SUSPECTS + 1)
@@ -250,7 +274,11 @@ def _with_end(database: Database, table: str, chains: Sequence[int]) -> set[int]
 
 
 def _chains_in(
-    connection: Connection, *, table: Table, chains: Sequence[int], where: Sequence[ColumnElement[bool]] = ()
+    connection: Connection,
+    *,
+    table: Table,
+    chains: Sequence[int],
+    where: Sequence[ColumnElement[bool]] = (),
 ) -> set[int]:
     """Return the members of `chains` that have a row in the table."""
     chain = func.coalesce(table.c.origin_id, table.c.record_id)

@@ -1,4 +1,7 @@
-"""Rows of a bulk read as Arrow record batches. All databases give the same batch for the same rows."""
+"""Rows of a bulk read as Arrow record batches.
+
+All databases give the same batch for the same rows.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,15 @@ def record_batch(
 def _from_csv(text: bytes, schema: pa.Schema) -> pa.RecordBatch:
     if not text:
         return pa.RecordBatch.from_pylist([], schema=schema)
-    stored = {field.name: pa.string() if field.type == pa.binary() else field.type for field in schema}
+    stored = {
+        field.name: pa.string() if field.type == pa.binary() else field.type for field in schema
+    }
     table = csv.read_csv(
         pa.py_buffer(text),
         # One block: a row must not span two.
-        read_options=csv.ReadOptions(column_names=schema.names, use_threads=False, block_size=len(text) + 1),
+        read_options=csv.ReadOptions(
+            column_names=schema.names, use_threads=False, block_size=len(text) + 1
+        ),
         parse_options=csv.ParseOptions(newlines_in_values=True),
         convert_options=csv.ConvertOptions(
             column_types=stored,
@@ -52,7 +59,9 @@ def _from_csv(text: bytes, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _from_rows(rows: Sequence[Sequence[Any]], schema: pa.Schema, dates: pa.DataType) -> pa.RecordBatch:
+def _from_rows(
+    rows: Sequence[Sequence[Any]], schema: pa.Schema, dates: pa.DataType
+) -> pa.RecordBatch:
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     arrays = [
         _dates(values, field.type, dates)

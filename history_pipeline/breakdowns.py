@@ -27,12 +27,16 @@ def failures(entries: DataFrame) -> DataFrame:
     """
     failed = entries.where("outcome = 'FAILED'")
     keys = ["table_name", "queue_name", "class_name", "error_type"]
-    return failed.groupBy(*keys).agg(F.count("*").alias("entries")).orderBy(F.desc("entries"), *keys)
+    return (
+        failed.groupBy(*keys).agg(F.count("*").alias("entries")).orderBy(F.desc("entries"), *keys)
+    )
 
 
 def retries(entries: DataFrame) -> DataFrame:
     """Entries PROCESSED or FAILED by table_name, `failed_runs` and outcome: column `entries` (bigint), in that order."""
-    ran = entries.where("outcome IN ('PROCESSED', 'FAILED')").withColumnRenamed("error_count", "failed_runs")
+    ran = entries.where("outcome IN ('PROCESSED', 'FAILED')").withColumnRenamed(
+        "error_count", "failed_runs"
+    )
     keys = ["table_name", "failed_runs", "outcome"]
     return ran.groupBy(*keys).agg(F.count("*").alias("entries")).orderBy(*keys)
 
@@ -40,19 +44,22 @@ def retries(entries: DataFrame) -> DataFrame:
 def lateness(entries: DataFrame) -> DataFrame:
     """How late entries of a later date started: `entries` (bigint) by table_name and class of lateness, in order.
 
-    A class holds entries that were late by at least `from_seconds` (null: no lower bound) and by less than `to_seconds`
-    (null: no upper bound).
+    A class holds entries that were late by at least `from_seconds` (null: no lower bound) and by
+    less than `to_seconds` (null: no upper bound).
     """
     bounds = [None, *LATENESS_SECONDS, None]
     classes = [
         F.struct(
-            F.lit(lower).cast("double").alias("from_seconds"), F.lit(upper).cast("double").alias("to_seconds")
+            F.lit(lower).cast("double").alias("from_seconds"),
+            F.lit(upper).cast("double").alias("to_seconds"),
         )
         for lower, upper in pairwise(bounds)
     ]
     late = F.col("lateness_micros")
     place = reduce(
-        lambda passed, bound: passed + (late >= int(bound * _MICROS)).cast("int"), LATENESS_SECONDS, F.lit(0)
+        lambda passed, bound: passed + (late >= int(bound * _MICROS)).cast("int"),
+        LATENESS_SECONDS,
+        F.lit(0),
     )
     chosen = F.get(F.array(*classes), place)
     scheduled = entries.where(late.isNotNull()).select("table_name", chosen.alias("class"))
@@ -84,6 +91,11 @@ def most_failing(entries: DataFrame, limit: int = STANDING_OUT) -> DataFrame:
     Entries without either are left out. So are REAPED rows, whose copies have the same counts.
     """
     ended = entries.where("outcome != 'REAPED' AND (error_count > 0 OR redispatch_count > 0)")
-    ordered = ended.orderBy(F.desc("error_count"), F.desc("redispatch_count"), "table_name", "record_id")
-    counts = (F.col("error_count").alias("failed_runs"), F.col("redispatch_count").alias("redispatches"))
+    ordered = ended.orderBy(
+        F.desc("error_count"), F.desc("redispatch_count"), "table_name", "record_id"
+    )
+    counts = (
+        F.col("error_count").alias("failed_runs"),
+        F.col("redispatch_count").alias("redispatches"),
+    )
     return ordered.select(*_ENTRY, "finished_date", *counts, "error_type").limit(limit)

@@ -1,8 +1,9 @@
 """Compaction: the many small files of a day become few.
 
-The new files are read back, and must have the fingerprint that the manifests have of those which they replace. Then one
-manifest adds the new files and names the old ones as replaced. If the compaction is killed before that, nothing has
-changed. The next archive or compaction removes the old files a day later, so that their readers get to the end.
+The new files are read back, and must have the fingerprint that the manifests have of those which
+they replace. Then one manifest adds the new files and names the old ones as replaced. If the
+compaction is killed before that, nothing has changed. The next archive or compaction removes the
+old files a day later, so that their readers get to the end.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _STAGES = 2
 
 @dataclass(frozen=True)
 class Compacted:
-    """The result of one compaction: the number of days, and of their files before and after. `run`: None if nothing was needed."""
+    """The result of one compaction: the number of days, and of their files before and after.
+
+    `run`: None if nothing was needed.
+    """
 
     table: str
     target: str
@@ -121,11 +125,19 @@ def _rewritten(
     tasks = sum(day.wanted for day in days.values())
     firsts = accumulate((day.wanted for day in days.values()), initial=0)
     name = f.date_format(EVENT_DATE, "yyyy-MM-dd")
-    first = f.create_map(*(f.lit(one) for pair in zip(days, firsts, strict=False) for one in pair))[name]
-    wanted = f.create_map(*(f.lit(one) for key, day in days.items() for one in (key, day.wanted)))[name]
-    placed = dated(archive.read(old)).repartitionById(tasks, first + f.pmod(f.hash("record_id"), wanted))
+    first = f.create_map(*(f.lit(one) for pair in zip(days, firsts, strict=False) for one in pair))[
+        name
+    ]
+    wanted = f.create_map(*(f.lit(one) for key, day in days.items() for one in (key, day.wanted)))[
+        name
+    ]
+    placed = dated(archive.read(old)).repartitionById(
+        tasks, first + f.pmod(f.hash("record_id"), wanted)
+    )
     with watched(
-        archive.spark, _STAGES, lambda share: progress("copied", int(share * expected.rows), expected.rows)
+        archive.spark,
+        _STAGES,
+        lambda share: progress("copied", int(share * expected.rows), expected.rows),
     ):
         written, files = archive.write(placed, run)
     check_written(archive, run, written, joined([file.fingerprint for file in files]))
@@ -147,10 +159,13 @@ def _rewritten(
     )
 
 
-def _expected(archive: Archive, published: Sequence[Manifest], old: Sequence[DataFile]) -> Fingerprint:
+def _expected(
+    archive: Archive, published: Sequence[Manifest], old: Sequence[DataFile]
+) -> Fingerprint:
     """The fingerprint of files over all columns that history has now: by their manifests, or as they are read.
 
-    What is read of a file with fewer columns must have its fingerprint over those. Raises ArchiveDamagedError.
+    What is read of a file with fewer columns must have its fingerprint over those. Raises
+    ArchiveDamagedError.
     """
     now = tuple(column.name for column in HASHED)
     of_file = {file.path: manifest.hashed for manifest in published for file in manifest.files}
@@ -159,14 +174,17 @@ def _expected(archive: Archive, published: Sequence[Manifest], old: Sequence[Dat
         files = [file for file in old if of_file[file.path] == columns]
         sizes = {file.path: file.size_bytes for file in files}
         told, read = (
-            joined([file.fingerprint for file in found]) for found in (files, archive.found(sizes, columns))
+            joined([file.fingerprint for file in found])
+            for found in (files, archive.found(sizes, columns))
         )
         check_rewritten(archive, [file.event_date for file in files], told, read)
         expected += joined([file.fingerprint for file in archive.found(sizes)])
     return expected
 
 
-def check_rewritten(archive: Archive, days: Iterable[str], told: Fingerprint, found: Fingerprint) -> None:
+def check_rewritten(
+    archive: Archive, days: Iterable[str], told: Fingerprint, found: Fingerprint
+) -> None:
     """Raises ArchiveDamagedError unless the files of some days hold what their manifests say."""
     if found != told:
         raise ArchiveDamagedError(

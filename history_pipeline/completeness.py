@@ -16,7 +16,10 @@ _ID = ("table_name", "record_id")
 
 
 class Fault(StrEnum):
-    """A state that must not occur. Each fault concerns an entry, named by the first id of its chain."""
+    """A state that must not occur.
+
+    Each fault concerns an entry, named by the first id of its chain.
+    """
 
     NO_END = "no_end"
     """Redispatched, and the copy is nowhere."""
@@ -31,12 +34,15 @@ class Fault(StrEnum):
 def gaps(ids: DataFrame) -> DataFrame:
     """Ids that are missing between those that are there (`table_name`, `record_id`; repeated ones don't matter).
 
-    A row for each gap: `table_name`, `first_id`, `last_id`, and `missing`, the number of ids from the one to the other.
+    A row for each gap: `table_name`, `first_id`, `last_id`, and `missing`, the number of ids from
+    the one to the other.
     """
     # By blocks: a window over a whole table would be the work of one task.
     blocked = ids.select(*_ID, F.shiftright("record_id", _BLOCK_BITS).alias("block"))
     within = Window.partitionBy("table_name", "block").orderBy("record_id")
-    inside = blocked.select("table_name", F.lag("record_id").over(within).alias("before"), "record_id")
+    inside = blocked.select(
+        "table_name", F.lag("record_id").over(within).alias("before"), "record_id"
+    )
     bounds = blocked.groupBy("table_name", "block").agg(
         F.min("record_id").alias("low"), F.max("record_id").alias("high")
     )
@@ -62,19 +68,29 @@ def known_ids(ids: DataFrame) -> DataFrame:
 def chain_faults(ended: DataFrame, live: DataFrame) -> DataFrame:
     """Entries that have ended twice, or never, or are still live: `table_name`, `record_id` (the chain's first), `fault`.
 
-    Only chains that have, or must have, more than one row are put together. The other rows are found by their ids.
+    Only chains that have, or must have, more than one row are put together. The other rows are
+    found by their ids.
     """
     rows = ended.select(
-        *_ID, "chain_id", (F.col("outcome") != "REAPED").alias("terminal"), F.lit(False).alias("live")
+        *_ID,
+        "chain_id",
+        (F.col("outcome") != "REAPED").alias("terminal"),
+        F.lit(False).alias("live"),
     )
     rows = rows.unionByName(
         live.select(*_ID, "chain_id", F.lit(False).alias("terminal"), F.lit(True).alias("live"))
     )
     linked = F.col("chain_id") != F.col("record_id")
-    several = rows.where(linked | ~F.col("terminal") & ~F.col("live")).select("table_name", "chain_id")
+    several = rows.where(linked | ~F.col("terminal") & ~F.col("live")).select(
+        "table_name", "chain_id"
+    )
     repeated = rows.groupBy(*_ID).agg(F.count("*").alias("rows")).where("rows > 1")
-    several = several.unionByName(repeated.selectExpr("table_name", "record_id AS chain_id")).distinct()
-    chains = rows.join(several, ["table_name", "chain_id"], "left_semi").groupBy("table_name", "chain_id")
+    several = several.unionByName(
+        repeated.selectExpr("table_name", "record_id AS chain_id")
+    ).distinct()
+    chains = rows.join(several, ["table_name", "chain_id"], "left_semi").groupBy(
+        "table_name", "chain_id"
+    )
     judged = chains.agg(F.count_if("terminal").alias("ends"), F.count_if("live").alias("live"))
     fault = (
         F.when(F.col("ends") > 1, Fault.ENDED_TWICE.value)

@@ -1,7 +1,8 @@
 """Deletion of archived rows from history: exactly these, in one transaction, or none.
 
-The transaction runs on the connection that holds the lock of the history: if the lock is lost with its connection, nothing
-is deleted. The transaction also enters the run in `queue_archives`. A run that is not there is still to be deleted.
+The transaction runs on the connection that holds the lock of the history: if the lock is lost with
+its connection, nothing is deleted. The transaction also enters the run in `queue_archives`. A run
+that is not there is still to be deleted.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from sql.statements import Statements, archives
 from sql.tables import entry_tables
 
 DELETE_ROWS = 20_000
-"""Entries that one statement deletes. A transaction has many such statements, because a server limits statements."""
+"""Entries that one statement deletes.
+
+A transaction has many such statements, because a server limits statements.
+"""
 IDS = 2_000
 """Ids that one statement names, where entries are looked up one by one."""
 NAMED = 10
@@ -91,7 +95,10 @@ class History:
 
 @contextmanager
 def locked_history(database: Database, table: str) -> Iterator[History]:
-    """Lock a history against others that archive, replay or truncate it. Raises ArchiveConflictError if one does."""
+    """Lock a history against others that archive, replay or truncate it.
+
+    Raises ArchiveConflictError if one does.
+    """
     name = entry_tables(table).history.name
     with (
         database.beside() as connection,
@@ -108,15 +115,20 @@ def locked_history(database: Database, table: str) -> Iterator[History]:
 def delete_run(history: History, archive: Archive, manifest: Manifest, told: Told) -> None:
     """Delete the rows of a run that was published just now: its whole closed range.
 
-    Raises ArchiveMismatchError if they are not those that were archived, by their number and the sum of their ids;
-    nothing is deleted then.
+    Raises ArchiveMismatchError if they are not those that were archived, by their number and the
+    sum of their ids; nothing is deleted then.
     """
     extent = archive.extent(manifest.files)
     try:
         with history.database.begin(history.connection) as connection:
             _delete_range(history, connection, manifest, extent.id_total, told)
             _enter(
-                history, connection, archive, manifest, rows=manifest.fingerprint.rows, newest=extent.newest
+                history,
+                connection,
+                archive,
+                manifest,
+                rows=manifest.fingerprint.rows,
+                newest=extent.newest,
             )
     except _OtherRowsError as error:
         found = compared(history, archive, manifest)
@@ -134,13 +146,18 @@ def delete_run(history: History, archive: Archive, manifest: Manifest, told: Tol
 def finish_run(history: History, archive: Archive, manifest: Manifest) -> int:
     """Delete the rows that a killed run has archived and not deleted, and return their number.
 
-    By now history may hold fewer rows, or more, which stay. Raises ArchiveConflictError if it is another history than the
-    archived one, and ArchiveMismatchError if rows vanish meanwhile. Nothing is deleted then.
+    By now history may hold fewer rows, or more, which stay. Raises ArchiveConflictError if it is
+    another history than the archived one, and ArchiveMismatchError if rows vanish meanwhile.
+    Nothing is deleted then.
     """
     found = compared(history, archive, manifest)
     moved = manifest.database != history.name and len(found.archived) < manifest.fingerprint.rows
     if found.foreign or moved:
-        shown = f" Other content than in the archive has {_named(found.foreign)}." if found.foreign else ""
+        shown = (
+            f" Other content than in the archive has {_named(found.foreign)}."
+            if found.foreign
+            else ""
+        )
         raise ArchiveConflictError(
             f"{archive.where} is the archive of {manifest.database}: {history.name} has not deleted the run "
             f"{manifest.run}, nor holds its {manifest.fingerprint.rows} rows.{shown} Nothing was archived or deleted. "
@@ -151,7 +168,10 @@ def finish_run(history: History, archive: Archive, manifest: Manifest) -> int:
     with history.database.begin(history.connection) as connection:
         deleted = sum(
             history.statements.delete_history(
-                connection, ids=found.archived[start : start + IDS], before=manifest.before, states=None
+                connection,
+                ids=found.archived[start : start + IDS],
+                before=manifest.before,
+                states=None,
             )
             for start in range(0, len(found.archived), IDS)
         )
@@ -192,7 +212,11 @@ def compared(history: History, archive: Archive, manifest: Manifest) -> Comparis
     stored = archive.read(near).select("record_id", hashed.alias("stored"))
     present = history.rows(archive, manifest).select("record_id", hashed.alias("present"))
     same = f.max(f.col("stored") == f.col("present"))
-    found = present.join(stored, "record_id", "left").groupBy("record_id", "present").agg(same.alias("same"))
+    found = (
+        present.join(stored, "record_id", "left")
+        .groupBy("record_id", "present")
+        .agg(same.alias("same"))
+    )
     table = found.select("record_id", "same").sort("record_id").toArrow()
     ids, same_ones = table["record_id"].to_pylist(), table["same"].to_pylist()
     kinds: dict[bool | None, list[int]] = {True: [], False: [], None: []}
@@ -210,7 +234,8 @@ def _delete_range(
             connection, first_id=first_id, last_id=manifest.last_id, limit=DELETE_ROWS
         )
         page: dict[str, Any] = {"first_id": first_id, "last_id": last_id, "before": manifest.before}
-        # By locked ids: else a row could vanish, and another appear, between the look and the deletion.
+        # By locked ids: else a row could vanish, and another appear, between the look and the
+        # deletion.
         total += sum(history.statements.locked_range(connection, **page))
         deleted += history.statements.delete_range(connection, **page)
         told(deleted)

@@ -25,7 +25,10 @@ class PipelineError(StickybusError):
 
 
 class SparkUnavailableError(PipelineError):
-    """Spark can't be started: the `spark` extra or a Java runtime that fits is missing. Nothing was started."""
+    """Spark can't be started: the `spark` extra or a Java runtime that fits is missing.
+
+    Nothing was started.
+    """
 
 
 class SourceOptionError(PipelineError):
@@ -71,7 +74,10 @@ class ArchiveDamagedError(ArchiveError):
 
 
 class ArchiveMismatchError(ArchiveError):
-    """The rows to be deleted from history are not the archived ones; nothing was deleted. `run` names the archive's run."""
+    """The rows to be deleted from history are not the archived ones; nothing was deleted.
+
+    `run` names the archive's run.
+    """
 
     run: str | None = None
     archived: int | None = None
@@ -83,7 +89,10 @@ class ArchiveConflictError(ArchiveError):
 
 
 class ReplayError(PipelineError):
-    """Archived entries can't be posted again. `posted` is the number of those that were posted before the error."""
+    """Archived entries can't be posted again.
+
+    `posted` is the number of those that were posted before the error.
+    """
 
     posted: int = 0
 

@@ -1,8 +1,9 @@
 """Fingerprints, which show whether two sets of rows are the same in any order.
 
-Each row has a 64-bit hash (Spark's `xxhash64`) of the columns that a manifest names. So a column which history gets later
-changes no hash. The fingerprint of a set is its number of rows, and the smallest, the largest and the sum of their
-hashes, modulo 2^64. The sum of two sets' fingerprints is that of both together.
+Each row has a 64-bit hash (Spark's `xxhash64`) of the columns that a manifest names. So a column
+which history gets later changes no hash. The fingerprint of a set is its number of rows, and the
+smallest, the largest and the sum of their hashes, modulo 2^64. The sum of two sets' fingerprints is
+that of both together.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from history_pipeline.schema import HISTORY_SCHEMA
 
 _MODULUS = 2**64
 HASH_VERSION = 1
-"""Version of the rule by which `row_hash` computes. A manifest names the version of its fingerprints."""
+"""Version of the rule by which `row_hash` computes.
+
+A manifest names the version of its fingerprints.
+"""
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
@@ -33,7 +37,12 @@ class Fingerprint(msgspec.Struct, frozen=True):
 
     def __add__(self, other: Fingerprint) -> Fingerprint:
         """The fingerprint of both sets together."""
-        known = [value for one in (self, other) for value in (one.smallest, one.largest) if value is not None]
+        known = [
+            value
+            for one in (self, other)
+            for value in (one.smallest, one.largest)
+            if value is not None
+        ]
         return Fingerprint(
             rows=self.rows + other.rows,
             smallest=min(known, default=None),
@@ -56,12 +65,16 @@ def joined(fingerprints: list[Fingerprint]) -> Fingerprint:
 def row_hash(names: Sequence[str] = tuple(HISTORY_SCHEMA.names)) -> Column:
     """The hash of a row of history, of the columns `names` in that order."""
     columns = [f.col(name) for name in names]
-    # A NULL adds nothing to the hash by itself: a value that slips into the next column would go unnoticed.
+    # A NULL adds nothing to the hash by itself: a value that slips into the next column would go
+    # unnoticed.
     return f.xxhash64(*columns, *(column.isNull() for column in columns))
 
 
 def aggregates(hashed: Column) -> list[Column]:
-    """Return the columns that compute a fingerprint of rows with the hash `hashed`. The sum is a decimal: a bigint would overflow."""
+    """Return the columns that compute a fingerprint of rows with the hash `hashed`.
+
+    The sum is a decimal: a bigint would overflow.
+    """
     return [
         f.count(f.lit(1)).alias("rows"),
         f.min(hashed).alias("smallest"),

@@ -53,5 +53,7 @@ def _program() -> str:
         return str(program)
     found = shutil.which("java")
     if found is None:
-        raise SparkUnavailableError(f"there is no java on PATH, and JAVA_HOME is not set. {_ADVICE}.")
+        raise SparkUnavailableError(
+            f"there is no java on PATH, and JAVA_HOME is not set. {_ADVICE}."
+        )
     return found

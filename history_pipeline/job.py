@@ -42,13 +42,17 @@ def job_session(app_name: str) -> Iterator[SparkSession]:
 def _reason(error: Exception) -> str:
     """The line of an error that says why: the first, or of a Python worker's traceback the last."""
     lines = [
-        line.strip() for line in str(getattr(error, "java_exception", error)).splitlines() if line.strip()
+        line.strip()
+        for line in str(getattr(error, "java_exception", error)).splitlines()
+        if line.strip()
     ]
     if not lines:
         return type(error).__name__
     if "Traceback" not in lines[0]:
         return lines[0].rstrip(";")
     raised = [
-        line for line in lines if ": " in line and not line.startswith(("File ", "SQLSTATE", "JVM", "at "))
+        line
+        for line in lines
+        if ": " in line and not line.startswith(("File ", "SQLSTATE", "JVM", "at "))
     ]
     return raised[-1] if len(raised) > 1 else lines[-1]

@@ -1,8 +1,9 @@
 """Manifests: the log that says which files an archive consists of.
 
-They are numbered from 1 and never changed or removed. So a reader who sees the numbers 1 to n sees one state of the archive.
-Each manifest adds files; that of a compaction also names the files which its own replace. Each names the SHA-256 of
-the one before, and the table `queue_archives` names that of each archiving run. So no manifest can vanish or change unseen.
+They are numbered from 1 and never changed or removed. So a reader who sees the numbers 1 to n sees
+one state of the archive. Each manifest adds files; that of a compaction also names the files which
+its own replace. Each names the SHA-256 of the one before, and the table `queue_archives` names that
+of each archiving run. So no manifest can vanish or change unseen.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class HashedColumn(msgspec.Struct, frozen=True):
     type: str
 
 
-HASHED = [HashedColumn(str(field.name), field.dataType.simpleString()) for field in HISTORY_SCHEMA.fields]
+HASHED = [
+    HashedColumn(str(field.name), field.dataType.simpleString()) for field in HISTORY_SCHEMA.fields
+]
 """The columns that this version's fingerprints cover, in order."""
 _FORMAT_1_COLUMNS = 28
 """The first columns of these: those that history had when manifests did not name columns."""
@@ -108,7 +111,10 @@ def manifest_path(number: int) -> str:
 
 
 def manifest_numbers(names: Iterable[str], where: str) -> list[int]:
-    """The numbers of all manifests, from the names in their folder. Raises ArchiveDamagedError if one is missing."""
+    """The numbers of all manifests, from the names in their folder.
+
+    Raises ArchiveDamagedError if one is missing.
+    """
     numbers = sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
     for expected, number in enumerate(numbers, start=1):
         if number != expected:

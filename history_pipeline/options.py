@@ -29,7 +29,8 @@ class ReadOptions:
             table=options.get("table", cls.table),
             first_id=whole(options, "first_id"),
             last_id=whole(options, "last_id"),
-            ids_per_partition=whole(options, "ids_per_partition", smallest=1) or cls.ids_per_partition,
+            ids_per_partition=whole(options, "ids_per_partition", smallest=1)
+            or cls.ids_per_partition,
         )
 
 
@@ -108,7 +109,8 @@ class WriteOptions:
             table=table,
             queue=options.get("queue", cls.queue),
             event=options.get("event"),
-            max_payload_bytes=whole(options, "max_payload_bytes", smallest=1) or cls.max_payload_bytes,
+            max_payload_bytes=whole(options, "max_payload_bytes", smallest=1)
+            or cls.max_payload_bytes,
         )
 
 
@@ -117,13 +119,17 @@ def required(options: Mapping[str, str], key: str) -> str:
     text = options.get(key)
     if not text:
         raise SourceOptionError(
-            f"the option {key} of the format stickybus is missing. Nothing was read or written.", key=key
+            f"the option {key} of the format stickybus is missing. Nothing was read or written.",
+            key=key,
         )
     return text
 
 
 def whole(options: Mapping[str, str], key: str, *, smallest: int | None = None) -> int | None:
-    """The whole number of an option, None if it is not given. Raises SourceOptionError for anything else."""
+    """The whole number of an option, None if it is not given.
+
+    Raises SourceOptionError for anything else.
+    """
     text = options.get(key)
     if text is None:
         return None
@@ -144,7 +150,8 @@ def _switch(options: Mapping[str, str], key: str, *, default: bool) -> bool:
     text = options.get(key, str(default)).lower()
     if text not in {"true", "false"}:
         raise SourceOptionError(
-            f"the option {key}={options.get(key)!r} is neither true nor false. Nothing was read.", key=key
+            f"the option {key}={options.get(key)!r} is neither true nor false. Nothing was read.",
+            key=key,
         )
     return text == "true"
 

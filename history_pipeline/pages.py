@@ -1,7 +1,8 @@
 """Rows of an entry table by their ids, read page by page.
 
-Each page is a statement and a transaction of its own, however slowly Spark takes the rows: no snapshot, lock or
-statement lasts longer than a page, and a page after a deadlock or a broken connection is simply read again.
+Each page is a statement and a transaction of its own, however slowly Spark takes the rows: no
+snapshot, lock or statement lasts longer than a page, and a page after a deadlock or a broken
+connection is simply read again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from sql.database import Database
 PAGE_BYTES = 4 * 1024 * 1024
 """Size that a page should have, computed from the rows of the page before."""
 FIRST_ROWS, MOST_ROWS = 100, 5_000
-"""Rows of the first page, whose size is unknown, and of the largest. The latter is also the most rows in memory at once."""
+"""Rows of the first page, whose size is unknown, and of the largest.
+
+The latter is also the most rows in memory at once.
+"""
 _GROWTH = 5
 _ID = "record_id"
 
@@ -43,7 +47,9 @@ def pages(
     next_id, limit = first_id, FIRST_ROWS
     while next_id <= last_id:
         chosen = statement.where(table.c.record_id.between(next_id, last_id)).limit(limit)
-        page = database.fetch(partial(_page, database.dialect.bulk, statement=chosen, schema=ordered))
+        page = database.fetch(
+            partial(_page, database.dialect.bulk, statement=chosen, schema=ordered)
+        )
         full = page.num_rows == limit
         if full:
             page, next_id, limit = _cut(page, limit)
@@ -67,7 +73,9 @@ def rows_of_ids(
     place, limit = 0, FIRST_ROWS
     while place < len(ids):
         chosen = statement.where(table.c.record_id.in_(ids[place : place + limit]))
-        page = database.fetch(partial(_page, database.dialect.bulk, statement=chosen, schema=ordered))
+        page = database.fetch(
+            partial(_page, database.dialect.bulk, statement=chosen, schema=ordered)
+        )
         place += limit
         if page.num_rows:
             yield page.select(schema.names)
@@ -93,7 +101,8 @@ def _page(
 def _cut(page: pa.RecordBatch, limit: int) -> tuple[pa.RecordBatch, int, int]:
     """Return a full page without its last id, which may have more rows; the id to go on with; and the next limit.
 
-    The key of history is (id, date), so that an id may be there twice, though only by somebody's hand.
+    The key of history is (id, date), so that an id may be there twice, though only by somebody's
+    hand.
     """
     ids = page.column(0)
     last = ids[-1].as_py()

@@ -1,9 +1,9 @@
 """Exact percentiles of any number of rows in bounded memory.
 
-Spark's own `percentile` keeps every distinct value of a group in memory that Spark does not count. Here two passes find
-the values at the ranks that matter. The first counts the rows of each bucket, 90 of them for a power of ten: then it is
-known in which bucket each rank lies. The second sorts the values of those few buckets only. Both use the disk if they
-must.
+Spark's own `percentile` keeps every distinct value of a group in memory that Spark does not count.
+Here two passes find the values at the ranks that matter. The first counts the rows of each bucket,
+90 of them for a power of ten: then it is known in which bucket each rank lies. The second sorts the
+values of those few buckets only. Both use the disk if they must.
 """
 
 from __future__ import annotations
@@ -25,30 +25,38 @@ def percentiles(
 ) -> DataFrame:
     """The percentiles of the column `value` (bigint; null is left out), grouped by each of `sets`, which hold `keys`.
 
-    One row for each group that has a value: `set` (int, its place in `sets`), `keys` (null where the set does not hold
-    them; null in a row is a key like any other), and `p50`, `p90`, `p95`, `p99` (decimal, exact to a hundredth).
-    Between two ranks it is interpolated linearly: the percentile p of n values lies at rank (n - 1) * p / 100, counted
-    from 0, as in `numpy.percentile`, `statistics.quantiles(method="inclusive")` and Spark's `percentile`.
+    One row for each group that has a value: `set` (int, its place in `sets`), `keys` (null where
+    the set does not hold them; null in a row is a key like any other), and `p50`, `p90`, `p95`,
+    `p99` (decimal, exact to a hundredth). Between two ranks it is interpolated linearly: the
+    percentile p of n values lies at rank (n - 1) * p / 100, counted from 0, as in
+    `numpy.percentile`, `statistics.quantiles(method="inclusive")` and Spark's `percentile`.
     """
     bucketed = values.where(F.col(value).isNotNull()).select(
         *keys, _bucket(value).alias("bucket"), F.col(value).alias("value")
     )
-    # Small, and used twice. Computed here, for Spark would plan all that leads to it anew with each step.
+    # Small, and used twice. Computed here, for Spark would plan all that leads to it anew with each
+    # step.
     ranks = _ranks(bucketed, keys, sets).localCheckpoint()
-    # Small: eight buckets of each group at most. Without the hint all rows would be sorted for the join.
+    # Small: eight buckets of each group at most. Without the hint all rows would be sorted for the
+    # join.
     sought = F.broadcast(ranks.select(*_BUCKET).distinct())
     kinds = {key: bucketed.schema[key].dataType for key in keys}
 
     groups = [
         F.struct(
             F.lit(place).alias("set"),
-            *((F.col(key) if key in chosen else F.lit(None).cast(kinds[key])).alias(key) for key in keys),
+            *(
+                (F.col(key) if key in chosen else F.lit(None).cast(kinds[key])).alias(key)
+                for key in keys
+            ),
         )
         for place, chosen in enumerate(sets)
     ]
     spread = bucketed.select(F.explode(F.array(*groups)).alias("group"), "bucket", "value")
     rows = spread.join(sought, _BUCKET, "left_semi")
-    ordered = _placed(rows.groupBy(*_BUCKET, "value").agg(F.count("*").alias("rows")), _BUCKET, "value")
+    ordered = _placed(
+        rows.groupBy(*_BUCKET, "value").agg(F.count("*").alias("rows")), _BUCKET, "value"
+    )
     found = ranks.join(ordered, _BUCKET).where("place >= first AND place < next")
     return (
         found.groupBy("group")
@@ -61,13 +69,17 @@ def _bucket(value: str) -> Column:
     """A number that never falls as `value` rises, and is the same for values of equal length and first two digits."""
     size = F.abs(value)
     beyond = F.greatest(F.length(size.cast("string")) - 2, F.lit(0))
-    power = F.get(F.array(*(F.lit(10**digits).cast("bigint") for digits in range(_DIGITS - 1))), beyond)
+    power = F.get(
+        F.array(*(F.lit(10**digits).cast("bigint") for digits in range(_DIGITS - 1))), beyond
+    )
     return (F.sign(value) * (beyond * 90 + F.call_function("div", size, power))).cast("int")
 
 
 def _placed(counted: DataFrame, keys: Sequence[str], by: str) -> DataFrame:
     """Add the ranks (`first`, and `next` behind the last) of the `rows` of each row in the order of `by`, from 0."""
-    following = counted.withColumn("next", F.sum("rows").over(Window.partitionBy(*keys).orderBy(by)))
+    following = counted.withColumn(
+        "next", F.sum("rows").over(Window.partitionBy(*keys).orderBy(by))
+    )
     return following.withColumn("first", F.col("next") - F.col("rows"))
 
 
@@ -105,11 +117,14 @@ def _ranks(bucketed: DataFrame, keys: Sequence[str], sets: Sequence[Sequence[str
 def place_in(sets: Iterable[Sequence[str]], keys: Sequence[str], *more: str) -> Column:
     """The place (int) in `sets` of the one that a row is grouped by; `more` are keys of all sets, after `keys`.
 
-    Spark tells it as a number with a bit for each key that is not in the set, the highest for the first.
+    Spark tells it as a number with a bit for each key that is not in the set, the highest for the
+    first.
     """
     bits = {key: 2 ** (len(keys) + len(more) - place - 1) for place, key in enumerate(keys)}
     numbers = [sum(bit for key, bit in bits.items() if key not in chosen) for chosen in sets]
-    return F.array_position(F.array(*map(F.lit, numbers)), F.grouping_id().cast("int")).cast("int") - 1
+    return (
+        F.array_position(F.array(*map(F.lit, numbers)), F.grouping_id().cast("int")).cast("int") - 1
+    )
 
 
 def _interpolated(percent: int) -> Column:
@@ -119,4 +134,6 @@ def _interpolated(percent: int) -> Column:
         return F.max(F.when(chosen, F.col(column))).cast("decimal(19,0)")
 
     below, above, share = at("value", upper=False), at("value", upper=True), at("share", upper=True)
-    return ((below * (100 - share) + above * share) / 100).cast("decimal(21,2)").alias(f"p{percent}")
+    return (
+        ((below * (100 - share) + above * share) / 100).cast("decimal(21,2)").alias(f"p{percent}")
+    )

@@ -1,7 +1,8 @@
 """The plots of the report, each an SVG element as text, or None if there is nothing to draw.
 
-Colours are the page's CSS variables, so that a plot follows light, dark and print. Texts stay texts: the browser draws
-them, in any script, and they can be searched. Names are never read as markup.
+Colours are the page's CSS variables, so that a plot follows light, dark and print. Texts stay
+texts: the browser draws them, in any script, and they can be searched. Names are never read as
+markup.
 """
 
 from __future__ import annotations
@@ -69,7 +70,10 @@ _STEPS = {
 _TWO_DECADES = 100.0
 """A logarithmic scale that holds less has more than its powers of ten named."""
 _SMALLEST_SECONDS = 1e-6
-"""Smallest value of a logarithmic scale. Clocks that differ make negative times, which it can't show."""
+"""Smallest value of a logarithmic scale.
+
+Clocks that differ make negative times, which it can't show.
+"""
 
 
 def step_of(hours: Sequence[Row]) -> timedelta:
@@ -103,7 +107,15 @@ def throughput(hours: Sequence[Row]) -> str | None:
             if any(heights):
                 width = 0.86 * (step / timedelta(days=1))
                 places = [*map(_place, starts)]
-                axes.bar(places, heights, width, below, align="edge", color=_COLOURS[outcome], label=outcome)
+                axes.bar(
+                    places,
+                    heights,
+                    width,
+                    below,
+                    align="edge",
+                    color=_COLOURS[outcome],
+                    label=outcome,
+                )
             below = [one + other for one, other in zip(below, heights, strict=True)]
         # At least twelve steps: a single bar would be as wide as the page.
         last = max(starts[-1], first + 11 * step) + step
@@ -124,9 +136,13 @@ def latencies(rows: Sequence[tuple[str, Row, str]]) -> str | None:
         figure, axes = _drawing(_HALF, _MARGIN + _ROW * len(shown))
         for place, (_, row, measure) in enumerate(shown):
             times = [max(_SMALLEST_SECONDS, row[f"{measure}_{rank}"]) for rank in _RANKS]
-            axes.plot([times[0], times[-1]], [place, place], color=_COLOURS["line"], linewidth=3, zorder=2)
+            axes.plot(
+                [times[0], times[-1]], [place, place], color=_COLOURS["line"], linewidth=3, zorder=2
+            )
             for rank, time in reversed([*zip(_RANKS, times, strict=True)]):
-                axes.scatter(time, place, 34, _COLOURS[rank], label=rank if place == 0 else None, zorder=3)
+                axes.scatter(
+                    time, place, 34, _COLOURS[rank], label=rank if place == 0 else None, zorder=3
+                )
             axes.annotate(
                 duration(row[f"{measure}_{_RANKS[-1]}"]),
                 (times[-1], place),
@@ -140,7 +156,9 @@ def latencies(rows: Sequence[tuple[str, Row, str]]) -> str | None:
         low, high = axes.get_xlim()
         axes.set_xlim(low, high * (high / low) ** 0.16)
         wide = high > low * _TWO_DECADES
-        axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1.0,) if wide else (1.0, 3.0), numticks=7))
+        axes.xaxis.set_major_locator(
+            ticker.LogLocator(subs=(1.0,) if wide else (1.0, 3.0), numticks=7)
+        )
         axes.xaxis.set_minor_locator(ticker.NullLocator())
         axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda seconds, _: duration(seconds)))
         _named(axes, [name for name, _, _ in shown])
@@ -149,7 +167,11 @@ def latencies(rows: Sequence[tuple[str, Row, str]]) -> str | None:
 
 
 def bars(
-    names: Sequence[str], series: Mapping[str, Sequence[int]], *, most: int = MOST_BARS, legend: bool = True
+    names: Sequence[str],
+    series: Mapping[str, Sequence[int]],
+    *,
+    most: int = MOST_BARS,
+    legend: bool = True,
 ) -> str | None:
     """Horizontal bars of counts with their sums behind them; `series` by the variable of their colour are stacked."""
     shown = names[:most]
@@ -160,11 +182,18 @@ def bars(
         sums = [0] * len(shown)
         for name, counts in series.items():
             if any(counts[:most]):
-                axes.barh(range(len(shown)), counts[:most], 0.64, sums, color=_COLOURS[name], label=name)
+                axes.barh(
+                    range(len(shown)), counts[:most], 0.64, sums, color=_COLOURS[name], label=name
+                )
             sums = [one + other for one, other in zip(sums, counts, strict=False)]
         for place, count in enumerate(sums):
             axes.annotate(
-                f"{count:,}", (count, place), (5, 0), textcoords="offset points", va="center", fontsize=8
+                f"{count:,}",
+                (count, place),
+                (5, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
             )
         axes.set_xlim(0, max(sums) * 1.16)
         _whole_numbers(axes.xaxis)
@@ -203,7 +232,11 @@ def _whole_numbers(axis: Axis) -> None:
 
 def _legend(figure: Figure, *, reverse: bool = False) -> None:
     figure.legend(
-        loc="outside upper left", ncols=len(_VARIABLES), reverse=reverse, columnspacing=1.2, borderpad=0
+        loc="outside upper left",
+        ncols=len(_VARIABLES),
+        reverse=reverse,
+        columnspacing=1.2,
+        borderpad=0,
     )
 
 
@@ -212,7 +245,9 @@ def _svg(figure: Figure) -> str:
     written = io.StringIO()
     with warnings.catch_warnings():
         # The browser has fonts for other scripts; here they are only measured.
-        warnings.filterwarnings("ignore", message=r"Glyph \d+ .*missing from font", category=UserWarning)
+        warnings.filterwarnings(
+            "ignore", message=r"Glyph \d+ .*missing from font", category=UserWarning
+        )
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(written, format="svg", transparent=True, metadata=nothing)
     svg = written.getvalue()

@@ -11,9 +11,9 @@ from typing import Any
 class Position:
     """All rows that ended by `finished` were handed over, but for those of entries in `open`.
 
-    Those ran when the position was taken, so that their rows may still come with an earlier date: outcomes are kept
-    while a database is out of reach. `late` are ids that were open before, and whose rows are handed over with this
-    position, whatever their date.
+    Those ran when the position was taken, so that their rows may still come with an earlier date:
+    outcomes are kept while a database is out of reach. `late` are ids that were open before, and
+    whose rows are handed over with this position, whatever their date.
     """
 
     finished: datetime
@@ -33,4 +33,8 @@ class Position:
 
     def offset(self) -> dict[str, Any]:
         """The position as JSON takes it."""
-        return {"finished": self.finished.isoformat(), "open": list(self.open), "late": list(self.late)}
+        return {
+            "finished": self.finished.isoformat(),
+            "open": list(self.open),
+            "late": list(self.late),
+        }

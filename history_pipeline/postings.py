@@ -42,7 +42,9 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
             "no column class_name, and no option event, names the event type. Nothing was written."
         )
     if not names & {"event_json", "event_bytes"}:
-        raise WriteError("there is no column event_json (or event_bytes and codec). Nothing was written.")
+        raise WriteError(
+            "there is no column event_json (or event_bytes and codec). Nothing was written."
+        )
 
 
 def posting(row: Mapping[str, Any], options: WriteOptions) -> dict[str, Any]:
@@ -98,7 +100,9 @@ def _check_payload(given: Mapping[str, Any], most: int) -> None:
         raise WriteError("exactly one of event_json and event_bytes must be given")
     size = len(data) if text is None else len(text.encode())
     if size > most:
-        raise WriteError(f"its payload is {size:,} bytes, the cap is {most:,} (option max_payload_bytes)")
+        raise WriteError(
+            f"its payload is {size:,} bytes, the cap is {most:,} (option max_payload_bytes)"
+        )
     if given["codec"] == "json":
         # Else its handler would be the first to find out.
         msgspec.json.decode(text if text is not None else data)

@@ -33,7 +33,9 @@ def watched(spark: SparkSession, stages: int, tell: Callable[[float], None]) -> 
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
         numbers = {stage for job in jobs if job is not None for stage in job.stageIds}
         found = [tracker.getStageInfo(number) for number in numbers]
-        done = sum(stage.numCompletedTasks / max(1, stage.numTasks) for stage in found if stage is not None)
+        done = sum(
+            stage.numCompletedTasks / max(1, stage.numTasks) for stage in found if stage is not None
+        )
         return min(1.0, done / stages)
 
     def look() -> None:

@@ -29,7 +29,10 @@ class IdRange(InputPartition):
 
 
 class HistoryReader(DataSourceReader):
-    """Reads the columns of `schema`. Planning and reading run in processes of their own, and open what they need."""
+    """Reads the columns of `schema`.
+
+    Planning and reading run in processes of their own, and open what they need.
+    """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self.schema = schema

@@ -49,7 +49,15 @@ _SHOWN_COLUMNS = (
     *("finished_date", "search_key1", "search_key2"),
 )
 _COPIED = (
-    *("queue_name", "class_name", "event_json", "event_bytes", "codec", "user_token", "future_user_token"),
+    *(
+        "queue_name",
+        "class_name",
+        "event_json",
+        "event_bytes",
+        "codec",
+        "user_token",
+        "future_user_token",
+    ),
     *("search_key1", "search_key2", "creating_owner", "headers"),
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -101,8 +109,9 @@ def replay_archive(
 ) -> Replayed:
     """Post archived entries again that meet a condition, each once, for any node and due now.
 
-    Payloads are copied as they are: their types need not be known here. Entries that ended REAPED are left out, because
-    their copies have gone on. Entries that were posted before an error stay posted, and are not posted again.
+    Payloads are copied as they are: their types need not be known here. Entries that ended REAPED
+    are left out, because their copies have gone on. Entries that were posted before an error stay
+    posted, and are not posted again.
 
     Args:
         spark: A session, as `open_session` returns it.
@@ -145,7 +154,9 @@ class _Replay:
         if not _counted(matching, self.where):
             return Replayed(self.history.table, self.archive.where)
         wanted = matching.join(self._replayed(rows), "record_id", "left")
-        plan = Replayed(self.history.table, self.archive.where, groups=_groups(wanted), first=_first(wanted))
+        plan = Replayed(
+            self.history.table, self.archive.where, groups=_groups(wanted), first=_first(wanted)
+        )
         if not post or not plan.entries:
             return plan
         return replace(plan, posted=self._post(_open(wanted), plan.entries))
@@ -169,7 +180,11 @@ class _Replay:
         return reduce(DataFrame.union, known).distinct().withColumn("replayed", f.lit(True))
 
     def _post(self, rows: DataFrame, total: int) -> int:
-        database, statements, now = self.history.database, self.history.statements, self.history.now()
+        database, statements, now = (
+            self.history.database,
+            self.history.statements,
+            self.history.now(),
+        )
         archive, posted = self.manifests[0].archive, 0
         for batch in _batches(rows.sort("record_id").toLocalIterator(prefetchPartitions=True)):
 
@@ -199,7 +214,10 @@ class _Replay:
 
 
 def chosen(rows: DataFrame, where: str) -> DataFrame:
-    """The rows of history that meet a condition, and whose chain has not gone on. Raises ReplayConditionError."""
+    """The rows of history that meet a condition, and whose chain has not gone on.
+
+    Raises ReplayConditionError.
+    """
     try:
         found = rows.where(where)
     except PySparkException as error:
@@ -239,7 +257,10 @@ def _parents(rows: DataFrame) -> DataFrame:
 
 
 def _open(wanted: DataFrame) -> DataFrame:
-    """Return the entries to be posted. Dates are numbers: Python's dates would come in this machine's time zone."""
+    """Return the entries to be posted.
+
+    Dates are numbers: Python's dates would come in this machine's time zone.
+    """
     micros = f.unix_micros("created_date").alias("created_micros")
     return wanted.where(f.col("replayed").isNull()).select(
         "record_id", "processing_state", "subscribers_done", *_COPIED, micros
@@ -248,7 +269,8 @@ def _open(wanted: DataFrame) -> DataFrame:
 
 def _groups(wanted: DataFrame) -> list[Group]:
     counts = wanted.groupBy("queue_name", "class_name").agg(
-        f.count_if(f.col("replayed").isNull()).alias("entries"), f.count("replayed").alias("replayed")
+        f.count_if(f.col("replayed").isNull()).alias("entries"),
+        f.count("replayed").alias("replayed"),
     )
     return [Group(**row.asDict()) for row in counts.sort("queue_name", "class_name").collect()]
 
@@ -277,7 +299,10 @@ def _batches(rows: Iterator[Row]) -> Iterator[dict[int, Row]]:
 
 
 def _counted(wanted: DataFrame, where: str) -> int:
-    """How many rows meet the condition. Raises ReplayConditionError, which quotes no row, if it can't be computed."""
+    """How many rows meet the condition.
+
+    Raises ReplayConditionError, which quotes no row, if it can't be computed.
+    """
     try:
         return wanted.count()
     except (PySparkException, Py4JError) as error:

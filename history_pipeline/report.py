@@ -54,7 +54,11 @@ def write_figures(audit: Audit, folder: Path) -> list[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(as_json(audit), indent=2, ensure_ascii=False, allow_nan=False)
-    written = [_replace(folder / "figures.json", lambda path: path.write_text(f"{text}\n", encoding="utf-8"))]
+    written = [
+        _replace(
+            folder / "figures.json", lambda path: path.write_text(f"{text}\n", encoding="utf-8")
+        )
+    ]
     for name, table in audit.tables.items():
         write = partial(pq.write_table, table, compression="zstd")
         written.append(_replace(folder / f"{name}.parquet", write))
@@ -90,7 +94,10 @@ def render(audit: Audit) -> str:
         total=total,
         statistics=statistics,
         rows=audit.rows,
-        plots={name: None if svg is None else Markup(svg) for name, svg in _plots(audit, statistics).items()},  # noqa: S704 -- matplotlib's, which escapes
+        plots={
+            name: None if svg is None else Markup(svg)  # noqa: S704 -- matplotlib's, which escapes
+            for name, svg in _plots(audit, statistics).items()
+        },
         step=plots.step_name(statistics["hour"]),
         percentage=percentage,
         shown=SHOWN,
@@ -101,7 +108,9 @@ def render(audit: Audit) -> str:
 
 def _by_grouping(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The statistics by grouping; all but the hours by how many entries there were, most first."""
-    found: dict[str, list[Row]] = {name: [] for name in ("total", "queue", "event_type", "node", "hour")}
+    found: dict[str, list[Row]] = {
+        name: [] for name in ("total", "queue", "event_type", "node", "hour")
+    }
     for row in rows:
         found[row["grouping"]].append(row)
     for grouping, members in found.items():
@@ -117,7 +126,11 @@ def _entries(row: Row) -> int:
 def _plots(audit: Audit, statistics: Mapping[str, Sequence[Row]]) -> dict[str, str | None]:
     queues = statistics["queue"]
     starts = [
-        (row["queue_name"] if measure == "start_latency" else f"{row['queue_name']} (late)", row, measure)
+        (
+            row["queue_name"] if measure == "start_latency" else f"{row['queue_name']} (late)",
+            row,
+            measure,
+        )
         for row in queues
         for measure in ("start_latency", "lateness")
         if row[f"{measure}_count"]
@@ -141,7 +154,10 @@ def _plots(audit: Audit, statistics: Mapping[str, Sequence[Row]]) -> dict[str, s
         ),
         "lateness": plots.bars([*late], {"p90": [*late.values()]}, legend=False),
         "retries": plots.bars(
-            [f"{runs} failed" if runs < _MOST_FAILED_RUNS else f"{runs} or more" for runs in retried],
+            [
+                f"{runs} failed" if runs < _MOST_FAILED_RUNS else f"{runs} or more"
+                for runs in retried
+            ],
             {
                 "processed": [found.get("PROCESSED", 0) for found in retried.values()],
                 "failed": [found.get("FAILED", 0) for found in retried.values()],
@@ -175,7 +191,9 @@ def _most_first(counts: Mapping[str, int]) -> list[str]:
 def _class(lower: float | None, upper: float | None) -> str:
     if lower is None:
         return f"less than {duration(upper)}"
-    return f"{duration(lower)} or more" if upper is None else f"{duration(lower)} to {duration(upper)}"
+    return (
+        f"{duration(lower)} or more" if upper is None else f"{duration(lower)} to {duration(upper)}"
+    )
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> Path:

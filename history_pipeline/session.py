@@ -1,7 +1,7 @@
 """The Spark session of every job: one machine by default, or what `spark-submit` chose.
 
-Settings given to `spark-submit` win over the defaults here, and arguments win over both. Spark is imported only after its
-requirements have been checked.
+Settings given to `spark-submit` win over the defaults here, and arguments win over both. Spark is
+imported only after its requirements have been checked.
 """
 
 from __future__ import annotations
@@ -57,11 +57,15 @@ _LOCAL_DEFAULTS = {
 
 
 def open_session(
-    app_name: str = "stickybus", *, master: str | None = None, settings: Mapping[str, str] | None = None
+    app_name: str = "stickybus",
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Return the Spark session of this process, with the format `stickybus` registered.
 
-    A session that is open already is returned. Python workers run this interpreter, unless `PYSPARK_PYTHON` names another.
+    A session that is open already is returned. Python workers run this interpreter, unless
+    `PYSPARK_PYTHON` names another.
 
     Args:
         app_name: The name that Spark shows.
@@ -99,7 +103,9 @@ def open_session(
 
 
 def own_session(session: SparkSession) -> SparkSession:
-    """Return a session beside the caller's. It has the same settings, except for those that the archive's files and dates need.
+    """Return a session beside the caller's.
+
+    It has the same settings, except for those that the archive's files and dates need.
 
     The caller's session stays as it is.
     """

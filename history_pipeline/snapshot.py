@@ -1,7 +1,7 @@
 """The snapshot that an audit reads: live entries, history and archive of a table, each read once and kept on disk.
 
-The main table is read before its history, and history before the archive: an entry that moves meanwhile is seen twice
-rather than never.
+The main table is read before its history, and history before the archive: an entry that moves
+meanwhile is seen twice rather than never.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class TableSnapshot:
     differing: DataFrame
     """`transforms.differing`."""
     last_id: int | None
-    """The largest id when the reading began. Later entries may be seen or not. None if the table was not read."""
+    """The largest id when the reading began.
+
+    Later entries may be seen or not. None if the table was not read.
+    """
     live_count: int | None
     history_count: int | None
     archived_count: int | None
@@ -51,7 +54,11 @@ class Snapshot:
     """Reads tables, and drops their rows at the end of `closing`."""
 
     def __init__(
-        self, spark: SparkSession, database: Database | None, archive: str | None, closing: ExitStack
+        self,
+        spark: SparkSession,
+        database: Database | None,
+        archive: str | None,
+        closing: ExitStack,
     ) -> None:
         self._spark = spark
         self._database = database
@@ -87,7 +94,9 @@ class Snapshot:
         if table in self._live_tables:
             last_id, live, live_count, ended, history_count = self._read_database(table)
         if self._archive is not None and table in self._archived_tables:
-            archived = entries(read_archive(self._spark, self._archive, table).select(*READ_COLUMNS), table)
+            archived = entries(
+                read_archive(self._spark, self._archive, table).select(*READ_COLUMNS), table
+            )
             archived_count = archived.count()
             differ = differing(ended, archived)
             ended, _ = self._kept(once(ended, archived))
@@ -134,6 +143,7 @@ def _last_id(connection: Connection, table: str) -> int:
     """The largest id that anybody can see; 0 if there is none."""
     pair = entry_tables(table)
     largest = [
-        connection.execute(select(func.max(one.c.record_id))).scalar() for one in (pair.main, pair.history)
+        connection.execute(select(func.max(one.c.record_id))).scalar()
+        for one in (pair.main, pair.history)
     ]
     return max(0, *(found or 0 for found in largest))

@@ -21,7 +21,10 @@ GROUPINGS: dict[str, tuple[str, ...]] = {
     "node": ("node",),
     "hour": ("hour",),
 }
-"""The `KEYS` of each grouping. `total` is one group of all entries; a node and an hour group all tables together."""
+"""The `KEYS` of each grouping.
+
+`total` is one group of all entries; a node and an hour group all tables together.
+"""
 
 _MICROS = 1_000_000.0
 
@@ -34,7 +37,10 @@ def statistics(entries: DataFrame) -> DataFrame:
     `MEASURES` its `_count` (bigint), `_avg`, `_min`, `_max`, `_p50`, `_p90`, `_p95` and `_p99` in seconds (double, null
     if nothing was timed).
     """
-    aggregates = {**_counts(), **{name: figure for measure in MEASURES for name, figure in _times(measure)}}
+    aggregates = {
+        **_counts(),
+        **{name: figure for measure in MEASURES for name, figure in _times(measure)},
+    }
     counted = entries.groupingSets(list(GROUPINGS.values()), *KEYS).agg(
         F.struct(place_in(GROUPINGS.values(), KEYS).alias("set"), *KEYS).alias("group"),
         *(figure.alias(name) for name, figure in aggregates.items()),
@@ -43,7 +49,9 @@ def statistics(entries: DataFrame) -> DataFrame:
     counts = [name for name in aggregates if name not in measured]
     joined = counted.drop(*KEYS).join(_percentiles(entries), "group", "left").orderBy("group")
     grouping = F.get(F.array(*map(F.lit, GROUPINGS)), F.col("group.set"))
-    return joined.select(grouping.alias("grouping"), *(f"group.{key}" for key in KEYS), *counts, *measured)
+    return joined.select(
+        grouping.alias("grouping"), *(f"group.{key}" for key in KEYS), *counts, *measured
+    )
 
 
 def figures_of(measure: str) -> list[str]:
@@ -89,14 +97,18 @@ def _percentiles(entries: DataFrame) -> DataFrame:
             for measure in MEASURES
         )
     )
-    values = entries.select(*KEYS, F.explode(measured).alias("measured")).select(*KEYS, "measured.*")
+    values = entries.select(*KEYS, F.explode(measured).alias("measured")).select(
+        *KEYS, "measured.*"
+    )
     sets = [("measure", *keys) for keys in GROUPINGS.values()]
     found = percentiles(values, ("measure", *KEYS), sets, "micros")
     # Divided as a decimal, so that it is rounded once.
     return found.groupBy(F.struct("set", *KEYS).alias("group")).agg(
         *(
             F.max(
-                F.when(F.col("measure") == measure, (F.col(f"p{percent}") / 1_000_000).cast("double"))
+                F.when(
+                    F.col("measure") == measure, (F.col(f"p{percent}") / 1_000_000).cast("double")
+                )
             ).alias(f"{measure}_p{percent}")
             for measure in MEASURES
             for percent in PERCENTS

@@ -1,7 +1,7 @@
 """The files of a directory that Spark writes to, wherever it is: listed, read, and created once.
 
-Spark writes the data itself. This module serves manifests, which must appear whole or not at all, and only if nobody else
-has made one of that name.
+Spark writes the data itself. This module serves manifests, which must appear whole or not at all,
+and only if nobody else has made one of that name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _HIDDEN = ("_", ".")
 
 
 class Storage(Protocol):
-    """One directory. Paths are relative to it, with slashes; `root` is its name as Spark takes it."""
+    """One directory.
+
+    Paths are relative to it, with slashes; `root` is its name as Spark takes it.
+    """
 
     root: str
 
@@ -40,7 +43,10 @@ class Storage(Protocol):
         """The content of a file."""
 
     def create(self, path: str, content: bytes) -> None:
-        """Make a file that appears whole or not at all. Raises FileExistsError if there is one already."""
+        """Make a file that appears whole or not at all.
+
+        Raises FileExistsError if there is one already.
+        """
 
     def settle(self, paths: Iterable[str]) -> None:
         """Make files last through a power cut, where the storage does not do so by itself."""
@@ -129,7 +135,10 @@ class LocalStorage:
         """See `Storage`."""
         files = {self._root / path for path in paths}
         folders = {
-            folder for file in files for folder in (file.parents) if self._root in (folder, *folder.parents)
+            folder
+            for file in files
+            for folder in (file.parents)
+            if self._root in (folder, *folder.parents)
         }
         for path in (*sorted(files), *sorted(folders, reverse=True)):
             _sync(path)
@@ -193,7 +202,8 @@ class HadoopStorage:
         if self._system.exists(where):
             raise FileExistsError(path)
         managers = getattr(
-            self._jvm.org.apache.spark.sql.execution.streaming.checkpointing, "CheckpointFileManager$"
+            self._jvm.org.apache.spark.sql.execution.streaming.checkpointing,
+            "CheckpointFileManager$",
         )
         manager = getattr(managers, "MODULE$").create(where.getParent(), self._system.getConf())
         stream = manager.createAtomic(where, False)

@@ -1,7 +1,8 @@
 """Streaming reads: history in the order in which entries ended, each row once, late commits included.
 
-A row's `finished_date` is bound before its transaction commits, so that rows become visible in another order than
-their dates. Therefore only dates are handed over to which no transaction can add a row any more:
+A row's `finished_date` is bound before its transaction commits, so that rows become visible in
+another order than their dates. Therefore only dates are handed over to which no transaction can add
+a row any more:
 
 1. rows that ended `lag_seconds` ago or earlier by the database's clock, since a row is inserted at most that much
    later than its date (a statement's time twice; clocks differ by less),
@@ -65,7 +66,10 @@ class EndedEntries(InputPartition):
 
 
 class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the columns of `schema`. One object plans all batches of a query; tasks read in processes of their own."""
+    """Reads the columns of `schema`.
+
+    One object plans all batches of a query; tasks read in processes of their own.
+    """
 
     def __init__(self, schema: StructType, options: StreamOptions) -> None:
         self.schema = schema
@@ -79,12 +83,17 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position.start(self.options.after).offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the approximate rows of a batch. Rows that ended in the same microsecond stay together."""
+        """Return the approximate rows of a batch.
+
+        Rows that ended in the same microsecond stay together.
+        """
         return ReadMaxRows(self.options.max_rows_per_batch)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Set the end of this query: what is settled now."""
-        self._only_until = self._planning(lambda plan: plan.frontier(Position.start(self.options.after)))
+        self._only_until = self._planning(
+            lambda plan: plan.frontier(Position.start(self.options.after))
+        )
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The position after the next batch; `start` if there is nothing to hand over."""
@@ -127,7 +136,9 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             database.close()
 
     def _planning(self, work: Callable[[StreamPlan], T]) -> T:
-        database = _reading_widely(Database(self.options.url, statement_timeout_seconds=PLANNING_SECONDS))
+        database = _reading_widely(
+            Database(self.options.url, statement_timeout_seconds=PLANNING_SECONDS)
+        )
         try:
             return work(StreamPlan(database, self.options))
         finally:
@@ -177,7 +188,10 @@ class StreamPlan:
         return self._database.dialect.settled(self._database, ended)
 
     def next(self, start: Position, only_until: datetime | None, most: int | None) -> Position:
-        """The position after the next batch. Running entries are looked up before the rows: they become rows."""
+        """The position after the next batch.
+
+        Running entries are looked up before the rows: they become rows.
+        """
         frontier = self.frontier(start) if only_until is None else max(only_until, start.finished)
         running = self._running(frontier)
         late = sorted(self._ended_of(start.open, until=start.finished))
@@ -192,7 +206,9 @@ class StreamPlan:
             _ended(self._history, start.finished, end.finished)
         )
         bulk = self._database.dialect.bulk
-        page = self._database.fetch(lambda connection: record_batch(bulk, connection, statement, _IDS))
+        page = self._database.fetch(
+            lambda connection: record_batch(bulk, connection, statement, _IDS)
+        )
         still_open, late = set(end.open), set(end.late)
         ids = sorted(set(page.column(0).to_pylist()) - still_open)
         beginning = Position.start().finished
@@ -225,7 +241,9 @@ class StreamPlan:
         return found
 
     def _rows(self, statement: Any) -> list[int]:
-        return self._database.fetch(lambda connection: list(connection.execute(statement).scalars()))
+        return self._database.fetch(
+            lambda connection: list(connection.execute(statement).scalars())
+        )
 
     def _limited(self, after: datetime, until: datetime, most: int | None) -> datetime:
         """A date up to which there are at most `most` rows, and at least half as many if there are more."""
@@ -241,15 +259,23 @@ class StreamPlan:
         return high
 
     def _first(self, after: datetime, until: datetime) -> datetime:
-        statement = select(func.min(self._history.c.finished_date)).where(_ended(self._history, after, until))
-        found: datetime = self._database.fetch(lambda connection: connection.execute(statement).scalar_one())
+        statement = select(func.min(self._history.c.finished_date)).where(
+            _ended(self._history, after, until)
+        )
+        found: datetime = self._database.fetch(
+            lambda connection: connection.execute(statement).scalar_one()
+        )
         return found
 
     def _count(self, after: datetime, until: datetime, most: int) -> int:
         """How many rows ended in a range of dates; `most` + 1 if there are more, however many."""
-        rows = select(literal(1)).where(_ended(self._history, after, until)).limit(most + 1).subquery()
+        rows = (
+            select(literal(1)).where(_ended(self._history, after, until)).limit(most + 1).subquery()
+        )
         statement = select(func.count()).select_from(rows)
-        return self._database.fetch(lambda connection: int(connection.execute(statement).scalar_one()))
+        return self._database.fetch(
+            lambda connection: int(connection.execute(statement).scalar_one())
+        )
 
 
 def _ended(table: Table, after: datetime, until: datetime) -> ColumnElement[bool]:

@@ -1,6 +1,7 @@
 """Rows of history as the audit reads them: without payloads, with times in microseconds.
 
-Each step is a function from DataFrame to DataFrame. `docs/reference/statistics.md` defines the columns.
+Each step is a function from DataFrame to DataFrame. `docs/reference/statistics.md` defines the
+columns.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ READ_COLUMNS = (
         "started_date",
         "finished_date",
     ),
-    *("processing_owner", "lane", "processing_state", "error_count", "redispatch_count", "origin_id"),
+    *(
+        "processing_owner",
+        "lane",
+        "processing_state",
+        "error_count",
+        "redispatch_count",
+        "origin_id",
+    ),
     "last_error",
 )
 """The columns that are read of a row of history: never its payload, headers or keys."""
@@ -43,7 +51,8 @@ def entries(history: DataFrame, table: str) -> DataFrame:
     started = F.unix_micros("started_date")
     posted, due = F.unix_micros("created_date"), F.unix_micros("effective_date")
     failed = F.col("processing_state") == "FAILED"
-    # A retry overwrites both dates, so that only the first run tells how long an entry waited for its start.
+    # A retry overwrites both dates, so that only the first run tells how long an entry waited for
+    # its start.
     first_run = F.col("error_count") <= F.when(failed, 1).otherwise(0)
     scheduled = due > posted
     return history.select(

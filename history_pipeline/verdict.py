@@ -13,7 +13,10 @@ from sql.registry import BACKENDS
 SENTENCES = {
     Fault.NO_END: ("chain has no end", "chains have no end"),
     Fault.ENDED_TWICE: ("entry ended twice", "entries ended twice"),
-    Fault.ENDED_AND_LIVE: ("entry has ended and is live as well", "entries have ended and are live as well"),
+    Fault.ENDED_AND_LIVE: (
+        "entry has ended and is live as well",
+        "entries have ended and are live as well",
+    ),
     Fault.DIFFERS: (
         "entry differs between history and archive",
         "entries differ between history and archive",
@@ -44,7 +47,9 @@ def verdict(audit: Audit) -> Verdict:
     """The verdict on an audit."""
     details = tuple(_details(audit))
     found = [
-        f"{count:,} {SENTENCES[Fault(fault)][count > 1]}" for fault, count in audit.faults.items() if count
+        f"{count:,} {SENTENCES[Fault(fault)][count > 1]}"
+        for fault, count in audit.faults.items()
+        if count
     ]
     if found:
         return Verdict(Standing.FAULTY, f"Not complete: {'; '.join(found)}.", details)
@@ -56,13 +61,19 @@ def verdict(audit: Audit) -> Verdict:
             "No entry ended twice. Whether all have ended, an archive alone can't tell.",
             details,
         )
-    deleted = sum(table.missing_ids for table in audit.audited) if _is_gapless(audit.database) else 0
+    deleted = (
+        sum(table.missing_ids for table in audit.audited) if _is_gapless(audit.database) else 0
+    )
     if deleted:
         others = "1 other was" if deleted == 1 else f"{deleted:,} others were"
         return Verdict(
-            Standing.UNKNOWN, f"Every entry found has ended once, or is live; {others} deleted.", details
+            Standing.UNKNOWN,
+            f"Every entry found has ended once, or is live; {others} deleted.",
+            details,
         )
-    return Verdict(Standing.COMPLETE, "Complete: every entry found has ended once, or is live.", details)
+    return Verdict(
+        Standing.COMPLETE, "Complete: every entry found has ended once, or is live.", details
+    )
 
 
 def _details(audit: Audit) -> Iterator[str]:

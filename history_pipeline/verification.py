@@ -20,7 +20,10 @@ from queue_core.engine import open_database
 
 @dataclass(frozen=True)
 class Verified:
-    """The result of a verification. `damaged`: paths of the files that are missing, unreadable, or hold other rows."""
+    """The result of a verification.
+
+    `damaged`: paths of the files that are missing, unreadable, or hold other rows.
+    """
 
     table: str
     target: str
@@ -84,7 +87,10 @@ def _damaged(archive: Archive, manifest: Manifest, live: list[DataFile]) -> list
 def _differing(
     archive: Archive, files: list[DataFile], sizes: dict[str, int], columns: tuple[str, ...]
 ) -> list[str]:
-    """Return the files that can't be read, or have changed. The list is halved until each of them is known."""
+    """Return the files that can't be read, or have changed.
+
+    The list is halved until each of them is known.
+    """
     try:
         read = archive.found({file.path: sizes[file.path] for file in files}, columns)
     except (PySparkException, Py4JError):

@@ -7,7 +7,14 @@ NOTHING = "-"
 _WHOLE = 9.95
 """From here on a number has two digits before its point."""
 _NEARLY_ALL = 99.0
-_UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"), (0.001, "ms"), (0.000_001, "µs"))
+_UNITS = (
+    (86_400.0, "d"),
+    (3_600.0, "h"),
+    (60.0, "min"),
+    (1.0, "s"),
+    (0.001, "ms"),
+    (0.000_001, "µs"),
+)
 
 
 def duration(seconds: float | None) -> str:
@@ -16,7 +23,9 @@ def duration(seconds: float | None) -> str:
         return NOTHING
     size = abs(seconds)
     # What would be rounded to 1,000 of a unit, or to 60 of it, is one of the next.
-    least, unit = next(((least, unit) for least, unit in _UNITS if size >= least * 0.9995), _UNITS[-1])
+    least, unit = next(
+        ((least, unit) for least, unit in _UNITS if size >= least * 0.9995), _UNITS[-1]
+    )
     number = seconds / least
     return (
         f"{number:,.0f} {unit}"
@@ -26,7 +35,10 @@ def duration(seconds: float | None) -> str:
 
 
 def percentage(part: int, whole: int) -> str:
-    """A share such as `2.5 %`; never 0 % of some, nor 100 % of less than all. A dash for a share of nothing."""
+    """A share such as `2.5 %`; never 0 % of some, nor 100 % of less than all.
+
+    A dash for a share of nothing.
+    """
     if not whole:
         return NOTHING
     share = min(max(100 * part / whole, 0.01 if part else 0), 100 if part == whole else 99.99)

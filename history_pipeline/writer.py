@@ -1,9 +1,10 @@
 """Batch writes: the rows of a DataFrame, posted as events exactly once per run.
 
-A task stages its rows under (run, job, partition, attempt), so that an attempt that is tried again, or runs beside
-another, leaves rows that nobody takes. When all tasks have ended, one transaction enters the run and its partitions in
-a ledger and posts what the attempts that Spark counts have staged; the numbers of rows must agree at each step. A run
-that is in the ledger is not posted again, whatever happened to the job that posted it.
+A task stages its rows under (run, job, partition, attempt), so that an attempt that is tried again,
+or runs beside another, leaves rows that nobody takes. When all tasks have ended, one transaction
+enters the run and its partitions in a ledger and posts what the attempts that Spark counts have
+staged; the numbers of rows must agree at each step. A run that is in the ledger is not posted
+again, whatever happened to the job that posted it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ class Staged(WriterCommitMessage):
 
 
 class EventWriter(DataSourceArrowWriter):
-    """Posts the rows of one `save()`. Tasks and the end of the job run in processes of their own."""
+    """Posts the rows of one `save()`.
+
+    Tasks and the end of the job run in processes of their own.
+    """
 
     def __init__(self, schema: StructType, options: WriteOptions) -> None:
         check_columns(schema, options)
@@ -67,7 +71,9 @@ class EventWriter(DataSourceArrowWriter):
             while chunk := list(islice(rows, ROWS_PER_TRANSACTION)):
                 key = {"run": self.options.run, "job": self.job, "part": part, "attempt": attempt}
                 common = {**key, "staged_date": datetime.now(UTC)}
-                staged = [{**common, **row, "place": place + offset} for offset, row in enumerate(chunk)]
+                staged = [
+                    {**common, **row, "place": place + offset} for offset, row in enumerate(chunk)
+                ]
                 database.write(partial(staging.stage, rows=staged))
                 place += len(chunk)
         finally:
@@ -77,8 +83,8 @@ class EventWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Post what was staged, unless the run has been posted before.
 
-        Raises RunConflictError if it had posted another number of rows then, or into another table, and WriteError if
-        rows are missing; nothing is posted then.
+        Raises RunConflictError if it had posted another number of rows then, or into another table,
+        and WriteError if rows are missing; nothing is posted then.
         """
         winners = [message for message in messages if isinstance(message, Staged)]
         database = Database(self.options.url, statement_timeout_seconds=COMMIT_SECONDS)
@@ -96,7 +102,10 @@ class EventWriter(DataSourceArrowWriter):
             database.close()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete the rows that this job has staged. Posted rows stay posted, also if only the answer to the COMMIT was lost."""
+        """Delete the rows that this job has staged.
+
+        Posted rows stay posted, also if only the answer to the COMMIT was lost.
+        """
         del messages
         run, job = self.options.run, self.job
         database = Database(self.options.url)
@@ -112,7 +121,8 @@ class EventWriter(DataSourceArrowWriter):
         before = staging.entered(connection, run)
         if before is None:
             if winners:
-                # First, for it waits for a job that posts the same run at this moment and will take its staged rows.
+                # First, for it waits for a job that posts the same run at this moment and will take
+                # its staged rows.
                 entries = {message.part: message.rows for message in winners}
                 staging.enter(connection, run=run, table_name=table, entries=entries, now=now)
             self._check_staged(connection, winners)

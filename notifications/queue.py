@@ -62,8 +62,8 @@ class RecurOptions(TypedDict, total=False):
 class NotificationQueue(Reads):
     """One named queue of a `NotificationService`, which makes it (`create_queue`).
 
-    Notifications can be scheduled whether the queue is started or not; they are delivered only while it is started
-    here or on another node.
+    Notifications can be scheduled whether the queue is started or not; they are delivered only
+    while it is started here or on another node.
     """
 
     def __init__(
@@ -147,14 +147,19 @@ class NotificationQueue(Reads):
             user_token=user_token,
             future_user_token=future_user_token,
             headers=headers,
-            at=due_date(at, delay, queue_name=self.full_name, now=lambda: self._engine.store.now(connection)),
+            at=due_date(
+                at, delay, queue_name=self.full_name, now=lambda: self._engine.store.now(connection)
+            ),
         )
         return self.schedule_many([posting], connection=connection)[0]
 
     def schedule_many(
         self, postings: Iterable[Posting], *, connection: CallersConnection | None = None
     ) -> list[int]:
-        """Schedule several in one transaction, all or none; each has its date in `at` (None: now). Their ids in order."""
+        """Schedule several in one transaction, all or none; each has its date in `at` (None: now).
+
+        Their ids in order.
+        """
         if not isinstance(postings, Iterable):
             raise self._no_posting(postings)
         named = [self._named(posting) for posting in postings]
@@ -182,13 +187,17 @@ class NotificationQueue(Reads):
         **options: Unpack[PostOptions],
     ) -> int:
         """Awaitable twin of `schedule`, with the same options."""
-        return await awaited(lambda inner: self.schedule(event, connection=inner, **options), connection)
+        return await awaited(
+            lambda inner: self.schedule(event, connection=inner, **options), connection
+        )
 
     async def schedule_many_async(
         self, postings: Iterable[Posting], *, connection: AsyncCallersConnection | None = None
     ) -> list[int]:
         """Awaitable twin of `schedule_many`."""
-        return await awaited(lambda inner: self.schedule_many(postings, connection=inner), connection)
+        return await awaited(
+            lambda inner: self.schedule_many(postings, connection=inner), connection
+        )
 
     # -- change -------------------------------------------------------------------------------------------------
 
@@ -205,7 +214,8 @@ class NotificationQueue(Reads):
     ) -> Entry:
         """Change the payload, keys or date of a notification that has not started; what isn't given stays.
 
-        Returns the entry as it is then. Raises EntryNotFoundError, or EntryNotChangeableError if it runs or has ended.
+        Returns the entry as it is then. Raises EntryNotFoundError, or EntryNotChangeableError if it
+        runs or has ended.
         """
         store = self._engine.store
         values: dict[str, Any] = {}
@@ -230,8 +240,9 @@ class NotificationQueue(Reads):
     ) -> int:
         """Remove notifications that have not started, by id or by keys; they go to history as REMOVED.
 
-        Returns how many. By id it raises EntryNotFoundError or EntryNotChangeableError; by keys it takes those that
-        match (KEYLESS: without this key; None is refused) and leaves alone what runs.
+        Returns how many. By id it raises EntryNotFoundError or EntryNotChangeableError; by keys it
+        takes those that match (KEYLESS: without this key; None is refused) and leaves alone what
+        runs.
         """
         wanted = Filter(search_key1=search_key1, search_key2=search_key2)
         return self._entries.remove(record_id, wanted, connection=connection)
@@ -261,7 +272,9 @@ class NotificationQueue(Reads):
         **changes: Unpack[UpdateOptions],
     ) -> Entry:
         """Awaitable twin of `update`, with the same changes."""
-        return await awaited(lambda inner: self.update(record_id, connection=inner, **changes), connection)
+        return await awaited(
+            lambda inner: self.update(record_id, connection=inner, **changes), connection
+        )
 
     async def remove_async(
         self,
@@ -271,7 +284,9 @@ class NotificationQueue(Reads):
         **keys: Unpack[SearchKeys],
     ) -> int:
         """Awaitable twin of `remove`, with the same keys."""
-        return await awaited(lambda inner: self.remove(record_id, connection=inner, **keys), connection)
+        return await awaited(
+            lambda inner: self.remove(record_id, connection=inner, **keys), connection
+        )
 
     # -- recur --------------------------------------------------------------------------------------------------
 
@@ -290,9 +305,10 @@ class NotificationQueue(Reads):
     ) -> Schedule:
         """Fire `event` again and again: at the times of a cron line, or `every` so often (seconds or a timedelta).
 
-        Once per due time in the whole cluster: every node may declare the schedule at its start. The same `name` with
-        another rule or payload changes it. Cron times are read in `timezone` (an IANA name). `missed` says what happens
-        to due times that passed while no node ran. Raises InvalidPostError for a name or a rule that can't work.
+        Once per due time in the whole cluster: every node may declare the schedule at its start.
+        The same `name` with another rule or payload changes it. Cron times are read in `timezone`
+        (an IANA name). `missed` says what happens to due times that passed while no node ran.
+        Raises InvalidPostError for a name or a rule that can't work.
         """
         store = self._engine.store
         check_name(name, "name", queue_name=self.full_name)
@@ -303,7 +319,10 @@ class NotificationQueue(Reads):
         return self._schedules.put(self.full_name, name, recurrence, self._named(posting))
 
     def stop_recurring(self, name: str) -> bool:
-        """End a recurring schedule, for all nodes; what it has fired stays. False if there was none."""
+        """End a recurring schedule, for all nodes; what it has fired stays.
+
+        False if there was none.
+        """
         check_name(name, "name", queue_name=self.full_name)
         return self._schedules.remove(self.full_name, name)
 
@@ -311,7 +330,9 @@ class NotificationQueue(Reads):
         """The recurring schedules of this queue, by name."""
         return self._schedules.of(self.full_name)
 
-    async def recur_async(self, name: str, event: object, **options: Unpack[RecurOptions]) -> Schedule:
+    async def recur_async(
+        self, name: str, event: object, **options: Unpack[RecurOptions]
+    ) -> Schedule:
         """Awaitable twin of `recur`, with the same options, in a thread."""
         return await asyncio.to_thread(lambda: self.recur(name, event, **options))
 

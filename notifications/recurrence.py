@@ -1,11 +1,12 @@
 """When a recurring schedule is due: rules only, no clock and no database.
 
-Due dates are aware, in UTC, a pure function of the rule and of the date before; so all nodes agree on them, and
-the last fired one is all the state there is.
+Due dates are aware, in UTC, a pure function of the rule and of the date before; so all nodes agree
+on them, and the last fired one is all the state there is.
 
-Cron is read in the schedule's time zone, as wall-clock time. APScheduler's trigger finds the wall-clock times; what
-daylight saving does to them is decided here, as its own answers depend on where the search began (3.11.3: in the
-gap `0 1,2 * * *` loses its second firing, in the overlap `30 2 * * *` fires twice):
+Cron is read in the schedule's time zone, as wall-clock time. APScheduler's trigger finds the
+wall-clock times; what daylight saving does to them is decided here, as its own answers depend on
+where the search began (3.11.3: in the gap `0 1,2 * * *` loses its second firing, in the overlap `30
+2 * * *` fires twice):
 
 - A time in the gap fires once, moved ahead by the gap: 02:30 at 03:30 where 02:00 to 03:00 is missing.
 - A time in the overlap fires once, in the first pass; if the hour field begins with `*`, in both.
@@ -86,7 +87,9 @@ class Recurrence:
         start = in_utc(self.start, key="start")
         if not isinstance(self.missed, MissedPolicy):
             raise _invalid(
-                "missed", self.missed, ", ".join(f"MissedPolicy.{policy}" for policy in MissedPolicy)
+                "missed",
+                self.missed,
+                ", ".join(f"MissedPolicy.{policy}" for policy in MissedPolicy),
             )
         object.__setattr__(self, "start", start)
         if self.kind is Kind.CRON:
@@ -119,7 +122,11 @@ class Recurrence:
         """
         passed = max(self.start, last_fired or self.start)
         policy = policy or self.missed
-        since = max(passed, now - timedelta(seconds=grace_seconds)) if policy is MissedPolicy.SKIP else passed
+        since = (
+            max(passed, now - timedelta(seconds=grace_seconds))
+            if policy is MissedPolicy.SKIP
+            else passed
+        )
         dates = self._latest(since, now, MAX_FIRINGS if policy is MissedPolicy.FIRE_ALL else 1)
         return dates, self._after(max(passed, now))
 
@@ -147,8 +154,8 @@ class Recurrence:
     def _latest(self, passed: datetime, now: datetime, limit: int) -> list[datetime]:
         """The latest `limit` due dates in (passed, now], oldest first.
 
-        Looks back from `now` by growing steps: the cost follows `limit` and not the time that was missed, which
-        for an interval of a second and a year without a node is 31 million dates.
+        Looks back from `now` by growing steps: the cost follows `limit` and not the time that was
+        missed, which for an interval of a second and a year without a node is 31 million dates.
         """
         step, dates = timedelta(minutes=1), list[datetime]()
         while passed < now:
@@ -179,8 +186,9 @@ def parse(
 ) -> Recurrence:
     """The rule that exactly one of `cron` and `every_seconds` describes.
 
-    The first due date is the first cron time after `start`, or `start` plus the interval. Raises InvalidPostError
-    for a bad expression, one that never fires, or an unknown time zone; NaiveDateTimeError for a naive `start`.
+    The first due date is the first cron time after `start`, or `start` plus the interval. Raises
+    InvalidPostError for a bad expression, one that never fires, or an unknown time zone;
+    NaiveDateTimeError for a naive `start`.
     """
     if (cron is None) == (every_seconds is None):
         given = "both" if cron is not None else "neither"
@@ -194,7 +202,9 @@ def parse(
         return Recurrence(
             kind=Kind.CRON, expression=cron.strip(), timezone=timezone, start=start, missed=missed
         )
-    seconds = every_seconds.total_seconds() if isinstance(every_seconds, timedelta) else every_seconds
+    seconds = (
+        every_seconds.total_seconds() if isinstance(every_seconds, timedelta) else every_seconds
+    )
     # A text would be taken for a number, and True for a second.
     if isinstance(seconds, bool) or not isinstance(seconds, SupportsFloat):
         raise _invalid("every", every_seconds, _INTERVAL)
@@ -214,7 +224,8 @@ def _interval(expression: str, start: datetime) -> Callable[[datetime], datetime
         raise _invalid("every", expression, _INTERVAL) from error
     if not _SHORTEST_INTERVAL <= every <= _LONGEST_INTERVAL:
         raise _invalid("every", expression, _INTERVAL)
-    # Whole microseconds: APScheduler's interval trigger counts in floats, and drifts off its own dates.
+    # Whole microseconds: APScheduler's interval trigger counts in floats, and drifts off its own
+    # dates.
     return lambda date: start + ((date - start) // every + 1) * every
 
 
@@ -228,7 +239,9 @@ def _cron(expression: str, timezone: str) -> Callable[[datetime], datetime | Non
         minute, hour, day, month, weekday = fields
         weekdays = _weekdays(weekday)
         # Cron runs when either day field matches if both are restricted; APScheduler asks for both.
-        days = [(day, "*"), ("*", weekdays)] if "*" not in (day[0], weekday[0]) else [(day, weekdays)]
+        days = (
+            [(day, "*"), ("*", weekdays)] if "*" not in (day[0], weekday[0]) else [(day, weekdays)]
+        )
         triggers = [
             CronTrigger(minute=minute, hour=hour, day=d, month=month, day_of_week=w, timezone=UTC)
             for d, w in days
@@ -251,9 +264,9 @@ def _after_in_zone(
 ) -> datetime | None:
     """The first moment after `date` whose wall-clock time in `zone` is due.
 
-    Wall-clock times carry UTC as their label, so that the search for them knows nothing of daylight saving. Around
-    a change of offset their order isn't the order of moments: the search begins early enough and goes on until
-    no later wall-clock time can be an earlier moment.
+    Wall-clock times carry UTC as their label, so that the search for them knows nothing of daylight
+    saving. Around a change of offset their order isn't the order of moments: the search begins
+    early enough and goes on until no later wall-clock time can be an earlier moment.
     """
     wall: datetime | None = date + min(_offsets(zone, date))
     best: datetime | None = None

@@ -1,7 +1,8 @@
 """Recurring schedules: one firing per due time in the whole cluster, however many nodes run.
 
-All nodes that serve the queue watch its schedules; the one that moves `last_due` on also inserts the notification, in
-the same transaction. A key on the notification would not do, since it leaves the table when it is handled.
+All nodes that serve the queue watch its schedules; the one that moves `last_due` on also inserts
+the notification, in the same transaction. A key on the notification would not do, since it leaves
+the table when it is handled.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Schedule:
-    """One recurring schedule as it stands. Dates in UTC; `next_due` is None when it never fires again."""
+    """One recurring schedule as it stands.
+
+    Dates in UTC; `next_due` is None when it never fires again.
+    """
 
     queue_name: str
     name: str
@@ -61,7 +65,8 @@ class Schedules:
     def put(self, queue_name: str, name: str, recurrence: Recurrence, posting: Posting) -> Schedule:
         """Add a schedule, or change it if its rule or payload is another one; a new rule starts now.
 
-        Every node may do this at its start: the same rule leaves the schedule, and where it stands, alone.
+        Every node may do this at its start: the same rule leaves the schedule, and where it stands,
+        alone.
         """
         store = self._store
         payload = store.rows.payload(posting) | store.rows.keys(

@@ -12,7 +12,12 @@ from notifications.queue import NotificationQueue
 from notifications.schedules import Schedules
 from notifications.served_queues import ServedQueues
 from queue_core.engine import QueueEngine
-from queue_core.errors import InvalidPostError, NameTooLongError, QueueExistsError, QueueNotFoundError
+from queue_core.errors import (
+    InvalidPostError,
+    NameTooLongError,
+    QueueExistsError,
+    QueueNotFoundError,
+)
 from queue_core.model.codec import Codec
 from queue_core.model.config import NotificationConfig, name_fault
 from queue_core.model.event_types import EventTypes, is_event_type
@@ -56,7 +61,10 @@ class DecorateExactlyOnce(Protocol):
 
 
 class NotificationService(Face):
-    """Queues of notifications, delivered at their time. Arguments and errors as for `PersistentBus`."""
+    """Queues of notifications, delivered at their time.
+
+    Arguments and errors as for `PersistentBus`.
+    """
 
     def __init__(
         self,
@@ -232,14 +240,20 @@ class NotificationService(Face):
         return decorate
 
     def get_queue(self, service_name: str, queue_name: str | None = None) -> NotificationQueue:
-        """The queue of this name, given as `service:queue` or as two names. Raises QueueNotFoundError."""
-        names: tuple[object, ...] = (service_name,) if queue_name is None else (service_name, queue_name)
+        """The queue of this name, given as `service:queue` or as two names.
+
+        Raises QueueNotFoundError.
+        """
+        names: tuple[object, ...] = (
+            (service_name,) if queue_name is None else (service_name, queue_name)
+        )
         full_name = ":".join(name if isinstance(name, str) else shown(name) for name in names)
         queue = self._queues.get(full_name)
         if queue is None:
             known = ", ".join(sorted(self._queues)) or "none"
             raise QueueNotFoundError(
-                f"there is no queue {full_name!r} in this service, only: {known}.", queue_name=full_name
+                f"there is no queue {full_name!r} in this service, only: {known}.",
+                queue_name=full_name,
             )
         return queue
 
@@ -248,7 +262,9 @@ class NotificationService(Face):
         return [self._queues[name] for name in sorted(self._queues)]
 
     def delete_queue(self, service_name: str, queue_name: str) -> None:
-        """Stop the queue and forget it here. Its notifications stay in the database, set aside when due.
+        """Stop the queue and forget it here.
+
+        Its notifications stay in the database, set aside when due.
 
         Raises QueueNotFoundError.
         """
@@ -265,7 +281,10 @@ class NotificationService(Face):
     # -- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Become a node, and start all queues created so far. Raises NodeNameTakenError, LifecycleError, ForkedError."""
+        """Become a node, and start all queues created so far.
+
+        Raises NodeNameTakenError, LifecycleError, ForkedError.
+        """
         # First: a node that knows its queues not yet would set aside what is due on them.
         begun = [queue for queue in self.queues() if not queue.started]
         try:
@@ -288,7 +307,10 @@ class NotificationService(Face):
         self._schedules.turn()
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
-        """Stop delivering; see `PersistentBus.stop`. Queues stay created, and start again with the service."""
+        """Stop delivering; see `PersistentBus.stop`.
+
+        Queues stay created, and start again with the service.
+        """
         self._schedules.stop()
         ended = super().stop(timeout_seconds)
         for queue in self.queues():

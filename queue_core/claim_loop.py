@@ -18,7 +18,10 @@ from queue_core.runtime.signal import Signal
 
 
 class ClaimLoop:
-    """One thread of one bus or service. Other threads may take a part of its turn when they have heard of entries."""
+    """One thread of one bus or service.
+
+    Other threads may take a part of its turn when they have heard of entries.
+    """
 
     def __init__(
         self,
@@ -54,7 +57,10 @@ class ClaimLoop:
         self._loop.stop()
 
     def turn(self) -> float:
-        """Hand over what is due, as far as there is room. One turn; returns seconds until the next."""
+        """Hand over what is due, as far as there is room.
+
+        One turn; returns seconds until the next.
+        """
         holdings = self._holdings
         self._next_turn_at = math.inf  # first: who claims now wakes this loop at its end
         with holdings.gates.claiming() as may_claim:
@@ -68,12 +74,14 @@ class ClaimLoop:
     def hear(self, lane: str) -> None:
         """Another process has committed entries in `lane`: claim them in this thread, rather than wake the loop's.
 
-        On a machine that has just woken up, each change of threads takes as long as a tenth of a claim.
+        On a machine that has just woken up, each change of threads takes as long as a tenth of a
+        claim.
         """
         self._claimer.hint(lane)
         pause = 0.0
         try:
-            # Else the loop, which does more than claim, would never have its turn while hints keep coming.
+            # Else the loop, which does more than claim, would never have its turn while hints keep
+            # coming.
             if self._clock.monotonic() < self._next_turn_at < math.inf:
                 with self._holdings.gates.claiming() as may_claim:
                     if may_claim and self._holdings.running:

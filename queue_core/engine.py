@@ -55,11 +55,15 @@ class QueueEngine:
         self.types = types
         self.codecs = Codecs(types, codec)
         self.database = open_tables(database, config)
-        self.store = Store(self.database, config, clock or _clock_of(self.database), types, self.codecs)
+        self.store = Store(
+            self.database, config, clock or _clock_of(self.database), types, self.codecs
+        )
         self.metrics = Metrics(config.table, metrics_registry)
         parts = Parts(self.store, router, self.metrics)
         self.lifecycle, self.poster = parts.lifecycle, parts.poster
-        self.metrics.watch(self.lifecycle.reading, lambda: self.store.depths(router.describe()["queues"]))
+        self.metrics.watch(
+            self.lifecycle.reading, lambda: self.store.depths(router.describe()["queues"])
+        )
 
     def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
         """Call `hook(entry, last_error)` after an entry has ended FAILED; returns `hook`, to serve as a decorator."""
@@ -68,7 +72,10 @@ class QueueEngine:
         return hook
 
     def close(self) -> None:
-        """Stop if it runs, and close our connections. In a child process of a fork only its memory is let go."""
+        """Stop if it runs, and close our connections.
+
+        In a child process of a fork only its memory is let go.
+        """
         if not self.store.forked:
             self.lifecycle.stop()
             self.lifecycle.hints.stop()
@@ -91,11 +98,16 @@ def open_database(
     statement_timeout_seconds: float = 30.0,
     application_name: str = "stickybus",
 ) -> Database:
-    """Our connections to a database. Raises ConfigurationError, and DatabaseUnreachableError if it does not answer."""
+    """Our connections to a database.
+
+    Raises ConfigurationError, and DatabaseUnreachableError if it does not answer.
+    """
     of_kind(target, str, URL, SqlalchemyEngine, key="database")
     try:
         database = Database(
-            target, statement_timeout_seconds=statement_timeout_seconds, application_name=application_name
+            target,
+            statement_timeout_seconds=statement_timeout_seconds,
+            application_name=application_name,
         )
     except (UnsupportedDatabaseError, ArgumentError) as error:
         raise ConfigurationError(f"database: {error}", key="database") from error
@@ -162,7 +174,11 @@ def _check_schema(database: Database, config: QueueConfig) -> None:
 
 def _lacking(report: schema.SchemaReport) -> str:
     """Only tables of the newer version fit to those that are there."""
-    return f", and lacks the tables {', '.join(report.missing_tables)}" if report.missing_tables else ""
+    return (
+        f", and lacks the tables {', '.join(report.missing_tables)}"
+        if report.missing_tables
+        else ""
+    )
 
 
 def create_schema(
@@ -170,8 +186,8 @@ def create_schema(
 ) -> schema.SchemaReport:
     """Create what is missing of the schema for the main tables `tables`, and return the report of before.
 
-    Also upgrades an older schema. Nothing is changed when the schema is newer than this version's. Raises
-    ConfigurationError, DatabaseUnreachableError, or the driver's error through SQLAlchemy.
+    Also upgrades an older schema. Nothing is changed when the schema is newer than this version's.
+    Raises ConfigurationError, DatabaseUnreachableError, or the driver's error through SQLAlchemy.
     """
     if isinstance(tables, str) or not isinstance(tables, Iterable):
         raise not_allowed("tables", tables, "a collection of names")

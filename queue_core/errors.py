@@ -27,8 +27,9 @@
     ├── QueueNotFoundError
     └── HistoryConflictError        history holds this id with other content
 
-A message says what happened, to which entry or queue, whether anything was written, and what to do. The facts
-in it are attributes too, `None` where they don't apply. Facts are plain values, so that errors survive pickling.
+A message says what happened, to which entry or queue, whether anything was written, and what to do.
+The facts in it are attributes too, `None` where they don't apply. Facts are plain values, so that
+errors survive pickling.
 """
 
 
@@ -48,7 +49,10 @@ class StickybusError(Exception):
 
 
 class ConfigurationError(StickybusError):
-    """A setting or registration that can't work. `source` is the variable or the file that it came from."""
+    """A setting or registration that can't work.
+
+    `source` is the variable or the file that it came from.
+    """
 
     key: str | None = None
     value: object = None
@@ -165,7 +169,10 @@ class EntryNotFoundError(StickybusError):
 
 
 class EntryNotChangeableError(StickybusError):
-    """The entry is running, or has ended, or was tried again before. `state` is its state, None in the last case."""
+    """The entry is running, or has ended, or was tried again before.
+
+    `state` is its state, None in the last case.
+    """
 
     state: str | None = None
 

@@ -1,4 +1,7 @@
-"""A look at a database of queues: what is in it, who serves it, and what is wrong. It changes nothing."""
+"""A look at a database of queues: what is in it, who serves it, and what is wrong.
+
+It changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,9 @@ class Located(msgspec.Struct, frozen=True):
     entry: Entry
 
 
-def inspect(database: str | URL | SqlalchemyEngine, *, statement_timeout_seconds: float = 30.0) -> Inspector:
+def inspect(
+    database: str | URL | SqlalchemyEngine, *, statement_timeout_seconds: float = 30.0
+) -> Inspector:
     """Open an inspector of a database; close it, or use it in a `with` block.
 
     Args:
@@ -73,7 +78,9 @@ def inspect(database: str | URL | SqlalchemyEngine, *, statement_timeout_seconds
                 print(queue.queue_name, queue.ready, queue.dead_letters)
         ```
     """
-    seconds = _seconds(statement_timeout_seconds, "statement_timeout_seconds", least=0.001, most=1e6)
+    seconds = _seconds(
+        statement_timeout_seconds, "statement_timeout_seconds", least=0.001, most=1e6
+    )
     return Inspector(open_existing(database, statement_timeout_seconds=seconds))
 
 
@@ -129,11 +136,14 @@ def _among(wanted: Filter, ids: list[int]) -> Filter:
 
 
 class Inspector:
-    """Reads of one database; `stickybus.inspect` makes it. A context manager that closes its connections.
+    """Reads of one database; `stickybus.inspect` makes it.
 
-    Each method reads in transactions that lock nothing, while the queues run. `table` is the name of a main table, such
-    as `bus_events`; without it a method reads all of them. Methods raise SchemaMissingError if there is no such table,
-    or none at all, and DatabaseUnreachableError if the database does not answer.
+    A context manager that closes its connections.
+
+    Each method reads in transactions that lock nothing, while the queues run. `table` is the name
+    of a main table, such as `bus_events`; without it a method reads all of them. Methods raise
+    SchemaMissingError if there is no such table, or none at all, and DatabaseUnreachableError if
+    the database does not answer.
     """
 
     def __init__(self, database: Database) -> None:
@@ -148,12 +158,18 @@ class Inspector:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
     def tables(self) -> tuple[str, ...]:
-        """The names of all main tables, in order; each has a history of its own. Empty if there are none."""
+        """The names of all main tables, in order; each has a history of its own.
+
+        Empty if there are none.
+        """
         return self._database.fetch(schema.main_tables)
 
     def queues(self, *, table: str | None = None) -> list[QueueStatus]:
@@ -296,7 +312,8 @@ class Inspector:
     def doctor(self, *, transaction_seconds: float = 60.0) -> list[Finding]:
         """What slows or endangers the database, the worst first, as `stickybus doctor` tells it.
 
-        Transactions of others count when they are open for longer than `transaction_seconds` (0 to 1e9).
+        Transactions of others count when they are open for longer than `transaction_seconds` (0 to
+        1e9).
         """
         seconds = _seconds(transaction_seconds, "transaction_seconds", least=0.0, most=1e9)
         return examine(self._database, transaction_seconds=seconds)

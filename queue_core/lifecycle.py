@@ -1,8 +1,9 @@
 """The lifecycle of one bus or service: the order in which its parts start and stop.
 
-The claim loop takes what the pool has room for and hands it over; the finish loop writes what became of it. They work
-on two connections, so that the database does both at the same time; where writers take turns, there are two finish
-loops, whose transactions claim as well. What other processes tell of is claimed by the thread that hears of it.
+The claim loop takes what the pool has room for and hands it over; the finish loop writes what
+became of it. They work on two connections, so that the database does both at the same time; where
+writers take turns, there are two finish loops, whose transactions claim as well. What other
+processes tell of is claimed by the thread that hears of it.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ class Phase(Enum):
 
 
 class Lifecycle:
-    """A member of the process's node. It starts and stops the parts that others have put together."""
+    """A member of the process's node.
+
+    It starts and stops the parts that others have put together.
+    """
 
     def __init__(
         self,
@@ -97,7 +101,10 @@ class Lifecycle:
     # -- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Join the cluster and start the loops. Raises NodeNameTakenError, LifecycleError, ForkedError."""
+        """Join the cluster and start the loops.
+
+        Raises NodeNameTakenError, LifecycleError, ForkedError.
+        """
         self.store.check_process()
         if self.phase in {Phase.RUNNING, Phase.STOPPING}:
             raise LifecycleError(
@@ -133,10 +140,14 @@ class Lifecycle:
                 besides=node.outliving(self.config.table),
             )
         except BaseException:
-            process_nodes.leave(node, self)  # else its lane would have a live node that runs nothing
+            process_nodes.leave(
+                node, self
+            )  # else its lane would have a live node that runs nothing
             raise
         if recovered:
-            log.warning("entries_recovered", node=node.name, table=self.config.table, entries=recovered)
+            log.warning(
+                "entries_recovered", node=node.name, table=self.config.table, entries=recovered
+            )
         process_nodes.forget(self)  # the ledger holds what outlived the last stop
         # Only from here on are events born claimed: recovery would take them for those of a crash.
         self.holdings.name, self.holdings.node, self.holdings.stopping = node.name, node, False
@@ -171,7 +182,8 @@ class Lifecycle:
         try:
             self.leave(max(GIVE_BACK_SECONDS, deadline - self.clock.monotonic()))
         except Exception:
-            # The rows still say that this node runs them: whoever reaps it, or takes its name, finds them there.
+            # The rows still say that this node runs them: whoever reaps it, or takes its name,
+            # finds them there.
             log.exception("outcomes_unwritten", table=self.config.table)
             ended = False
         finally:
@@ -186,7 +198,8 @@ class Lifecycle:
     def leave(self, seconds: float = math.inf) -> None:
         """Write what is unwritten, give back what has not run, and leave the cluster.
 
-        What can't be given back in so many `seconds` is for the reapers of others, when the lease has ended.
+        What can't be given back in so many `seconds` is for the reapers of others, when the lease
+        has ended.
         """
         node = self.node
         if node is None:
@@ -195,7 +208,8 @@ class Lifecycle:
         try:
             self.finisher.write_all()
             in_hand = self._in_hand()
-            # From the table, for it knows of the callers' commits too that nobody has looked up yet.
+            # From the table, for it knows of the callers' commits too that nobody has looked up
+            # yet.
             if self.holdings.release(
                 [claim for claim in self.holdings.in_processing() if claim not in in_hand], seconds
             ):
@@ -214,14 +228,19 @@ class Lifecycle:
         return {entry.claim for entry in [*running, *self.finisher.unwritten]}
 
     def _late_turn(self) -> float:
-        """After a stop: write the outcomes of handlers that outlive it. One turn; returns seconds until the next."""
+        """After a stop: write the outcomes of handlers that outlive it.
+
+        One turn; returns seconds until the next.
+        """
         try:
             self.finisher.write_all()
         except SQLAlchemyError:
             if not self.store.database.closed:
                 raise
             log.exception("outcomes_unwritten", table=self.config.table)
-            self.ledger.keep(())  # nobody waits for it: other nodes, or the next start, take what is left
+            self.ledger.keep(
+                ()
+            )  # nobody waits for it: other nodes, or the next start, take what is left
         self.dispatcher.take_left(0.0)  # hooks of what has failed
         if not self.outliving():
             process_nodes.forget(self)
@@ -257,7 +276,11 @@ class Lifecycle:
 
     def describe(self) -> dict[str, Any]:
         """See `node.Member`."""
-        return {"table": self.config.table, "mode": self.config.mode.value, **self._router.describe()}
+        return {
+            "table": self.config.table,
+            "mode": self.config.mode.value,
+            **self._router.describe(),
+        }
 
     def reading(self) -> Reading:
         """What a scrape of the metrics shows of this process."""
@@ -274,7 +297,10 @@ class Lifecycle:
         return sorted(record_id for record_id, _ in self._outliving & held)
 
     def lease_lost(self) -> None:
-        """See `node.Member`. What has not started comes back as Released from the pool, by `may_start`."""
+        """See `node.Member`.
+
+        What has not started comes back as Released from the pool, by `may_start`.
+        """
         self.metrics.lease_lost()
 
     def reaped(self, queue_names: Sequence[str]) -> None:
@@ -293,7 +319,8 @@ class Lifecycle:
     def run_due(self) -> list[Outcome]:
         """Run what is due now in the caller's thread, write the outcomes and return them; empty if nothing was due.
 
-        One round, between `join` and `leave`, without `start`: what becomes due by it is left to the next.
+        One round, between `join` and `leave`, without `start`: what becomes due by it is left to
+        the next.
         """
         self.claimer.look()
         self.claim_loop.turn()

@@ -1,8 +1,9 @@
 """Metrics, by prometheus-client.
 
-The families of a registry are made once, so that many buses and services of a process share them: the label `table`
-tells these apart. What happens per entry is observed per batch, under one lock; what stands in tables is read at
-the scrape, in bounded index reads, and left out of a scrape that can't reach the database.
+The families of a registry are made once, so that many buses and services of a process share them:
+the label `table` tells these apart. What happens per entry is observed per batch, under one lock;
+what stands in tables is read at the scrape, in bounded index reads, and left out of a scrape that
+can't reach the database.
 """
 
 from __future__ import annotations
@@ -27,7 +28,23 @@ from queue_core.runtime.lock import Lock
 from queue_core.storage.store import Depth
 
 PREFIX = "stickybus_"
-SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0)
+SECONDS = (
+    0.0001,
+    0.0003,
+    0.001,
+    0.003,
+    0.01,
+    0.03,
+    0.1,
+    0.3,
+    1.0,
+    3.0,
+    10.0,
+    30.0,
+    100.0,
+    300.0,
+    1_000.0,
+)
 SIZES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 10_000.0)
 
 QUEUE = ("table", "queue_name")
@@ -45,7 +62,10 @@ COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "entries_processed": ("Entries that ended PROCESSED here", QUEUE),
     "entries_failed": ("Entries that ended FAILED here: the dead letters", QUEUE),
     "entries_retried": ("Runs that failed and left their entry to be run again", QUEUE),
-    "entries_undelivered": ("Entries that ended PROCESSED although nobody subscribes to them", QUEUE),
+    "entries_undelivered": (
+        "Entries that ended PROCESSED although nobody subscribes to them",
+        QUEUE,
+    ),
     "entries_reaped": ("Entries taken from a dead node's lane by this process", QUEUE),
     "claims_lost": ("Outcomes that were not written, since the entry had been taken over", QUEUE),
     "leases_lost": ("Times that this node was declared dead while it lived", TABLE),
@@ -72,7 +92,10 @@ HISTOGRAMS: dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
 }
 
 GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "entries_ready": ("Entries due and not running, in all lanes; at most some 10,000 are counted", QUEUE),
+    "entries_ready": (
+        "Entries due and not running, in all lanes; at most some 10,000 are counted",
+        QUEUE,
+    ),
     "oldest_ready_age_seconds": ("How long the oldest of the ready entries has been due", QUEUE),
     "entries_parked": (
         "Entries whose type or queue no node has known; at most some 10,000 are counted",
@@ -123,12 +146,15 @@ class _Histogram:
         bounds = [*map(floatToGoString, self._buckets), "+Inf"]
         with self._lock:
             observed = [
-                (labels, list(counts), total[0]) for labels, (counts, total) in self._observed.items()
+                (labels, list(counts), total[0])
+                for labels, (counts, total) in self._observed.items()
             ]
         for labels, counts, total in observed:
             sums = [sum(counts[: place + 1]) for place in range(len(counts))]
             family.add_metric(
-                labels, [(bound, float(count)) for bound, count in zip(bounds, sums, strict=True)], total
+                labels,
+                [(bound, float(count)) for bound, count in zip(bounds, sums, strict=True)],
+                total,
             )
 
 
@@ -140,7 +166,9 @@ class _Families(Collector):
             name: Counter(PREFIX + name, text, labels, registry=registry)
             for name, (text, labels) in COUNTERS.items()
         }
-        self.histograms = {name: _Histogram(buckets) for name, (_, _, buckets) in HISTOGRAMS.items()}
+        self.histograms = {
+            name: _Histogram(buckets) for name, (_, _, buckets) in HISTOGRAMS.items()
+        }
         self.watched: weakref.WeakSet[Metrics] = weakref.WeakSet()
         registry.register(self)
 
@@ -184,7 +212,9 @@ class Metrics:
         self._counters: dict[tuple[str, str], Counter] = {}
         self._sources: tuple[Callable[[], Reading], Callable[[], Mapping[str, Depth]]] | None = None
 
-    def watch(self, reading: Callable[[], Reading], depths: Callable[[], Mapping[str, Depth]]) -> None:
+    def watch(
+        self, reading: Callable[[], Reading], depths: Callable[[], Mapping[str, Depth]]
+    ) -> None:
         """Show in each scrape a `reading` of this process, and `depths`, by queue name, from the database."""
         self._sources = reading, depths
         self._families.watched.add(self)

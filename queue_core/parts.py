@@ -68,6 +68,8 @@ class Parts:
             finisher=finisher,
             failures=failures,
             hints=hints,
-            wakeup=HintListener(store, wake=claimer.wake, hint=claim_loop.hear, owner=lambda: holdings.name),
+            wakeup=HintListener(
+                store, wake=claimer.wake, hint=claim_loop.hear, owner=lambda: holdings.name
+            ),
             metrics=metrics,
         )

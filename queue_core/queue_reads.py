@@ -59,7 +59,8 @@ class Reads:
     ) -> list[Entry]:
         """Live entries that match, by ascending id, as `connection`'s transaction sees them.
 
-        A key that is not given matches all; KEYLESS matches entries without that key; None is refused.
+        A key that is not given matches all; KEYLESS matches entries without that key; None is
+        refused.
         """
         wanted = Filter(
             search_key1=search_key1,
@@ -93,7 +94,9 @@ class Reads:
         )
         return self._history.find(wanted, limit=limit, connection=connection)
 
-    def ready_count(self, *, owner: str | None = None, connection: CallersConnection | None = None) -> int:
+    def ready_count(
+        self, *, owner: str | None = None, connection: CallersConnection | None = None
+    ) -> int:
         """How many entries are AVAILABLE and due; `owner`: only those kept for that node."""
         return self._entries.ready_count(owner=owner, connection=connection)
 
@@ -113,4 +116,6 @@ class Reads:
         self, *, owner: str | None = None, connection: AsyncCallersConnection | None = None
     ) -> int:
         """Awaitable twin of `ready_count`."""
-        return await awaited(lambda inner: self.ready_count(owner=owner, connection=inner), connection)
+        return await awaited(
+            lambda inner: self.ready_count(owner=owner, connection=inner), connection
+        )

@@ -76,14 +76,18 @@ class Face:
         return self.start()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
     def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
         """Decorate a function that is called with (entry, last error) after an entry has ended FAILED, for any reason.
 
-        Of all nodes only the one that ended it calls its functions, on the handler pool; not if its process dies first.
+        Of all nodes only the one that ended it calls its functions, on the handler pool; not if its
+        process dies first.
         """
         return self._engine.on_failed(hook)
 
@@ -107,9 +111,10 @@ class Face:
     ) -> Forgotten:
         """Delete all that has the keys of one customer, of all queues of the table, while everything runs.
 
-        Live entries that nobody runs are deleted, and the rows of history, in batches of 2,000, each a transaction.
-        Entries that some node runs are told, not touched: call again when they have ended. What is posted later than a
-        second after the call began stays. Archives are not touched.
+        Live entries that nobody runs are deleted, and the rows of history, in batches of 2,000,
+        each a transaction. Entries that some node runs are told, not touched: call again when they
+        have ended. What is posted later than a second after the call began stays. Archives are not
+        touched.
 
         Args:
             search_key1: Only what has this key; a whole table is read if it is given alone.
@@ -136,9 +141,9 @@ class Face:
     def retry(self, record_id: int, *, all_subscribers: bool = False, force: bool = False) -> int:
         """Post an entry that ended FAILED or REMOVED again, for now, and return the new id.
 
-        Only subscribers that had not succeeded run, unless `all_subscribers`. Raises EntryNotFoundError;
-        EntryNotChangeableError if it ended otherwise, or was tried again before and that did not end FAILED or REMOVED,
-        unless `force`.
+        Only subscribers that had not succeeded run, unless `all_subscribers`. Raises
+        EntryNotFoundError; EntryNotChangeableError if it ended otherwise, or was tried again before
+        and that did not end FAILED or REMOVED, unless `force`.
         """
         new_id = self._history.retry(record_id, all_subscribers=all_subscribers, force=force)
         self._engine.poster.rescheduled(self._engine.store.now())
@@ -166,7 +171,9 @@ class Face:
         """Awaitable twin of `forget`; `progress` is called in the thread."""
         return await asyncio.to_thread(lambda: self.forget(**options))
 
-    async def retry_async(self, record_id: int, *, all_subscribers: bool = False, force: bool = False) -> int:
+    async def retry_async(
+        self, record_id: int, *, all_subscribers: bool = False, force: bool = False
+    ) -> int:
         """Awaitable twin of `retry`."""
         return await asyncio.to_thread(
             lambda: self.retry(record_id, all_subscribers=all_subscribers, force=force)

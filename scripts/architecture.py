@@ -2,8 +2,9 @@
 
     .venv/bin/python scripts/architecture.py
 
-A room is a folder of `queue_core` or `sql`, one of their own modules, or a whole package. An arrow means that a module
-of the one imports a module of the other. `tests/docs/test_architecture.py` compares page and picture with the imports.
+A room is a folder of `queue_core` or `sql`, one of their own modules, or a whole package. An arrow
+means that a module of the one imports a module of the other. `tests/docs/test_architecture.py`
+compares page and picture with the imports.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def rooms() -> Rooms:
         if "migrations" in module:
             continue
         uses = found[room_of(module)]
-        uses |= {room_of(used) for used in graph.find_modules_directly_imported_by(module) - set(INSIDE)}
+        uses |= {
+            room_of(used) for used in graph.find_modules_directly_imported_by(module) - set(INSIDE)
+        }
     return {room: uses - {room} for room, uses in found.items()}
 
 
@@ -83,7 +86,10 @@ def table(found: Rooms) -> str:
         uses = ", ".join(f"`{used}`" for used in sorted(found[room]))
         lines.append(f"| {heights[room]} | `{room}` | {uses} |")
     arrows = sum(map(len, found.values()))
-    lines += ["", f"{len(found)} rooms on {max(heights.values()) + 1} floors, {arrows} arrows, none upward."]
+    lines += [
+        "",
+        f"{len(found)} rooms on {max(heights.values()) + 1} floors, {arrows} arrows, none upward.",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -107,7 +113,11 @@ def draw(found: Rooms) -> None:
         for place, room in enumerate(names):
             places[room] = ((place + 0.5 + floor % 2 * 0.15) / len(names), float(floor))
     colours = dict(
-        zip(PACKAGES, ("#e9d8a6", "#94d2bd", "#94d2bd", "#d9c5e8", "#cfe1f2", "#f6cdb5"), strict=True)
+        zip(
+            PACKAGES,
+            ("#e9d8a6", "#94d2bd", "#94d2bd", "#d9c5e8", "#cfe1f2", "#f6cdb5"),
+            strict=True,
+        )
     )
     figure, axes = plt.subplots(figsize=(11, 12))
     for room, used in reduced(found):
@@ -115,7 +125,13 @@ def draw(found: Rooms) -> None:
             "",
             xy=places[used],
             xytext=places[room],
-            arrowprops={"arrowstyle": "-|>", "color": "#8a8a8a", "shrinkA": 12, "shrinkB": 17, "lw": 0.8},
+            arrowprops={
+                "arrowstyle": "-|>",
+                "color": "#8a8a8a",
+                "shrinkA": 12,
+                "shrinkB": 17,
+                "lw": 0.8,
+            },
         )
     for room, (across, up) in places.items():
         package, _, name = room.partition(".")
@@ -124,12 +140,18 @@ def draw(found: Rooms) -> None:
             ha="center",
             va="center",
             fontsize=8.5,
-            bbox={"boxstyle": "round,pad=0.35", "facecolor": colours[package], "edgecolor": "#555555"},
+            bbox={
+                "boxstyle": "round,pad=0.35",
+                "facecolor": colours[package],
+                "edgecolor": "#555555",
+            },
         )
     axes.set_xlim(-0.02, 1.05)
     axes.set_ylim(-0.6, max(heights.values()) + 0.6)
     axes.set_axis_off()
-    figure.savefig(PICTURE, bbox_inches="tight", metadata={"Date": None, "Description": described(found)})
+    figure.savefig(
+        PICTURE, bbox_inches="tight", metadata={"Date": None, "Description": described(found)}
+    )
     plt.close(figure)
 
 

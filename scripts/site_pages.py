@@ -1,8 +1,9 @@
 """Hooks of the documentation's site (`mkdocs.yml`): pages from outside `docs`, and links that lead there.
 
-The links of all documents are written for the code host, where they lead from file to file. The site holds `docs` and
-the files in `PAGES`. A link to any other file is shown as its text and the file's path. A link to a folder of `docs` is
-shown as its text, for the site's navigation lists what the folder holds.
+The links of all documents are written for the code host, where they lead from file to file. The
+site holds `docs` and the files in `PAGES`. A link to any other file is shown as its text and the
+file's path. A link to a folder of `docs` is shown as its text, for the site's navigation lists what
+the folder holds.
 """
 
 from __future__ import annotations
@@ -17,10 +18,16 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 # Files of the repository that are pages of the site, by their path in it.
-PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+PAGES = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
 _SOURCES = {page: source for source, page in PAGES.items()}
 # The code host draws state diagrams. The program that would draw them here comes from another host.
-_DIAGRAM = re.compile(r"^```mermaid\nstateDiagram-v2\n(?P<arrows>.*?)^```$", re.MULTILINE | re.DOTALL)
+_DIAGRAM = re.compile(
+    r"^```mermaid\nstateDiagram-v2\n(?P<arrows>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 _ARROW = re.compile(r"^ *(?P<before>\S+) --> (?P<after>[^\s:]+)(?:: (?P<cause>.*))?$", re.MULTILINE)
 # A mark for the tests of the documents, which Markdown's code blocks do not know.
 _MARK = re.compile(r"(?<=^```)(\w+) notest$", re.MULTILINE)

@@ -24,7 +24,8 @@ class DriverRows:
 class CsvText:
     """Rows as CSV.
 
-    NULL is an empty field, an empty text a pair of quotes. Bytes are hexadecimal after a prefix of two.
+    NULL is an empty field, an empty text a pair of quotes. Bytes are hexadecimal after a prefix of
+    two.
     """
 
     text: bytes
@@ -45,7 +46,8 @@ class BulkReads:
 def fetched(connection: Connection, statement: Select[Any]) -> Sequence[Sequence[Any]]:
     """The driver's own rows."""
     result = connection.execute(statement)
-    # An error, too, must leave no cursor open: it would keep its snapshot on a connection that is used again.
+    # An error, too, must leave no cursor open: it would keep its snapshot on a connection that is
+    # used again.
     with closing(result), driver_errors(connection, "(by the driver)"):
         rows: Sequence[Sequence[Any]] = result.cursor.fetchall()
     return rows

@@ -13,7 +13,10 @@ class Capabilities:
     """
 
     hears_commits: bool = False
-    """A process learns of others' commits by `Dialect.commits_of_others`. Else it polls more often."""
+    """A process learns of others' commits by `Dialect.commits_of_others`.
+
+    Else it polls more often.
+    """
     notifies: bool = False
     """A commit is heard of only if who commits tells the others, by `Dialect.notifier`."""
     one_writer: bool = False

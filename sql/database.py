@@ -43,7 +43,9 @@ class Database:
         application_name: str = "stickybus",
     ) -> None:
         engines = self._engines = Engines(
-            target, statement_timeout_seconds=statement_timeout_seconds, application_name=application_name
+            target,
+            statement_timeout_seconds=statement_timeout_seconds,
+            application_name=application_name,
         )
         self.url, self.dialect = engines.url, engines.dialect
         self.engine, self.lent = engines.transactions, engines.lent
@@ -84,7 +86,9 @@ class Database:
         try:
             lock.begin()
             with (
-                nullcontext(given) if given is not None else self._kept.connection(self.engine) as connection
+                nullcontext(given)
+                if given is not None
+                else self._kept.connection(self.engine) as connection
             ):
                 transaction = connection.begin()
                 try:
@@ -105,7 +109,9 @@ class Database:
                 error.add_note(AT_COMMIT)
             raise
 
-    def _autocommit_and(self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]) -> R:
+    def _autocommit_and(
+        self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]
+    ) -> R:
         def both(connection: Connection) -> R:
             answer = self.dialect.writer_lock().within(partial(self._noted, work, connection))
             try:
@@ -128,7 +134,10 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """For work that only reads. In READ COMMITTED each statement sees a state of its own anyway."""
+        """For work that only reads.
+
+        In READ COMMITTED each statement sees a state of its own anyway.
+        """
         with self._kept.connection(self.autocommit) as connection:
             self.dialect.read_on(connection)
             yield connection
@@ -142,7 +151,10 @@ class Database:
 
     @contextmanager
     def beside(self) -> Iterator[Connection]:
-        """A connection for what is held while others are needed, a lock mostly. No pool has it, so it takes none of theirs."""
+        """A connection for what is held while others are needed, a lock mostly.
+
+        No pool has it, so it takes none of theirs.
+        """
         connection = self.engine.connect()
         driver: Any = connection.connection.dbapi_connection
         connection.detach()
@@ -150,7 +162,8 @@ class Database:
             with connection:
                 yield connection
         finally:
-            # One that was given up, as after an interrupt, would stay open with its locks: no pool closes it.
+            # One that was given up, as after an interrupt, would stay open with its locks: no pool
+            # closes it.
             errors: Any = self.engine.dialect.loaded_dbapi
             with suppress(errors.Error):  # closed already, mostly
                 driver.close()
@@ -166,13 +179,18 @@ class Database:
     def write(self, work: Callable[[Connection], T], undo: Callable[[], None] | None = None) -> T:
         """Run `work` in a write transaction, again (see `OWN_TRANSACTION`) after a deadlock or its like.
 
-        Never again after a COMMIT that gave no answer, nor when a statement's time has passed since the first. Each run
-        that fails calls `undo` before anybody else may write: SQLite gives ids that were rolled back out again.
+        Never again after a COMMIT that gave no answer, nor when a statement's time has passed since
+        the first. Each run that fails calls `undo` before anybody else may write: SQLite gives ids
+        that were rolled back out again.
         """
         within = partial(_within, work)
-        return self._persist(lambda: self._kept.run(self.engine, within, self.dialect.writer_lock(), undo))
+        return self._persist(
+            lambda: self._kept.run(self.engine, within, self.dialect.writer_lock(), undo)
+        )
 
-    def write_autocommit(self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]) -> R:
+    def write_autocommit(
+        self, work: Callable[[Connection], T], then: Callable[[Connection, T], R]
+    ) -> R:
         """As `write`, for work that is one statement, which commits by itself: one round trip.
 
         `then` makes the answer of what that has returned, on the same connection, while others may write.
@@ -182,7 +200,9 @@ class Database:
     def insert_autocommit(self, work: Callable[[Connection], T]) -> T:
         """As `write_autocommit`, for an INSERT of values."""
         noted = partial(self._noted, work)
-        return self._persist(lambda: self._kept.run(self.inserts, noted, self.dialect.writer_lock()))
+        return self._persist(
+            lambda: self._kept.run(self.inserts, noted, self.dialect.writer_lock())
+        )
 
     def fetch(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which only reads, again after a transient error."""
@@ -209,7 +229,8 @@ class Database:
     def _may_succeed(self, error: BaseException) -> bool:
         """Whether a transaction that failed like this may be run again: it has not committed, and the cause passes.
 
-        A connection that turned out to be broken, as all in the pool are after a restart of the server, is replaced.
+        A connection that turned out to be broken, as all in the pool are after a restart of the
+        server, is replaced.
         """
         if not isinstance(error, DBAPIError):
             return False
@@ -221,7 +242,10 @@ class Database:
         return broken or self.dialect.is_transient(error)
 
     def has_written(self) -> bool:
-        """Begin and end a write transaction. False if its lock was not had in a statement's time."""
+        """Begin and end a write transaction.
+
+        False if its lock was not had in a statement's time.
+        """
         try:
             with self.begin():
                 return True
@@ -256,7 +280,8 @@ def _commit(connection: Connection, transaction: RootTransaction) -> None:
     try:
         transaction.commit()
     except BaseException as error:
-        # SQLite keeps the transaction open after a failed COMMIT: the next user of this connection would commit it.
+        # SQLite keeps the transaction open after a failed COMMIT: the next user of this connection
+        # would commit it.
         connection.invalidate()
         error.add_note(AT_COMMIT)
         raise

@@ -74,10 +74,15 @@ class Dialect:
         return None
 
     def identity(self, connection: Connection) -> str:
-        """Names the server, the database and the schema that `connection` is to, by what they say. Needs no special rights."""
+        """Names the server, the database and the schema that `connection` is to, by what they say.
+
+        Needs no special rights.
+        """
         raise NotImplementedError
 
-    def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
+    def connect_options(
+        self, *, statement_timeout_seconds: float, application_name: str
+    ) -> dict[str, Any]:
         """Arguments of `create_engine` for our own connections."""
         raise NotImplementedError
 
@@ -195,7 +200,7 @@ class Dialect:
     def commits_of_others(self, engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
         """Hints of others' commits, until the watch's bell rings.
 
-        Only with the capability `hears_commits`. It opens a connection of its own through `engine`, in
-        the thread that asks. Raises the driver's errors.
+        Only with the capability `hears_commits`. It opens a connection of its own through `engine`,
+        in the thread that asks. Raises the driver's errors.
         """
         raise NotImplementedError

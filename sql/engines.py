@@ -22,8 +22,8 @@ EACH_COMMITS: dict[str, Any] = {"isolation_level": "AUTOCOMMIT", "skip_autocommi
 class Engines:
     """All engines for a URL, or for an application's engine, whose way of connecting they take over.
 
-    Connects to MySQL's servers to learn whether they are MariaDB, and to PostgreSQL's to find a pooler
-    that can't be used. Raises UnsupportedDatabaseError and MissingDriverError.
+    Connects to MySQL's servers to learn whether they are MariaDB, and to PostgreSQL's to find a
+    pooler that can't be used. Raises UnsupportedDatabaseError and MissingDriverError.
     """
 
     def __init__(
@@ -49,9 +49,15 @@ class Engines:
         """Connections that were opened so far."""
         self.transactions = self._open(Use.TRANSACTIONS)
         self.lent = self._open(Use.TRANSACTIONS)
-        """For transactions that users' code holds, however long. They take no connection from ours."""
+        """For transactions that users' code holds, however long.
+
+        They take no connection from ours.
+        """
         self.autocommit = self._open(Use.AUTOCOMMIT, **EACH_COMMITS)
-        """Each statement is a transaction. To switch a connection costs as much as BEGIN and COMMIT."""
+        """Each statement is a transaction.
+
+        To switch a connection costs as much as BEGIN and COMMIT.
+        """
         self.inserts = self.autocommit
         """Singles that only insert, where the database can keep the plans of such."""
         if self.dialect.capabilities.keeps_plans:
@@ -65,7 +71,9 @@ class Engines:
         options: dict[str, Any] = {"hide_parameters": True}
         if given is not None:
             # The rest is for its own way of connecting to say.
-            return {key: value for key, value in connecting.items() if key == "isolation_level"} | options
+            return {
+                key: value for key, value in connecting.items() if key == "isolation_level"
+            } | options
         seconds = Limits(limits["statement_timeout_seconds"]).statement
         pool = {"pool_reset_on_return": None, "max_overflow": 50, "pool_timeout": seconds}
         return connecting | pool | options

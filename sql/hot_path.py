@@ -1,8 +1,8 @@
 """The driver's own cursor, for what a node runs all the time.
 
-SQLAlchemy's execution takes a fifth of a lone claim's time. It is left out on our own connections, while nobody
-listens to its events. Text and parameters are the same either way: only the last call differs. Errors are raised as
-SQLAlchemy raises them.
+SQLAlchemy's execution takes a fifth of a lone claim's time. It is left out on our own connections,
+while nobody listens to its events. Text and parameters are the same either way: only the last call
+differs. Errors are raised as SQLAlchemy raises them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ OURS = "stickybus_ours"
 
 
 LAZY = "stickybus_lazy"
-"""Option of our own connections that are lent to a user's code. SQLite locks at their first write."""
+"""Option of our own connections that are lent to a user's code.
+
+SQLite locks at their first write.
+"""
 
 
 class Use(Enum):
@@ -40,7 +43,9 @@ Write = Callable[[Any], Any]
 
 def writers(types: Mapping[str, TypeEngine[Any]], dialect: Dialect) -> dict[str, Write]:
     """The conversions of values that the driver doesn't take as they are, by the names of `types`."""
-    found = {name: kind.dialect_impl(dialect).bind_processor(dialect) for name, kind in types.items()}
+    found = {
+        name: kind.dialect_impl(dialect).bind_processor(dialect) for name, kind in types.items()
+    }
     return {name: write for name, write in found.items() if write is not None}
 
 
@@ -54,7 +59,9 @@ class Prepared:
         self._order: Sequence[str] | None = compiled.positiontup if compiled.positional else None
         self._writers = writers({name: one.type for name, one in compiled.binds.items()}, dialect)
         columns = statement.exported_columns
-        readers = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
+        readers = [
+            column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns
+        ]
         self._readers = [(place, read) for place, read in enumerate(readers) if read is not None]
 
     def bound(self, given: Mapping[str, Any]) -> Any:
@@ -100,10 +107,14 @@ def send(connection: Connection, statement: str, parameters: Any) -> Any:
 
 
 def cut(connection: Connection, statement: str, error: BaseException) -> None:
-    """Raise an error of the driver's as `connection` would. Any other is left to be raised, the connection given up."""
+    """Raise an error of the driver's as `connection` would.
+
+    Any other is left to be raised, the connection given up.
+    """
     _raise_as_sqlalchemy(connection, statement, error)
     if not isinstance(error, UnicodeError):
-        # Of a signal, most likely: the answer that is outstanding would be taken for the next statement's.
+        # Of a signal, most likely: the answer that is outstanding would be taken for the next
+        # statement's.
         connection.invalidate(error)
 
 
@@ -135,13 +146,20 @@ def use_of(connection: Connection) -> Use | None:
 def _raise_as_sqlalchemy(connection: Connection, statement: str, error: BaseException) -> None:
     errors: Any = connection.dialect.loaded_dbapi
     if isinstance(error, errors.Error):
-        broken = connection.dialect.is_disconnect(error, connection.connection.driver_connection, None)
+        broken = connection.dialect.is_disconnect(
+            error, connection.connection.driver_connection, None
+        )
         if broken:
             # As SQLAlchemy does: the others of the pool are likely to be broken.
             connection.engine.pool._invalidate(connection.connection, error)  # noqa: SLF001
             connection.invalidate(error)
         raise DBAPIError.instance(
-            statement, None, error, errors.Error, connection_invalidated=broken, dialect=connection.dialect
+            statement,
+            None,
+            error,
+            errors.Error,
+            connection_invalidated=broken,
+            dialect=connection.dialect,
         ) from error
     if not isinstance(error, Exception):
         # An interrupt: the answer that is outstanding would be taken for the next statement's.

@@ -40,9 +40,12 @@ class KeptConnections:
         lock: WriterLock,
         undo: Callable[[], None] | None = None,
     ) -> T:
-        """Run `work` on a connection of a pool. An exception that comes anywhere from outside leaves nothing behind.
+        """Run `work` on a connection of a pool.
 
-        So this is no context manager: of one that is cut off at its end, the rest would wait for the garbage collector.
+        An exception that comes anywhere from outside leaves nothing behind.
+
+        So this is no context manager: of one that is cut off at its end, the rest would wait for
+        the garbage collector.
         """
         held = list[Connection]()
         try:

@@ -1,7 +1,8 @@
 """How long a database call may take, each limit derived from the one that is configured.
 
-A server's own limits come first, since they leave the connection whole: a lock's, then a statement's. What the client
-waits at most is longer by what an answer may need on its way; it alone helps when the server is out of reach.
+A server's own limits come first, since they leave the connection whole: a lock's, then a
+statement's. What the client waits at most is longer by what an answer may need on its way; it alone
+helps when the server is out of reach.
 """
 
 from __future__ import annotations

@@ -27,7 +27,10 @@ class RawDriver:
         raise NotImplementedError
 
     def place_of(self, driver: Any) -> str | None:
-        """The name of the database that a driver's connection is to. Raises UnusableConnectionError."""
+        """The name of the database that a driver's connection is to.
+
+        Raises UnusableConnectionError.
+        """
         raise NotImplementedError
 
     def place_of_connection(self, connection: Connection) -> str | None:

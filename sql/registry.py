@@ -56,7 +56,8 @@ def own_url(url: URL) -> URL:
 def recognised(url: URL, **limits: Any) -> tuple[Dialect, URL]:
     """The dialect for one of our own URLs, and the URL as that dialect has it.
 
-    Asks the server only where a URL of one name may lead to another database. Raises MissingDriverError.
+    Asks the server only where a URL of one name may lead to another database. Raises
+    MissingDriverError.
     """
     backend = BACKENDS[url.get_backend_name()]
     asking = backend.dialect()

@@ -1,7 +1,7 @@
 """The schema of a database: create it, bring it up to date, check it, print it as DDL.
 
-Migrations (Alembic, in `sql/migrations`) are package data. Two processes that start together on an empty database
-take turns. Tables for further names are added at any time by `create`.
+Migrations (Alembic, in `sql/migrations`) are package data. Two processes that start together on an
+empty database take turns. Tables for further names are added at any time by `create`.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def ensure(
 ) -> SchemaReport:
     """Do what `create` does, on a database that is open already.
 
-    An upgrade beside traffic goes step by step; one that was cut off goes on when it is run again. Each step must fit
-    into the database's statement time-out, so open it with `STEP_SECONDS`.
+    An upgrade beside traffic goes step by step; one that was cut off goes on when it is run again.
+    Each step must fit into the database's statement time-out, so open it with `STEP_SECONDS`.
     """
     with (
         database.engine.connect() as connection,
@@ -108,10 +108,15 @@ def ensure(
                 _migrate(database, connection, tables)
         if before.fit is Fit.TOO_OLD:
             _upgrade(database, connection, progress)
-        if before.fit not in {Fit.NEWER, Fit.TOO_NEW}:  # a table made by this version would lack what is new
+        if before.fit not in {
+            Fit.NEWER,
+            Fit.TOO_NEW,
+        }:  # a table made by this version would lack what is new
             with database.begin(connection):
                 _create_missing(
-                    connection, metadata_for(*tables), indices=database.dialect.capabilities.ddl_commits
+                    connection,
+                    metadata_for(*tables),
+                    indices=database.dialect.capabilities.ddl_commits,
                 )
         # A lock given back before this would let the next one see no tables yet.
     return before
@@ -125,16 +130,24 @@ def _create_missing(connection: Connection, metadata: MetaData, *, indices: bool
             index.create(connection, checkfirst=True)
 
 
-def _migrate(database: Database, connection: Connection, tables: Sequence[str], **attributes: Any) -> None:
+def _migrate(
+    database: Database, connection: Connection, tables: Sequence[str], **attributes: Any
+) -> None:
     config = _config(tables)
-    attributes |= {"connection": connection, "ddl_commits": database.dialect.capabilities.ddl_commits}
+    attributes |= {
+        "connection": connection,
+        "ddl_commits": database.dialect.capabilities.ddl_commits,
+    }
     config.attributes.update(attributes)
     with _upgrading:
         command.upgrade(config, "head")
 
 
 def _upgrade(database: Database, connection: Connection, progress: Progress) -> None:
-    """Change all main tables that are there. Who waits for a lock makes others wait: not for long, then once more."""
+    """Change all main tables that are there.
+
+    Who waits for a lock makes others wait: not for long, then once more.
+    """
     tables = database.fetch(main_tables)
     found = database.fetch(lambda reader: check(reader, tables)).found or ""
     scripts = ScriptDirectory.from_config(_config(tables))
@@ -164,7 +177,9 @@ def check(connection: Connection, tables: Sequence[str] = DEFAULT_TABLES) -> Sch
     if found != expected and found in {script.revision for script in scripts.walk_revisions()}:
         return SchemaReport(Fit.TOO_OLD, found, expected)
     newer = found != expected
-    if newer and not (found.isdecimal() and found > expected and _works_since(connection) <= expected):
+    if newer and not (
+        found.isdecimal() and found > expected and _works_since(connection) <= expected
+    ):
         return SchemaReport(Fit.TOO_NEW, found, expected)
     present = set(inspect(connection).get_table_names())
     missing = tuple(name for name in metadata_for(*tables).tables if name not in present)
@@ -176,7 +191,9 @@ def check(connection: Connection, tables: Sequence[str] = DEFAULT_TABLES) -> Sch
 def _works_since(connection: Connection) -> str:
     """The oldest revision whose code can work with the schema."""
     return str(
-        connection.execute(select(column("works_since")).select_from(table(VERSION_TABLE))).scalar_one()
+        connection.execute(
+            select(column("works_since")).select_from(table(VERSION_TABLE))
+        ).scalar_one()
     )
 
 
@@ -189,13 +206,17 @@ def main_tables(connection: Connection) -> tuple[str, ...]:
 
 
 def _columns(connection: Connection, table_name: str) -> set[str]:
-    # PostgreSQL compiles SQLAlchemy's reflection of columns for half a second; no row answers at once.
+    # PostgreSQL compiles SQLAlchemy's reflection of columns for half a second; no row answers at
+    # once.
     nothing: Select[Any] = select(literal_column("*")).select_from(table(table_name)).where(false())
     return set(connection.execute(nothing).keys())
 
 
 def ddl(dialect_name: str, tables: Sequence[str] = DEFAULT_TABLES) -> str:
-    """The whole schema as SQL text for a DBA. `dialect_name`: sqlite, postgresql, mysql or mariadb."""
+    """The whole schema as SQL text for a DBA.
+
+    `dialect_name`: sqlite, postgresql, mysql or mariadb.
+    """
     if dialect_name not in BACKENDS:
         raise ValueError(f"{dialect_name!r} is no dialect; use one of {', '.join(BACKENDS)}")
     config = _config(tables)

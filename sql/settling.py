@@ -1,4 +1,6 @@
-"""A wait for the end of all transactions that have written to a history by now. It holds up no writer.
+"""A wait for the end of all transactions that have written to a history by now.
+
+It holds up no writer.
 
 Nobody sees an uncommitted row. Each database tells in its own way that there may be one.
 """

@@ -16,8 +16,8 @@ KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 def keep_alive(connected: socket.socket, unanswered_seconds: float) -> None:
     """Let the kernel tell when nobody is at the other end, as after a firewall has dropped an idle connection.
 
-    What was sent may be unanswered for so long. A socket of another kind than TCP, and a kernel that lacks an option,
-    is left as it is.
+    What was sent may be unanswered for so long. A socket of another kind than TCP, and a kernel
+    that lacks an option, is left as it is.
     """
     if connected.family not in {socket.AF_INET, socket.AF_INET6}:
         return
@@ -31,8 +31,9 @@ def keep_alive(connected: socket.socket, unanswered_seconds: float) -> None:
 def check_socket(number: int) -> None:
     """Raises DisconnectionError, for which a pool takes another connection, if the server has closed this one.
 
-    A server that has restarted has closed all of them. On an idle connection nothing else can be read. Found out by a
-    statement that commits by itself, it could not be run again: whether it took effect would be unknown.
+    A server that has restarted has closed all of them. On an idle connection nothing else can be
+    read. Found out by a statement that commits by itself, it could not be run again: whether it
+    took effect would be unknown.
     """
     waiting = select.poll()
     waiting.register(number, select.POLLIN)

@@ -1,8 +1,9 @@
 """The tables as they are at the newest migration (`sql/migrations` holds how they came to be).
 
-Entries: a main table with live work only and a history table with what has ended, of one column set, so that an
-entry keeps its id when it moves. Column names are Kill Bill's where the meaning is the same, and every column that
-Kill Bill does not have has a default: an INSERT written for its tables works on these.
+Entries: a main table with live work only and a history table with what has ended, of one column
+set, so that an entry keeps its id when it moves. Column names are Kill Bill's where the meaning is
+the same, and every column that Kill Bill does not have has a default: an INSERT written for its
+tables works on these.
 """
 
 from __future__ import annotations
@@ -25,7 +26,16 @@ from sqlalchemy import (
     literal_column,
 )
 
-from sql.types import UtcDateTime, long_bytes, long_text, name, readable, readable_or_now, record_id, utc_now
+from sql.types import (
+    UtcDateTime,
+    long_bytes,
+    long_text,
+    name,
+    readable,
+    readable_or_now,
+    record_id,
+    utc_now,
+)
 
 NAME_LENGTH = 64
 """Longest node, bus, service and queue name, in characters."""
@@ -130,7 +140,8 @@ def entry_tables(
 ) -> EntryTables:
     """Define the pair `main_name` and `main_name + "_history"`.
 
-    With a `schema`, statements find them whatever the session's search path is, or the connection's map of schemas.
+    With a `schema`, statements find them whatever the session's search path is, or the connection's
+    map of schemas.
     """
     metadata = metadata if metadata is not None else MetaData()
     main = Table(
@@ -154,8 +165,9 @@ def entry_tables(
         main.c.lane,
         main.c.effective_date,
         main.c.record_id,
-        # True of all lanes, and known to be only where a lane is named: the planner, for whom all indices of a table
-        # that it takes for empty cost the same, would walk this one to look an id up.
+        # True of all lanes, and known to be only where a lane is named: the planner, for whom all
+        # indices of a table that it takes for empty cost the same, would walk this one to look an
+        # id up.
         postgresql_where=main.c.lane >= literal_column("''"),
     )
     keyed = main.c.search_key2.is_not(None)
@@ -203,7 +215,9 @@ queue_nodes = Table(
     Column("serves", long_text(), nullable=False),
     **_OPTIONS,
 )
-queue_nodes.append_constraint(CheckConstraint(readable(*queue_nodes.c), name="queue_nodes_readable"))
+queue_nodes.append_constraint(
+    CheckConstraint(readable(*queue_nodes.c), name="queue_nodes_readable")
+)
 
 queue_schedules = Table(
     "queue_schedules",
@@ -224,7 +238,9 @@ queue_schedules = Table(
 )
 queue_schedules.append_constraint(
     CheckConstraint(
-        readable(*(queue_schedules.c[name] for name in ("rule", "class_name", "last_due", "next_due"))),
+        readable(
+            *(queue_schedules.c[name] for name in ("rule", "class_name", "last_due", "next_due"))
+        ),
         name="queue_schedules_readable",
     )
 )

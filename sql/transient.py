@@ -40,12 +40,18 @@ OWN_TRANSACTION = Patience(runs=8)
 """Our own transactions are short. One that met eight deadlocks would meet a ninth. A statement's time
 limits them, too."""
 HANDLER = Patience(runs=5)
-"""A handler's code runs again each time. After the fifth run the entry's own retry policy decides."""
+"""A handler's code runs again each time.
+
+After the fifth run the entry's own retry policy decides.
+"""
 EMPTYING = Patience(runs=600, longest_pause_seconds=0.05)
 """The lock on a whole history. Each try waits for it 50 ms, and holds up writers as long: hence many
 short tries."""
 UPGRADE_STEP = Patience(seconds=600.0, pause_seconds=0.1, longest_pause_seconds=2.0)
-"""A step of an upgrade beside traffic. Nobody waits for it, and others' transactions end within minutes."""
+"""A step of an upgrade beside traffic.
+
+Nobody waits for it, and others' transactions end within minutes.
+"""
 
 
 def persist(

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, DateTime, Dialect, Double, Integer, LargeBinary, String, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    DateTime,
+    Dialect,
+    Double,
+    Integer,
+    LargeBinary,
+    String,
+    Text,
+)
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
@@ -31,7 +41,11 @@ def _in_utc(value: datetime | None) -> datetime | None:
 
 
 def _written(value: datetime | None) -> str | None:
-    return None if value is None else value.astimezone(UTC).isoformat(" ", "microseconds")[:TEXT_LENGTH]
+    return (
+        None
+        if value is None
+        else value.astimezone(UTC).isoformat(" ", "microseconds")[:TEXT_LENGTH]
+    )
 
 
 def _shortly_written(value: datetime | None) -> str | None:
@@ -75,19 +89,23 @@ class UtcDateTime(TypeDecorator[datetime]):
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         return dialect.type_descriptor(_form(dialect).stored)
 
-    # Three dates a row: as functions of their own they cost a third of what SQLAlchemy's chain of processors does.
+    # Three dates a row: as functions of their own they cost a third of what SQLAlchemy's chain of
+    # processors does.
     def bind_processor(self, dialect: Dialect) -> Callable[[datetime | None], Any] | None:
         return _form(dialect).write
 
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], datetime | None]:
+    def result_processor(
+        self, dialect: Dialect, coltype: object
+    ) -> Callable[[Any], datetime | None]:
         return _form(dialect).read
 
 
 class UtcSince(UtcDateTime):
     """The earliest instant that a statement asks for.
 
-    On SQLite, where dates are compared as texts, it is written as short as it can be: a row by hand may hold the
-    second alone, as CURRENT_TIMESTAMP writes it, which sorts before the same with a fraction.
+    On SQLite, where dates are compared as texts, it is written as short as it can be: a row by hand
+    may hold the second alone, as CURRENT_TIMESTAMP writes it, which sorts before the same with a
+    fraction.
     """
 
     cache_ok = True
@@ -101,7 +119,10 @@ def _form(dialect: Dialect) -> DateForm:
 
 
 class utc_now(FunctionElement[datetime]):  # noqa: N801 -- an SQL function, written as SQLAlchemy writes them
-    """The server's UTC time: only for column defaults, so that an INSERT by hand works. No statement of ours uses it."""
+    """The server's UTC time: only for column defaults, so that an INSERT by hand works.
+
+    No statement of ours uses it.
+    """
 
     type = UtcDateTime()
     inherit_cache = True
@@ -126,8 +147,9 @@ def _(_element: utc_now, _compiler: object, **_options: object) -> str:
 class readable(FunctionElement[bool]):  # noqa: N801 -- as above
     """Whether dates, numbers and texts are ones that Python can read: the condition of a CHECK.
 
-    A row by hand may hold PostgreSQL's 'infinity', MariaDB's day zero, or anything at all on SQLite, where a date of
-    another format would also sort wrongly. Such a row could be neither claimed nor passed over.
+    A row by hand may hold PostgreSQL's 'infinity', MariaDB's day zero, or anything at all on
+    SQLite, where a date of another format would also sort wrongly. Such a row could be neither
+    claimed nor passed over.
     """
 
     type = Boolean()
@@ -174,10 +196,14 @@ def _on_sqlite(element: readable, compiler: Any, options: dict[str, object], for
     real = "substr({0}, 1, 4) > '0000' AND datetime(substr({0}, 1, 19), '+0 days') IS substr({0}, 1, 19)"
     kinds = {Integer: "integer", Double: "real", String: "text"}
     rules = {kind: f"typeof({{0}}) = '{stored}'" for kind, stored in kinds.items()}
-    return _each(element, compiler, options, {UtcDateTime: f"{{0}} IS NULL OR {form} AND {real}", **rules})
+    return _each(
+        element, compiler, options, {UtcDateTime: f"{{0}} IS NULL OR {form} AND {real}", **rules}
+    )
 
 
-def _each(element: readable, compiler: Any, options: dict[str, object], rules: dict[type, str]) -> str:
+def _each(
+    element: readable, compiler: Any, options: dict[str, object], rules: dict[type, str]
+) -> str:
     """The rule of each column's kind, where there is one."""
     return " AND ".join(
         f"({rule.format(compiler.process(column, **options))})"
@@ -192,8 +218,12 @@ def name(length: int) -> String:
     return (
         String(length)
         .with_variant(String(length, collation="C"), "postgresql")
-        .with_variant(mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_0900_bin"), "mysql")
-        .with_variant(mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_nopad_bin"), "mariadb")
+        .with_variant(
+            mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_0900_bin"), "mysql"
+        )
+        .with_variant(
+            mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_nopad_bin"), "mariadb"
+        )
     )
 
 
@@ -205,7 +235,11 @@ def long_text() -> Text:
 
 def long_bytes() -> LargeBinary:
     """Bytes without a practical limit."""
-    return LargeBinary().with_variant(mysql.LONGBLOB(), "mysql").with_variant(mysql.LONGBLOB(), "mariadb")
+    return (
+        LargeBinary()
+        .with_variant(mysql.LONGBLOB(), "mysql")
+        .with_variant(mysql.LONGBLOB(), "mariadb")
+    )
 
 
 def record_id() -> BigInteger:

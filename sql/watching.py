@@ -62,7 +62,10 @@ class Watch:
 
 
 class Notifier(Protocol):
-    """A session that waits for no answer: who posts has no time for one. Not to be used by two threads at once."""
+    """A session that waits for no answer: who posts has no time for one.
+
+    Not to be used by two threads at once.
+    """
 
     @property
     def is_open(self) -> bool:

@@ -1,6 +1,7 @@
 """Stickybus: a persistent event bus and notification queues on the SQL database that you already have.
 
-Import from here; the packages behind it (`bus`, `notifications`, `queue_core`, `sql`) are its rooms, not its face.
+Import from here; the packages behind it (`bus`, `notifications`, `queue_core`, `sql`) are its
+rooms, not its face.
 """
 
 from pathlib import Path

@@ -1,7 +1,8 @@
 """The test kit: handlers run in the test's own thread, at the test's own time.
 
-Nothing is replaced by a double: entries are rows of a real database, and `drain` takes the turns that the threads of
-a started bus take. Needs pytest, for the fixtures; see the how-to guide "Test your handlers".
+Nothing is replaced by a double: entries are rows of a real database, and `drain` takes the turns
+that the threads of a started bus take. Needs pytest, for the fixtures; see the how-to guide "Test
+your handlers".
 
     pytest_plugins = ["stickybus.testing"]  # in conftest.py: makes the fixtures known
 """
@@ -67,9 +68,10 @@ class Ran:
 def drain(*targets: PersistentBus | NotificationService, max_runs: int = 10_000) -> list[Ran]:
     """Run everything that is due, and everything that becomes due by it, in the caller's thread.
 
-    All targets are drained together, so that a handler of one may post to another. `async def` handlers run too. The
-    queues of a service count as started meanwhile, and its recurring schedules fire. The target's clock says what is
-    due: with a `ManualClock` nothing becomes due until the test moves the clock.
+    All targets are drained together, so that a handler of one may post to another. `async def`
+    handlers run too. The queues of a service count as started meanwhile, and its recurring
+    schedules fire. The target's clock says what is due: with a `ManualClock` nothing becomes due
+    until the test moves the clock.
 
     Args:
         targets: Buses and services, none of which may be started.
@@ -167,10 +169,15 @@ def _ran(outcome: Outcome) -> Ran | None:
             return Ran(entry=entry, state=outcome.state, error_count=entry.error_count)
         case Retried():
             return Ran(
-                entry=entry, state=State.AVAILABLE, error_count=outcome.error_count, retry_at=outcome.at
+                entry=entry,
+                state=State.AVAILABLE,
+                error_count=outcome.error_count,
+                retry_at=outcome.at,
             )
         case Parked():
-            return Ran(entry=entry, state=State.AVAILABLE, error_count=entry.error_count, parked=True)
+            return Ran(
+                entry=entry, state=State.AVAILABLE, error_count=entry.error_count, parked=True
+            )
         case Lost() | Released():
             return None
 
@@ -201,7 +208,9 @@ def stickybus_bus(stickybus_url: str, stickybus_clock: ManualClock) -> Iterator[
 
 
 @pytest.fixture
-def stickybus_service(stickybus_url: str, stickybus_clock: ManualClock) -> Iterator[NotificationService]:
+def stickybus_service(
+    stickybus_url: str, stickybus_clock: ManualClock
+) -> Iterator[NotificationService]:
     """A notification service on the fresh database, by the manual clock; closed after the test."""
     service = NotificationService(stickybus_url, clock=stickybus_clock)
     yield service

@@ -1,8 +1,9 @@
 """The judge of simulator and chaos runs: what was posted, run and recorded, held against the seven invariants.
 
-Pure: it reads evidence and touches no database. A chain of entries is known by the key that its poster gave it
-(`search_key1`), since a row that was rolled back has no id that is its own. To be asked when faults have stopped and the
-system had time to come to rest. That an entry ran more than once is no violation (`duplicate_runs` counts it).
+Pure: it reads evidence and touches no database. A chain of entries is known by the key that its
+poster gave it (`search_key1`), since a row that was rolled back has no id that is its own. To be
+asked when faults have stopped and the system had time to come to rest. That an entry ran more than
+once is no violation (`duplicate_runs` counts it).
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class Posted:
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """One call of a handler. `incarnation` names the lease under which it began (epoch, or process).
+    """One call of a handler.
+
+    `incarnation` names the lease under which it began (epoch, or process).
 
     `ended`: None if the handler was not seen to return. `failed`: it raised. `error_count`: what it was told at its start.
     `alone_until`: from when on it is past its own `max_run_seconds`, if it has any, and may be run beside.
@@ -102,7 +105,14 @@ class Standing:
     def of(cls, row: Mapping[str, Any]) -> Standing:
         """From a row of the database, as a mapping of its columns."""
         names = (
-            *("record_id", "origin_id", "replay_of", "processing_owner", "claim_count", "error_count"),
+            *(
+                "record_id",
+                "origin_id",
+                "replay_of",
+                "processing_owner",
+                "claim_count",
+                "error_count",
+            ),
             *("redispatch_count", "crash_count"),
         )
         return cls(
@@ -115,7 +125,10 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What the settings of the nodes allow; None is not judged. Each of `subscribers` has retries of its own."""
+    """What the settings of the nodes allow; None is not judged.
+
+    Each of `subscribers` has retries of its own.
+    """
 
     max_failure_retries: int | None = None
     subscribers: int = 1
@@ -125,7 +138,10 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """All that was recorded of one run of the system. `most_in_flight`: the most entries that each node held at once."""
+    """All that was recorded of one run of the system.
+
+    `most_in_flight`: the most entries that each node held at once.
+    """
 
     posted: Sequence[Posted]
     ran: Sequence[Ran] = ()
@@ -133,7 +149,10 @@ class Evidence:
     history: Sequence[Standing] = ()
     leases_ended: Sequence[LeaseEnded] = ()
     stops: Sequence[tuple[str, float, float]] = ()
-    """(node, from, until): its bus stopped then, though its lease went on. What it had not started is for others."""
+    """(node, from, until): its bus stopped then, though its lease went on.
+
+    What it had not started is for others.
+    """
     most_in_flight: Mapping[str, int] = field(default_factory=dict)
     limits: Limits = Limits()
 
@@ -162,7 +181,10 @@ def judge(evidence: Evidence) -> list[Violation]:
     for row in evidence.main:
         chains[row.chain].append(row)
     chain_of = {row.record_id: chain for chain, rows in chains.items() for row in rows}
-    ends = {(end.node, end.incarnation): end.at for end in sorted(evidence.leases_ended, key=_latest_first)}
+    ends = {
+        (end.node, end.incarnation): end.at
+        for end in sorted(evidence.leases_ended, key=_latest_first)
+    }
     violations = [
         *_lost(evidence, chains, runs),
         *_phantoms(evidence, posted),
@@ -214,7 +236,9 @@ def _lost(
                 explanation=f"the chain of key {rows[0].key} breaks off: all its rows are REAPED",
             )
     for row in evidence.history:
-        if row.state is State.PROCESSED and not any(_succeeded(run) for run in runs.get(row.key, ())):
+        if row.state is State.PROCESSED and not any(
+            _succeeded(run) for run in runs.get(row.key, ())
+        ):
             yield Violation(
                 invariant=Invariant.NO_LOSS,
                 record_ids=(row.record_id,),
@@ -246,15 +270,21 @@ def _phantoms(evidence: Evidence, posted: Mapping[int, Posted]) -> Iterator[Viol
 # -- recorded once -------------------------------------------------------------------------------------------------
 
 
-def _recorded_twice(evidence: Evidence, chains: Mapping[int, list[Standing]]) -> Iterator[Violation]:
+def _recorded_twice(
+    evidence: Evidence, chains: Mapping[int, list[Standing]]
+) -> Iterator[Violation]:
     live = {row.record_id for row in evidence.main}
     for chain, rows in chains.items():
         ended = [row for row in rows if row.state in ENDS]
         standing = [row for row in rows if row.record_id in live and row.state not in ENDS]
         again = [
-            record_id for record_id, count in Counter(row.record_id for row in rows).items() if count > 1
+            record_id
+            for record_id, count in Counter(row.record_id for row in rows).items()
+            if count > 1
         ]
-        twins = [count for count in Counter(row.redispatch_count for row in rows).values() if count > 1]
+        twins = [
+            count for count in Counter(row.redispatch_count for row in rows).values() if count > 1
+        ]
         told = ""
         if again:
             told = f"entry {again[0]} stands in two rows"
@@ -266,7 +296,9 @@ def _recorded_twice(evidence: Evidence, chains: Mapping[int, list[Standing]]) ->
             told = "a reaped entry has two copies"
         if told:
             yield Violation(
-                invariant=Invariant.RECORDED_ONCE, record_ids=_ids(rows), explanation=f"chain {chain}: {told}"
+                invariant=Invariant.RECORDED_ONCE,
+                record_ids=_ids(rows),
+                explanation=f"chain {chain}: {told}",
             )
     # A replay is a chain of its own; without one, a key has one chain.
     first = Counter(
@@ -290,7 +322,10 @@ def _recorded_twice(evidence: Evidence, chains: Mapping[int, list[Standing]]) ->
 def _at_once(
     runs: Sequence[Ran], chain_of: Mapping[int, int], ends: Mapping[tuple[str, int], float]
 ) -> Iterator[Violation]:
-    """Runs (by start, of one key) that began while another had the right to be alone. A replay may overlap its parent."""
+    """Runs (by start, of one key) that began while another had the right to be alone.
+
+    A replay may overlap its parent.
+    """
     by_chain = defaultdict[int, list[Ran]](list)
     for run in runs:
         by_chain[chain_of.get(run.record_id, run.record_id)].append(run)
@@ -314,7 +349,9 @@ def _not_sticky(evidence: Evidence, posted: Mapping[int, Posted]) -> Iterator[Vi
     ends = defaultdict[str, list[float]](list)
     for end in evidence.leases_ended:
         ends[end.node].append(end.at)
-    replays = {row.record_id for row in (*evidence.main, *evidence.history) if row.replay_of is not None}
+    replays = {
+        row.record_id for row in (*evidence.main, *evidence.history) if row.replay_of is not None
+    }
     for run in evidence.ran:
         post = posted.get(run.key)
         if post is None or not post.sticky or run.node == post.node or run.record_id in replays:
@@ -361,7 +398,11 @@ def _unbounded(
         for what, count, most in (
             ("failed", row.error_count, most_failures),
             # The crash that makes a suspect does not count.
-            ("killed its process", row.crash_count, limits.max_redispatches and limits.max_redispatches + 1),
+            (
+                "killed its process",
+                row.crash_count,
+                limits.max_redispatches and limits.max_redispatches + 1,
+            ),
         ):
             if most is not None and count > most:
                 yield Violation(

@@ -26,7 +26,9 @@ from sql import schema
 from sql.registry import BACKENDS
 from tests.servers import OPTIONAL, URL_VARIABLES, DatabaseServer, database_servers, is_done_without
 
-_EACH_SERVER: Final = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in URL_VARIABLES]
+_EACH_SERVER: Final = [
+    pytest.param(name, marks=getattr(pytest.mark, name)) for name in URL_VARIABLES
+]
 _EACH_DATABASE: Final = [pytest.param("sqlite", marks=pytest.mark.sqlite), *_EACH_SERVER]
 
 
@@ -39,11 +41,18 @@ class _SparkTogether(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         folder, _, name = nodeid.rpartition("/")
-        return "spark" if folder == "tests/pipeline" and not name.startswith(_WITHOUT_SESSION) else nodeid
+        return (
+            "spark"
+            if folder == "tests/pipeline" and not name.startswith(_WITHOUT_SESSION)
+            else nodeid
+        )
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """How `pytest -n` spreads the tests. Groups by a mark (`--dist loadgroup`) don't form with pytest 9.2."""
+    """How `pytest -n` spreads the tests.
+
+    Groups by a mark (`--dist loadgroup`) don't form with pytest 9.2.
+    """
     return _SparkTogether(config, log)
 
 
@@ -67,7 +76,8 @@ class _Cloner(ABC):
 
     def __init__(self, server_url: URL) -> None:
         self._server_url = server_url
-        # Tests open and close many databases: a kept connection would be one that DROP DATABASE must kill.
+        # Tests open and close many databases: a kept connection would be one that DROP DATABASE
+        # must kill.
         self._engine = create_engine(server_url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
         self._template: str | None = None
         self._made: list[str] = []
@@ -123,7 +133,9 @@ class _PostgreSQLCloner(_Cloner):
         name = self._new_name()
         # A session of the migration may still be leaving, and a template must be unused.
         connection.execute(
-            text("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = :name"),
+            text(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = :name"
+            ),
             {"name": template},
         )
         connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {template}"))
@@ -136,7 +148,8 @@ class _PostgreSQLCloner(_Cloner):
 class _MySQLCloner(_Cloner):
     """MariaDB and MySQL have no templates: the template's DDL is read once and run for each clone."""
 
-    # The one in information_schema is an error while a session runs a statement with an emoji in it.
+    # The one in information_schema is an error while a session runs a statement with an emoji in
+    # it.
     sessions = "performance_schema.processlist"
 
     def __init__(self, server_url: URL) -> None:
@@ -161,12 +174,17 @@ class _MySQLCloner(_Cloner):
     def _read(self, connection: Connection, template: str) -> list[str]:
         connection.exec_driver_sql(f"USE {template}")
         tables = list(connection.exec_driver_sql("SHOW TABLES").scalars())
-        ddl = [connection.exec_driver_sql(f"SHOW CREATE TABLE `{table}`").one()[1] for table in tables]
+        ddl = [
+            connection.exec_driver_sql(f"SHOW CREATE TABLE `{table}`").one()[1] for table in tables
+        ]
         # In the order of names, a table may precede the one that it refers to.
         return ["SET foreign_key_checks = 0"] + [
             statement
             for table, create in zip(tables, ddl, strict=True)
-            for statement in (str(create), f"INSERT INTO `{table}` SELECT * FROM {template}.`{table}`")
+            for statement in (
+                str(create),
+                f"INSERT INTO `{table}` SELECT * FROM {template}.`{table}`",
+            )
         ]
 
     def _drop(self, connection: Connection, name: str) -> None:
@@ -234,7 +252,9 @@ def _server_url(name: str, given: str) -> URL:
         engine = create_engine(url, poolclass=NullPool)
         with engine.connect():
             if getattr(engine.dialect, "is_mariadb", False) != (name == "mariadb"):
-                pytest.fail(f"{URL_VARIABLES[name]} names a server that is not {name}", pytrace=False)
+                pytest.fail(
+                    f"{URL_VARIABLES[name]} names a server that is not {name}", pytrace=False
+                )
     return url
 
 
@@ -313,7 +333,9 @@ def _own_servers() -> Iterator[_OwnServers]:
 
 
 @pytest.fixture(params=_EACH_SERVER)
-def own_server(request: pytest.FixtureRequest, _own_servers: _OwnServers) -> Iterator[DatabaseServer]:
+def own_server(
+    request: pytest.FixtureRequest, _own_servers: _OwnServers
+) -> Iterator[DatabaseServer]:
     """A server that the test may stop and restart; other tests' databases are elsewhere."""
     server = _own_servers.server(str(request.param))
     yield server
@@ -339,9 +361,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say why a run without failures is not green."""
     count = _not_run(terminalreporter.config)
     if count:
-        terminalreporter.write_line(f"{count} skipped or expectedly failing: the run fails", red=True)
+        terminalreporter.write_line(
+            f"{count} skipped or expectedly failing: the run fails", red=True
+        )
 
 
 def _not_run(config: pytest.Config) -> int:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    return sum(len(reporter.stats.get(kind, ())) for kind in ("skipped", "xfailed")) if reporter else 0
+    return (
+        sum(len(reporter.stats.get(kind, ())) for kind in ("skipped", "xfailed")) if reporter else 0
+    )

@@ -7,8 +7,8 @@ It runs in a thread of its own:
         proxy.swallow()    # a black hole: nothing arrives, nothing answers, nothing is closed
         proxy.pass_on()    # what was held back arrives late, as TCP's repetitions do
 
-A hole made by a proxy is the hard kind: the kernel still acknowledges what a client sends, so that neither keep-alive
-nor `tcp_user_timeout` tells the client anything.
+A hole made by a proxy is the hard kind: the kernel still acknowledges what a client sends, so that
+neither keep-alive nor `tcp_user_timeout` tells the client anything.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ class _Line:
 
 
 class Proxy:
-    """See the module. All methods may be called from any thread; they return when they have taken effect."""
+    """See the module.
+
+    All methods may be called from any thread; they return when they have taken effect.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -95,7 +98,11 @@ class Proxy:
         """The URL, led through the proxy."""
         led = make_url(url).set(host="127.0.0.1", port=self.port)
         # MariaDB 11.4 and later encrypt by default: no trap would see its words.
-        return led.update_query_dict({"ssl_disabled": "true"}) if led.drivername in _ENCRYPTING else led
+        return (
+            led.update_query_dict({"ssl_disabled": "true"})
+            if led.drivername in _ENCRYPTING
+            else led
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -246,7 +253,9 @@ class Proxy:
             await under_way.put((self._loop.time() + self._delay_seconds, data))
 
     def _requested(self, line: _Line, data: bytes) -> bool:
-        trap = next((trap for trap in self._traps if trap.times > 0 and trap.words.search(data)), None)
+        trap = next(
+            (trap for trap in self._traps if trap.times > 0 and trap.words.search(data)), None
+        )
         if trap is None:
             return True
         trap.times -= 1

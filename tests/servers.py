@@ -1,8 +1,9 @@
 """PostgreSQL, MariaDB, MySQL and Redis servers, and PgBouncer, that live in a temporary folder and die with their owner.
 
-Invariants: a server listens on a free port of 127.0.0.1 only, runs without root's rights, keeps every
-file under one temporary folder, and ends with that folder when its owner ends, however that happens.
-The session time zone is not UTC, so that a forgotten conversion shows. Redis is there for a benchmark only.
+Invariants: a server listens on a free port of 127.0.0.1 only, runs without root's rights, keeps
+every file under one temporary folder, and ends with that folder when its owner ends, however that
+happens. The session time zone is not UTC, so that a forgotten conversion shows. Redis is there for
+a benchmark only.
 
 As a program it lends the servers to a command: `python -m tests.servers -- pytest -k postgresql`.
 """
@@ -41,7 +42,10 @@ URL_VARIABLES: Final = {
     "mysql": "STICKYBUS_TEST_MYSQL_URL",
 }
 OPTIONAL: Final = "mysql"
-"""The tests run without this server where there is none: Debian's stable suite lacks it. In CI all must be there."""
+"""The tests run without this server where there is none: Debian's stable suite lacks it.
+
+In CI all must be there.
+"""
 WITHOUT: Final = "MySQL not found: its tests do not run; `scripts/setup.sh mysql` unpacks one"
 # Where setup.sh puts programs that the system itself doesn't have.
 _OWN_FOLDERS: Final = ("/var/cache/stickybus/mysql", "/var/cache/stickybus/pgbouncer")
@@ -53,8 +57,9 @@ _MAX_CONNECTIONS: Final = 300
 # Both servers' logs, and the largest test's rows, several times over.
 _MEMORY_BYTES: Final = 3 * 1024**3
 
-# Reads until the owner's end of the pipe closes, which the kernel does for any death; then nothing may
-# remain. PostgreSQL's children outlive a killed postmaster for a moment and may still write: hence the loop.
+# Reads until the owner's end of the pipe closes, which the kernel does for any death; then nothing
+# may remain. PostgreSQL's children outlive a killed postmaster for a moment and may still write:
+# hence the loop.
 _GUARD: Final = """
 trap '' INT TERM HUP
 cat > /dev/null
@@ -122,7 +127,9 @@ class DatabaseServer(ABC):
         while not self._accepts_logins():
             if self._server.poll() is not None or time.monotonic() > deadline:
                 self.stop(StopMode.CRASH)
-                raise ServerError(f"{self.name} did not start:\n{self.log_file.read_text()[-2000:]}")
+                raise ServerError(
+                    f"{self.name} did not start:\n{self.log_file.read_text()[-2000:]}"
+                )
             time.sleep(0.02)
 
     def stop(self, mode: StopMode = StopMode.GRACEFUL) -> None:
@@ -135,7 +142,9 @@ class DatabaseServer(ABC):
         except subprocess.TimeoutExpired:
             self._server.kill()
             self._server.wait()
-            raise ServerError(f"{self.name} did not stop in {_STOP_SECONDS} seconds; it was killed") from None
+            raise ServerError(
+                f"{self.name} did not stop in {_STOP_SECONDS} seconds; it was killed"
+            ) from None
         finally:
             self._server = None
 
@@ -166,7 +175,13 @@ class PostgreSQLServer(DatabaseServer):
         return f"postgresql+psycopg://{_USER}:{self._password}@127.0.0.1:{self.port}/postgres"
 
     def settings(self) -> dict[str, str]:
-        names = ["fsync", "synchronous_commit", "full_page_writes", "wal_sync_method", "server_version"]
+        names = [
+            "fsync",
+            "synchronous_commit",
+            "full_page_writes",
+            "wal_sync_method",
+            "server_version",
+        ]
         with self._connect() as connection:
             rows = connection.execute(
                 "SELECT name, setting FROM pg_settings WHERE name = ANY(%s) ORDER BY name", [names]
@@ -176,7 +191,8 @@ class PostgreSQLServer(DatabaseServer):
     def _create_data(self) -> None:
         password_file = self.folder / "password"
         password_file.write_text(self._password)
-        # md5 costs microseconds a login where scram costs milliseconds, and tests log in thousands of times.
+        # md5 costs microseconds a login where scram costs milliseconds, and tests log in thousands
+        # of times.
         _run(
             [
                 *(find_program("initdb"), "--pgdata=data", f"--username={_USER}", "--auth=md5"),
@@ -237,7 +253,9 @@ class _InnoDBServer(DatabaseServer):
 
     def settings(self) -> dict[str, str]:
         with self._connect() as connection, connection.cursor() as cursor:
-            cursor.execute("SHOW VARIABLES WHERE variable_name IN %s", [(*self._durability, "version")])
+            cursor.execute(
+                "SHOW VARIABLES WHERE variable_name IN %s", [(*self._durability, "version")]
+            )
             return {str(name): str(value) for name, value in cursor.fetchall()}
 
     def _create_user(self) -> None:
@@ -250,7 +268,8 @@ class _InnoDBServer(DatabaseServer):
     def _command(self) -> list[str]:
         settings = {
             "datadir": str(self.folder / "data"),
-            # A server that starts removes what it takes for left-overs, also those of its neighbours.
+            # A server that starts removes what it takes for left-overs, also those of its
+            # neighbours.
             "tmpdir": str(self.folder),
             "bind-address": "127.0.0.1",
             "port": str(self.port),
@@ -268,7 +287,9 @@ class _InnoDBServer(DatabaseServer):
         return [find_program(self._program), "--no-defaults", *options, "--skip-name-resolve"]
 
     def _connect(self) -> pymysql.Connection[pymysql.cursors.Cursor]:
-        return pymysql.connect(host="127.0.0.1", port=self.port, user=_USER, password=self._password)
+        return pymysql.connect(
+            host="127.0.0.1", port=self.port, user=_USER, password=self._password
+        )
 
     def _accepts_logins(self) -> bool:
         with contextlib.suppress(pymysql.OperationalError), self._connect():
@@ -284,7 +305,8 @@ class MariaDBServer(_InnoDBServer):
 
     def _create_data(self) -> None:
         self._create_user()
-        # As mariadb-install-db does, which wants programs of the client package; root enters by the socket only.
+        # As mariadb-install-db does, which wants programs of the client package; root enters by the
+        # socket only.
         tables, rows = (_system_tables(part).read_text() for part in ("", "_data"))
         lines = [line for line in rows.splitlines() if "@current_hostname" not in line]
         script = self.folder / "bootstrap.sql"
@@ -298,7 +320,11 @@ class MariaDBServer(_InnoDBServer):
             shutil.chown(data, _UNPRIVILEGED_USER)
         bootstrap = [find_program("mariadbd"), "--no-defaults", "--bootstrap", f"--datadir={data}"]
         bootstrap += [f"--tmpdir={self.folder}"]
-        _run([*bootstrap, "--enforce-storage-engine=", "--debug-no-sync"], cwd=self.folder, script=script)
+        _run(
+            [*bootstrap, "--enforce-storage-engine=", "--debug-no-sync"],
+            cwd=self.folder,
+            script=script,
+        )
 
     def _command(self) -> list[str]:
         return [*super()._command(), *([] if self.durable else ["--debug-no-sync"])]
@@ -316,7 +342,12 @@ class MySQLServer(_InnoDBServer):
         self._create_user()
         data = self.folder / "data"
         _run(
-            [find_program(self._program), "--no-defaults", "--initialize-insecure", f"--datadir={data}"],
+            [
+                find_program(self._program),
+                "--no-defaults",
+                "--initialize-insecure",
+                f"--datadir={data}",
+            ],
             cwd=self.folder,
         )
 
@@ -417,7 +448,10 @@ class PgBouncer(DatabaseServer):
 
     def _accepts_logins(self) -> bool:
         console = f"host=127.0.0.1 port={self.port} user={self._behind.username} dbname=pgbouncer"
-        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(console, autocommit=True):
+        with (
+            contextlib.suppress(psycopg.OperationalError),
+            psycopg.connect(console, autocommit=True),
+        ):
             return True
         return False
 
@@ -462,11 +496,15 @@ class Servers(Mapping[str, str]):
 
 @contextlib.contextmanager
 def database_servers(
-    *, durable: bool = False, which: Collection[str] = ("postgresql", "mariadb"), folder: Path | None = None
+    *,
+    durable: bool = False,
+    which: Collection[str] = ("postgresql", "mariadb"),
+    folder: Path | None = None,
 ) -> Iterator[Servers]:
     """Servers of one's own while the block runs; their data goes below `folder`.
 
-    By default durable data lies in the system's temporary folder, other data in memory where there is plenty.
+    By default durable data lies in the system's temporary folder, other data in memory where there
+    is plenty.
 
     Raises ServerError in one line if a program is not installed, before anything has started.
     """
@@ -529,7 +567,12 @@ def find_program(name: str) -> str:
     """
     debian = Path("/usr/lib/postgresql").glob("*/bin")
     newest_first = sorted(debian, key=lambda path: float(path.parent.name), reverse=True)
-    folders = [*map(str, newest_first), *os.environ["PATH"].split(os.pathsep), "/usr/sbin", *_OWN_FOLDERS]
+    folders = [
+        *map(str, newest_first),
+        *os.environ["PATH"].split(os.pathsep),
+        "/usr/sbin",
+        *_OWN_FOLDERS,
+    ]
     for folder in folders:
         found = shutil.which(name, path=folder)
         # MariaDB bears MySQL's names, too.
@@ -585,8 +628,8 @@ def _free_port() -> int:
 def _popen(
     command: Sequence[str], *, cwd: Path, log: int, stdin: int = subprocess.DEVNULL
 ) -> subprocess.Popen[bytes]:
-    # Both servers refuse root. A session of its own, because a terminal's Ctrl-C would stop the server
-    # before the tests that use it.
+    # Both servers refuse root. A session of its own, because a terminal's Ctrl-C would stop the
+    # server before the tests that use it.
     account = pwd.getpwnam(_UNPRIVILEGED_USER) if _is_root() else None
     return subprocess.Popen(
         command,
@@ -607,7 +650,9 @@ def _run(command: Sequence[str], *, cwd: Path, script: Path = Path(os.devnull)) 
     with log_file.open("wb") as log, script.open("rb") as stdin:
         code = _popen(command, cwd=cwd, log=log.fileno(), stdin=stdin.fileno()).wait(_START_SECONDS)
     if code != 0:
-        raise ServerError(f"{command[0]} failed with exit code {code}:\n{log_file.read_text()[-2000:]}")
+        raise ServerError(
+            f"{command[0]} failed with exit code {code}:\n{log_file.read_text()[-2000:]}"
+        )
 
 
 def _system_tables(part: str) -> Path:

@@ -1,7 +1,7 @@
 """`stickybus report` for a cluster: `spark-submit …/jobs/report.py [--url URL] [--from-archive DIR] --to FILE`.
 
-Executors read and count; the driver writes the page, and the figures if a directory is given. Writes the verdict as one
-JSON document to standard output.
+Executors read and count; the driver writes the page, and the figures if a directory is given.
+Writes the verdict as one JSON document to standard output.
 """
 
 from __future__ import annotations
@@ -24,9 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--url", help="SQLAlchemy URL, as the executors reach the database")
     parser.add_argument("--from-archive", dest="archive", help="directory of an archive")
-    parser.add_argument("--table", action="append", help="main table; may be repeated. Default: all")
+    parser.add_argument(
+        "--table", action="append", help="main table; may be repeated. Default: all"
+    )
     parser.add_argument("--to", type=Path, required=True, help="the page, a file of the driver's")
-    parser.add_argument("--figures", type=Path, help="directory of the driver's for JSON and Parquet")
+    parser.add_argument(
+        "--figures", type=Path, help="directory of the driver's for JSON and Parquet"
+    )
     given = parser.parse_args(arguments)
     if given.url is None and given.archive is None:
         parser.error("give --url, --from-archive or both")

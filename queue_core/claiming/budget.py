@@ -23,13 +23,16 @@ FAIR_SHARE = 2
 class Budget:
     """What one bus or service may take on. Its numbers count entries.
 
-    No claim is granted that would take a lane past its share, what other threads are claiming counted in. Born claimed
-    entries are not asked for here: they may fill the pool beyond it. Of suspects, one is claimed at a time.
+    No claim is granted that would take a lane past its share, what other threads are claiming
+    counted in. Born claimed entries are not asked for here: they may fill the pool beyond it. Of
+    suspects, one is claimed at a time.
     """
 
     def __init__(self, config: QueueConfig, ledger: Ledger, pace: Pace) -> None:
         self._threads, self._most = config.handler_threads, config.max_entries_claimed
-        self._capacity = min(self._threads + BATCHES * self._most, max(self._threads, config.queue_capacity))
+        self._capacity = min(
+            self._threads + BATCHES * self._most, max(self._threads, config.queue_capacity)
+        )
         """How many the pool holds: its threads are kept busy while claims and outcomes are under way."""
         self._ledger = ledger
         self._pace = pace
@@ -58,7 +61,8 @@ class Budget:
             capacity, room = self._capacity, self.room() + len(ending)
         mine = threading.get_ident()
         room -= sum(limit for thread, limit in list(self._under_way.items()) if thread != mine)
-        # Each claim is a commit: few large ones. Where half of a share is active, no thread idles meanwhile.
+        # Each claim is a commit: few large ones. Where half of a share is active, no thread idles
+        # meanwhile.
         return min(self._most, room) if room >= min(self._most, capacity // 2) else 0
 
     @contextmanager

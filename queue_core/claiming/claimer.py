@@ -1,7 +1,8 @@
 """Claims what is due, as far as the pool has room, and hands it over.
 
-Entries come from the lanes that this node may claim from, one statement each; from posts of this process, which are
-born claimed; and from callers' transactions that have committed. All of them go through the ledger.
+Entries come from the lanes that this node may claim from, one statement each; from posts of this
+process, which are born claimed; and from callers' transactions that have committed. All of them go
+through the ledger.
 """
 
 from __future__ import annotations
@@ -138,7 +139,9 @@ class Claimer:
 
     def _open_lanes(self) -> Iterator[str]:
         """Lanes that the claim loop may claim from now: suspects last, for one may kill this process."""
-        for lane in (SUSPECT,) if self._left_to_outcomes else (self._holdings.name, ANY_NODE, SUSPECT):
+        for lane in (
+            (SUSPECT,) if self._left_to_outcomes else (self._holdings.name, ANY_NODE, SUSPECT)
+        ):
             if lane in self._outlook.lanes_with_due and self._budget.limit(lane) > 0:
                 yield lane
 
@@ -158,7 +161,10 @@ class Claimer:
             return
         self._along_from = lane
         try:
-            with self._holdings.gates.claiming_along() as mine, self._budget.booked(lane, ending) as limit:
+            with (
+                self._holdings.gates.claiming_along() as mine,
+                self._budget.booked(lane, ending) as limit,
+            ):
                 taking = None
                 if mine and limit:
                     taking = self._holdings.moves.taking(
@@ -168,7 +174,9 @@ class Claimer:
                 if taking is not None and taking.entries is not None:
                     self._has_claimed(lane, limit, taking.entries, lease)
         except BaseException:
-            self._along_failed = True  # if it was the claim that failed, the next outcomes go without one
+            self._along_failed = (
+                True  # if it was the claim that failed, the next outcomes go without one
+            )
             self._holdings.doubt()  # its COMMIT may have taken effect
             raise
         finally:
@@ -229,7 +237,8 @@ class Claimer:
                 handing.ready = those_of(entries[:due], handing.ids)
                 self._pools.submit(handing.ready, lease, handing.taken)
                 if len(entries) < limit:
-                    # Python runs one thread, and this one has nothing else to claim: let a handler's run.
+                    # Python runs one thread, and this one has nothing else to claim: let a
+                    # handler's run.
                     sleep(0)
                 self._early.extend((entry, lease) for entry in those_of(entries[due:], handing.ids))
             self.metrics.claimed(entries)
@@ -239,7 +248,10 @@ class Claimer:
 
     @contextmanager
     def _handing(self, claims: Iterable[tuple[int, int]]) -> Iterator[Handing]:
-        """For a block that hands over some of `claims`. After an exception, those that nobody has are for the sweep."""
+        """For a block that hands over some of `claims`.
+
+        After an exception, those that nobody has are for the sweep.
+        """
         handing = Handing()
         try:
             yield handing

@@ -1,7 +1,7 @@
 """HintSender from other processes that there is something to claim.
 
-Only hints: the poll finds whatever a lost hint was about. Where the database tells nothing, the poll interval is the
-delay.
+Only hints: the poll finds whatever a lost hint was about. Where the database tells nothing, the
+poll interval is the delay.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ PAUSE_SECONDS = 1.0
 class HintListener:
     """Tells of what other processes have committed that the node `owner` can claim.
 
-    Calls `hint` with the lane if it is known, else `wake` with the time (monotonic) when they were committed already.
+    Calls `hint` with the lane if it is known, else `wake` with the time (monotonic) when they were
+    committed already.
     """
 
     def __init__(
@@ -49,7 +50,9 @@ class HintListener:
             return
         table = self._store.config.table
         watch = self._watch = Watch(channel(table), self._store.clock.monotonic)
-        thread = threading.Thread(target=self._surviving, args=(watch,), name=f"{table}-listen", daemon=True)
+        thread = threading.Thread(
+            target=self._surviving, args=(watch,), name=f"{table}-listen", daemon=True
+        )
         thread.start()
         self._thread = thread  # one that could not start can't be joined
 
@@ -70,7 +73,9 @@ class HintListener:
                 self._listen(watch)
             except Exception as error:  # noqa: BLE001 -- hints come back with the database
                 log.warning(
-                    "hints_interrupted", table=self._store.config.table, error_type=type(error).__name__
+                    "hints_interrupted",
+                    table=self._store.config.table,
+                    error_type=type(error).__name__,
                 )
             watch.bell.wait(PAUSE_SECONDS)
 

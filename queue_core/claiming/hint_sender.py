@@ -1,7 +1,8 @@
 """What this process tells others of: entries that any node may claim, by NOTIFY on PostgreSQL.
 
-Only hints: the poll finds whatever a lost one was about. The poster's thread sends one as soon as its commit has
-returned, and waits for nothing; what comes too soon after the last hint is told of together, by a thread.
+Only hints: the poll finds whatever a lost one was about. The poster's thread sends one as soon as
+its commit has returned, and waits for nothing; what comes too soon after the last hint is told of
+together, by a thread.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ class HintSender:
             return
         self._told += entries
         if not self._running:
-            with suppress(RuntimeError):  # no thread more: the entries are committed, and polls find them
+            with suppress(
+                RuntimeError
+            ):  # no thread more: the entries are committed, and polls find them
                 self._start()
         if not self._resting and not self._send():
             self._loop.wake()
@@ -74,7 +77,9 @@ class HintSender:
 
     def turn(self) -> float:
         """Tell of what could not be told of at once. One turn; returns seconds until the next."""
-        self._resting = False  # first: who tells from here on sends by himself, or wakes this thread
+        self._resting = (
+            False  # first: who tells from here on sends by himself, or wakes this thread
+        )
         if not self._told:
             return IDLE_SECONDS
         pause = self._next_at - self._clock.monotonic()

@@ -1,7 +1,7 @@
 """What a node knows of the lanes that it claims from, and when it looks at them again.
 
-A look is a read of all lanes; a claim is a write. So a claim goes only where something is known to be due: by a look, by
-a hint of another process, or by a date that has come.
+A look is a read of all lanes; a claim is a write. So a claim goes only where something is known to
+be due: by a look, by a hint of another process, or by a date that has come.
 """
 
 from __future__ import annotations
@@ -15,18 +15,28 @@ from queue_core.runtime.clock import Clock
 from queue_core.storage.store import FIRST_DATE
 
 LOOK_SECONDS = 0.05
-"""Shortest pause between two looks while a backlog is claimed (ADR 0007). No benchmark compares it with others."""
+"""Shortest pause between two looks while a backlog is claimed (ADR 0007).
+
+No benchmark compares it with others.
+"""
 LOOK_SHARE = 10
 """The same pause as a multiple of the last look's duration, whichever is longer: looks cost a tenth at most.
 
-Over the dead rows that an old snapshot keeps, a look takes 35 to 50 ms (docs/explanation/performance.md). Benchmark `growth`.
+Over the dead rows that an old snapshot keeps, a look takes 35 to 50 ms
+(docs/explanation/performance.md). Benchmark `growth`.
 """
 LONGEST_LOOK_SECONDS = 1.0
-"""Longest pause between two looks while a backlog is claimed. What was committed late may wait behind it so long."""
+"""Longest pause between two looks while a backlog is claimed.
+
+What was committed late may wait behind it so long.
+"""
 AHEAD = timedelta(milliseconds=5)
 """How long before its date an entry is claimed, to start when the date comes: a claim takes 2 to 5 ms (ADR 0009)."""
 AFTER_DATE_SECONDS = 0.002
-"""From a date that has come to the look for the next: whose date has come goes first. Benchmark `punctuality`."""
+"""From a date that has come to the look for the next: whose date has come goes first.
+
+Benchmark `punctuality`.
+"""
 LATE = timedelta(seconds=1)
 """Entries dated up to this much before the last one claimed are found by a claim without a look."""
 SHORTEST_POLL_SECONDS = 0.01
@@ -34,7 +44,9 @@ SHORTEST_POLL_SECONDS = 0.01
 
 
 class Outlook:
-    """What is known of each lane, and the time of the next look. Its times are monotonic, its dates UTC.
+    """What is known of each lane, and the time of the next look.
+
+    Its times are monotonic, its dates UTC.
 
     Three statements hold between any two calls:
 
@@ -71,7 +83,9 @@ class Outlook:
         """
         if self._looked_at > since:
             return False
-        self._look_at = min(self._look_at, self._looked_at + self._look_pause if self.lanes_with_due else 0.0)
+        self._look_at = min(
+            self._look_at, self._looked_at + self._look_pause if self.lanes_with_due else 0.0
+        )
         return True
 
     def request_look(self) -> None:
@@ -116,7 +130,8 @@ class Outlook:
         if self._adapts:
             busy = ANY_NODE in due
             self._poll_seconds = min(
-                SHORTEST_POLL_SECONDS if busy else 2 * self._poll_seconds, self._longest_poll_seconds
+                SHORTEST_POLL_SECONDS if busy else 2 * self._poll_seconds,
+                self._longest_poll_seconds,
             )
             self._look_at = min(self._look_at, self._looked_at + self._poll_seconds)
         for lane, date in upcoming.items():
@@ -133,9 +148,12 @@ class Outlook:
             # Some of what they told of may be due later.
             self._look_at = min(self._look_at, self._looked_at + LOOK_SECONDS)
         if passed := self._passed():
-            # What comes next there is not known; but whose date has come goes first, and Python runs one thread.
+            # What comes next there is not known; but whose date has come goes first, and Python
+            # runs one thread.
             comes_in = max(0.0, (max(passed.values()) - self._clock.now()).total_seconds())
-            self._look_at = min(self._look_at, self._clock.monotonic() + comes_in + AFTER_DATE_SECONDS)
+            self._look_at = min(
+                self._look_at, self._clock.monotonic() + comes_in + AFTER_DATE_SECONDS
+            )
         self.lanes_with_due |= told | passed.keys()
 
     def _passed(self) -> dict[str, datetime]:
@@ -165,9 +183,15 @@ class Outlook:
         self.lanes_with_due.discard(lane)
 
     def goes_on(self) -> None:
-        """The lanes were claimed from. While something is left in one, others are looked at now and then."""
+        """The lanes were claimed from.
+
+        While something is left in one, others are looked at now and then.
+        """
         if self.lanes_with_due:
-            earliest, latest = self._looked_at + self._look_pause, self._looked_at + LONGEST_LOOK_SECONDS
+            earliest, latest = (
+                self._looked_at + self._look_pause,
+                self._looked_at + LONGEST_LOOK_SECONDS,
+            )
             self._look_at = min(max(self._look_at, earliest), latest)
 
     # -- the next time ------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The parked lane: entries whose type or queue no node has known so far.
 
-A node brings back what it can handle, page by page, and ends FAILED what has waited for `unknown_retention_days`.
+A node brings back what it can handle, page by page, and ends FAILED what has waited for
+`unknown_retention_days`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ EXPIRED_BATCH = 100
 class ParkedLane:
     """The entries that are set aside, as one node sees them."""
 
-    def __init__(self, holdings: Holdings, router: Router, claimer: Claimer, failures: Failures) -> None:
+    def __init__(
+        self, holdings: Holdings, router: Router, claimer: Claimer, failures: Failures
+    ) -> None:
         self._holdings = holdings
         self._router = router
         self._claimer = claimer
@@ -45,13 +48,17 @@ class ParkedLane:
             return
         store, config, asked = self._holdings.store, self._holdings.config, self._asked
         page = store.database.fetch(
-            lambda connection: store.statements.page(connection, lane=PARKED, after=self._after, limit=PAGE)
+            lambda connection: store.statements.page(
+                connection, lane=PARKED, after=self._after, limit=PAGE
+            )
         )
         known = [row.record_id for row in page if self._can_end(row.queue_name, row.class_name)]
         oldest = store.clock.now().timestamp() - config.unknown_retention_days * 86_400
         # An entry may be posted for a date long past.
         expired = [
-            row.record_id for row in page if max(row.created_date, row.effective_date).timestamp() < oldest
+            row.record_id
+            for row in page
+            if max(row.created_date, row.effective_date).timestamp() < oldest
         ]
         if known:
             store.database.write(
@@ -95,9 +102,12 @@ class ParkedLane:
         def work(connection: Connection) -> list[Entry]:
             locked = store.statements.lock_available(connection, ids=ids)
             rows = store.search(connection, where=lambda table: [table.c.record_id.in_(locked)])
-            # Not what another node has brought back meanwhile. SQLite, if asked, would read the whole lane.
+            # Not what another node has brought back meanwhile. SQLite, if asked, would read the
+            # whole lane.
             rows = [row for row in rows if row.lane == PARKED]
-            store.statements.to_history(connection, ids=[row.record_id for row in rows], values=ended)
+            store.statements.to_history(
+                connection, ids=[row.record_id for row in rows], values=ended
+            )
             return rows
 
         for entry in store.database.write(work):

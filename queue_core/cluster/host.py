@@ -17,7 +17,9 @@ def host_identity() -> str:
     for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         with suppress(OSError):
             parts.append(
-                str(Path(path).readlink()) if path.endswith("pid") else Path(path).read_text("ascii").strip()
+                str(Path(path).readlink())
+                if path.endswith("pid")
+                else Path(path).read_text("ascii").strip()
             )
     return "/".join(parts)[:255]
 

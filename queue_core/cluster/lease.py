@@ -52,7 +52,10 @@ class Lease:
         self._deadline = sent + self.seconds * (1 - MARGIN)
 
     def miss(self) -> None:
-        """A beat has failed. What keeps this node's beats from the database keeps those of others."""
+        """A beat has failed.
+
+        What keeps this node's beats from the database keeps those of others.
+        """
         self._steady_since = None
 
     def end(self) -> None:

@@ -1,7 +1,7 @@
 """This process as a member of the cluster: its name, its epoch, its heartbeats.
 
-A lease is never judged by dates, only by monotonic clocks: the node's own, from the moment its last successful beat
-was *sent*; a reaper's, from when it first saw that beat.
+A lease is never judged by dates, only by monotonic clocks: the node's own, from the moment its last
+successful beat was *sent*; a reaper's, from when it first saw that beat.
 """
 
 from __future__ import annotations
@@ -95,7 +95,10 @@ class Node:
         self.former_crashed = True
         """Whether the former holder of the name, if there was any, ended without a stop."""
         self._beat = 0
-        """Number of the last beat that was sent. Others may have seen it though its answer was lost."""
+        """Number of the last beat that was sent.
+
+        Others may have seen it though its answer was lost.
+        """
         self._clock_read_at = float("-inf")
         """When the beat was sent that read the database's clock last; one that read it too slowly does not count."""
         self._pid = os.getpid()
@@ -103,7 +106,10 @@ class Node:
         """What is served is written by one at a time: what was true before a member joined would have its entries taken."""
         # No error may keep beats back for as long as a lease, however short that is.
         self._beats = Loop(
-            f"{name}-beat", self.beat_turn, clock, longest_backoff_seconds=config.beat_interval_seconds
+            f"{name}-beat",
+            self.beat_turn,
+            clock,
+            longest_backoff_seconds=config.beat_interval_seconds,
         )
         self.reaper: Reaping
         self._reaping: Loop
@@ -117,8 +123,9 @@ class Node:
     def register(self) -> None:
         """Take the name, with a new epoch.
 
-        A name that was stopped, declared dead, or held by a dead process of this machine is taken at once. Any other
-        is watched for one lease: taken if it stays silent. Raises NodeNameTakenError if it beats.
+        A name that was stopped, declared dead, or held by a dead process of this machine is taken
+        at once. Any other is watched for one lease: taken if it stays silent. Raises
+        NodeNameTakenError if it beats.
         """
         seen: tuple[int, int] | None = None
         watched_since = looked_at = self.clock.monotonic()
@@ -168,11 +175,19 @@ class Node:
 
     def _serves(self) -> str:
         former = [
-            {**member.describe(), "queues": [], "types": [], "subscribers": {}, nodes.OUTLIVING: ids}
+            {
+                **member.describe(),
+                "queues": [],
+                "types": [],
+                "subscribers": {},
+                nodes.OUTLIVING: ids,
+            }
             for member in list(self.former)
             if (ids := member.outliving())
         ]
-        return msgspec.json.encode([*(member.describe() for member in self.members), *former]).decode()
+        return msgspec.json.encode(
+            [*(member.describe() for member in self.members), *former]
+        ).decode()
 
     def outliving(self, table: str) -> set[int]:
         """Ids of the entries of `table` that former members of this node and process still run, or are still to write."""
@@ -184,7 +199,8 @@ class Node:
         }
 
     def _enter(self) -> bool:
-        # Rows of dead nodes are removed after a while; an epoch from the clock is still never given twice.
+        # Rows of dead nodes are removed after a while; an epoch from the clock is still never given
+        # twice.
         epoch = int(self.clock.now().timestamp() * 1000)
         try:
             with self._telling:
@@ -210,7 +226,10 @@ class Node:
         return taken
 
     def beat_turn(self) -> float:
-        """Renew the lease, tell what is served, and follow the database's clock. One turn; returns seconds until the next."""
+        """Renew the lease, tell what is served, and follow the database's clock.
+
+        One turn; returns seconds until the next.
+        """
         sent = self.clock.monotonic()
 
         def work(connection: Connection) -> tuple[bool, ClockReading | None]:
@@ -252,7 +271,9 @@ class Node:
         self.lease.renew(sent)
 
     def _follow(self, reading: ClockReading) -> None:
-        for clock in {id(member.store.clock): member.store.clock for member in self.members}.values():
+        for clock in {
+            id(member.store.clock): member.store.clock for member in self.members
+        }.values():
             if isinstance(clock, SystemClock):
                 self.skew_seconds = clock.follow(reading)
         if abs(self.skew_seconds) > SKEW_WARNING_SECONDS:
@@ -264,7 +285,9 @@ class Node:
         """Write what the members serve."""
         with self._telling:
             self.database.write(
-                lambda connection: nodes.serve(connection, self.name, epoch=self.epoch, serves=self._serves())
+                lambda connection: nodes.serve(
+                    connection, self.name, epoch=self.epoch, serves=self._serves()
+                )
             )
 
     def start(self) -> None:
@@ -284,7 +307,9 @@ class Node:
         self._beats.stop()
         self.lease.end()
         with suppress(SQLAlchemyError):  # the lease then ends by itself
-            self.database.write(lambda connection: nodes.leave(connection, self.name, epoch=self.epoch))
+            self.database.write(
+                lambda connection: nodes.leave(connection, self.name, epoch=self.epoch)
+            )
         log.info("node_stopped", node=self.name, epoch=self.epoch)
 
 

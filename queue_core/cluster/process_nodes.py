@@ -1,6 +1,7 @@
 """The nodes of this process, shared by its buses and services.
 
-One per database and name, counted: the first bus or service to start registers it, the last to stop ends its lease.
+One per database and name, counted: the first bus or service to start registers it, the last to stop
+ends its lease.
 """
 
 from __future__ import annotations
@@ -38,16 +39,21 @@ _default_names: dict[int, str] = {}
 
 def name_of(config: QueueConfig) -> str:
     """The configured node name, or this process's own."""
-    # Without the lock, which is held for up to a lease while a name is fought for: posting must not wait for that.
+    # Without the lock, which is held for up to a lease while a name is fought for: posting must not
+    # wait for that.
     own = os.getpid()
-    return config.node_name or _default_names.get(own) or _default_names.setdefault(own, default_name())
+    return (
+        config.node_name
+        or _default_names.get(own)
+        or _default_names.setdefault(own, default_name())
+    )
 
 
 def join(member: Member, config: QueueConfig, make: MakeNode = Node) -> Node:
     """Register the process's node for `member`'s database, or share the one that is there.
 
-    Raises NodeNameTakenError, LifecycleError if the node has a member on the same table already, and
-    ConfigurationError if it has other settings.
+    Raises NodeNameTakenError, LifecycleError if the node has a member on the same table already,
+    and ConfigurationError if it has other settings.
     """
     name, database = name_of(config), member.store.database
     if name.startswith("!"):
@@ -106,7 +112,8 @@ def leave(node: Node, member: Member) -> None:
         if member.outliving():
             _former[key].append(member)
         if node.members:
-            # The leaver closes its connections: what the node opened there from now on would stay open for good.
+            # The leaver closes its connections: what the node opened there from now on would stay
+            # open for good.
             node.database = node.members[0].store.database
             node.announce()
             return

@@ -1,13 +1,15 @@
 """Hands the entries of dead nodes to live ones.
 
-A node is dead only if this reaper itself saw the same (epoch, beat) for a full lease, by its own monotonic clock, while
-its own node's beats succeeded without a gap: after an outage of the database nobody is reaped by mistake. The node
-is fenced first (its row says DEAD, if epoch and beat still are what was seen); then its entries are moved, each batch
-in a transaction that holds the node's row, so that the name can't come back meanwhile.
+A node is dead only if this reaper itself saw the same (epoch, beat) for a full lease, by its own
+monotonic clock, while its own node's beats succeeded without a gap: after an outage of the database
+nobody is reaped by mistake. The node is fenced first (its row says DEAD, if epoch and beat still
+are what was seen); then its entries are moved, each batch in a transaction that holds the node's
+row, so that the name can't come back meanwhile.
 
-A live node may have lost a member: a bus that has stopped, while a service of its process goes on. Entries of tables
-that it no longer serves are moved like those of a node that has stopped in order, but for those whose handlers outlive
-the stop: the node's row names them. A member writes that its table is served before it claims anything.
+A live node may have lost a member: a bus that has stopped, while a service of its process goes on.
+Entries of tables that it no longer serves are moved like those of a node that has stopped in order,
+but for those whose handlers outlive the stop: the node's row names them. A member writes that its
+table is served before it claims anything.
 """
 
 from __future__ import annotations
@@ -67,7 +69,10 @@ class Reaper:
         self.looks = 0
 
     def turn(self) -> float:
-        """Look at all nodes once, fence the dead, and move what they left. Returns seconds until the next turn."""
+        """Look at all nodes once, fence the dead, and move what they left.
+
+        Returns seconds until the next turn.
+        """
         node = self._node
         rows = {row.name: row for row in node.database.fetch(nodes.all_nodes)}
         self._watch(rows)
@@ -75,18 +80,27 @@ class Reaper:
         if not node.lease.holds():
             return self._node.config.reap_period_seconds
         dead = {name for name, row in rows.items() if row.state in nodes.FENCED}
-        dead |= {row.name for row in rows.values() if row.state not in nodes.FENCED and self._fence(row)}
+        dead |= {
+            row.name for row in rows.values() if row.state not in nodes.FENCED and self._fence(row)
+        }
         left = set[str]()
         self._missed = {lane: since for lane, since in self._missed.items() if lane not in rows}
-        live = {name: row for name, row in rows.items() if row.state == nodes.LIVE and name != node.name}
+        live = {
+            name: row for name, row in rows.items() if row.state == nodes.LIVE and name != node.name
+        }
         self.looks += 1
-        # A lane without a node is rare: its node has never been seen to die. One just dead or left is looked for at once.
+        # A lane without a node is rare: its node has never been seen to die. One just dead or left
+        # is looked for at once.
         if not (self._has_left(live) or dead or self._missed) and (self.looks - 1) % LANE_TURNS:
             return self._pause(rows, dead)
-        for store in {id(member.store.statements): member.store for member in node.members}.values():
+        for store in {
+            id(member.store.statements): member.store for member in node.members
+        }.values():
             lanes = node.database.fetch(store.statements.lanes)
             for lane in filter(is_node_lane, lanes):
-                if lane in dead or (lane not in rows and self._misses(lane) and self._enter_dead(lane)):
+                if lane in dead or (
+                    lane not in rows and self._misses(lane) and self._enter_dead(lane)
+                ):
                     left.add(lane)
                     self._reap(store, lane)
                 elif lane in live and _outliving(live[lane], store.config.table) is not None:
@@ -128,7 +142,9 @@ class Reaper:
         What is a short gap for us may have been all the time that a node with a shorter lease had.
         """
         node = self._node
-        steady_from = node.lease.steady_from(min(node.config.lease_seconds, self._due_seconds(row)) / 2)
+        steady_from = node.lease.steady_from(
+            min(node.config.lease_seconds, self._due_seconds(row)) / 2
+        )
         if steady_from is None:
             return 0.0
         return node.clock.monotonic() - max(self._seen[row.name].since, steady_from)
@@ -144,14 +160,19 @@ class Reaper:
         if fenced:
             # A stop in order is nothing to worry about: each deploy has some.
             stopped = row.state in nodes.IN_ORDER
-            told = partial(log.info, "node_gone") if stopped else partial(log.warning, "node_declared_dead")
+            told = (
+                partial(log.info, "node_gone")
+                if stopped
+                else partial(log.warning, "node_declared_dead")
+            )
             told(node=row.name, epoch=row.epoch, was=row.state, hostname=row.hostname)
         return fenced
 
     def _misses(self, lane: str) -> bool:
         """Whether a lane has had no node for a whole lease under our eyes, as a silent node would be watched.
 
-        A live node whose row was deleted, or lost in a fail-over, enters it anew with its next beat.
+        A live node whose row was deleted, or lost in a fail-over, enters it anew with its next
+        beat.
         """
         node, now = self._node, self._node.clock.monotonic()
         since = self._missed.setdefault(lane, now)
@@ -184,8 +205,8 @@ class Reaper:
     def _reap(self, store: Store, lane: str) -> None:
         """Move all that stands in a dead node's lane, a batch a transaction: what ran, what is due, then the rest.
 
-        One after the other: a look for what ran reads the whole lane when it finds nothing. What commits behind a
-        kind is for the next turn.
+        One after the other: a look for what ran reads the whole lane when it finds nothing. What
+        commits behind a kind is for the next turn.
         """
         total = 0
         for kind in _Kind:
@@ -196,7 +217,8 @@ class Reaper:
                 moved = len(queues)
                 before += moved
                 total += moved
-                # Not before the commit: a claim would find nothing yet, and the next comes a poll interval later.
+                # Not before the commit: a claim would find nothing yet, and the next comes a poll
+                # interval later.
                 if queues:
                     self._tell(store, [] if kind is _Kind.LATER else queues, failed)
         if total:
@@ -222,7 +244,8 @@ class Reaper:
             state=State.IN_PROCESSING if kind is _Kind.RAN else State.AVAILABLE,
             limit=self._node.config.reap_batch_size,
             due_by=now if kind is _Kind.DUE else None,
-            # What is due and was passed over, because another transaction held it, must not slip through here.
+            # What is due and was passed over, because another transaction held it, must not slip
+            # through here.
             due_after=now if kind is _Kind.LATER else None,
             besides=besides,
         )

@@ -20,7 +20,12 @@ from queue_core.storage.store import Store
 
 
 def redispatch(
-    connection: Connection, store: Store, rows: Sequence[Row[Any]], *, crashed: bool, before: int = 0
+    connection: Connection,
+    store: Store,
+    rows: Sequence[Row[Any]],
+    *,
+    crashed: bool,
+    before: int = 0,
 ) -> list[Entry]:
     """Move locked entries of a process that is no more to history as REAPED, and give each a copy that lives on.
 
@@ -30,15 +35,21 @@ def redispatch(
     statements, now, config = store.statements, store.clock.now(), store.config
     held = [row for row in rows if row.processing_state == State.IN_PROCESSING]
     known = [row for row in held if row.crash_count]
-    # The first crash makes a suspect; from then on it ran alone among suspects, and its crashes count.
+    # The first crash makes a suspect; from then on it ran alone among suspects, and its crashes
+    # count.
     poison = [row for row in known if crashed and row.crash_count > config.max_redispatches]
-    again = [row.record_id for row in known if row.crash_count <= config.max_redispatches or not crashed]
-    # A pool takes entries in claim order, one a thread. An entry behind them waited, unless those before it had ended
-    # unwritten. So it is innocent the first time. The next time it is a suspect wherever it stood.
+    again = [
+        row.record_id for row in known if row.crash_count <= config.max_redispatches or not crashed
+    ]
+    # A pool takes entries in claim order, one a thread. An entry behind them waited, unless those
+    # before it had ended unwritten. So it is innocent the first time. The next time it is a suspect
+    # wherever it stood.
     suspects = [
         row.record_id
         for place, row in enumerate(held, before)
-        if crashed and not row.crash_count and (place < config.handler_threads or row.redispatch_count)
+        if crashed
+        and not row.crash_count
+        and (place < config.handler_threads or row.redispatch_count)
     ]
     others = {*suspects, *again, *(row.record_id for row in poison)}
     innocent = [row.record_id for row in rows if row.record_id not in others]
@@ -84,7 +95,9 @@ def recover(
                 limit=store.config.node.reap_batch_size,
                 besides=besides,
             )
-            ended = redispatch(connection, store, rows, crashed=crashed, before=before) if rows else []
+            ended = (
+                redispatch(connection, store, rows, crashed=crashed, before=before) if rows else []
+            )
             return len(rows), ended
 
         moved, ended = store.database.write(batch)

@@ -1,7 +1,8 @@
 """Which subscribers each node has of an event type, as its row says, and where nodes that share events differ.
 
-Any node of a bus may run an event, with its own subscribers alone: those that only another node has never see it. A
-rolling deploy lets nodes differ for a while, so that a difference is told, and refused nowhere.
+Any node of a bus may run an event, with its own subscribers alone: those that only another node has
+never see it. A rolling deploy lets nodes differ for a while, so that a difference is told, and
+refused nowhere.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from sql.statements import nodes
 log = get_logger(__name__)
 
 LONGEST_LIST = 300
-"""Characters of the names of a type's subscribers. A longer list is published as its length and digest: each beat writes all."""
+"""Characters of the names of a type's subscribers.
+
+A longer list is published as its length and digest: each beat writes all.
+"""
 NODES_SHOWN = 3
 
 
@@ -52,14 +56,20 @@ class Difference:
     def of(self, node_name: str) -> str | None:
         """The set of this node; None if it is not concerned."""
         return next(
-            (shown for shown, rows in self.nodes_of.items() if any(row.name == node_name for row in rows)),
+            (
+                shown
+                for shown, rows in self.nodes_of.items()
+                if any(row.name == node_name for row in rows)
+            ),
             None,
         )
 
     def described(self, besides: str | None = None) -> str:
         """The sets and who has them, but for one, such as `book, mail (on a, b); nobody (on c)`."""
         return "; ".join(
-            f"{shown} (on {_names(rows)})" for shown, rows in self.nodes_of.items() if shown != besides
+            f"{shown} (on {_names(rows)})"
+            for shown, rows in self.nodes_of.items()
+            if shown != besides
         )
 
 

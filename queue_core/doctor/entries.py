@@ -68,7 +68,9 @@ def _waiting(
     """(queue_name, entries, oldest) of what waits among a lane's first entries, both posted and due so long ago."""
     main, since = statements.main, now - timedelta(seconds=seconds)
     first = (
-        select(main.c.queue_name, main.c.processing_state, main.c.effective_date, main.c.created_date)
+        select(
+            main.c.queue_name, main.c.processing_state, main.c.effective_date, main.c.created_date
+        )
         .where(main.c.lane == lane, main.c.effective_date <= since)
         .order_by(main.c.effective_date, main.c.record_id)
         .limit(LOOKED_AT)

@@ -35,7 +35,9 @@ def examine(
     doctor = doctor_of(database.dialect.name)
     database.fetch(doctor.settle)
     tables = database.fetch(schema.main_tables)
-    report = database.fetch(lambda connection: schema.check(connection, tables or schema.DEFAULT_TABLES))
+    report = database.fetch(
+        lambda connection: schema.check(connection, tables or schema.DEFAULT_TABLES)
+    )
     now, found = _clock_skew(database, clock or SystemClock())
     found += _schema(report)
     scope = Scope(database.dialect.statements, tables, now, transaction_seconds)
@@ -64,7 +66,9 @@ def _made(database: Database, name: str, check: Check, scope: Scope) -> list[Fin
     try:
         return database.fetch(work)
     except DBAPIError as error:
-        return [unchecked(name, "the database", f"it answered: {' '.join(str(error.orig).split())}")]
+        return [
+            unchecked(name, "the database", f"it answered: {' '.join(str(error.orig).split())}")
+        ]
 
 
 def _clock_skew(database: Database, clock: Clock) -> tuple[datetime, list[Finding]]:

@@ -104,7 +104,12 @@ def differing_subscribers(connection: Connection, scope: Scope) -> Iterator[Find
 
 def connections(connection: Connection, scope: Scope, *, doctor: Doctor) -> Iterator[Finding]:
     """Limits of connections that are nearly used up, or less than the live nodes keep open."""
-    members = [served for row in nodes.all_nodes(connection) if _beats(row, scope) for served in _served(row)]
+    members = [
+        served
+        for row in nodes.all_nodes(connection)
+        if _beats(row, scope)
+        for served in _served(row)
+    ]
     needed = AT_REST * len(members)
     for limit in doctor.connection_limits(connection):
         if limit.used >= FULL * limit.most:
@@ -128,7 +133,9 @@ def connections(connection: Connection, scope: Scope, *, doctor: Doctor) -> Iter
 
 
 def _beats(row: Row[Any], scope: Scope) -> bool:
-    return row.state == nodes.LIVE and _silence(row, scope) <= SILENT_LEASES * float(row.lease_seconds)
+    return row.state == nodes.LIVE and _silence(row, scope) <= SILENT_LEASES * float(
+        row.lease_seconds
+    )
 
 
 def _silence(row: Row[Any], scope: Scope) -> float:
@@ -145,4 +152,9 @@ def _served(row: Row[Any]) -> Sequence[dict[str, Any]]:
         return []
 
 
-NODE_CHECKS: tuple[Check, ...] = (silent_node, stranded_lane, overdue_schedule, differing_subscribers)
+NODE_CHECKS: tuple[Check, ...] = (
+    silent_node,
+    stranded_lane,
+    overdue_schedule,
+    differing_subscribers,
+)

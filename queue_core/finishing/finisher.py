@@ -1,8 +1,8 @@
 """Writes what became of runs: the outcomes that have gathered since the last turn, in one transaction.
 
-While the database works, outcomes gather: batches grow with the load by themselves, and an idle system writes one by
-one. Outcomes are kept until they are written; a batch whose COMMIT gave no answer is written again, and what turns
-out to have been recorded already counts as written.
+While the database works, outcomes gather: batches grow with the load by themselves, and an idle
+system writes one by one. Outcomes are kept until they are written; a batch whose COMMIT gave no
+answer is written again, and what turns out to have been recorded already counts as written.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ BATCH_CHARACTERS = 1_000_000
 GATHERED = 20
 """Outcomes that are written at once; fewer wait for others while the last turn is fresh."""
 GATHER_TURNS, GATHER_SECONDS = 3.0, 0.01
-"""How long they wait at most: so many times the last turn's duration. Posts have the database meanwhile."""
+"""How long they wait at most: so many times the last turn's duration.
+
+Posts have the database meanwhile.
+"""
 IDLE_SECONDS = 60.0
 PARKED_LOG_SECONDS = 1.0
 """The log tells of parked entries so often at most: while a deployment is incomplete, each batch has some."""
@@ -77,12 +80,16 @@ class Finisher:
         """Parked entries that the log does not tell of yet, and when it does."""
         self.writer: Loop
         """The loop that is woken for outcomes: the first of `loops`, or after a stop who writes what comes late."""
-        # Where one writes at a time, two: the database has the one's statement while Python has the other.
+        # Where one writes at a time, two: the database has the one's statement while Python has the
+        # other.
         names = (
-            ["finish", "finish-2"] if holdings.store.database.dialect.capabilities.one_writer else ["finish"]
+            ["finish", "finish-2"]
+            if holdings.store.database.dialect.capabilities.one_writer
+            else ["finish"]
         )
         self.loops = [
-            Loop(f"{holdings.config.table}-{name}", self._turn_in_time, holdings.clock) for name in names
+            Loop(f"{holdings.config.table}-{name}", self._turn_in_time, holdings.clock)
+            for name in names
         ]
         self.writer = self.loops[0]
 
@@ -133,7 +140,8 @@ class Finisher:
 
     def _turn(self, *, claim: bool) -> list[Outcome]:
         with self._dequeued() as taken:
-            # A handler that was cut may have come to its end since: of two outcomes of a claim the first counts.
+            # A handler that was cut may have come to its end since: of two outcomes of a claim the
+            # first counts.
             batch = list({outcome.entry.claim: outcome for outcome in reversed(taken)}.values())
             if not batch:
                 return []
@@ -167,11 +175,14 @@ class Finisher:
         while self._outcomes and len(taken) < BATCH and size < BATCH_CHARACTERS:
             outcome = self._outcomes[0]
             size += _error_length(outcome)
-            # In this order: an exception in between leaves it in both, of which the first counts, and not in none.
+            # In this order: an exception in between leaves it in both, of which the first counts,
+            # and not in none.
             taken.append(outcome)
             self._outcomes.popleft()
 
-    def _write(self, batch: Sequence[Outcome], taking: Taking | None = None) -> tuple[set[int], set[int]]:
+    def _write(
+        self, batch: Sequence[Outcome], taking: Taking | None = None
+    ) -> tuple[set[int], set[int]]:
         """The ids of claims that were lost, and of those whose outcome the database refuses."""
         holdings = self._holdings
         finished = [outcome for outcome in batch if isinstance(outcome, Finished)]
@@ -179,7 +190,9 @@ class Finisher:
         retried = [outcome for outcome in others if isinstance(outcome, Retried)]
         released = [outcome.entry for outcome in others if isinstance(outcome, Released)]
         parked = [outcome.entry for outcome in others if isinstance(outcome, Parked)]
-        lost, unwritable = self._record(finished, retried, taking) if finished or retried else (set(), set())
+        lost, unwritable = (
+            self._record(finished, retried, taking) if finished or retried else (set(), set())
+        )
         holdings.release(claims_of(released))
         if parked:
             holdings.park(claims_of(parked))
@@ -213,18 +226,26 @@ class Finisher:
                 raise  # the next try finds them written
             if taking is None and len(finished) + len(retried) == 1:
                 entry = (finished[0] if finished else retried[0]).entry
-                log.exception("outcome_unwritable", record_id=entry.record_id, table=holdings.config.table)
+                log.exception(
+                    "outcome_unwritable", record_id=entry.record_id, table=holdings.config.table
+                )
                 return set(), {entry.record_id}
         # One of them spoils the batch: each by itself.
-        parts = [self._record([one], []) for one in finished] + [self._record([], [one]) for one in retried]
-        return set().union(*(lost for lost, _ in parts)), set().union(*(refused for _, refused in parts))
+        parts = [self._record([one], []) for one in finished] + [
+            self._record([], [one]) for one in retried
+        ]
+        return set().union(*(lost for lost, _ in parts)), set().union(
+            *(refused for _, refused in parts)
+        )
 
     def _written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
         holdings = self._holdings
         # What did not run says nothing of how much this node gets done.
         holdings.pace.ended(sum(not isinstance(outcome, (Parked, Released)) for outcome in batch))
         for record_id in lost:
-            log.warning("claim_lost", record_id=record_id, node=holdings.name, table=holdings.config.table)
+            log.warning(
+                "claim_lost", record_id=record_id, node=holdings.name, table=holdings.config.table
+            )
         self.metrics.finished(batch, lost)
         now, tells_all = holdings.clock.now(), log.isEnabledFor(logging.DEBUG)
         for outcome in batch:
@@ -242,7 +263,11 @@ class Finisher:
 
 def _tell_processed(outcome: Outcome, lost: set[int]) -> None:
     entry = outcome.entry
-    if isinstance(outcome, ENDED) and outcome.state is State.PROCESSED and entry.record_id not in lost:
+    if (
+        isinstance(outcome, ENDED)
+        and outcome.state is State.PROCESSED
+        and entry.record_id not in lost
+    ):
         log.debug(
             "entry_processed",
             record_id=entry.record_id,

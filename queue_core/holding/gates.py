@@ -18,18 +18,26 @@ class Gates:
 
     @contextmanager
     def claiming(self) -> Iterator[bool]:
-        """Yield True if this thread may look and claim within the block. One thread at a time may."""
+        """Yield True if this thread may look and claim within the block.
+
+        One thread at a time may.
+        """
         try:
             yield self._claiming.acquire(blocking=False)
         finally:
-            while self._claiming.is_mine():  # once more if an exception has cut off the end of a block before
+            while (
+                self._claiming.is_mine()
+            ):  # once more if an exception has cut off the end of a block before
                 self._claiming.release()
 
     @contextmanager
     def claiming_along(self) -> Iterator[bool]:
-        """Yield True if this thread may claim as part of a finish. Any number may; none may while a sweep waits or runs.
+        """Yield True if this thread may claim as part of a finish.
 
-        What is claimed stands in the table before the ledger knows of it, as it does at the end of the block.
+        Any number may; none may while a sweep waits or runs.
+
+        What is claimed stands in the table before the ledger knows of it, as it does at the end of
+        the block.
         """
         thread = threading.get_ident()
         try:
@@ -42,7 +50,9 @@ class Gates:
 
     @contextmanager
     def sweeping(self) -> Iterator[bool]:
-        """Yield True if no other thread claims within the block. If one does, no more begin until the next sweep.
+        """Yield True if no other thread claims within the block.
+
+        If one does, no more begin until the next sweep.
 
         For the thread that may claim.
         """

@@ -1,7 +1,7 @@
 """What one bus or service may run: the node and lease under which it claims, and the entries that it holds.
 
-The rows are the truth about who runs an entry. The ledger is this process's knowledge of its own part. Whatever is
-given back goes through `release`, fenced by owner and claim count.
+The rows are the truth about who runs an entry. The ledger is this process's knowledge of its own
+part. Whatever is given back goes through `release`, fenced by owner and claim count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ RELEASE_BATCH = 1_000
 
 
 class Holdings:
-    """See the module. `node` is None, and `name` the last one's, while it takes no part in the cluster."""
+    """See the module.
+
+    `node` is None, and `name` the last one's, while it takes no part in the cluster.
+    """
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -73,7 +76,9 @@ class Holdings:
     def in_processing(self) -> list[tuple[int, int]]:
         """What the table says that this node runs, as (record id, claim count); not what outlives another bus of it."""
         database, statements, node = self.store.database, self.store.statements, self.node
-        found = database.fetch(lambda connection: statements.in_processing(connection, lane=self.name))
+        found = database.fetch(
+            lambda connection: statements.in_processing(connection, lane=self.name)
+        )
         outliving = node.outliving(self.config.table) if node is not None else ()
         return [claim for claim in found if claim[0] not in outliving] if outliving else found
 

@@ -1,7 +1,8 @@
 """The entries that this node holds now: claimed or born claimed, and not yet written as finished.
 
-What stands in the table as run by this node but not in here came from a commit whose end was never learnt; the sweep
-takes it. Bounded by `queue_capacity`: past it entries are posted AVAILABLE, to be claimed.
+What stands in the table as run by this node but not in here came from a commit whose end was never
+learnt; the sweep takes it. Bounded by `queue_capacity`: past it entries are posted AVAILABLE, to be
+claimed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ MOST_ASIDE = 1_000
 
 
 class Ledger:
-    """In-flight ids. Each call is atomic under the interpreter's lock; an id is in `waiting` or with the pool."""
+    """In-flight ids.
+
+    Each call is atomic under the interpreter's lock; an id is in `waiting` or with the pool.
+    """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -52,7 +56,10 @@ class Ledger:
         return len(self._waiting)
 
     def add(
-        self, claims: Iterable[tuple[int, int]], lane: str | None = None, new: list[int] | None = None
+        self,
+        claims: Iterable[tuple[int, int]],
+        lane: str | None = None,
+        new: list[int] | None = None,
     ) -> None:
         """Hold entries, given as (record id, claim count); lane None: they were born claimed.
 
@@ -68,7 +75,9 @@ class Ledger:
             self._origins[lane].update(held)
 
     def _not_held(self, claims: Iterable[tuple[int, int]]) -> dict[int, int]:
-        return {record_id: count for record_id, count in claims if self._claims.get(record_id) != count}
+        return {
+            record_id: count for record_id, count in claims if self._claims.get(record_id) != count
+        }
 
     def set_aside(self, record_id: int) -> None:
         """An entry that is held waits for a serial handler's turn, and for no thread."""
@@ -100,11 +109,16 @@ class Ledger:
     def give_up(self, claims: Iterable[tuple[int, int]]) -> None:
         """Hold claims no longer, given as (record id, claim count), unless the entry was claimed again meanwhile."""
         self.discard(
-            record_id for record_id, claim_count in claims if self._claims.get(record_id) == claim_count
+            record_id
+            for record_id, claim_count in claims
+            if self._claims.get(record_id) == claim_count
         )
 
     def wait(self, record_ids: Iterable[int], waiting: list[None] | None = None) -> None:
-        """Let held entries wait for room. `waiting` grows by one for each that does, whatever exception comes."""
+        """Let held entries wait for room.
+
+        `waiting` grows by one for each that does, whatever exception comes.
+        """
         # In one call, which no signal cuts in two.
         (list[None]() if waiting is None else waiting).extend(map(self._waiting.append, record_ids))
 

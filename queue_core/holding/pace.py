@@ -34,5 +34,6 @@ class Pace:
     def entries(self) -> int:
         """Runs that ended here in a window, about; 0 if none did lately."""
         stale = self._clock.monotonic() - self._since > 2 * WINDOW_SECONDS
-        # The window that is under way counts as soon as it has seen more: a backlog's first 100 ms are not held back.
+        # The window that is under way counts as soon as it has seen more: a backlog's first 100 ms
+        # are not held back.
         return 0 if stale else max(self._before, self._now)

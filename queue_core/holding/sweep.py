@@ -48,10 +48,13 @@ class Sweep:
         holdings.doubtful = False  # first: this sweep may have read the table before the next doubt
         began = holdings.clock.monotonic()
         claimed = holdings.in_processing()
-        # These are read after the table: own posts enter the ledger, others are announced, before they commit.
+        # These are read after the table: own posts enter the ledger, others are announced, before
+        # they commit.
         announced = self._announced.ids()
         unknown = [
-            claim for claim in claimed if claim[0] not in holdings.ledger and claim[0] not in announced
+            claim
+            for claim in claimed
+            if claim[0] not in holdings.ledger and claim[0] not in announced
         ]
         released = holdings.release(unknown)
         if released:

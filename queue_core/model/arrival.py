@@ -29,8 +29,9 @@ _names: dict[type, tuple[str, ...] | None] = {}
 def difference(posted: Any, arrived: Any) -> str | None:
     """The first place where `arrived` isn't what was posted, such as `.lines[0].note`; None if it is the same.
 
-    What an annotation leaves open arrives with JSON's types, and sequences as the kind that the field declares: neither
-    is a difference. Raises whatever a class of the user raises when it is compared.
+    What an annotation leaves open arrives with JSON's types, and sequences as the kind that the
+    field declares: neither is a difference. Raises whatever a class of the user raises when it is
+    compared.
     """
     kind = type(arrived)
     if kind in _ATOMS and type(posted) is kind:
@@ -82,7 +83,9 @@ def _in_mapping(posted: Mapping[Any, Any], arrived: Mapping[Any, Any]) -> str | 
         return ""
     for key, value in posted.items():
         # JSON's keys are texts, unless the annotation says what they are.
-        stored = key if key in arrived else next(iter(msgspec.to_builtins({key: None}, str_keys=True)))
+        stored = (
+            key if key in arrived else next(iter(msgspec.to_builtins({key: None}, str_keys=True)))
+        )
         if stored not in arrived:
             return ""
         if (found := difference(value, arrived[stored])) is not None:
@@ -121,7 +124,9 @@ def _opened(value: Any) -> object:
 
 
 def _is_sequence(value: Any) -> bool:
-    return isinstance(value, Sequence | deque) and not isinstance(value, str | bytes | bytearray | memoryview)
+    return isinstance(value, Sequence | deque) and not isinstance(
+        value, str | bytes | bytearray | memoryview
+    )
 
 
 def _fields(kind: type) -> tuple[str, ...] | None:

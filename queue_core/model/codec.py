@@ -9,7 +9,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from queue_core.errors import PayloadNotDecodableError, PayloadNotSerialisableError, PayloadTooLargeError
+from queue_core.errors import (
+    PayloadNotDecodableError,
+    PayloadNotSerialisableError,
+    PayloadTooLargeError,
+)
 from queue_core.model.arrival import difference, is_simple
 from queue_core.model.event_types import EventTypes
 from queue_core.runtime.arguments import not_allowed, of_kind
@@ -17,7 +21,10 @@ from queue_core.runtime.arguments import not_allowed, of_kind
 
 @runtime_checkable
 class Codec(Protocol):
-    """Writes events as text or bytes and reads them back. Called from several threads; may raise anything."""
+    """Writes events as text or bytes and reads them back.
+
+    Called from several threads; may raise anything.
+    """
 
     @property
     def name(self) -> str:
@@ -40,10 +47,10 @@ _SINGLE = frozenset({type(None), bool, int, float, str})
 class JsonCodec:
     """JSON by msgspec: dates as ISO 8601, bytes as Base64, decimals and UUIDs as text, sets as arrays.
 
-    A decoded value has the type that its field declares; a plain dict has JSON's types. Numbers that aren't finite
-    are refused, as JSON has none. So is an event that would not arrive as it was posted: what is written is read again
-    at once, and compared. pydantic models are stored by the names of their fields, without computed fields, and read
-    by their aliases too.
+    A decoded value has the type that its field declares; a plain dict has JSON's types. Numbers
+    that aren't finite are refused, as JSON has none. So is an event that would not arrive as it was
+    posted: what is written is read again at once, and compared. pydantic models are stored by the
+    names of their fields, without computed fields, and read by their aliases too.
     """
 
     name = "json"
@@ -59,11 +66,13 @@ class JsonCodec:
     def encode(self, event: object) -> str:
         """JSON text.
 
-        Raises what msgspec raises, and ValueError for NaN, an infinity, or what would arrive as something else.
+        Raises what msgspec raises, and ValueError for NaN, an infinity, or what would arrive as
+        something else.
         """
         data = self._encoder.encode(event)
         if b"null" in data:
-            # msgspec writes NaN and infinities as null. The standard encoder refuses them, and is fast at it.
+            # msgspec writes NaN and infinities as null. The standard encoder refuses them, and is
+            # fast at it.
             json.dumps(msgspec.to_builtins(event, enc_hook=_plain), allow_nan=False)
         event_type = type(event)
         if not self._arrives.get(event_type) and not (event_type is dict and _is_flat(event)):
@@ -97,7 +106,8 @@ class JsonCodec:
 
 def _is_flat(event: Any) -> bool:
     """Whether a dict holds nothing but JSON's single values by name: all that, and only that, arrives."""
-    for name, value in event.items():  # noqa: SIM110 -- for each entry: a generator costs twice as much
+    # For each entry: a generator costs twice as much.
+    for name, value in event.items():
         if type(value) not in _SINGLE or type(name) is not str:
             return False
     return True
@@ -106,7 +116,8 @@ def _is_flat(event: Any) -> bool:
 def _plain(value: Any) -> object:
     # pydantic models are known by their methods, so that pydantic need not be there.
     if hasattr(type(value), "model_dump"):
-        # By name: aliases may differ for reading and writing. Without computed fields, which a model may not read.
+        # By name: aliases may differ for reading and writing. Without computed fields, which a
+        # model may not read.
         return value.model_dump(mode="json", by_alias=False, round_trip=True, warnings=False)
     raise TypeError(f"a {type(value).__qualname__} can't be stored as JSON")
 
@@ -125,7 +136,9 @@ def _without_input(error: ValueError) -> str:
     if not hasattr(error, "errors"):
         return str(error)
     faults = error.errors(include_input=False, include_url=False, include_context=False)
-    told = (f"{'.'.join(map(str, fault['loc'])) or 'the model'}: {fault['msg']}" for fault in faults)
+    told = (
+        f"{'.'.join(map(str, fault['loc'])) or 'the model'}: {fault['msg']}" for fault in faults
+    )
     return "ValidationError: " + "; ".join(told)
 
 
@@ -157,7 +170,9 @@ class StoredPayload(Protocol):
 class Codecs:
     """The codec that writes, and all that can read: JSON always, and `others` that wrote before."""
 
-    def __init__(self, types: EventTypes, default: Codec | None = None, others: Iterable[Codec] = ()) -> None:
+    def __init__(
+        self, types: EventTypes, default: Codec | None = None, others: Iterable[Codec] = ()
+    ) -> None:
         json_codec = JsonCodec()
         if default is not None:
             of_kind(default, Codec, key="codec")
@@ -204,12 +219,15 @@ class Codecs:
     def decode(self, entry: StoredPayload) -> object:
         """The event of `entry`, of the type that its name is registered for, else a dict.
 
-        Raises PayloadNotDecodableError: unknown codec, no payload, broken text, or a field that doesn't fit.
+        Raises PayloadNotDecodableError: unknown codec, no payload, broken text, or a field that
+        doesn't fit.
         """
         codec = self._by_name.get(entry.codec)
         data = entry.event_json if entry.event_json is not None else entry.event_bytes
         if codec is None:
-            raise _not_decodable(entry, f"no codec {entry.codec!r} here, only {', '.join(self._by_name)}")
+            raise _not_decodable(
+                entry, f"no codec {entry.codec!r} here, only {', '.join(self._by_name)}"
+            )
         if data is None:
             raise _not_decodable(entry, "it has no payload")
         try:

@@ -1,7 +1,7 @@
 """The settings of a node, a bus and a notification service.
 
-One object per bus or notification service; nothing is global. Values come from code, the environment, a TOML file
-or the defaults here, in that order.
+One object per bus or notification service; nothing is global. Values come from code, the
+environment, a TOML file or the defaults here, in that order.
 """
 
 import re
@@ -34,7 +34,8 @@ class Mode(StrEnum):
 def name_fault(name: object, limit: int = MAX_NAME_LENGTH) -> str | None:
     """Why `name` can't be a node's, bus's or queue's name (or another of at most `limit` characters), None if it can.
 
-    Quotes, percent signs, emoji and spaces are fine; the limit counts characters (code points), not bytes.
+    Quotes, percent signs, emoji and spaces are fine; the limit counts characters (code points), not
+    bytes.
     """
     if not isinstance(name, str):
         return f"texts, not a {type(name).__name__}"
@@ -110,7 +111,8 @@ class NodeConfig(Settings):
     def check(self) -> None:
         """Raise ConfigurationError for values that are impossible together."""
         if 3 * self.beat_interval_seconds > self.lease_seconds:
-            # A node whose beats lie further apart is no steady witness: it could never declare another dead.
+            # A node whose beats lie further apart is no steady witness: it could never declare
+            # another dead.
             raise combination(
                 "beat_interval_seconds",
                 self.beat_interval_seconds,
@@ -121,7 +123,8 @@ class NodeConfig(Settings):
 class QueueConfig(Settings):
     """What every queue has; use `BusConfig` or `NotificationConfig`, which know their defaults.
 
-    Raises ConfigurationError when built from a wrong value, an unknown key or an impossible combination.
+    Raises ConfigurationError when built from a wrong value, an unknown key or an impossible
+    combination.
     """
 
     environment_prefix: ClassVar[str] = "STICKYBUS_"
@@ -137,7 +140,9 @@ class QueueConfig(Settings):
     max_entries_claimed: BatchSize = 100
     poll_interval_seconds: Seconds = 3.0
     max_failure_retries: Limit = 3
-    retry: RetryPolicy = Field(default_factory=lambda data: ImmediateRetries(data["max_failure_retries"]))
+    retry: RetryPolicy = Field(
+        default_factory=lambda data: ImmediateRetries(data["max_failure_retries"])
+    )
     claim_seconds: Seconds = 300.0
     max_redispatches: Limit = 5
     shutdown_timeout_seconds: Annotated[float, Field(ge=0, le=1e9)] = 15.0
@@ -154,7 +159,9 @@ class QueueConfig(Settings):
     def check(self) -> None:
         """Raise ConfigurationError for values that are impossible together."""
         if {"retry", "max_failure_retries"} <= self.model_fields_set:
-            raise combination("max_failure_retries", self.max_failure_retries, "either it or retry, not both")
+            raise combination(
+                "max_failure_retries", self.max_failure_retries, "either it or retry, not both"
+            )
 
     @field_validator("mode", mode="before")
     @classmethod

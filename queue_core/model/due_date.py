@@ -19,7 +19,8 @@ def due_date(
 ) -> datetime:
     """The date in UTC that exactly one of `at` and `delay` (a number is in seconds) gives.
 
-    Raises InvalidPostError for both, for none, or for a delay that leads past the calendar; NaiveDateTimeError.
+    Raises InvalidPostError for both, for none, or for a delay that leads past the calendar;
+    NaiveDateTimeError.
     """
     if (at is None) == (delay is None):
         raise InvalidPostError(

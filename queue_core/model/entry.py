@@ -72,10 +72,12 @@ TRANSITIONS: Mapping[State, Mapping[State, str]] = {
     State.REAPED: {},
     State.REMOVED: {},
 }
-"""From each state, the states that may follow and what leads there. Entries are born AVAILABLE or IN_PROCESSING.
+"""From each state, the states that may follow and what leads there.
 
-REAPED ends a row, not its chain: a copy of the entry is born AVAILABLE in the same transaction. WAITING is kept for
-entries that wait for others.
+Entries are born AVAILABLE or IN_PROCESSING.
+
+REAPED ends a row, not its chain: a copy of the entry is born AVAILABLE in the same transaction.
+WAITING is kept for entries that wait for others.
 """
 
 
@@ -87,7 +89,9 @@ def state_diagram() -> str:
     ]
     for state, following in TRANSITIONS.items():
         arrows += [f"    {state} --> {after}: {cause}" for after, cause in following.items()]
-    arrows += [f"    {state} --> [*]" for state in State if state.terminal and state is not State.REAPED]
+    arrows += [
+        f"    {state} --> [*]" for state in State if state.terminal and state is not State.REAPED
+    ]
     arrows.append(f"    {State.REAPED} --> {State.AVAILABLE}: its copy, with a new id")
     return "\n".join(["stateDiagram-v2", *arrows, ""])
 
@@ -117,7 +121,10 @@ SubscriberProgress = dict[str, bool | Waiting]
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One row. Dates are aware and in UTC; ids are never reused; `event_json` or `event_bytes` holds the payload.
+    """One row.
+
+    Dates are aware and in UTC; ids are never reused; `event_json` or `event_bytes` holds the
+    payload.
 
     The fields stand in the order of the columns.
     """
@@ -164,12 +171,18 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def progress(self) -> SubscriberProgress:
-        """How far its subscribers are. Raises PayloadNotDecodableError if the column holds anything else."""
+        """How far its subscribers are.
+
+        Raises PayloadNotDecodableError if the column holds anything else.
+        """
         return self._read("subscribers_done", self.subscribers_done, SubscriberProgress)
 
     @property
     def captured(self) -> dict[str, str]:
-        """The headers. Raises PayloadNotDecodableError if the column holds anything but a flat object of texts."""
+        """The headers.
+
+        Raises PayloadNotDecodableError if the column holds anything but a flat object of texts.
+        """
         return self._read("headers", self.headers, dict[str, str])
 
     def _read(self, column: str, text: str | None, kind: type[dict[str, T]]) -> dict[str, T]:
@@ -203,7 +216,9 @@ def from_row(row: Row[Any]) -> Entry:
 def claimed(row: Sequence[Any], owner: str, until: datetime) -> Entry:
     """The entry of a row that `owner` has just claimed."""
     values = list(row)
-    if values[_STATE] != IN_PROCESSING:  # PostgreSQL answers with the row as it is now, the others as it was
+    if (
+        values[_STATE] != IN_PROCESSING
+    ):  # PostgreSQL answers with the row as it is now, the others as it was
         values[_CLAIM_COUNT] = raised(values[_CLAIM_COUNT])
     values[_STATE] = State.IN_PROCESSING
     values[_LANE] = values[_OWNER] = owner

@@ -1,7 +1,7 @@
 """The names of event types.
 
-A stored name selects a type only among those that this process has registered or defined as their subclasses; no
-name from a row is ever imported.
+A stored name selects a type only among those that this process has registered or defined as their
+subclasses; no name from a row is ever imported.
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ from sql.tables import CLASS_NAME_LENGTH
 class EventTypes:
     """The event types that this process knows, by name. Safe to use from several threads.
 
-    A type is a dataclass, an attrs class, a msgspec Struct or a pydantic model; a name without a type stands for
-    plain dicts.
+    A type is a dataclass, an attrs class, a msgspec Struct or a pydantic model; a name without a
+    type stands for plain dicts.
     """
 
     def __init__(self) -> None:
@@ -36,9 +36,9 @@ class EventTypes:
     def register(self, event_type: Any, name: str | None = None) -> str:
         """Make `event_type` known under `name` (default: its `__name__`), and return that name.
 
-        A name that stood for plain dicts gets the type. The same class defined anew (a notebook cell run twice)
-        takes the place of the old one. Raises ConfigurationError if another type has the name, or if the type or the
-        name is none that can be stored.
+        A name that stood for plain dicts gets the type. The same class defined anew (a notebook
+        cell run twice) takes the place of the old one. Raises ConfigurationError if another type
+        has the name, or if the type or the name is none that can be stored.
         """
         if not isinstance(event_type, type) or not is_event_type(event_type):
             called = event_type.__qualname__ if isinstance(event_type, type) else shown(event_type)
@@ -65,7 +65,10 @@ class EventTypes:
         return name
 
     def register_name(self, name: str) -> None:
-        """Make `name` known for plain dicts; a type that has the name keeps it. Raises ConfigurationError."""
+        """Make `name` known for plain dicts; a type that has the name keeps it.
+
+        Raises ConfigurationError.
+        """
         _check_name(name)
         with self._lock:
             self._types.setdefault(name, None)
@@ -81,10 +84,12 @@ class EventTypes:
     def name_of(self, event: object, event_name: str | None = None) -> str:
         """The name to store `event` under; registers its type if it is new.
 
-        The name of a plain dict becomes known by subscribing to it, not by posting: whoever only posts can't handle it.
+        The name of a plain dict becomes known by subscribing to it, not by posting: whoever only
+        posts can't handle it.
 
-        Raises InvalidPostError for a plain dict without an `event_name`, PayloadNotSerialisableError for an object
-        of no event type, ConfigurationError if the name belongs to another type.
+        Raises InvalidPostError for a plain dict without an `event_name`,
+        PayloadNotSerialisableError for an object of no event type, ConfigurationError if the name
+        belongs to another type.
         """
         event_type = type(event)
         if event_name is None:
@@ -120,12 +125,15 @@ class EventTypes:
         with self._lock:
             registered = list(self._types.items())
         subclasses = (found for _, known in registered if known for found in _subclasses(known))
-        return frozenset(name for name, _ in registered) | frozenset(found.__name__ for found in subclasses)
+        return frozenset(name for name, _ in registered) | frozenset(
+            found.__name__ for found in subclasses
+        )
 
     def _find_subclass(self, name: str) -> type | None:
         with self._lock:
             registered = list(self._types.values())
-        # The last one: `dataclass(slots=True)` leaves the class that it replaced among the subclasses.
+        # The last one: `dataclass(slots=True)` leaves the class that it replaced among the
+        # subclasses.
         found: dict[str, type] = {
             _path(subclass): subclass
             for known in registered

@@ -1,4 +1,7 @@
-"""The result of a run: the closed set of outcomes that the finisher gets. It writes all but Recorded and Lost."""
+"""The result of a run: the closed set of outcomes that the finisher gets.
+
+It writes all but Recorded and Lost.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,10 @@ ENDED = Finished, Recorded
 
 
 def given_up(progress: SubscriberProgress) -> str | None:
-    """Why an entry failed whose last run did not: subscribers that ran no more in it. None if there are none."""
+    """Why an entry failed whose last run did not: subscribers that ran no more in it.
+
+    None if there are none.
+    """
     names = ", ".join(name for name, succeeded in progress.items() if succeeded is False)
     return (
         f"RetriesUsedUp: in an earlier run, whose log names the error, by {names}"[:ERROR_LENGTH]

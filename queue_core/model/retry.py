@@ -1,8 +1,9 @@
 """When an entry runs again after a failure: policies, and what a handler itself may ask for.
 
-A policy is a pure rule: it reads a `Failure` and answers with the date of the next run, or None when no run is
-left and the entry ends FAILED. All state is in the entry's row (`error_count`, `effective_date`), so a schedule
-survives a restart and continues on another node. Dates are aware, in UTC.
+A policy is a pure rule: it reads a `Failure` and answers with the date of the next run, or None
+when no run is left and the entry ends FAILED. All state is in the entry's row (`error_count`,
+`effective_date`), so a schedule survives a restart and continues on another node. Dates are aware,
+in UTC.
 """
 
 import math
@@ -23,7 +24,10 @@ _LONGEST_DELAY = timedelta(days=36_525)
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """One failed run. `error_count` includes it; `effective_date` is the date that the run was due."""
+    """One failed run.
+
+    `error_count` includes it; `effective_date` is the date that the run was due.
+    """
 
     error: BaseException
     error_count: int
@@ -43,9 +47,9 @@ class RetryPolicy(Protocol):
 class RetryLater(Exception):
     """Raised by a handler that knows better than its policy when to run again.
 
-    The run counts in `error_count`, but neither ends the retries nor asks the policy: a handler may ask as often
-    as it likes. A later failure of another kind meets the policy with that count, and is final if it is past the
-    policy's limit.
+    The run counts in `error_count`, but neither ends the retries nor asks the policy: a handler may
+    ask as often as it likes. A later failure of another kind meets the policy with that count, and
+    is final if it is past the policy's limit.
 
     `delay` counts from the end of the failed run; a number is in seconds. Raises ValueError if it is neither, negative, or
     longer than a century.
@@ -57,7 +61,9 @@ class RetryLater(Exception):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.reason or 'the handler asked for a retry'}, in {self.delay.total_seconds():g} s"
+        return (
+            f"{self.reason or 'the handler asked for a retry'}, in {self.delay.total_seconds():g} s"
+        )
 
 
 class GiveUp(Exception):
@@ -71,7 +77,12 @@ class ImmediateRetries:
     max_retries: int = 3
 
     def __post_init__(self) -> None:
-        _check(self, "max_retries", "0 or more", holds=is_number(self.max_retries) and self.max_retries >= 0)
+        _check(
+            self,
+            "max_retries",
+            "0 or more",
+            holds=is_number(self.max_retries) and self.max_retries >= 0,
+        )
 
     def next_date(self, failure: Failure) -> datetime | None:
         """See `RetryPolicy.next_date`."""
@@ -118,8 +129,9 @@ class ScheduledRetries:
 class ExponentialRetries:
     """Run again after initial_seconds * factor ** (failures - 1), at most maximum_seconds, counted from now.
 
-    Each delay is shortened by a random part of up to `jitter` (a fraction), so that entries that failed together
-    don't return together, and none waits past the maximum. `random` makes it repeatable in tests.
+    Each delay is shortened by a random part of up to `jitter` (a fraction), so that entries that
+    failed together don't return together, and none waits past the maximum. `random` makes it
+    repeatable in tests.
     """
 
     initial_seconds: float = 1.0
@@ -134,7 +146,12 @@ class ExponentialRetries:
         for key in ("initial_seconds", "factor", "maximum_seconds", "max_retries", "jitter"):
             _check(self, key, "a number", holds=is_number(getattr(self, key)))
         of_kind(self.random, Random, key="random")
-        _check(self, "initial_seconds", "above 0, to a century", holds=0 < self.initial_seconds <= longest)
+        _check(
+            self,
+            "initial_seconds",
+            "above 0, to a century",
+            holds=0 < self.initial_seconds <= longest,
+        )
         _check(self, "factor", "1 or more", holds=1 <= self.factor < math.inf)
         _check(
             self,
@@ -160,8 +177,8 @@ class ExponentialRetries:
 def decide(policy: RetryPolicy, failure: Failure) -> datetime | None:
     """The date of the next run (UTC), None if the entry ends FAILED: the handler's word first, else the policy's.
 
-    Never raises: a policy that raises, or answers with anything but an aware date or None, ends the retries, and
-    a note on `failure.error` says so, which reaches the entry's `last_error`.
+    Never raises: a policy that raises, or answers with anything but an aware date or None, ends the
+    retries, and a note on `failure.error` says so, which reaches the entry's `last_error`.
     """
     try:
         match failure.error:

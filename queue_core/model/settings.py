@@ -29,10 +29,18 @@ from queue_core.runtime.shown import shown
 
 
 class Settings(BaseModel):
-    """See the module. Raises ConfigurationError when built from a wrong value, an unknown key or an impossible combination."""
+    """See the module.
+
+    Raises ConfigurationError when built from a wrong value, an unknown key or an impossible
+    combination.
+    """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, validate_default=True
+        frozen=True,
+        extra="forbid",
+        arbitrary_types_allowed=True,
+        allow_inf_nan=False,
+        validate_default=True,
     )
     environment_prefix: ClassVar[str]
     toml_table: ClassVar[str]
@@ -48,12 +56,19 @@ class Settings(BaseModel):
         Raises ConfigurationError, which names the variable.
         """
         return cls._build(
-            _Source.of_environment(cls, prefix), overrides, lambda section: section.from_environment()
+            _Source.of_environment(cls, prefix),
+            overrides,
+            lambda section: section.from_environment(),
         )
 
     @classmethod
     def from_toml(
-        cls, path: str | Path, table: str | None = None, *, prefix: str | None = None, **overrides: Any
+        cls,
+        path: str | Path,
+        table: str | None = None,
+        *,
+        prefix: str | None = None,
+        **overrides: Any,
     ) -> Self:
         """Settings from one table of a TOML file, under those of the environment and `overrides`.
 
@@ -74,7 +89,10 @@ class Settings(BaseModel):
 
     @classmethod
     def _build(
-        cls, source: _Source, overrides: Mapping[str, Any], read: Callable[[type[Settings]], Settings]
+        cls,
+        source: _Source,
+        overrides: Mapping[str, Any],
+        read: Callable[[type[Settings]], Settings],
     ) -> Self:
         given = {key: value for key, value in overrides.items() if value is not None}
         for key, section in cls.sections.items():
@@ -103,7 +121,9 @@ class Settings(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _explain(cls, values: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+    def _explain(
+        cls, values: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo
+    ) -> Self:
         origins: dict[str, str] = info.context or {}
         if isinstance(values, dict):
             values = {key: value for key, value in values.items() if value is not None}
@@ -112,7 +132,9 @@ class Settings(BaseModel):
         except ValidationError as error:
             raise _explained(cls, error, origins) from error
         except ConfigurationError as error:
-            raise _located(cls, str(error), error.key or cls.__name__, error.value, origins) from error
+            raise _located(
+                cls, str(error), error.key or cls.__name__, error.value, origins
+            ) from error
 
 
 class _Source:
@@ -188,7 +210,9 @@ def _explained(
     elif fault["type"] == "missing":
         message = f"{key} is missing and has no default."
     else:
-        message = f"{key}={shown(value)} is not allowed. Allowed: {_NOT_THE_RULE.sub('', fault['msg'])}."
+        message = (
+            f"{key}={shown(value)} is not allowed. Allowed: {_NOT_THE_RULE.sub('', fault['msg'])}."
+        )
     return _located(config, message, key, value, origins)
 
 

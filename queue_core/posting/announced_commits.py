@@ -1,7 +1,8 @@
 """Transactions of callers that may have committed.
 
-No event of a connection proves a commit, so it only announces: what was inserted is looked up on a connection of our
-own, at once and then ever more rarely; what is not found by then is left to the sweep.
+No event of a connection proves a commit, so it only announces: what was inserted is looked up on a
+connection of our own, at once and then ever more rarely; what is not found by then is left to the
+sweep.
 """
 
 from __future__ import annotations
@@ -71,7 +72,12 @@ class AnnouncedCommits:
         if not looking:
             return
         ledger = self._holdings.ledger
-        ids = [record_id for announced in looking for record_id in announced.ids if record_id not in ledger]
+        ids = [
+            record_id
+            for announced in looking
+            for record_id in announced.ids
+            if record_id not in ledger
+        ]
         found = set[int]()
         for start in range(0, len(ids), LOOK_BATCH):
             found |= self._start_committed(ids[start : start + LOOK_BATCH])
@@ -89,11 +95,14 @@ class AnnouncedCommits:
         lease = holdings.lease
         entries = holdings.store.owned(ids, holdings.name)
         # A claim count past the first: the sweep was faster.
-        fresh = [entry for entry in entries if entry.claim_count == 1 and entry.record_id not in ledger]
+        fresh = [
+            entry for entry in entries if entry.claim_count == 1 and entry.record_id not in ledger
+        ]
         held = fresh[: max(0, ledger.room)]
         handing = Handing()
         try:
-            # What a rolled-back transaction had announced may be an entry of another's now, just claimed in another thread.
+            # What a rolled-back transaction had announced may be an entry of another's now, just
+            # claimed in another thread.
             ledger.add(claims_of(held), new=handing.ids)
             self._hand_over.run(those_of(held, handing.ids), lease, handing)
         except BaseException:

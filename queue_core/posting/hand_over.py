@@ -1,7 +1,7 @@
 """Hands what has committed, and is held in the ledger, over to the pool.
 
-An exception may come at any place of it, from outside too: a signal's, a time limit's, for want of memory. What the pool
-does not have then is held no longer, and soon swept: so it runs, and once.
+An exception may come at any place of it, from outside too: a signal's, a time limit's, for want of
+memory. What the pool does not have then is held no longer, and soon swept: so it runs, and once.
 """
 
 from __future__ import annotations
@@ -33,9 +33,13 @@ class HandOver:
         self._claimer = claimer
 
     def run(self, entries: Sequence[Entry], lease: int, handing: Handing) -> None:
-        """Run what `handing` holds: from memory if there is room, else later by id. For who calls `leave` on an exception."""
+        """Run what `handing` holds: from memory if there is room, else later by id.
+
+        For who calls `leave` on an exception.
+        """
         if not self._holdings.running:
-            # Their commit has outlasted the stop of this node, or its lease. It is no error of the post.
+            # Their commit has outlasted the stop of this node, or its lease. It is no error of the
+            # post.
             self._ledger.give_up(claims_of(entries))
             with suppress(SQLAlchemyError):  # then they are for the sweep, or for the reaper
                 self._holdings.release(claims_of(entries))
@@ -55,7 +59,10 @@ class HandOver:
             self._claimer.turn_soon()
 
     def leave(self, handing: Handing) -> None:
-        """Call it after an exception. What was not handed over may have committed: the sweep finds it."""
+        """Call it after an exception.
+
+        What was not handed over may have committed: the sweep finds it.
+        """
         self._ledger.give_up((record_id, 1) for record_id in handing.left())
         self._holdings.doubt()
         self._claimer.look()

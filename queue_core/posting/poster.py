@@ -1,8 +1,8 @@
 """Posting: from postings to committed rows, in a transaction of our own or in the caller's.
 
-In our own, the COMMIT that returned proves the rows, and sticky events go to the pool from memory. In the caller's
-nothing is proved by any event: the claim loop looks the rows up when the end of the transaction is announced. A
-process that isn't running as a node posts into the lane of any node.
+In our own, the COMMIT that returned proves the rows, and sticky events go to the pool from memory.
+In the caller's nothing is proved by any event: the claim loop looks the rows up when the end of the
+transaction is announced. A process that isn't running as a node posts into the lane of any node.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Poster:
     ) -> list[int]:
         """Write `postings` and return their ids, in order; see the module.
 
-        Raises InvalidPostError or PayloadError before anything is written; whatever the database raises, after the
-        transaction (our own) was rolled back.
+        Raises InvalidPostError or PayloadError before anything is written; whatever the database
+        raises, after the transaction (our own) was rolled back.
         """
         holdings = self._holdings
         self._store.check_process()
@@ -71,11 +71,14 @@ class Poster:
         start = perf_counter()
         handing, written = Handing(), list[int]()
         try:
-            ids = self._store.reaching(lambda: self._post(rows, handing, written, claimed=claimed), written)
+            ids = self._store.reaching(
+                lambda: self._post(rows, handing, written, claimed=claimed), written
+            )
             seconds = perf_counter() - start
             if claimed:
                 entries = [
-                    self._store.rows.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)
+                    self._store.rows.entry(record_id, row)
+                    for record_id, row in zip(ids, rows, strict=True)
                 ]
                 self._hand_over.run(entries, lease, handing)
             elif rows[0]["lane"] == ANY_NODE:
@@ -99,7 +102,9 @@ class Poster:
             and may_claim
             and self._config.mode is Mode.STICKY_EVENTS
             and holdings.ledger.room >= len(postings)
-            and all(posting.at is None for posting in postings)  # else it would start before its date
+            and all(
+                posting.at is None for posting in postings
+            )  # else it would start before its date
         )
         rows = self._store.rows.rows(
             queue_name,
@@ -113,7 +118,10 @@ class Poster:
     def _post(
         self, rows: list[dict[str, Any]], handing: Handing, written: list[int], *, claimed: bool
     ) -> list[int]:
-        """Insert and commit. Ids of claimed rows enter the ledger before the COMMIT: the sweep may see the rows after it."""
+        """Insert and commit.
+
+        Ids of claimed rows enter the ledger before the COMMIT: the sweep may see the rows after it.
+        """
         ledger, reserved, ids = self._holdings.ledger, self._store.reserved_ids, handing.ids
         # A claimed row must not be seen before its id is known.
         taken, opened = reserved.take(len(rows)) if claimed else ([], 0)
@@ -137,7 +145,9 @@ class Poster:
                 hold(inserted)
             return inserted
 
-        autocommit = not claimed and (len(rows) == 1 or self._store.statements.capabilities.inserts_at_once)
+        autocommit = not claimed and (
+            len(rows) == 1 or self._store.statements.capabilities.inserts_at_once
+        )
         try:
             if taken:
                 hold(taken)

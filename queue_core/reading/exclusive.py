@@ -11,7 +11,10 @@ from queue_core.storage.store import Store
 
 @contextmanager
 def exclusive_history(store: Store) -> Iterator[None]:
-    """Hold the named lock of a history. Raises LifecycleError if another holds it; nothing was deleted then."""
+    """Hold the named lock of a history.
+
+    Raises LifecycleError if another holds it; nothing was deleted then.
+    """
     database, table = store.database, store.config.history_table
     with (
         database.beside() as connection,

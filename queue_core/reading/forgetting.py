@@ -96,14 +96,16 @@ class _Turn:
         """What would be deleted."""
         live = self._store.read(None, self._store.config.table, partial(self._rows, past=False))
         self._live = sum(state == State.AVAILABLE for _, state in live)
-        self._ended = len(self._store.read(None, self._store.config.table, partial(self._rows, past=True)))
+        self._ended = len(
+            self._store.read(None, self._store.config.table, partial(self._rows, past=True))
+        )
         return self._told([record_id for record_id, state in live if state != State.AVAILABLE])
 
     def deleted(self) -> Forgotten:
         """Delete in batches, until a round finds nothing to delete.
 
-        An entry that ran at the beginning of a round may end, or be posted anew by a reaper, before its end: the
-        next round finds it. So what the last round saw live is all that is left.
+        An entry that ran at the beginning of a round may end, or be posted anew by a reaper, before
+        its end: the next round finds it. So what the last round saw live is all that is left.
         """
         database = self._store.database
         while True:
@@ -126,13 +128,20 @@ class _Turn:
     def _delete_live(self, ids: Sequence[int]) -> None:
         """Of some entries those that nobody runs by now."""
         statements = self._store.statements
-        removed = {"processing_state": State.REMOVED.value, "finished_date": self._store.clock.now()}
+        removed = {
+            "processing_state": State.REMOVED.value,
+            "finished_date": self._store.clock.now(),
+        }
 
         def work(connection: Connection) -> int:
-            # Read in this transaction, for the reason that `Statements.lock_available` gives; and once they are locked,
-            # since the keys of an entry may have been changed meanwhile.
+            # Read in this transaction, for the reason that `Statements.lock_available` gives; and
+            # once they are locked, since the keys of an entry may have been changed meanwhile.
             read = self._ids(connection, ids)
-            locked = self._ids(connection, statements.lock_available(connection, ids=read)) if read else []
+            locked = (
+                self._ids(connection, statements.lock_available(connection, ids=read))
+                if read
+                else []
+            )
             # By way of history, which keeps to the one way in which rows leave the main table.
             statements.to_history(connection, ids=locked, values=removed)
             return statements.delete_ended(connection, ids=locked, keys=self._keys) if locked else 0

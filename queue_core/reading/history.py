@@ -1,4 +1,7 @@
-"""History: what has ended. Searched for audits, truncated at any time while the queue runs, and tried again."""
+"""History: what has ended.
+
+Searched for audits, truncated at any time while the queue runs, and tried again.
+"""
 
 from __future__ import annotations
 
@@ -59,9 +62,10 @@ class History:
     def retry(self, record_id: int, *, all_subscribers: bool = False, force: bool = False) -> int:
         """Post a FAILED or REMOVED entry again, for any node, as a new chain that names it (`replay_of`); its new id.
 
-        Subscribers that had succeeded are left out, unless `all_subscribers`. Raises EntryNotFoundError, or
-        EntryNotChangeableError for an entry that ended otherwise, or that was posted again before, unless that ended
-        FAILED or REMOVED too, or `force`. Of two calls at once one wins.
+        Subscribers that had succeeded are left out, unless `all_subscribers`. Raises
+        EntryNotFoundError, or EntryNotChangeableError for an entry that ended otherwise, or that
+        was posted again before, unless that ended FAILED or REMOVED too, or `force`. Of two calls
+        at once one wins.
         """
         record_id = integer(record_id, "record_id")
         statements, now = self._store.statements, self._store.now()
@@ -110,10 +114,11 @@ class History:
     ) -> int:
         """Delete history, of all queues of the table, while the queue runs; return the number of rows deleted.
 
-        Without `before` (aware; rows finished earlier) and `states` the whole table is emptied at once: the exclusive
-        lock is waited for at most 50 ms a try, and outcomes written meanwhile wait for it. With them, and on SQLite,
-        rows go in batches of `DELETE_BATCH`, each a transaction. Entries in the main table are never touched.
-        Raises LifecycleError if something else deletes or archives this history; nothing was deleted then.
+        Without `before` (aware; rows finished earlier) and `states` the whole table is emptied at
+        once: the exclusive lock is waited for at most 50 ms a try, and outcomes written meanwhile
+        wait for it. With them, and on SQLite, rows go in batches of `DELETE_BATCH`, each a
+        transaction. Entries in the main table are never touched. Raises LifecycleError if something
+        else deletes or archives this history; nothing was deleted then.
         """
         limit = None if before is None else in_utc(before, key="before")
         wanted = None if states is None else _terminal(states)
@@ -130,7 +135,9 @@ class History:
         store, statements = self._store, self._store.statements
         recent_since = store.now() - RECENT
         older = store.database.fetch(
-            lambda connection: statements.count_history(connection, before=recent_since, states=None)
+            lambda connection: statements.count_history(
+                connection, before=recent_since, states=None
+            )
         )
 
         def once() -> int | None:
@@ -144,7 +151,9 @@ class History:
             progress(older + recent, older + recent)
         return older + recent
 
-    def _delete(self, before: datetime | None, states: list[str] | None, progress: Progress | None) -> int:
+    def _delete(
+        self, before: datetime | None, states: list[str] | None, progress: Progress | None
+    ) -> int:
         store, statements = self._store, self._store.statements
         # What ends from now on stays, else a busy queue would never let this end.
         until = store.now() if before is None else before

@@ -27,7 +27,11 @@ class Entries:
         self._label = queue_name or store.config.table
 
     def find(
-        self, wanted: Filter, *, limit: int | None = None, connection: CallersConnection | None = None
+        self,
+        wanted: Filter,
+        *,
+        limit: int | None = None,
+        connection: CallersConnection | None = None,
     ) -> list[Entry]:
         """Entries that are AVAILABLE or IN_PROCESSING and wanted, by ascending id."""
         where = wanted.conditions(self._queue_name)
@@ -36,7 +40,9 @@ class Entries:
             connection, self._label, lambda inner: self._store.find(inner, where=where, limit=limit)
         )
 
-    def ready_count(self, *, owner: str | None = None, connection: CallersConnection | None = None) -> int:
+    def ready_count(
+        self, *, owner: str | None = None, connection: CallersConnection | None = None
+    ) -> int:
         """How many entries are AVAILABLE and due; `owner` counts only those in that node's lane."""
         statements, now = self._store.statements, self._store.now(connection)
         if owner is not None and owner != ANY_NODE:
@@ -52,7 +58,8 @@ class Entries:
     ) -> Entry:
         """Write columns of an entry that has not started, and return it.
 
-        Raises EntryNotFoundError, or EntryNotChangeableError if it runs or has ended; nothing was written then.
+        Raises EntryNotFoundError, or EntryNotChangeableError if it runs or has ended; nothing was
+        written then.
         """
         record_id = integer(record_id, "record_id")
 
@@ -66,15 +73,20 @@ class Entries:
 
         return self._store.write(connection, self._label, work)
 
-    def _changed(self, connection: Connection, record_id: int, values: Mapping[str, Any]) -> Entry | None:
+    def _changed(
+        self, connection: Connection, record_id: int, values: Mapping[str, Any]
+    ) -> Entry | None:
         statements = self._store.statements
-        # Not by what the UPDATE counts: a driver's connection may leave out a row that has these values already.
+        # Not by what the UPDATE counts: a driver's connection may leave out a row that has these
+        # values already.
         if not statements.lock_available(connection, ids=[record_id]):
             return None
         statements.change(connection, record_id=record_id, values=values)
         return self._search_id(connection, record_id)
 
-    def _search_id(self, connection: Connection, record_id: int, *, past: bool = False) -> Entry | None:
+    def _search_id(
+        self, connection: Connection, record_id: int, *, past: bool = False
+    ) -> Entry | None:
         where = Filter(record_ids=[record_id]).conditions(self._queue_name)
         found = self._store.find(connection, past=past, where=where)
         return found[0] if found else None
@@ -82,7 +94,9 @@ class Entries:
     def _unchangeable(
         self, connection: Connection, record_id: int
     ) -> EntryNotFoundError | EntryNotChangeableError:
-        found = self._search_id(connection, record_id) or self._search_id(connection, record_id, past=True)
+        found = self._search_id(connection, record_id) or self._search_id(
+            connection, record_id, past=True
+        )
         facts = {"record_id": record_id, "queue_name": self._queue_name}
         if found is None:
             return EntryNotFoundError(
@@ -108,8 +122,9 @@ class Entries:
     ) -> int:
         """Move entries that have not started to history as REMOVED, and return how many.
 
-        By id: raises EntryNotFoundError or EntryNotChangeableError. By a filter: those that run are left alone. Ids
-        are read without locks first, for the reason that `Statements.lock_available` gives.
+        By id: raises EntryNotFoundError or EntryNotChangeableError. By a filter: those that run are
+        left alone. Ids are read without locks first, for the reason that
+        `Statements.lock_available` gives.
         """
         if (record_id is None) == (wanted == EVERY):
             raise InvalidPostError(
@@ -118,7 +133,10 @@ class Entries:
             )
         record_id = None if record_id is None else integer(record_id, "record_id")
         statements = self._store.statements
-        ended = {"processing_state": State.REMOVED.value, "finished_date": self._store.now(connection)}
+        ended = {
+            "processing_state": State.REMOVED.value,
+            "finished_date": self._store.now(connection),
+        }
 
         def work(inner: Connection) -> int:
             if record_id is not None:

@@ -52,7 +52,11 @@ def status(row: Row[Any], now: datetime) -> NodeStatus:
 def _served(text: str) -> list[dict[str, Any]]:
     """What a node tells of itself; nothing if another version, or somebody's hand, wrote it otherwise."""
     try:
-        return [served for served in msgspec.json.decode(text, type=list[dict[str, Any]]) if _named(served)]
+        return [
+            served
+            for served in msgspec.json.decode(text, type=list[dict[str, Any]])
+            if _named(served)
+        ]
     except (msgspec.MsgspecError, RecursionError):
         return []
 

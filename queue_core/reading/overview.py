@@ -1,7 +1,8 @@
 """How a table's queues stand, for people who look: every live entry counted, and what ended within a minute.
 
-One pass over the main table, one over the newest history, and one over as many rows of it as `LOOKED_AT` says, in a
-transaction that locks nothing. What a scrape of the metrics needs every few seconds is bounded, see `Store.depths`.
+One pass over the main table, one over the newest history, and one over as many rows of it as
+`LOOKED_AT` says, in a transaction that locks nothing. What a scrape of the metrics needs every few
+seconds is bounded, see `Store.depths`.
 """
 
 from __future__ import annotations
@@ -46,17 +47,23 @@ class QueueStatus(msgspec.Struct, kw_only=True):
 def statuses(store: Store) -> list[QueueStatus]:
     """All queues of the table that hold an entry, ended one lately or have a dead letter, by name."""
     now = store.now()
-    return store.read(None, store.config.table, lambda connection: _statuses(connection, store, now))
+    return store.read(
+        None, store.config.table, lambda connection: _statuses(connection, store, now)
+    )
 
 
 def _statuses(connection: Connection, store: Store, now: datetime) -> list[QueueStatus]:
     found: dict[str, QueueStatus] = {}
 
     def status(queue_name: str) -> QueueStatus:
-        return found.setdefault(queue_name, QueueStatus(table=store.config.table, queue_name=queue_name))
+        return found.setdefault(
+            queue_name, QueueStatus(table=store.config.table, queue_name=queue_name)
+        )
 
     statements, since = store.statements, now - timedelta(seconds=RATE_SECONDS)
-    for row in statements.live_counts(connection, now=now, since=since, parked=PARKED, suspect=SUSPECT):
+    for row in statements.live_counts(
+        connection, now=now, since=since, parked=PARKED, suspect=SUSPECT
+    ):
         live = status(row.queue_name)
         for name in ("ready", "scheduled", "running", "parked", "suspect"):
             setattr(live, name, int(getattr(row, name)))

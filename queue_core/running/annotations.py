@@ -27,7 +27,9 @@ def check_annotation(handler: Callable[..., Any], event_type: type, *, name: str
     if _may_fit(annotation, event_type):
         return
     wanted = (
-        f"{annotation.__module__}.{annotation.__qualname__}" if isinstance(annotation, type) else annotation
+        f"{annotation.__module__}.{annotation.__qualname__}"
+        if isinstance(annotation, type)
+        else annotation
     )
     raise ConfigurationError(
         f"{name} takes {wanted} by its annotation, which events of {event_type.__module__}.{event_type.__qualname__} "

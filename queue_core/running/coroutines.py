@@ -27,7 +27,10 @@ class Coroutines:
         self.over = False
 
     def call(self, begin: Callable[[], Awaitable[object]]) -> None:
-        """Await what `begin` returns, on the loop. Raises what it raises, and CancelledError after a stop."""
+        """Await what `begin` returns, on the loop.
+
+        Raises what it raises, and CancelledError after a stop.
+        """
         error = asyncio.run_coroutine_threadsafe(_awaited(begin), self._running()).result()
         if error is not None:
             raise error
@@ -47,18 +50,23 @@ class Coroutines:
             if self._loop is None:
                 runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
                 loop = runner.get_loop()  # made here, not by whoever is first
-                threading.Thread(target=self._run, args=(runner,), name=self._name, daemon=True).start()
+                threading.Thread(
+                    target=self._run, args=(runner,), name=self._name, daemon=True
+                ).start()
                 self._loop = loop
             return self._loop
 
     def _run(self, runner: asyncio.Runner) -> None:
-        # At its end handlers that a stop has not waited for are cancelled: they unwind, and free the threads that wait.
+        # At its end handlers that a stop has not waited for are cancelled: they unwind, and free
+        # the threads that wait.
         with runner:
             loop, over = runner.get_loop(), False
             while not over:
                 try:
                     loop.run_forever()  # until a stop; handlers may stop it, too
-                except BaseException as error:  # SystemExit, by a task that a handler has left behind
+                except (
+                    BaseException
+                ) as error:  # SystemExit, by a task that a handler has left behind
                     log.exception("task_failed", error_type=type(error).__name__)
                 with self._lock:
                     over = self._loop is not loop

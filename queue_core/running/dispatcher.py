@@ -1,7 +1,8 @@
 """Runs handlers: a bounded pool of threads, one event loop for coroutines, serial handlers one call at a time.
 
-Everything that a handler does wrong ends in an outcome, never in a dead thread. Nothing starts once the lease under
-which its entry was claimed may have ended (`may_start`), not the second subscriber of an entry either.
+Everything that a handler does wrong ends in an outcome, never in a dead thread. Nothing starts once
+the lease under which its entry was claimed may have ended (`may_start`), not the second subscriber
+of an entry either.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ class Waits(Protocol):
 
 
 class Dispatcher:
-    """The pool of one bus or service. `complete` receives each run's outcome, in the thread that ran it."""
+    """The pool of one bus or service.
+
+    `complete` receives each run's outcome, in the thread that ran it.
+    """
 
     def __init__(
         self,
@@ -103,8 +107,8 @@ class Dispatcher:
     def stop(self, timeout_seconds: float) -> bool:
         """Start nothing more, wait for running handlers; what was not started completes as Released.
 
-        False if handlers still ran after `timeout_seconds`. Coroutines are cancelled then, which is no failure of theirs;
-        functions can't be stopped, their outcomes complete when they end.
+        False if handlers still ran after `timeout_seconds`. Coroutines are cancelled then, which is
+        no failure of theirs; functions can't be stopped, their outcomes complete when they end.
         """
         self._accepting = False
         for _ in self._threads:
@@ -114,14 +118,20 @@ class Dispatcher:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - self._clock.monotonic()))
         ended = not any(
-            thread.is_alive() for thread in self._threads if thread is not threading.current_thread()
+            thread.is_alive()
+            for thread in self._threads
+            if thread is not threading.current_thread()
         )
         self._threads.clear()
         self._coroutines.stop()
         return ended
 
-    def submit(self, entries: Iterable[Entry], lease: int = 0, taken: list[None] | None = None) -> None:
-        """Hand entries over to the pool, in order. `lease` is the one under which they were claimed.
+    def submit(
+        self, entries: Iterable[Entry], lease: int = 0, taken: list[None] | None = None
+    ) -> None:
+        """Hand entries over to the pool, in order.
+
+        `lease` is the one under which they were claimed.
 
         `taken` grows by one for each that the pool has, whatever exception comes.
         """
@@ -168,7 +178,8 @@ class Dispatcher:
     def take_left(self, timeout_seconds: float) -> None:
         """After a stop: call the hooks that came too late for the pool, and give back runs; no handler is called.
 
-        In a thread of their own: one that hangs, or waits for the caller, keeps that no longer than `timeout_seconds`.
+        In a thread of their own: one that hangs, or waits for the caller, keeps that no longer than
+        `timeout_seconds`.
         """
         if self._runs.empty():
             return
@@ -209,7 +220,10 @@ class Dispatcher:
         run.started_date, run.alone = handling.run.started_date, handling.run.alone
         run.progress = dict(handling.run.progress)
         limit = handling.subscriber.max_run_seconds
-        run.errors = {**handling.run.errors, handling.subscriber: TimeoutError(f"ran longer than {limit} s")}
+        run.errors = {
+            **handling.run.errors,
+            handling.subscriber: TimeoutError(f"ran longer than {limit} s"),
+        }
         return outcome_of(run, self._config.retry, self._clock)
 
     # -- one run ------------------------------------------------------------------------------------------------
@@ -217,7 +231,9 @@ class Dispatcher:
     def _work(self) -> None:
         while (run := self._runs.get()) is not None:
             self._take(run)
-            while self._resumed:  # else each call of a serial handler would wait for all that is in the queue
+            while (
+                self._resumed
+            ):  # else each call of a serial handler would wait for all that is in the queue
                 self._go_on()
 
     def _take(self, run: Run | Callable[[], None] | None) -> None:
@@ -237,7 +253,9 @@ class Dispatcher:
 
     def _advance(self, run: Run) -> None:
         """Run an entry's subscribers one after the other, as far as serial ones have their turn."""
-        if not run.opened and not (self._open(run) if run.place is None else self._open_in_place(run)):
+        if not run.opened and not (
+            self._open(run) if run.place is None else self._open_in_place(run)
+        ):
             return
         while run.pending:
             subscriber = run.pending[0]
@@ -292,7 +310,10 @@ class Dispatcher:
             self._take(self._resumed.popleft())
 
     def _may_call(self, run: Run) -> bool:
-        """Whether its next subscriber may start. A stop lets runs that have begun come to their end."""
+        """Whether its next subscriber may start.
+
+        A stop lets runs that have begun come to their end.
+        """
         # Once a stop waits no longer, what has begun calls no further subscriber either.
         goes_on = self._accepting or (run.handler_called and not self._coroutines.over)
         return goes_on and not run.cut and self._may_start(run.lease)
@@ -317,7 +338,10 @@ class Dispatcher:
         return True
 
     def _read(self, run: Run, subscribers: Sequence[Subscriber]) -> None:
-        """Make of a row what handlers get. Raises PayloadError, and ConfigurationError for a name of two types."""
+        """Make of a row what handlers get.
+
+        Raises PayloadError, and ConfigurationError for a name of two types.
+        """
         entry = run.entry
         if entry.subscribers_done:
             run.progress = entry.progress
@@ -325,7 +349,9 @@ class Dispatcher:
         if entry.headers:
             _ = entry.captured
         # Of a first run all do.
-        run.pending = [one for one in subscribers if runs_now(run, one)] if run.progress else [*subscribers]
+        run.pending = (
+            [one for one in subscribers if runs_now(run, one)] if run.progress else [*subscribers]
+        )
         run.alone = len(subscribers) == 1
         if not run.alone:
             run.pending = in_order(run.pending)
@@ -333,7 +359,8 @@ class Dispatcher:
     def _call(self, run: Run, subscriber: Subscriber) -> bool:
         """Call a subscriber; False if it may not start, or a stop has cancelled it, which says nothing about it."""
         self._running[threading.get_ident()] = (run, subscriber, self._clock.monotonic())
-        # Only now: a stop that waits no longer looks at what runs after it has said that nothing more may start.
+        # Only now: a stop that waits no longer looks at what runs after it has said that nothing
+        # more may start.
         if not self._may_call(run):
             return False
         run.handler_called = True
@@ -341,14 +368,20 @@ class Dispatcher:
             if subscriber.exactly_once:
                 self._call_exactly_once(run, subscriber)
             else:
-                arguments = (run.event, context_of(run.entry)) if subscriber.takes_context else (run.event,)
+                arguments = (
+                    (run.event, context_of(run.entry)) if subscriber.takes_context else (run.event,)
+                )
                 if subscriber.is_async:
                     self._coroutines.call(partial(subscriber.handler, *arguments))
                 else:
                     subscriber.handler(*arguments)
                 run.progress[subscriber.name] = True
         except BaseException as error:  # noqa: BLE001 -- SystemExit too: a handler must not end its thread
-            if self._coroutines.over and subscriber.is_async and isinstance(error, asyncio.CancelledError):
+            if (
+                self._coroutines.over
+                and subscriber.is_async
+                and isinstance(error, asyncio.CancelledError)
+            ):
                 return False
             run.errors[subscriber] = error
         return True

@@ -1,7 +1,8 @@
 """Exactly-once effects: a handler's own transaction also records what it means for the entry.
 
-Either all that the handler wrote through `context.connection` commits together with the outcome, or nothing does. The
-outcome is fenced: if the entry was taken over meanwhile, the handler's work is rolled back.
+Either all that the handler wrote through `context.connection` commits together with the outcome, or
+nothing does. The outcome is fenced: if the entry was taken over meanwhile, the handler's work is
+rolled back.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ class ExactlyOnce:
     ) -> Recorded | Lost | None:
         """Run `subscriber` and record that it has progress; `last`: that the entry has ended, too.
 
-        After a deadlock or its like it runs again if it `may_call` still; else another node may run the entry by now.
-        None: other subscribers are left. Raises what the handler or the database raised; nothing was written then.
+        After a deadlock or its like it runs again if it `may_call` still; else another node may run
+        the entry by now. None: other subscribers are left. Raises what the handler or the database
+        raised; nothing was written then.
         """
         reason = given_up(progress)
         finished = Finished(
@@ -60,7 +62,9 @@ class ExactlyOnce:
 
         def attempt() -> bool:
             again = next(runs) > 0
-            return not (again and not may_call()) and self._attempt(event, subscriber, finished, last=last)
+            return not (again and not may_call()) and self._attempt(
+                event, subscriber, finished, last=last
+            )
 
         if not self._store.database.persist(attempt, HANDLER):
             return Lost(entry=entry)
@@ -74,7 +78,9 @@ class ExactlyOnce:
             last_error=finished.last_error,
         )
 
-    def _attempt(self, event: Any, subscriber: Subscriber, finished: Finished, *, last: bool) -> bool:
+    def _attempt(
+        self, event: Any, subscriber: Subscriber, finished: Finished, *, last: bool
+    ) -> bool:
         with self._store.database.lazy() as connection:
             transaction = connection.begin()
             try:
@@ -83,7 +89,9 @@ class ExactlyOnce:
                 self._check_whole(connection, transaction, subscriber)
                 recorded = self._record(connection, finished, last=last)
             except BaseException:
-                with suppress(DBAPIError):  # a broken connection can't roll back; its server has done so
+                with suppress(
+                    DBAPIError
+                ):  # a broken connection can't roll back; its server has done so
                     transaction.rollback()
                 raise
             if not recorded:
@@ -92,10 +100,12 @@ class ExactlyOnce:
             try:
                 transaction.commit()
             except BaseException as error:
-                # SQLite keeps the transaction open, and the file locked: the next user of this connection would
-                # commit it.
+                # SQLite keeps the transaction open, and the file locked: the next user of this
+                # connection would commit it.
                 connection.invalidate()
-                if not isinstance(error, DBAPIError) or not self._has_committed(finished, last=last):
+                if not isinstance(error, DBAPIError) or not self._has_committed(
+                    finished, last=last
+                ):
                     raise
             return True
 
@@ -140,10 +150,15 @@ class ExactlyOnce:
 
         def work(connection: Connection) -> bool:
             row = self._store.statements.held(
-                connection, owner=self._owner(), record_id=entry.record_id, claim_count=entry.claim_count
+                connection,
+                owner=self._owner(),
+                record_id=entry.record_id,
+                claim_count=entry.claim_count,
             )
             if not last:
-                return row is not None and bool(row.subscribers_done == encode_progress(finished.progress))
+                return row is not None and bool(
+                    row.subscribers_done == encode_progress(finished.progress)
+                )
             if row is not None:
                 return False
             ended = self._store.search(

@@ -23,7 +23,10 @@ class Failures:
         self.hooks: list[FailedHook] = []
 
     def tell(self, entry: Entry, last_error: str, error_count: int | None = None) -> None:
-        """An entry has ended FAILED, by a run or without one. `error_count`: None if it is the entry's."""
+        """An entry has ended FAILED, by a run or without one.
+
+        `error_count`: None if it is the entry's.
+        """
         log.error(
             "entry_failed",
             record_id=entry.record_id,

@@ -122,7 +122,11 @@ def outcome_of(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
     told = "\n".join(describe(error) for error in run.errors.values())
     reason = told or given_up(run.progress)
     return finished(
-        run, State.FAILED if reason else State.PROCESSED, clock, last_error=reason, error_count=error_count
+        run,
+        State.FAILED if reason else State.PROCESSED,
+        clock,
+        last_error=reason,
+        error_count=error_count,
     )
 
 
@@ -162,13 +166,20 @@ def _after_failure(
 
 
 def finished(
-    run: Run, state: State, clock: Clock, *, last_error: str | None = None, error_count: int | None = None
+    run: Run,
+    state: State,
+    clock: Clock,
+    *,
+    last_error: str | None = None,
+    error_count: int | None = None,
 ) -> Finished:
     """The end of a run's entry. `error_count`: None if it is what it was."""
     progress: SubscriberProgress = {}
     if last_error or len(run.progress) > 1:
         # A subscriber may have gone while it waited for its retry.
-        progress = {name: so_far for name, so_far in run.progress.items() if isinstance(so_far, bool)}
+        progress = {
+            name: so_far for name, so_far in run.progress.items() if isinstance(so_far, bool)
+        }
     return Finished(
         entry=run.entry,
         state=state,

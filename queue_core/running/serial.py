@@ -17,7 +17,10 @@ class Pool(Protocol):
         ...
 
     def waits(self, run: Any, *, no_longer: bool = False) -> None:
-        """A run has begun to wait at a gate, or has come through. Called under the gate's lock, so in order."""
+        """A run has begun to wait at a gate, or has come through.
+
+        Called under the gate's lock, so in order.
+        """
         ...
 
     def resume(self, run: Any) -> bool:
@@ -37,8 +40,8 @@ class Waiting(Protocol):
 class SerialGate:
     """Who finds the handler busy is kept in order, and holds no thread meanwhile.
 
-    Runs that come to it first of all are expected in the order in which they were submitted: of two threads that take one
-    each, the second may be the faster.
+    Runs that come to it first of all are expected in the order in which they were submitted: of two
+    threads that take one each, the second may be the faster.
     """
 
     def __init__(self) -> None:
@@ -54,7 +57,10 @@ class SerialGate:
             self._expected[run] = False
 
     def enter(self, run: Waiting) -> bool:
-        """Whether the call of `run` may begin. Else it was kept, and is resumed by whoever is before it."""
+        """Whether the call of `run` may begin.
+
+        Else it was kept, and is resumed by whoever is before it.
+        """
         with self._lock:
             expected = run in self._expected
             if self._holder is None and (not expected or run is self._first()):

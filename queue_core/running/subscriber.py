@@ -126,7 +126,9 @@ class Subscriber:
         if limit is not None and not (is_number(limit) and limit > 0):
             raise not_allowed("max_run_seconds", limit, "a number of seconds above 0")
         function = self.handler if inspect.isroutine(self.handler) else type(self.handler).__call__
-        self.is_async = inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(function)
+        self.is_async = inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(
+            function
+        )
         self.takes_context = _parameters(self.handler, self.name) > 1
         self.gate = SerialGate() if self.serial else None
         if self.exactly_once and (self.is_async or not self.takes_context):
@@ -138,7 +140,10 @@ class Subscriber:
 
 
 def _parameters(handler: Callable[..., Any], name: str) -> int:
-    """How many positional arguments `handler` takes, 1 or 2. Raises ConfigurationError for any other number."""
+    """How many positional arguments `handler` takes, 1 or 2.
+
+    Raises ConfigurationError for any other number.
+    """
     if not callable(handler):
         raise _no_handler(handler)
     try:
@@ -148,7 +153,11 @@ def _parameters(handler: Callable[..., Any], name: str) -> int:
     positional = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
     required = [p for p in positional if p.default is p.empty]
     keyword = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
-    count = max(len(required), 1) if positional or any(p.kind is p.VAR_POSITIONAL for p in parameters) else 0
+    count = (
+        max(len(required), 1)
+        if positional or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        else 0
+    )
     if count not in {1, 2} or keyword:
         raise ConfigurationError(
             f"{name} must take (event) or (event, context), it is {inspect.signature(handler)}.",
@@ -158,7 +167,9 @@ def _parameters(handler: Callable[..., Any], name: str) -> int:
 
 
 def _no_handler(handler: object) -> ConfigurationError:
-    return ConfigurationError(f"{shown(handler)} is not a handler: it can't be called.", key="handler")
+    return ConfigurationError(
+        f"{shown(handler)} is not a handler: it can't be called.", key="handler"
+    )
 
 
 class Router(Protocol):

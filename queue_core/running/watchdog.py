@@ -14,7 +14,10 @@ log = get_logger(__name__)
 
 
 class Watchdog:
-    """See the module. `complete` receives the outcome of an entry that is taken from its handler."""
+    """See the module.
+
+    `complete` receives the outcome of an entry that is taken from its handler.
+    """
 
     def __init__(self, config: QueueConfig, complete: Callable[[Outcome], None]) -> None:
         self._config = config
@@ -40,7 +43,8 @@ class Watchdog:
                 )
             limit = handling.subscriber.max_run_seconds or inf
             if handling.seconds > limit and handling.key not in self._cut:
-                # A failed run: its outcome is written, and what the handler does from here comes too late.
+                # A failed run: its outcome is written, and what the handler does from here comes
+                # too late.
                 self._complete(dispatcher.cut(handling))
                 self._cut.add(handling.key)
         self._overdue = {handling.key for handling in overdue}

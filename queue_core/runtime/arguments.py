@@ -33,7 +33,10 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def wait_seconds(value: object, *, key: str) -> float:
-    """A time to wait, cut to what a lock can wait; a negative one is none. Raises ConfigurationError."""
+    """A time to wait, cut to what a lock can wait; a negative one is none.
+
+    Raises ConfigurationError.
+    """
     if not is_number(value):
         raise not_allowed(key, value, "a number of seconds")
     return min(max(0.0, float(value)), threading.TIMEOUT_MAX)

@@ -1,8 +1,9 @@
 """Where every date and every wait of the engine comes from.
 
-All dates are aware, in UTC, with microseconds, and follow the *database's* clock, which is read again and again; that of
-an SQLite file is this machine's. Two time lines: `now()` for dates that go into rows, which jumps if the database's
-clock was set, and `monotonic()` for leases and time-outs, which never does.
+All dates are aware, in UTC, with microseconds, and follow the *database's* clock, which is read
+again and again; that of an SQLite file is this machine's. Two time lines: `now()` for dates that go
+into rows, which jumps if the database's clock was set, and `monotonic()` for leases and time-outs,
+which never does.
 """
 
 import sys
@@ -23,8 +24,9 @@ from queue_core.runtime.signal import Signal
 def continuous(source: Any = time, platform: str = sys.platform) -> Callable[[], float]:
     """The monotonic clock that goes on while the machine is suspended, of those that `source`, a module like `time`, has.
 
-    A lease must run out meanwhile, as it does for the other nodes. Linux calls that clock CLOCK_BOOTTIME. On macOS it is
-    CLOCK_MONOTONIC_RAW, and `time.monotonic` stands still there. Elsewhere `time.monotonic` is all there is.
+    A lease must run out meanwhile, as it does for the other nodes. Linux calls that clock
+    CLOCK_BOOTTIME. On macOS it is CLOCK_MONOTONIC_RAW, and `time.monotonic` stands still there.
+    Elsewhere `time.monotonic` is all there is.
     """
     name = "CLOCK_MONOTONIC_RAW" if platform == "darwin" else "CLOCK_BOOTTIME"
     number = getattr(source, name, None)
@@ -43,12 +45,14 @@ ROUND_TRIP_SECONDS = 0.02
 def in_utc(date: datetime, *, key: str) -> datetime:
     """The same moment in UTC.
 
-    Raises NaiveDateTimeError if `date` has no time zone, InvalidPostError if it lies outside the years 1 to 9999
-    in UTC or is no datetime; `key` names the argument in the message.
+    Raises NaiveDateTimeError if `date` has no time zone, InvalidPostError if it lies outside the
+    years 1 to 9999 in UTC or is no datetime; `key` names the argument in the message.
     """
     if not isinstance(date, datetime):
         raise InvalidPostError(
-            f"{key} is a {type(date).__name__}, not a datetime. Nothing was written.", key=key, value=date
+            f"{key} is a {type(date).__name__}, not a datetime. Nothing was written.",
+            key=key,
+            value=date,
         )
     if date.utcoffset() is None:
         raise NaiveDateTimeError(
@@ -110,7 +114,8 @@ class ClockReading:
 def read_clock(ask: Callable[[], datetime]) -> ClockReading:
     """A reading of the database's clock by `ask`, a single statement.
 
-    The statement alone is timed: a COMMIT or a connection that takes long must not look like a clock that is wrong.
+    The statement alone is timed: a COMMIT or a connection that takes long must not look like a
+    clock that is wrong.
     """
     before = _monotonic()
     date = ask()
@@ -163,8 +168,8 @@ class SystemClock:
     def follow(self, reading: ClockReading) -> float:
         """Adjust to a reading of the database's clock, and return the offset in seconds.
 
-        A difference that its round trip may account for is ignored, and so is one below `ROUND_TRIP_SECONDS`: dates
-        would jitter for nothing.
+        A difference that its round trip may account for is ignored, and so is one below
+        `ROUND_TRIP_SECONDS`: dates would jitter for nothing.
         """
         self.followed_at = reading.moment
         shown_here = datetime.fromtimestamp(self._base + reading.moment, UTC)
@@ -193,7 +198,9 @@ class SystemClock:
 
 
 def _bounded(timeout_seconds: float | None) -> float | None:
-    return None if timeout_seconds is None else min(max(timeout_seconds, 0.0), threading.TIMEOUT_MAX)
+    return (
+        None if timeout_seconds is None else min(max(timeout_seconds, 0.0), threading.TIMEOUT_MAX)
+    )
 
 
 class ManualClock:
@@ -219,7 +226,9 @@ class ManualClock:
         Raises ValueError if `seconds` is below 0, no number, or leads past the year 9999.
         """
         if not is_number(seconds) or seconds < 0:
-            raise ValueError(f"seconds={shown(seconds)}: a number is needed, and time doesn't run backwards")
+            raise ValueError(
+                f"seconds={shown(seconds)}: a number is needed, and time doesn't run backwards"
+            )
         with self._changed:
             try:
                 elapsed = self._elapsed + timedelta(seconds=seconds)
@@ -257,17 +266,21 @@ class ManualClock:
     def wait_until_waiting(self, count: int, *, timeout_seconds: float = 10.0) -> None:
         """Block until at least `count` threads are idle in `wait`.
 
-        Raises TimeoutError after `timeout_seconds` of real time, ConfigurationError for what is no number.
+        Raises TimeoutError after `timeout_seconds` of real time, ConfigurationError for what is no
+        number.
         """
         of_kind(count, int, key="count")
         timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
         with self._changed:
             if not self._changed.wait_for(lambda: self._idle() >= count, timeout_seconds):
-                raise TimeoutError(f"{self._idle()} of {shown(count)} threads wait after {timeout_seconds} s")
+                raise TimeoutError(
+                    f"{self._idle()} of {shown(count)} threads wait after {timeout_seconds} s"
+                )
 
     def _idle(self) -> int:
         return sum(
-            not signal.is_set and not self._passed(deadline) for signal, deadline in self._waiting.values()
+            not signal.is_set and not self._passed(deadline)
+            for signal, deadline in self._waiting.values()
         )
 
     def _passed(self, deadline: timedelta | None) -> bool:

@@ -6,15 +6,17 @@ from _thread import RLock
 
 
 class Lock(RLock):  # type: ignore[misc]  # the type stubs call it final, which it isn't
-    """For `with` blocks: released whatever comes. Reentrant, for a signal's handler that posts may interrupt a post.
+    """For `with` blocks: released whatever comes.
 
-    Python 3.14 may handle a signal between the `__enter__` of its own locks and the block (CPython issue 148874): if the
-    handler raises, nobody calls `__exit__`, and whoever is next waits for ever. A function in Python returns into the
-    block at once.
+    Reentrant, for a signal's handler that posts may interrupt a post.
 
-    From Python 3.12 on a `with` or `try` block has a gap where a condition in it goes back to a loop's beginning, or a
-    comprehension's: what is raised there leaves the block without its `__exit__`. So such loops are not in these blocks,
-    but in functions that they call.
+    Python 3.14 may handle a signal between the `__enter__` of its own locks and the block (CPython
+    issue 148874): if the handler raises, nobody calls `__exit__`, and whoever is next waits for
+    ever. A function in Python returns into the block at once.
+
+    From Python 3.12 on a `with` or `try` block has a gap where a condition in it goes back to a
+    loop's beginning, or a comprehension's: what is raised there leaves the block without its
+    `__exit__`. So such loops are not in these blocks, but in functions that they call.
     """
 
     __slots__ = ()

@@ -1,4 +1,7 @@
-"""Logging: a fixed event name and facts as key=value, through the standard `logging`. Payloads never appear."""
+"""Logging: a fixed event name and facts as key=value, through the standard `logging`.
+
+Payloads never appear.
+"""
 
 from __future__ import annotations
 

@@ -21,8 +21,9 @@ LONGEST_BACKOFF_SECONDS = 5.0
 class Loop:
     """Drives `turn`, which does one round of work and returns the seconds until the next (0: at once).
 
-    After an error the wait doubles from 50 ms to `longest_backoff_seconds`, with jitter, so that the nodes of a
-    recovering database don't come back in step (Brooker, "Exponential Backoff And Jitter", 2015).
+    After an error the wait doubles from 50 ms to `longest_backoff_seconds`, with jitter, so that
+    the nodes of a recovering database don't come back in step (Brooker, "Exponential Backoff And
+    Jitter", 2015).
     """
 
     def __init__(
@@ -70,7 +71,8 @@ class Loop:
             except Exception as error:  # noqa: BLE001 -- the loop outlives whatever its turn meets
                 pause = self._after(error, failures)
                 failures += 1
-                # A signal must not cut the back-off short: work that keeps coming would make it a hot loop.
+                # A signal must not cut the back-off short: work that keeps coming would make it a
+                # hot loop.
                 self._signal.clear()
                 self._pause_deaf(pause)
                 continue
@@ -82,7 +84,9 @@ class Loop:
 
     def _after(self, error: Exception, failures: int) -> float:
         # A float overflows after 1,024 failures, an hour and a half of an outage.
-        longest = min(self._longest_backoff_seconds, FIRST_BACKOFF_SECONDS * 2.0 ** min(failures, 100))
+        longest = min(
+            self._longest_backoff_seconds, FIRST_BACKOFF_SECONDS * 2.0 ** min(failures, 100)
+        )
         pause = random.uniform(0.5, 1.0) * longest  # noqa: S311
         expected = isinstance(error, SQLAlchemyError)
         log.warning(

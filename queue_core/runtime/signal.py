@@ -14,19 +14,21 @@ class Signal:
     __slots__ = ("_changed", "_lock", "_raised")
 
     def __init__(self) -> None:
-        # Taken itself where exceptions from outside may come: of a condition they would leave it locked.
+        # Taken itself where exceptions from outside may come: of a condition they would leave it
+        # locked.
         self._lock = Lock()
         self._changed = threading.Condition(self._lock)
         self._raised = False
 
     def set(self) -> None:
         """Raise the flag and wake the waiter. Publish the work before this call."""
-        # Without the lock: whoever finds the flag up has published its work before the waiter lowers it, and
-        # the waiter looks for work only after that.
+        # Without the lock: whoever finds the flag up has published its work before the waiter
+        # lowers it, and the waiter looks for work only after that.
         if self._raised:
             return
         with self._lock:
-            # In this order: a flag that is up, and of which the waiter was not told, would keep it asleep.
+            # In this order: a flag that is up, and of which the waiter was not told, would keep it
+            # asleep.
             self._changed.notify_all()
             self._raised = True
 

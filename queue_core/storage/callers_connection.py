@@ -1,8 +1,9 @@
 """The caller's connections: any kind of them as one SQLAlchemy Connection, whose transaction is never touched.
 
-No event proves a commit: Core's `commit` fires before COMMIT is sent, the Session's also for savepoints, and a
-failed transaction may end as a rollback without any event (the experiments are in `tests/experiments`). So a commit
-or rollback is only announced from here, and rows are looked up before anything starts.
+No event proves a commit: Core's `commit` fires before COMMIT is sent, the Session's also for
+savepoints, and a failed transaction may end as a rollback without any event (the experiments are in
+`tests/experiments`). So a commit or rollback is only announced from here, and rows are looked up
+before anything starts.
 """
 
 from __future__ import annotations
@@ -26,13 +27,21 @@ from sql.hot_path import LAZY
 from sql.raw import RawDriver, UnusableConnectionError
 from sql.registry import raw_driver_of, raw_drivers
 
-_pending: weakref.WeakKeyDictionary[Connection, list[Callable[[], None]]] = weakref.WeakKeyDictionary()
-"""What to call at the end of each connection's transaction. `Connection.info` is out of reach once it has broken."""
+_pending: weakref.WeakKeyDictionary[Connection, list[Callable[[], None]]] = (
+    weakref.WeakKeyDictionary()
+)
+"""What to call at the end of each connection's transaction.
+
+`Connection.info` is out of reach once it has broken.
+"""
 
 
 @dataclass(frozen=True)
 class Borrowed:
-    """A caller's connection. `raw`: SQLAlchemy does not see its commit. `on_commit` calls a function after the commit."""
+    """A caller's connection.
+
+    `raw`: SQLAlchemy does not see its commit. `on_commit` calls a function after the commit.
+    """
 
     connection: Connection
     raw: bool
@@ -49,7 +58,9 @@ class Borrowed:
     def has_two_phases(self) -> bool:
         """Whether its transaction is to be prepared; PostgreSQL prepares none that notifies."""
         if self.raw:
-            return _driver(self.connection).has_two_phases(self.connection.connection.driver_connection)
+            return _driver(self.connection).has_two_phases(
+                self.connection.connection.driver_connection
+            )
         return isinstance(self.connection.get_transaction(), TwoPhaseTransaction)
 
     @property
@@ -60,7 +71,10 @@ class Borrowed:
         return _driver(self.connection).autocommits(self.connection, raw=self.raw)
 
     def when_ended(self, announce: Callable[[], None]) -> None:
-        """Call `announce` when the transaction is about to commit or to roll back. It may still do the other."""
+        """Call `announce` when the transaction is about to commit or to roll back.
+
+        It may still do the other.
+        """
         if self.on_commit is not None:
             self.on_commit(announce)
             return
@@ -72,8 +86,9 @@ class Borrowed:
 def borrow(given: Any, database: Database, schema: str | None) -> Borrowed:
     """Wrap what a user passes as `connection=`, for tables of a `schema` (None: they are named without).
 
-    A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg, PyMySQL or sqlite3 connection. Raises
-    InvalidConnectionError if it is closed, leads to another database, or is asynchronous (its calls have awaitable twins).
+    A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg, PyMySQL or sqlite3
+    connection. Raises InvalidConnectionError if it is closed, leads to another database, or is
+    asynchronous (its calls have awaitable twins).
     """
     if is_asynchronous(given):
         raise InvalidConnectionError(
@@ -159,7 +174,9 @@ class _TupleRows:
         return self._raw.tuple_cursor(self._driver, *arguments, **options)
 
 
-_passive_dialects: weakref.WeakKeyDictionary[Engine, SqlalchemyDialect] = weakref.WeakKeyDictionary()
+_passive_dialects: weakref.WeakKeyDictionary[Engine, SqlalchemyDialect] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def _passive(database: Database) -> SqlalchemyDialect:
@@ -172,7 +189,9 @@ def _passive(database: Database) -> SqlalchemyDialect:
         quiet = dict.fromkeys(
             ("do_begin", "do_commit", "do_rollback", "do_close", "do_terminate"), _do_nothing
         )
-        passive = type(f"Passive{kind.__name__}", (kind,), {**quiet, "supports_statement_cache": True})
+        passive = type(
+            f"Passive{kind.__name__}", (kind,), {**quiet, "supports_statement_cache": True}
+        )
         dialect = passive(dbapi=engine.dialect.dbapi)
         dialect.__dict__.update({**engine.dialect.__dict__, "name": engine.dialect.name})
         _passive_dialects[engine] = dialect

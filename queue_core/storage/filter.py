@@ -36,11 +36,15 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     finished_since: datetime | None = None
 
     def conditions(self, queue_name: str | None) -> list[Where]:
-        """For `Store.find`: these entries, of one queue or of all (None). Raises InvalidPostError for bad values.
+        """For `Store.find`: these entries, of one queue or of all (None).
 
-        More than one, for parts of the ids in their order, if there are more ids than a statement names.
+        Raises InvalidPostError for bad values.
+
+        More than one, for parts of the ids in their order, if there are more ids than a statement
+        names.
         """
-        # Every state rather than no condition: a row in none of them was written by hand, and is no entry.
+        # Every state rather than no condition: a row in none of them was written by hand, and is no
+        # entry.
         wanted = state_values(list(State) if self.states is None else self.states)
         parts: Sequence[list[int] | None] = (
             [None] if self.record_ids is None else batches(checked_ids(self.record_ids)) or [[]]
@@ -59,11 +63,17 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             if self.class_name is not None:
                 found.append(table.c.class_name == self.class_name)
             if self.effective_before is not None:
-                found.append(table.c.effective_date < in_utc(self.effective_before, key="effective_before"))
+                found.append(
+                    table.c.effective_date < in_utc(self.effective_before, key="effective_before")
+                )
             if self.finished_before is not None:
-                found.append(table.c.finished_date < in_utc(self.finished_before, key="finished_before"))
+                found.append(
+                    table.c.finished_date < in_utc(self.finished_before, key="finished_before")
+                )
             if self.finished_since is not None:
-                found.append(table.c.finished_date >= in_utc(self.finished_since, key="finished_since"))
+                found.append(
+                    table.c.finished_date >= in_utc(self.finished_since, key="finished_since")
+                )
             return found
 
         return [partial(where, part) for part in parts]

@@ -51,7 +51,9 @@ class Moves:
         _, rows = self._move(move, lambda connection, moved: moved(connection))
         return _taken(taking, rows)
 
-    def taking(self, lane: str, owner: str, limit: int, since: datetime, ahead: timedelta) -> Taking:
+    def taking(
+        self, lane: str, owner: str, limit: int, since: datetime, ahead: timedelta
+    ) -> Taking:
         """As `claim`, to be made by `record`."""
         now = self._store.clock.now()
         until = now + timedelta(seconds=self._store.config.claim_seconds)
@@ -103,12 +105,15 @@ class Moves:
             return database.write_autocommit(move, learn)
         return database.write(lambda connection: learn(connection, move(connection)))
 
-    def _recorded(self, connection: Connection, owner: str, finished: Sequence[Finished]) -> set[int]:
+    def _recorded(
+        self, connection: Connection, owner: str, finished: Sequence[Finished]
+    ) -> set[int]:
         """The ids whose very outcome stands in history: recorded by a former try, whose COMMIT gave no answer."""
         if not finished:
             return set()
         tried = {
-            (one.entry.record_id, one.entry.claim_count, one.state, one.finished_date) for one in finished
+            (one.entry.record_id, one.entry.claim_count, one.state, one.finished_date)
+            for one in finished
         }
         rows = self._store.search(
             connection,
@@ -124,7 +129,9 @@ class Moves:
             if (row.record_id, row.claim_count, row.processing_state, row.finished_date) in tried
         }
 
-    def _move_checked(self, connection: Connection, owner: str, batch: Batch, claim: Claim | None) -> Moved:
+    def _move_checked(
+        self, connection: Connection, owner: str, batch: Batch, claim: Claim | None
+    ) -> Moved:
         try:
             ended = batch if batch.ids else None
             return self._store.statements.move(connection, owner=owner, batch=ended, claim=claim)

@@ -10,7 +10,10 @@ _ESCAPED = b"\0\n\r\x1a\"'\\"
 
 
 def check_packet(class_name: str, encoded: Encoded, packet_bytes: int) -> None:
-    """Refuses a payload that makes its INSERT longer than the server's limit, in bytes. Raises PayloadTooLargeError."""
+    """Refuses a payload that makes its INSERT longer than the server's limit, in bytes.
+
+    Raises PayloadTooLargeError.
+    """
     text = encoded.event_json
     data: str | bytes = (encoded.event_bytes or b"") if text is None else text
     room = packet_bytes - max(1_000, packet_bytes // 64)

@@ -1,10 +1,12 @@
 """Record ids taken from the database ahead of their rows, where it gives them out (PostgreSQL).
 
-An entry whose id is known before its INSERT can enter the ledger first: the INSERT then needs no transaction around
-it that keeps the row from being seen too early, and commits by itself. Ids that are never used leave gaps.
+An entry whose id is known before its INSERT can enter the ledger first: the INSERT then needs no
+transaction around it that keeps the row from being seen too early, and commits by itself. Ids that
+are never used leave gaps.
 
-A server that took over from another, or was restored, may give the same ids out again. Sessions don't outlive that, so
-that ids are forgotten as soon as any connection was opened since they were taken, and after a minute.
+A server that took over from another, or was restored, may give the same ids out again. Sessions
+don't outlive that, so that ids are forgotten as soon as any connection was opened since they were
+taken, and after a minute.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ LONGEST_KEPT_SECONDS = 60.0
 
 
 class OutdatedIdsError(Exception):
-    """A connection was opened since ids were taken ahead: they may be another's by now. Nothing was written."""
+    """A connection was opened since ids were taken ahead: they may be another's by now.
+
+    Nothing was written.
+    """
 
 
 class ReservedIds:

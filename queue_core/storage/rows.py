@@ -65,11 +65,18 @@ class Rows:
         """Names of types that were found storable."""
 
     def rows(
-        self, queue_name: str, postings: Sequence[Posting], *, creator: str, lane: str, claimed: bool
+        self,
+        queue_name: str,
+        postings: Sequence[Posting],
+        *,
+        creator: str,
+        lane: str,
+        claimed: bool,
     ) -> list[dict[str, Any]]:
         """The rows of `postings`. `claimed`: born IN_PROCESSING by `creator`.
 
-        Raises InvalidPostError or PayloadError for the first posting that can't be stored; nothing is written then.
+        Raises InvalidPostError or PayloadError for the first posting that can't be stored; nothing
+        is written then.
         """
         now = self._clock.now()
         common = self.common(queue_name, now, creator=creator, lane=lane, claimed=claimed)
@@ -106,7 +113,9 @@ class Rows:
             "event_bytes": encoded.event_bytes,
             "codec": encoded.codec,
             "user_token": None if token is None else _token(token, "user_token", queue_name),
-            "future_user_token": None if future is None else _token(future, "future_user_token", queue_name),
+            "future_user_token": None
+            if future is None
+            else _token(future, "future_user_token", queue_name),
             "search_key1": None if key1 is None else search_key(key1, "search_key1", queue_name),
             "search_key2": None if key2 is None else search_key(key2, "search_key2", queue_name),
             "effective_date": now if posting.at is None else in_utc(posting.at, key="at"),
@@ -141,7 +150,9 @@ class Rows:
 
     def entry(self, record_id: int, row: dict[str, Any]) -> Entry:
         """The entry of a row that was just inserted."""
-        return Entry(**{**row, "record_id": record_id, "processing_state": State(row["processing_state"])})
+        return Entry(
+            **{**row, "record_id": record_id, "processing_state": State(row["processing_state"])}
+        )
 
 
 def search_key(value: Any, key: str, queue_name: str) -> int | None:
@@ -160,9 +171,12 @@ def search_key(value: Any, key: str, queue_name: str) -> int | None:
 
 
 def sought_key(value: Any, key: str, queue_name: str) -> int | None:
-    """The value that a column is compared with. Raises InvalidPostError for what is neither an integer nor KEYLESS.
+    """The value that a column is compared with.
 
-    None is most often a variable that was never set: taken as a key it would mean the entries of everybody else.
+    Raises InvalidPostError for what is neither an integer nor KEYLESS.
+
+    None is most often a variable that was never set: taken as a key it would mean the entries of
+    everybody else.
     """
     if isinstance(value, Keyless):
         return None
@@ -177,7 +191,10 @@ def sought_key(value: Any, key: str, queue_name: str) -> int | None:
 
 
 def integer(value: Any, key: str, *, least: int = _SMALLEST_KEY) -> int:
-    """Check an id or a limit. Raises InvalidPostError if it is no 64-bit integer of `least` or more."""
+    """Check an id or a limit.
+
+    Raises InvalidPostError if it is no 64-bit integer of `least` or more.
+    """
     if not _is_integer(value) or value < least:
         raise InvalidPostError(
             f"{key}={shown(value)} ({type(value).__name__}) is no 64-bit integer"
@@ -189,12 +206,23 @@ def integer(value: Any, key: str, *, least: int = _SMALLEST_KEY) -> int:
 
 
 def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and _SMALLEST_KEY <= value <= _LARGEST_KEY
+    return (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and _SMALLEST_KEY <= value <= _LARGEST_KEY
+    )
 
 
 def name(value: Any, key: str, *, limit: int = NAME_LENGTH, queue_name: str | None = None) -> str:
-    """Check a name or token. Raises InvalidPostError if it is none that every database can store."""
-    fault = name_fault(value, limit) if isinstance(value, str) else f"a text, not a {type(value).__name__}"
+    """Check a name or token.
+
+    Raises InvalidPostError if it is none that every database can store.
+    """
+    fault = (
+        name_fault(value, limit)
+        if isinstance(value, str)
+        else f"a text, not a {type(value).__name__}"
+    )
     if fault is None:
         return str.__str__(value)  # an Enum's own would be another text
     error = NameTooLongError if isinstance(value, str) and len(value) > limit else InvalidPostError

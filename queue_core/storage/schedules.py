@@ -15,7 +15,10 @@ from sql.statements import schedules
 
 
 class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of `queue_schedules`. Dates in UTC; `rule` is JSON, whose meaning is the notifications' own."""
+    """One row of `queue_schedules`.
+
+    Dates in UTC; `rule` is JSON, whose meaning is the notifications' own.
+    """
 
     table_name: str
     queue_name: str
@@ -59,7 +62,11 @@ class ScheduleStore:
         def work(connection: Connection) -> StoredSchedule:
             row = schedules.find(connection, self._table, queue_name, name, lock=True)
             if row is None:
-                key: dict[str, Any] = {"table_name": self._table, "queue_name": queue_name, "name": name}
+                key: dict[str, Any] = {
+                    "table_name": self._table,
+                    "queue_name": queue_name,
+                    "name": name,
+                }
                 schedules.add(connection, {**key, **payload, **fresh})
                 return StoredSchedule(**key, **payload, **fresh)
             changes = dict(payload) if same_rule(row.rule) else {**payload, **fresh}

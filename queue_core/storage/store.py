@@ -48,7 +48,10 @@ COUNT_LIMIT = 10_000
 
 @dataclass
 class Depth:
-    """What waits in the table for one queue. `oldest_age_seconds`: of the ready entries; 0 if there are none."""
+    """What waits in the table for one queue.
+
+    `oldest_age_seconds`: of the ready entries; 0 if there are none.
+    """
 
     ready: int = 0
     oldest_age_seconds: float = 0.0
@@ -59,7 +62,12 @@ class Store:
     """One pair of tables, as the engine sees it."""
 
     def __init__(
-        self, database: Database, config: QueueConfig, clock: Clock, types: EventTypes, codecs: Codecs
+        self,
+        database: Database,
+        config: QueueConfig,
+        clock: Clock,
+        types: EventTypes,
+        codecs: Codecs,
     ) -> None:
         self._database = database
         self._pid = os.getpid()
@@ -85,8 +93,8 @@ class Store:
     def keep_time(self, given: Any = None) -> None:
         """Read the database's clock if it was not for a lease, as where no node does so with its beats.
 
-        Raises DatabaseUnreachableError, unless a caller's connection is `given`, which may reach what ours can't: whoever
-        asks for the time would wait for as long again.
+        Raises DatabaseUnreachableError, unless a caller's connection is `given`, which may reach
+        what ours can't: whoever asks for the time would wait for as long again.
         """
         clock = self.clock
         if not isinstance(clock, SystemClock):
@@ -99,7 +107,9 @@ class Store:
         ask = database.dialect.database_now
         try:
             clock.follow(
-                self.reaching(lambda: database.fetch(lambda connection: read_clock(partial(ask, connection))))
+                self.reaching(
+                    lambda: database.fetch(lambda connection: read_clock(partial(ask, connection)))
+                )
             )
         except (DatabaseUnreachableError, SQLAlchemyError):
             if given is None:
@@ -109,7 +119,10 @@ class Store:
 
     @property
     def database(self) -> Database:
-        """Our connections. Raises ForkedError in a child process, which must not talk on those of its parent."""
+        """Our connections.
+
+        Raises ForkedError in a child process, which must not talk on those of its parent.
+        """
         self.check_process()
         return self._database
 
@@ -144,7 +157,9 @@ class Store:
         """Run `work` in the caller's transaction; errors are raised and never retried, for it is lost already."""
         return self.inside_borrowed(self.borrow(given), queue_name, work)
 
-    def inside_borrowed(self, borrowed: Borrowed, queue_name: str, work: Callable[[Connection], T]) -> T:
+    def inside_borrowed(
+        self, borrowed: Borrowed, queue_name: str, work: Callable[[Connection], T]
+    ) -> T:
         """As `inside`, on a connection that was borrowed already."""
         try:
             return work(borrowed.connection)
@@ -168,7 +183,9 @@ class Store:
         return self.reaching(lambda: self.database.fetch(work))
 
     def reaching(self, work: Callable[[], T], written: Sequence[int] = ()) -> T:
-        """Run `work` on connections of our own. Raises DatabaseUnreachableError if the database doesn't answer.
+        """Run `work` on connections of our own.
+
+        Raises DatabaseUnreachableError if the database doesn't answer.
 
         `written` holds the ids that `work` has written by then, as far as they are known.
         """
@@ -183,7 +200,9 @@ class Store:
 
     def owned(self, ids: Sequence[int], owner: str) -> list[Entry]:
         """Those of `ids` that are committed and run by `owner`."""
-        rows = self.database.fetch(lambda connection: self.statements.owned(connection, ids=ids, owner=owner))
+        rows = self.database.fetch(
+            lambda connection: self.statements.owned(connection, ids=ids, owner=owner)
+        )
         return [from_row(row) for row in rows]
 
     def due_and_next(self, owner: str) -> tuple[dict[str, datetime], dict[str, datetime]]:
@@ -196,7 +215,9 @@ class Store:
             lambda connection: self.statements.due_and_next(connection, lanes=lanes, now=now)
         )
         due = {lane: date for lane, (date, _) in found.items() if date is not None}
-        later = {lane: date for lane, (_, date) in found.items() if lane != PARKED and date is not None}
+        later = {
+            lane: date for lane, (_, date) in found.items() if lane != PARKED and date is not None
+        }
         return due, later
 
     def depths(self, queue_names: Iterable[str] = ()) -> dict[str, Depth]:
@@ -209,7 +230,9 @@ class Store:
             limit = max(COUNT_LIMIT // 10, COUNT_LIMIT // max(1, len(lanes)))
             for lane in lanes:
                 until = None if lane == PARKED else now
-                for row in self.statements.lane_counts(connection, lane=lane, until=until, limit=limit):
+                for row in self.statements.lane_counts(
+                    connection, lane=lane, until=until, limit=limit
+                ):
                     depth = depths.setdefault(row.queue_name, Depth())
                     if lane == PARKED:
                         depth.parked += row.entries
@@ -253,7 +276,9 @@ class Store:
             left = None if limit is None else limit - len(found)
             if left == 0:
                 break
-            found += self.search(connection, past=past, where=part, limit=left, newest_first=newest_first)
+            found += self.search(
+                connection, past=past, where=part, limit=left, newest_first=newest_first
+            )
         return found
 
 
@@ -273,7 +298,9 @@ def succeeded(column: str | None) -> str | None:
     return encode_progress(done)
 
 
-def unreachable(url: URL, error: BaseException, written: Sequence[int] = ()) -> DatabaseUnreachableError:
+def unreachable(
+    url: URL, error: BaseException, written: Sequence[int] = ()
+) -> DatabaseUnreachableError:
     """What to raise when the database doesn't answer; `written` are the ids of a COMMIT that may have taken effect."""
     reason = str(getattr(error, "orig", error)).strip()
     where = url.render_as_string(hide_password=True)

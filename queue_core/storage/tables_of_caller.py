@@ -1,6 +1,7 @@
 """Whether a caller's connection leads to the queue's own tables: rows written elsewhere would be read by nobody.
 
-Statements name the schema that the tables were found in, so that a session's search path changes nothing.
+Statements name the schema that the tables were found in, so that a session's search path changes
+nothing.
 """
 
 from __future__ import annotations
@@ -41,10 +42,13 @@ def check_place(found: str | None, database: Database) -> None:
 
 def check_map(connection: Connection, schema: str | None) -> None:
     """Refuse a connection whose `schema_translate_map` would lead its statements to other tables than `schema`'s."""
-    names: dict[str | None, str | None] = connection.get_execution_options().get("schema_translate_map") or {}
+    names: dict[str | None, str | None] = (
+        connection.get_execution_options().get("schema_translate_map") or {}
+    )
     if names.get(schema, schema) != schema:
         raise foreign(
-            f"the schema {names[schema]!r} by its schema_translate_map", f"{schema or 'the default schema'!r}"
+            f"the schema {names[schema]!r} by its schema_translate_map",
+            f"{schema or 'the default schema'!r}",
         )
 
 
@@ -78,4 +82,6 @@ def _is_copy(connection: Connection, database: Database) -> bool:
         theirs = {tuple(row) for row in connection.execute(nodes)}
     except DBAPIError:  # it has no such table
         return False
-    return not theirs.isdisjoint(tuple(row) for row in database.fetch(lambda own: own.execute(nodes).all()))
+    return not theirs.isdisjoint(
+        tuple(row) for row in database.fetch(lambda own: own.execute(nodes).all())
+    )

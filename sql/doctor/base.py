@@ -1,7 +1,7 @@
 """What a database is asked about its own state, by a module per database; callers never ask which database it is.
 
-A check only reads, takes no lock that anybody waits for, and reads a bounded number of rows or what the server counts
-anyway. What it may not see it says.
+A check only reads, takes no lock that anybody waits for, and reads a bounded number of rows or what
+the server counts anyway. What it may not see it says.
 """
 
 from __future__ import annotations

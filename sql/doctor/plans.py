@@ -38,7 +38,9 @@ class Asked:
 def bad_plan(connection: Connection, scope: Scope, *, doctor: Doctor) -> Iterator[Finding]:
     """Statements on tables of some size whose plans read more than what they are after."""
     for statements in scope.statements():
-        large = {table for table in (statements.main, statements.past) if _is_large(connection, table)}
+        large = {
+            table for table in (statements.main, statements.past) if _is_large(connection, table)
+        }
         for asked in _asked(statements, scope):
             if asked.table in large:
                 faults = explained(connection, doctor, asked.work, asked.table.name)
@@ -52,7 +54,9 @@ def explained(
 ) -> list[Fault]:
     """The faults of the first statement that `work` would send; it is explained in its place, and nothing is sent."""
 
-    def catch(_connection: object, _cursor: object, statement: str, parameters: Any, *_rest: object) -> None:
+    def catch(
+        _connection: object, _cursor: object, statement: str, parameters: Any, *_rest: object
+    ) -> None:
         raise _Caught(statement, parameters)
 
     event.listen(connection, "before_cursor_execute", catch)

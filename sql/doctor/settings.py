@@ -25,5 +25,9 @@ def broken(check: str, rules: Sequence[Rule], values: Mapping[str, str]) -> Iter
         value = values.get(rule.setting)
         if value is not None and rule.wrong(value):
             yield Finding(
-                check, rule.severity, rule.setting, f"{rule.setting} = {value}: {rule.leads_to}.", rule.cure
+                check,
+                rule.severity,
+                rule.setting,
+                f"{rule.setting} = {value}: {rule.leads_to}.",
+                rule.cure,
             )

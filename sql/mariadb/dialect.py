@@ -14,7 +14,8 @@ class MariaDB(MySQL):
 
     name = "mariadb"
     statements = MariaDBStatements
-    # Since 11.0 a small table would be read whole where ids are given, and waits for each row that others have locked.
+    # Since 11.0 a small table would be read whole where ids are given, and waits for each row that
+    # others have locked.
     _newer_settings = " /*M!110001 , optimizer_scan_setup_cost = 1000000 */"
 
     def recognise(self, engine: Engine) -> str:

@@ -21,15 +21,20 @@ class MariaDBStatements(MySQLStatements):
             return super()._insert_chunk(connection, rows)
         return [
             record_id
-            for (record_id,) in self._insert_rows(connection, rows, " RETURNING record_id").fetchall()
+            for (record_id,) in self._insert_rows(
+                connection, rows, " RETURNING record_id"
+            ).fetchall()
         ]
 
     def _remove(self, connection: Connection, ids: Sequence[int]) -> int:
-        # As `_looked_up`: a DELETE takes no hint here, and with a list of ids it would read a small table whole.
+        # As `_looked_up`: a DELETE takes no hint here, and with a list of ids it would read a small
+        # table whole.
         table = connection.dialect.identifier_preparer.quote(self.main.name)
         listed = f"JSON_TABLE({self.mark}, '$[*]' COLUMNS (record_id BIGINT PATH '$')) AS listed"
         joined = f"{listed} STRAIGHT_JOIN {table} FORCE INDEX (PRIMARY) USING (record_id)"
-        return int(send(connection, f"DELETE {table} FROM {joined}", (encoded(list(ids)),)).rowcount)
+        return int(
+            send(connection, f"DELETE {table} FROM {joined}", (encoded(list(ids)),)).rowcount
+        )
 
     def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
         name = connection.dialect.identifier_preparer.quote(self.past.name)

@@ -6,7 +6,8 @@ attributes = context.config.attributes
 options = {
     "version_table": attributes["version_table"],
     "transactional_ddl": True,
-    # Beside traffic: no lock is held longer than for its own step, and what is done stays done if the next one fails.
+    # Beside traffic: no lock is held longer than for its own step, and what is done stays done if
+    # the next one fails.
     "transaction_per_migration": attributes.get("step_by_step", False),
     "on_version_apply": attributes.get("on_version_apply"),
 }
@@ -14,7 +15,9 @@ options = {
 if "connection" in attributes:
     context.configure(connection=attributes["connection"], **options)
 else:
-    context.configure(dialect_name=attributes["dialect_name"], output_buffer=attributes["output"], **options)
+    context.configure(
+        dialect_name=attributes["dialect_name"], output_buffer=attributes["output"], **options
+    )
 
 with context.begin_transaction():
     context.run_migrations()

@@ -34,5 +34,7 @@ def _columns(table: str) -> set[str]:
         return set()
     inspector = inspect(op.get_bind())
     return (
-        {column["name"] for column in inspector.get_columns(table)} if inspector.has_table(table) else set()
+        {column["name"] for column in inspector.get_columns(table)}
+        if inspector.has_table(table)
+        else set()
     )

@@ -56,15 +56,23 @@ class MySQL(Dialect):
     def server(self, connection: Connection) -> str:
         """See `Dialect.server`: its own id, which MariaDB and MySQL call by different names; older ones have none."""
         names = "('server_uid', 'server_uuid', 'hostname', 'port')"
-        shown = connection.exec_driver_sql(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN {names}").all()
+        shown = connection.exec_driver_sql(
+            f"SHOW GLOBAL VARIABLES WHERE Variable_name IN {names}"
+        ).all()
         said = {name.lower(): value for name, value in shown}
-        return said.get("server_uid") or said.get("server_uuid") or f"{said['hostname']}:{said['port']}"
+        return (
+            said.get("server_uid")
+            or said.get("server_uuid")
+            or f"{said['hostname']}:{said['port']}"
+        )
 
     def identity(self, connection: Connection) -> str:
         database = connection.exec_driver_sql("SELECT DATABASE()").scalar()
         return f"mysql/{self.server(connection)}/{database}"
 
-    def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
+    def connect_options(
+        self, *, statement_timeout_seconds: float, application_name: str
+    ) -> dict[str, Any]:
         del application_name
         self._limits = Limits(statement_timeout_seconds)
         return {
@@ -92,13 +100,16 @@ class MySQL(Dialect):
     def prepare(self, engine: Engine) -> None:
         settings = {"time_zone": "'+00:00'"} | self._time_outs(self._limits)
         statement = (
-            "SET " + ", ".join(f"{name} = {value}" for name, value in settings.items()) + self._newer_settings
+            "SET "
+            + ", ".join(f"{name} = {value}" for name, value in settings.items())
+            + self._newer_settings
         )
         isolation = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
         limits = self._limits
 
         def configure(connection: Any, _record: object) -> None:
-            # For connections too that are made in another engine's way; PyMySQL has no public name to set them by.
+            # For connections too that are made in another engine's way; PyMySQL has no public name
+            # to set them by.
             connection._read_timeout = limits.answer  # noqa: SLF001
             connection._write_timeout = limits.answer  # noqa: SLF001
             keep_alive(connection._sock, limits.statement)  # noqa: SLF001
@@ -118,8 +129,9 @@ class MySQL(Dialect):
             "innodb_lock_wait_timeout": lock,
             "lock_wait_timeout": lock,
             "max_execution_time": reading,
-            # A process that is frozen in the middle of a transaction gives its locks back. MySQL has no limit for
-            # transactions alone: a connection that nobody uses for as long ends, too, and is replaced when needed.
+            # A process that is frozen in the middle of a transaction gives its locks back. MySQL
+            # has no limit for transactions alone: a connection that nobody uses for as long ends,
+            # too, and is replaced when needed.
             "wait_timeout": str(whole(limits.statement)),
         }
 
@@ -130,7 +142,8 @@ class MySQL(Dialect):
         return not driver.server_status & IN_TRANSACTION
 
     def may_have_cut_off(self, error: BaseException) -> bool:
-        # A time limit's error may have come between a statement and its answer, and PyMySQL does not tell.
+        # A time limit's error may have come between a statement and its answer, and PyMySQL does
+        # not tell.
         return not isinstance(error, DBAPIError)
 
     def is_transient(self, error: DBAPIError) -> bool:

@@ -103,7 +103,9 @@ def storage(connection: Connection, scope: Scope) -> Iterator[Finding]:
 def invalid_index(connection: Connection, scope: Scope) -> Iterator[Finding]:
     """Indices that are kept up, and hidden from every statement: IGNORED on MariaDB, INVISIBLE on MySQL."""
     hidden = {
-        (row["TABLE_NAME"], row["INDEX_NAME"]): "NOT IGNORED" if row.get("IGNORED") == "YES" else "VISIBLE"
+        (row["TABLE_NAME"], row["INDEX_NAME"]): "NOT IGNORED"
+        if row.get("IGNORED") == "YES"
+        else "VISIBLE"
         for row in _index_columns(connection, scope.names)
         if row.get("IGNORED") == "YES" or row.get("IS_VISIBLE") == "NO"
     }
@@ -121,7 +123,9 @@ def history_list(connection: Connection, scope: Scope) -> Iterator[Finding]:
     """The length of InnoDB's history list: ended entries whose rows claims still walk over."""
     del scope
     length = connection.execute(
-        text("SELECT `count` FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'")
+        text(
+            "SELECT `count` FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'"
+        )
     ).scalar_one()
     if length > HISTORY_LIST:
         yield Finding(
@@ -152,7 +156,10 @@ class MySQLDoctor(Doctor):
     """Asks MySQL."""
 
     sessions = "performance_schema.processlist"
-    """The table of sessions. The older one is an error while one of them runs a statement with an emoji in it."""
+    """The table of sessions.
+
+    The older one is an error while one of them runs a statement with an emoji in it.
+    """
 
     # MySQL 9 draws a tree if it isn't asked for a table.
     explain = "EXPLAIN FORMAT=TRADITIONAL "
@@ -211,7 +218,10 @@ class MySQLDoctor(Doctor):
         counts = connection.execute(text("SHOW GLOBAL STATUS LIKE 'Threads_connected'")).one()
         most = int(_variables(connection, ["max_connections"])["max_connections"])
         server = ConnectionLimit(
-            "the server", most, int(counts[1]), f"SET GLOBAL max_connections = {2 * most}, and in its file"
+            "the server",
+            most,
+            int(counts[1]),
+            f"SET GLOBAL max_connections = {2 * most}, and in its file",
         )
         # The session's value is the account's own limit, else that of all accounts; 0 is none.
         user, own, used = connection.execute(
@@ -221,4 +231,7 @@ class MySQLDoctor(Doctor):
             )
         ).one()
         cure = f"ALTER USER … WITH MAX_USER_CONNECTIONS {2 * own}"
-        return [server, *([ConnectionLimit(f"the user {user}", own, used, cure)] if own > 0 else [])]
+        return [
+            server,
+            *([ConnectionLimit(f"the user {user}", own, used, cure)] if own > 0 else []),
+        ]

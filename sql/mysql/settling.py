@@ -18,6 +18,9 @@ def settled(database: OpenDatabase, ended: Ended) -> bool:
         with database.engine.connect() as connection:
             dirty = connection.execution_options(isolation_level="READ UNCOMMITTED")
             inserted = tuple(dirty.execute(statement).one())
-        return database.fetch(lambda connection: tuple(connection.execute(statement).one())) == inserted
+        return (
+            database.fetch(lambda connection: tuple(connection.execute(statement).one()))
+            == inserted
+        )
 
     return ended.comes_true(same)

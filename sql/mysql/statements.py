@@ -1,7 +1,7 @@
 """MySQL's statements on entries, and what MariaDB's have in common with them: ids first, then writes by sorted primary key.
 
-InnoDB locks every index entry that it reads under a lock, so that the claim index must answer the whole ORDER BY:
-the hint keeps it from being answered by a sort.
+InnoDB locks every index entry that it reads under a lock, so that the claim index must answer the
+whole ORDER BY: the hint keeps it from being answered by a sort.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class MySQLStatements(Statements):
         return statement.prefix_with(_index_hint(self.main, self.tables.claim_index))
 
     def _due(self, *columns: ColumnElement[Any]) -> Select[Any]:
-        return super()._due(*columns).with_hint(self.main, f"FORCE INDEX ({self.tables.claim_index})")
+        return (
+            super()._due(*columns).with_hint(self.main, f"FORCE INDEX ({self.tables.claim_index})")
+        )
 
     @memoized_property
     def _due_entries(self) -> Any:
@@ -66,7 +68,9 @@ class MySQLStatements(Statements):
         # A list of parameters would be compiled anew each time.
         table = connection.dialect.identifier_preparer.quote(self.main.name)
         marks = ", ".join([self.mark] * len(ids))
-        statement = f"DELETE {_index_hint(self.main, 'PRIMARY')} FROM {table} WHERE record_id IN ({marks})"
+        statement = (
+            f"DELETE {_index_hint(self.main, 'PRIMARY')} FROM {table} WHERE record_id IN ({marks})"
+        )
         return int(send(connection, statement, tuple(ids)).rowcount)
 
     def claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
@@ -86,9 +90,10 @@ class MySQLStatements(Statements):
         return source.columns(**FINISH_COLUMNS).subquery("batch")
 
     def _looked_up(self, statement: Select[Any]) -> Select[Any]:
-        # A scan, which the optimiser prefers while the table is small, waits for every row that another transaction
-        # has locked: entries posted in a transaction that stays open would hold up all outcomes. In a caller's
-        # REPEATABLE READ it would lock all rows, and the gap that new ones go into.
+        # A scan, which the optimiser prefers while the table is small, waits for every row that
+        # another transaction has locked: entries posted in a transaction that stays open would hold
+        # up all outcomes. In a caller's REPEATABLE READ it would lock all rows, and the gap that
+        # new ones go into.
         hinted = statement.prefix_with(_index_hint(self.main, "PRIMARY"), "STRAIGHT_JOIN")
         return hinted.with_hint(self.main, "FORCE INDEX (PRIMARY)")
 
@@ -158,5 +163,7 @@ def _written(kind: TypeEngine[Any]) -> str:
 def _size(row: Mapping[str, Any]) -> int:
     texts = (row.get("event_json"), row.get("headers"))
     return (
-        _ROW_OVERHEAD + len(row.get("event_bytes") or b"") + sum(len(text.encode()) for text in texts if text)
+        _ROW_OVERHEAD
+        + len(row.get("event_bytes") or b"")
+        + sum(len(text.encode()) for text in texts if text)
     )

@@ -15,7 +15,9 @@ class PostgreSQLBulkReads(BulkReads):
 
     def read(self, connection: Connection, statement: Select[Any]) -> CsvText:
         """See `BulkReads`."""
-        compiled = statement.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
+        compiled = statement.compile(
+            dialect=connection.dialect, compile_kwargs={"render_postcompile": True}
+        )
         copying = f"COPY ({compiled}) TO STDOUT (FORMAT csv)"
         driver: Any = connection.connection.driver_connection
         with (

@@ -77,7 +77,9 @@ class PostgreSQL(Dialect):
         if not connection.exec_driver_sql(allowed).scalar():
             return None
         return str(
-            connection.exec_driver_sql("SELECT system_identifier FROM pg_control_system()").scalar_one()
+            connection.exec_driver_sql(
+                "SELECT system_identifier FROM pg_control_system()"
+            ).scalar_one()
         )
 
     def identity(self, connection: Connection) -> str:
@@ -88,7 +90,9 @@ class PostgreSQL(Dialect):
         answer = connection.exec_driver_sql(f"SELECT {address}, {database}, current_schema()").one()
         return "/".join(map(str, ("postgresql", server or answer[0], *answer[1:])))
 
-    def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
+    def connect_options(
+        self, *, statement_timeout_seconds: float, application_name: str
+    ) -> dict[str, Any]:
         self._limits = Limits(statement_timeout_seconds)
         return {
             "connect_args": {
@@ -124,13 +128,14 @@ class PostgreSQL(Dialect):
             "idle_in_transaction_session_timeout": milliseconds(limits.statement),
             "timezone": "UTC",
             "default_transaction_isolation": "read committed",
-            # A plan made while the table was empty would be kept when it holds a million rows. An INSERT's is always
-            # the same.
+            # A plan made while the table was empty would be kept when it holds a million rows. An
+            # INSERT's is always the same.
             "plan_cache_mode": "auto" if use is Use.INSERTS else "force_custom_plan",
             "enable_seqscan": "off",
             "enable_sort": "off",
             "enable_bitmapscan": "off",
-            # What it turns off is priced so high that every statement with a scan of a small table would be compiled.
+            # What it turns off is priced so high that every statement with a scan of a small table
+            # would be compiled.
             "jit": "off",
         }
         statement = "SELECT " + ", ".join(

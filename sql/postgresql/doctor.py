@@ -72,7 +72,9 @@ def autovacuum(connection: Connection, scope: Scope) -> Iterator[Finding]:
     wanted = _storage_settings(scope)
     for row in _tables(connection, scope):
         options = row.reloptions or []
-        if any(option in {"autovacuum_enabled=false", "autovacuum_enabled=off"} for option in options):
+        if any(
+            option in {"autovacuum_enabled=false", "autovacuum_enabled=off"} for option in options
+        ):
             yield Finding(
                 "autovacuum",
                 Severity.SLOW,
@@ -80,7 +82,9 @@ def autovacuum(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 f"autovacuum is off for {row.name}: rows of ended entries are never removed.",
                 f"ALTER TABLE {row.name} RESET (autovacuum_enabled)",
             )
-        elif row.name in wanted and not any(option.startswith("autovacuum_vacuum_") for option in options):
+        elif row.name in wanted and not any(
+            option.startswith("autovacuum_vacuum_") for option in options
+        ):
             yield Finding(
                 "autovacuum",
                 Severity.SLOW,
@@ -166,7 +170,8 @@ class PostgreSQLDoctor(Doctor):
 
     def settle(self, connection: Connection) -> None:
         """See `Doctor`."""
-        # Our sessions avoid scans by their costs; questions to the catalogues can't, and would be compiled for that.
+        # Our sessions avoid scans by their costs; questions to the catalogues can't, and would be
+        # compiled for that.
         connection.execute(text("SELECT set_config('jit', 'off', false)"))
 
     def keys(self, connection: Connection, tables: Sequence[str]) -> dict[str, Keys]:
@@ -201,7 +206,10 @@ class PostgreSQLDoctor(Doctor):
         limits = [
             ConnectionLimit("the server", row.server, row.server_used, "Raise max_connections"),
             ConnectionLimit(
-                "the database", row.database, row.database_used, "ALTER DATABASE … CONNECTION LIMIT …"
+                "the database",
+                row.database,
+                row.database_used,
+                "ALTER DATABASE … CONNECTION LIMIT …",
             ),
             ConnectionLimit("the role", row.role, row.role_used, "ALTER ROLE … CONNECTION LIMIT …"),
         ]

@@ -1,7 +1,8 @@
 """The ways in which PostgreSQL inserts entries, and the one place that chooses among them.
 
-Each is one statement, so that it may be a transaction of its own. ADR 0006 has the measurements behind them. A new
-column needs no change here: all ways go by the names of the rows. ON CONFLICT would belong to each.
+Each is one statement, so that it may be a transaction of its own. ADR 0006 has the measurements
+behind them. A new column needs no change here: all ways go by the names of the rows. ON CONFLICT
+would belong to each.
 """
 
 from __future__ import annotations
@@ -50,7 +51,11 @@ class PostgreSQLInserts(Statements):
             return self._by_sqlalchemy(connection, rows)
         if len(rows) == 1:
             return self._one(connection, rows)
-        if len(rows) <= MOST_BY_JSON and all(map(_suits_json, rows)) and _size(rows) <= SMALL * len(rows):
+        if (
+            len(rows) <= MOST_BY_JSON
+            and all(map(_suits_json, rows))
+            and _size(rows) <= SMALL * len(rows)
+        ):
             return self._by_json(connection, rows)
         rows = self._with_ids(connection, rows)
         if len(rows) < COPY_FROM:
@@ -73,12 +78,20 @@ class PostgreSQLInserts(Statements):
 
     def _by_values(self, connection: Connection, rows: Rows) -> None:
         names, many = self._insert_values(connection, rows)
-        send(connection, self._insert_text(connection, names, len(rows)), tuple(chain.from_iterable(many)))
+        send(
+            connection,
+            self._insert_text(connection, names, len(rows)),
+            tuple(chain.from_iterable(many)),
+        )
 
     def _by_copy(self, connection: Connection, rows: Rows, driver: Any) -> None:
         names, many = self._insert_values(connection, rows)
         copying = f"COPY {full_name(connection, self.main)} ({', '.join(names)}) FROM STDIN"
-        with driver_errors(connection, copying), driver.cursor() as cursor, cursor.copy(copying) as copy:
+        with (
+            driver_errors(connection, copying),
+            driver.cursor() as cursor,
+            cursor.copy(copying) as copy,
+        ):
             for row in many:
                 copy.write_row(row)
 
@@ -88,7 +101,9 @@ class PostgreSQLInserts(Statements):
         COPY waits for a client that writes row by row, and has two more round trips.
         """
         shared, own = dict[str, Any](), dict[str, Sequence[Any]]()
-        for name, column in zip(rows[0], zip(*[row.values() for row in rows], strict=True), strict=True):
+        for name, column in zip(
+            rows[0], zip(*[row.values() for row in rows], strict=True), strict=True
+        ):
             if name == "event_json" or column.count(column[0]) < len(rows):
                 own[name] = column
             elif column[0] is not None:
@@ -120,7 +135,10 @@ class PostgreSQLInserts(Statements):
             raise
 
     def _with_ids(self, connection: Connection, rows: Rows) -> Rows:
-        """The rows with ids of their own. To reserve them changes no row, so that it is no part of a transaction."""
+        """The rows with ids of their own.
+
+        To reserve them changes no row, so that it is no part of a transaction.
+        """
         if "record_id" in rows[0]:
             return rows
         ids = self.reserve(connection, len(rows))
@@ -129,12 +147,17 @@ class PostgreSQLInserts(Statements):
     def reserve(self, connection: Connection, count: int) -> list[int]:
         """See `Statements.reserve`."""
         table = full_name(connection, self.main)
-        return sorted(connection.execute(self._reserve, {"table": table, "count": count}).scalar_one())
+        return sorted(
+            connection.execute(self._reserve, {"table": table, "count": count}).scalar_one()
+        )
 
     @memoized_property
     def _reserve(self) -> Any:
-        named = cast(func.pg_get_serial_sequence(bindparam("table"), "record_id"), REGCLASS).label("sequence")
-        # Materialized: else the name would be looked up again for each number, at five times the price.
+        named = cast(func.pg_get_serial_sequence(bindparam("table"), "record_id"), REGCLASS).label(
+            "sequence"
+        )
+        # Materialized: else the name would be looked up again for each number, at five times the
+        # price.
         source = select(named).cte("source").prefix_with("MATERIALIZED")
         numbers = func.generate_series(1, bindparam("count")).table_valued("number")
         return select(func.array_agg(func.nextval(source.c.sequence))).select_from(
@@ -157,8 +180,13 @@ def record_fields(kinds: Mapping[str, TypeEngine[Any]]) -> str:
 
 
 def _suits_json(row: Mapping[str, Any]) -> bool:
-    # Of a NUL the driver tells; the server, which can't store it either, would quote the payload in its log.
-    return row["event_bytes"] is None and row["event_json"] is not None and "\0" not in row["event_json"]
+    # Of a NUL the driver tells; the server, which can't store it either, would quote the payload in
+    # its log.
+    return (
+        row["event_bytes"] is None
+        and row["event_json"] is not None
+        and "\0" not in row["event_json"]
+    )
 
 
 def _size(rows: Rows) -> int:

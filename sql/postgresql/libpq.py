@@ -1,6 +1,7 @@
 """INSERTs of PostgreSQL on the low-level interface of psycopg, and how long any answer is waited for.
 
-In a process that has just woken up, the driver's cursor takes as long as all else that a post does (ADR 0006).
+In a process that has just woken up, the driver's cursor takes as long as all else that a post does
+(ADR 0006).
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ def guard(driver: Any, seconds: float) -> None:
 
     After that time the connection is closed, and an error raised.
 
-    The server's own limits are of no use to a client that it does not reach, and TCP's see nothing of a server that
-    is frozen, nor of one behind a proxy: a kernel still acknowledges there.
+    The server's own limits are of no use to a client that it does not reach, and TCP's see nothing
+    of a server that is frozen, nor of one behind a proxy: a kernel still acknowledges there.
     """
     waits = driver.wait
 
@@ -55,7 +56,9 @@ def guard(driver: Any, seconds: float) -> None:
 
 
 class Inserts:
-    """INSERTs on a connection of our own where each statement commits. The server keeps the plans of most.
+    """INSERTs on a connection of our own where each statement commits.
+
+    The server keeps the plans of most.
 
     psycopg's cursor is left out; its connection still waits for the answer.
     """

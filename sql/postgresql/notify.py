@@ -28,13 +28,19 @@ def commits_of_others(engine: Engine, watch: Watch) -> Generator[Heard, None, No
 
 
 class PostgreSQLNotifier:
-    """Notifies on a channel. It sends through libpq itself, for psycopg would wait for each answer."""
+    """Notifies on a channel.
+
+    It sends through libpq itself, for psycopg would wait for each answer.
+    """
 
     def __init__(self, engine: Engine, channel: str, payload: str, answer_seconds: float) -> None:
         self._driver = _detached(engine)
-        # A hint need not survive a crash: others' commits should not wait for the log to be flushed once more.
+        # A hint need not survive a crash: others' commits should not wait for the log to be flushed
+        # once more.
         self._driver.execute("SET synchronous_commit = off")
-        self._command = f"NOTIFY {engine.dialect.identifier_preparer.quote(channel)}, '{payload}'".encode()
+        self._command = (
+            f"NOTIFY {engine.dialect.identifier_preparer.quote(channel)}, '{payload}'".encode()
+        )
         self._answer_seconds = answer_seconds
         self._sent_at = time.monotonic()
 

@@ -1,7 +1,7 @@
 """Whether what stands before PostgreSQL hands one session of the server to several clients in turn.
 
-PgBouncer does so with pool_mode = transaction or statement. Settings of a session, its advisory locks and its LISTEN
-would be left on sessions that serve other clients next.
+PgBouncer does so with pool_mode = transaction or statement. Settings of a session, its advisory
+locks and its LISTEN would be left on sessions that serve other clients next.
 """
 
 from __future__ import annotations
@@ -14,11 +14,17 @@ from sqlalchemy import Connection, Engine
 from sql.postgresql.libpq import guard
 
 _TURNS = "abaab" * 3
-"""In which two clients ask. Irregular: a pooler that takes its sessions by turns must not keep step with it."""
+"""In which two clients ask.
+
+Irregular: a pooler that takes its sessions by turns must not keep step with it.
+"""
 
 
 def shares_sessions(engine: Engine, answer_seconds: float) -> bool:
-    """See `Dialect.shares_sessions`. Leaves nothing on any session, and waits no longer for an answer."""
+    """See `Dialect.shares_sessions`.
+
+    Leaves nothing on any session, and waits no longer for an answer.
+    """
     with ExitStack() as opened:
 
         def connect() -> tuple[Connection, int]:

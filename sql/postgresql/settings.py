@@ -63,8 +63,8 @@ def settings(connection: Connection, scope: Scope) -> Iterator[Finding]:
     del scope
     names = [rule.setting for rule in _RULES]
     rows = connection.execute(
-        text("SELECT name, current_setting(name) AS value FROM pg_settings WHERE name IN :names").bindparams(
-            bindparam("names", names, expanding=True)
-        )
+        text(
+            "SELECT name, current_setting(name) AS value FROM pg_settings WHERE name IN :names"
+        ).bindparams(bindparam("names", names, expanding=True))
     )
     yield from broken("settings", _RULES, {row.name: row.value for row in rows})

@@ -82,7 +82,11 @@ def slot(connection: Connection, scope: Scope) -> Iterator[Finding]:
         )
     )
     for row in rows:
-        behind = f", and a snapshot that is {row.behind:,} transactions old" if row.behind is not None else ""
+        behind = (
+            f", and a snapshot that is {row.behind:,} transactions old"
+            if row.behind is not None
+            else ""
+        )
         yield Finding(
             "slot",
             Severity.SLOW,

@@ -22,8 +22,9 @@ class PostgreSQLStatements(PostgreSQLInserts):
     capabilities = POSTGRESQL
 
     def _has_id(self, record_id: ColumnElement[int]) -> ColumnElement[bool]:
-        # Not as an equality, by which both sides could be merged: where statistics say that the table is empty, the
-        # planner would rather walk the whole primary key, dead entries included, than look each row up.
+        # Not as an equality, by which both sides could be merged: where statistics say that the
+        # table is empty, the planner would rather walk the whole primary key, dead entries
+        # included, than look each row up.
         return self.main.c.record_id == any_(postgresql.array([record_id]))
 
     def _batch(self) -> FromClause:

@@ -1,10 +1,11 @@
 """SQLite: WAL, one writer at a time.
 
-Transactions are begun by us, not by the driver: BEGIN IMMEDIATE for those that write (a transaction that reads first
-and then writes fails at once with SQLITE_BUSY when another wrote in between). Statements in autocommit, and what only
-reads, have none: as in READ COMMITTED, each statement sees a state of its own. The post of an event that is born
-claimed is a transaction, so that its id enters the ledger before the COMMIT.
-Writers of one process queue on a lock, since SQLite's own waiting is by sleeping.
+Transactions are begun by us, not by the driver: BEGIN IMMEDIATE for those that write (a transaction
+that reads first and then writes fails at once with SQLITE_BUSY when another wrote in between).
+Statements in autocommit, and what only reads, have none: as in READ COMMITTED, each statement sees
+a state of its own. The post of an event that is born claimed is a transaction, so that its id
+enters the ledger before the COMMIT. Writers of one process queue on a lock, since SQLite's own
+waiting is by sleeping.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ class SQLite(Dialect):
         files = connection.exec_driver_sql("PRAGMA database_list").all()
         return os.path.realpath(str(next(file for _, name, file in files if name == "main")))
 
-    def connect_options(self, *, statement_timeout_seconds: float, application_name: str) -> dict[str, Any]:
+    def connect_options(
+        self, *, statement_timeout_seconds: float, application_name: str
+    ) -> dict[str, Any]:
         del application_name
         self._limits = Limits(statement_timeout_seconds)
         return {
@@ -123,7 +126,9 @@ class SQLite(Dialect):
         if self._lenient:
             _driver(connection).text_factory = _REPLACING
         if info.pop(WAITS, None) != seconds:
-            _driver(connection).execute(f"PRAGMA busy_timeout = {seconds and milliseconds(seconds)}")
+            _driver(connection).execute(
+                f"PRAGMA busy_timeout = {seconds and milliseconds(seconds)}"
+            )
         info[WAITS] = seconds
 
     def _lock_at_first_write(
@@ -154,7 +159,8 @@ class SQLite(Dialect):
     def _patiently(self, run: Callable[[], T]) -> T:
         """Run a statement that takes a lock, again every 2 ms or faster: SQLite's own waiting has pauses of up to 100 ms.
 
-        There is no signal for a lock of another process to wait on. A statement that did not get it has done nothing.
+        There is no signal for a lock of another process to wait on. A statement that did not get it
+        has done nothing.
         """
         pause, deadline = SHORTEST_PAUSE_SECONDS, None
         while True:
@@ -169,7 +175,8 @@ class SQLite(Dialect):
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def _configure(self, connection: sqlite3.Connection, _record: object) -> None:
-        # Of two that turn a new file's log on at the same time, SQLite refuses one at once, whatever it may wait.
+        # Of two that turn a new file's log on at the same time, SQLite refuses one at once,
+        # whatever it may wait.
         self._patiently(partial(connection.execute, "PRAGMA journal_mode=WAL"))
         # FULL: an entry whose commit returned survives a power cut.
         for pragma in ("synchronous=FULL", "temp_store=MEMORY", "journal_size_limit=67108864"):
@@ -209,7 +216,9 @@ class SQLite(Dialect):
                 "the transaction of this handler holds the file's only write lock: write through context.connection, "
                 "and pass connection=context.connection to posts"
             )
-            raise DBAPIError.instance("BEGIN IMMEDIATE", {}, failure, sqlite3.Error, dialect=lent.dialect)
+            raise DBAPIError.instance(
+                "BEGIN IMMEDIATE", {}, failure, sqlite3.Error, dialect=lent.dialect
+            )
         return SQLiteWriterLock(self._queue)
 
     def alone(self, connection: Connection, work: Callable[[Connection], T]) -> T:

@@ -23,8 +23,30 @@ BUSY_SECONDS = 1.0
 MOUNTS = Path("/proc/mounts")
 NETWORKED = frozenset(
     {
-        *("9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs"),
-        *("gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb3", "smbfs", "vboxsf"),
+        *(
+            "9p",
+            "afs",
+            "beegfs",
+            "ceph",
+            "cifs",
+            "fuse.ceph",
+            "fuse.glusterfs",
+            "fuse.s3fs",
+            "fuse.sshfs",
+        ),
+        *(
+            "gfs2",
+            "glusterfs",
+            "gpfs",
+            "lustre",
+            "ncpfs",
+            "nfs",
+            "nfs4",
+            "ocfs2",
+            "smb3",
+            "smbfs",
+            "vboxsf",
+        ),
         *("virtiofs", "vmhgfs"),
     }
 )

@@ -33,4 +33,6 @@ def _path(url: URL) -> str:
 
 
 def _is_uri(url: URL) -> bool:
-    return (url.database or "").startswith("file:") and str(url.query.get("uri", "")).lower() in _TRUE
+    return (url.database or "").startswith("file:") and str(
+        url.query.get("uri", "")
+    ).lower() in _TRUE

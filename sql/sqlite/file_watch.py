@@ -25,7 +25,10 @@ BUSY_OWN_WAKE_SECONDS, OWN_WAKE_SECONDS = 0.004, 0.05
 def commits_of_others(
     engine: Engine, watch: Watch, own_changes: Callable[[], int]
 ) -> Generator[Heard, None, None]:
-    """See `Dialect.commits_of_others`. `own_changes` is raised by each write transaction of this process."""
+    """See `Dialect.commits_of_others`.
+
+    `own_changes` is raised by each write transaction of this process.
+    """
     monotonic, bell = watch.monotonic, watch.bell
     with data_version(engine) as version:
         seen, own = version(), own_changes()
@@ -38,7 +41,8 @@ def commits_of_others(
             before, logged = logged, look()
             if logged != before:
                 written_at = now
-            # The log's state is cheaper to ask for, but two commits within a tick may leave it the same.
+            # The log's state is cheaper to ask for, but two commits within a tick may leave it the
+            # same.
             if now - written_at < TICK_SECONDS and (current := version()) != seen:
                 by_others = own_changes() == own
                 seen, own, seen_at = current, own_changes(), monotonic()
@@ -70,7 +74,8 @@ def data_version(engine: Engine) -> Iterator[Callable[[], int]]:
 def log_state(engine: Engine) -> Callable[[], tuple[int, int]]:
     """A function that returns size and time of the write-ahead log (2 us a call).
 
-    Nobody has committed since it returned the same, but for a commit within the same tick of the file system's clock.
+    Nobody has committed since it returned the same, but for a commit within the same tick of the
+    file system's clock.
     """
     path = f"{real_path(engine.url)}-wal"
 

@@ -46,7 +46,9 @@ class SQLiteRaw(RawDriver):
         driver = connection.connection.driver_connection
         if isinstance(driver, sqlite3.Connection):
             return self.place_of(driver)
-        return _main(connection.exec_driver_sql(_FILES))  # aiosqlite's proxy answers through SQLAlchemy alone
+        return _main(
+            connection.exec_driver_sql(_FILES)
+        )  # aiosqlite's proxy answers through SQLAlchemy alone
 
     def own_place(self, url: URL) -> str:
         """See `RawDriver`."""
@@ -57,7 +59,8 @@ class SQLiteRaw(RawDriver):
         driver: Any = connection.connection.driver_connection
         if not isinstance(driver, sqlite3.Connection):
             return super().autocommits(connection, raw=raw)
-        # SQLAlchemy's advice for SQLite is to set None and to begin by an event, so that None alone says nothing.
+        # SQLAlchemy's advice for SQLite is to set None and to begin by an event, so that None alone
+        # says nothing.
         if not commits_each(driver):
             return False
         if not raw and not connection.in_transaction():

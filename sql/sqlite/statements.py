@@ -1,9 +1,10 @@
 """SQLite's statements on entries: batches are read by `json_each`, ids are counted on, and a move is one statement.
 
-Each statement, and each row of an answer, lets go of Python's lock and has to get it back, which takes up to 5 ms while
-handlers compute. A transaction that writes outcomes and claims waits for it a hundred times, with the write lock in
-hand. A move does the same as an INSERT into a view, by the view's trigger, and is over when that returns; what it has
-ended and claimed is read while others write.
+Each statement, and each row of an answer, lets go of Python's lock and has to get it back, which
+takes up to 5 ms while handlers compute. A transaction that writes outcomes and claims waits for it
+a hundred times, with the write lock in hand. A move does the same as an INSERT into a view, by the
+view's trigger, and is over when that returns; what it has ended and claimed is read while others
+write.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ _NO_CLAIM, _NO_BATCH = dict.fromkeys(CLAIM_PARAMETERS) | {"limit": 0}, Batch("[]
 class _InsideTrigger(SQLiteCompiler):
     """Writes the parameters of a statement as the columns of the row that a trigger is run for."""
 
-    def visit_bindparam(self, bindparam: BindParameter[Any], *arguments: Any, **options: Any) -> str:
+    def visit_bindparam(
+        self, bindparam: BindParameter[Any], *arguments: Any, **options: Any
+    ) -> str:
         if bindparam.required:
             return f'NEW."{bindparam.key}"'
         return str(super().visit_bindparam(bindparam, *arguments, **options))  # type: ignore[no-untyped-call]
@@ -70,7 +73,8 @@ class SQLiteStatements(Statements):
 
     def _batch(self) -> FromClause:
         fields = ", ".join(
-            f"json_extract(value, '$[{place}]') AS {name}" for place, name in enumerate(FINISH_COLUMNS)
+            f"json_extract(value, '$[{place}]') AS {name}"
+            for place, name in enumerate(FINISH_COLUMNS)
         )
         # SQLAlchemy reads ':batch' as the parameter; the names are this module's own.
         source = text(f"SELECT {fields} FROM json_each(:batch)")
@@ -116,7 +120,12 @@ class SQLiteStatements(Statements):
     # -- moves --------------------------------------------------------------------------------------------------
 
     def move(
-        self, connection: Connection, *, owner: str, batch: Batch | None = None, claim: Claim | None = None
+        self,
+        connection: Connection,
+        *,
+        owner: str,
+        batch: Batch | None = None,
+        claim: Claim | None = None,
     ) -> Moved:
         driver: Any = connection.connection.driver_connection
         if driver.in_transaction:  # if it is rolled back, so is what a move would create
@@ -133,7 +142,11 @@ class SQLiteStatements(Statements):
         def moved(connection: Connection) -> tuple[set[int], list[Sequence[Any]]]:
             sleep(0)  # whoever is to write next needs Python's lock for it
             ids = {row[0] for row in self._rows(connection, self._ended_ids, {})}
-            rows = self._rows(connection, self._claimed_rows, {"owner": owner}) if claim is not None else []
+            rows = (
+                self._rows(connection, self._claimed_rows, {"owner": owner})
+                if claim is not None
+                else []
+            )
             return ids, in_claim_order(rows)
 
         return moved
@@ -174,15 +187,23 @@ class SQLiteStatements(Statements):
         return self._found(self._claims, self.columns, mine)
 
     def _found(
-        self, ids: FromClause, columns: Iterable[ColumnElement[Any]], *conditions: ColumnElement[bool]
+        self,
+        ids: FromClause,
+        columns: Iterable[ColumnElement[Any]],
+        *conditions: ColumnElement[bool],
     ) -> Select[Any]:
         """The columns of entries with these ids that meet the conditions, each looked up by its id.
 
-        Statistics of a time when there were few entries say that to read all of them costs less. An outer join keeps
-        its order, unless SQLite sees that the conditions leave out what was not found: it sees through no function.
+        Statistics of a time when there were few entries say that to read all of them costs less. An
+        outer join keeps its order, unless SQLite sees that the conditions leave out what was not
+        found: it sees through no function.
         """
         found = ids.outerjoin(self.main, self._has_id(ids.c.record_id))
-        return select(*columns).select_from(found).where(func.coalesce(and_(true(), *conditions), false()))
+        return (
+            select(*columns)
+            .select_from(found)
+            .where(func.coalesce(and_(true(), *conditions), false()))
+        )
 
     def _creation(self, dialect: Dialect) -> Iterator[str]:
         """The statements that create what a move needs."""

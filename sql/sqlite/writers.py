@@ -34,13 +34,19 @@ class Queue:
 
 
 class SQLiteWriterLock(WriterLock):
-    """One turn. An exception from outside may come between any two lines: whether it has begun is for the lock to tell."""
+    """One turn.
+
+    An exception from outside may come between any two lines: whether it has begun is for the lock
+    to tell.
+    """
 
     __slots__ = ("_lock", "_queue", "_wanted")
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._lock: Any = queue.lock  # for `_is_owned`, which has no public name, and is what conditions ask
+        self._lock: Any = (
+            queue.lock
+        )  # for `_is_owned`, which has no public name, and is what conditions ask
         self._wanted = False
 
     def begin(self) -> None:
@@ -48,11 +54,15 @@ class SQLiteWriterLock(WriterLock):
         queue, lock = self._queue, self._lock
         if lock._is_owned():  # noqa: SLF001
             # In a signal's handler, say. It would wait for the block that it interrupts.
-            raise not_begun(sqlite3.OperationalError("database is locked by a writer of this thread"))
+            raise not_begun(
+                sqlite3.OperationalError("database is locked by a writer of this thread")
+            )
         self._wanted = True
         # The writer before may be one that waits for another process.
         if not lock.acquire(timeout=queue.longest_wait_seconds):
-            raise not_begun(sqlite3.OperationalError("database is locked by a writer of this process"))
+            raise not_begun(
+                sqlite3.OperationalError("database is locked by a writer of this process")
+            )
         queue.changes += 1
 
     def end(self) -> None:
@@ -71,4 +81,8 @@ def is_busy(error: sqlite3.OperationalError | DBAPIError) -> bool:
     """Whether a lock was not had."""
     refused = error.orig if isinstance(error, DBAPIError) else error
     told = str(refused)  # an error of another kind may name a table, or anything
-    return isinstance(refused, sqlite3.OperationalError) and told.startswith("database ") and "locked" in told
+    return (
+        isinstance(refused, sqlite3.OperationalError)
+        and told.startswith("database ")
+        and "locked" in told
+    )

@@ -1,10 +1,11 @@
 """The statements on entries, written once in SQLAlchemy Core.
 
-A module per database overrides those that it needs, or rewards, in another shape. Callers never ask which database it
-is. Statements run on the connection given and never commit; every date is bound by the caller, in UTC.
+A module per database overrides those that it needs, or rewards, in another shape. Callers never ask
+which database it is. Statements run on the connection given and never commit; every date is bound
+by the caller, in UTC.
 
-Lock order: rows are locked in claim order by claims (which skip locked rows and so never wait), and in primary-key
-order by everything else.
+Lock order: rows are locked in claim order by claims (which skip locked rows and so never wait), and
+in primary-key order by everything else.
 """
 
 from __future__ import annotations
@@ -114,7 +115,12 @@ class Statements(Claims, Outcomes, Lanes, History, Overview, Keyed):
         return WeakKeyDictionary()
 
     def move(
-        self, connection: Connection, *, owner: str, batch: Batch | None = None, claim: Claim | None = None
+        self,
+        connection: Connection,
+        *,
+        owner: str,
+        batch: Batch | None = None,
+        claim: Claim | None = None,
     ) -> Moved:
         """Do what `finish` does with a batch, and then what `claim` does; what both return can be had of the connection."""
         ids = set[int]() if batch is None else self.finish(connection, owner=owner, batch=batch)
@@ -135,17 +141,24 @@ class Statements(Claims, Outcomes, Lanes, History, Overview, Keyed):
         names = [*ENTRY_COLUMNS, *(("finished_date", "started_date", "last_error") if past else ())]
         conditions = where(table)
         named = {part for condition in conditions for part in visitors.iterate(condition)}
-        # Not the bare column if keys are sought: PostgreSQL, told to avoid sorts, would walk all ids in their order.
+        # Not the bare column if keys are sought: PostgreSQL, told to avoid sorts, would walk all
+        # ids in their order.
         by_id = table.c.record_id + 0 if table.c.search_key2 in named else table.c.record_id
         order = by_id.desc() if newest_first else by_id
-        statement = select(*(table.c[name] for name in names)).where(*conditions).order_by(order).limit(limit)
+        statement = (
+            select(*(table.c[name] for name in names))
+            .where(*conditions)
+            .order_by(order)
+            .limit(limit)
+        )
         return list(connection.execute(statement))
 
     def lock_available(self, connection: Connection, *, ids: Sequence[int]) -> list[int]:
         """Lock by primary key those of `ids` that nobody runs, and return them.
 
-        For ids that this transaction has read: InnoDB keeps what a snapshot shows, if only as deleted. A lock that finds
-        nothing at all would be on the gap, in REPEATABLE READ, and past the last row no new id could be inserted.
+        For ids that this transaction has read: InnoDB keeps what a snapshot shows, if only as
+        deleted. A lock that finds nothing at all would be on the gap, in REPEATABLE READ, and past
+        the last row no new id could be inserted.
         """
         main, locked = self.main, list[int]()
         for batch in batches(ids):

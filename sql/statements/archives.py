@@ -15,7 +15,9 @@ from sql.tables import queue_replays as replays
 def deleted_runs(connection: Connection, table_name: str) -> set[str]:
     """The runs of a table's archive whose rows are deleted."""
     return set(
-        connection.execute(select(archives.c.run).where(archives.c.table_name == table_name)).scalars()
+        connection.execute(
+            select(archives.c.run).where(archives.c.table_name == table_name)
+        ).scalars()
     )
 
 
@@ -29,7 +31,9 @@ def deleted_after(connection: Connection, table_name: str, finished: datetime) -
     """The first run that holds rows which ended after a date; by the date before which all ended, if no more is known."""
     newest = func.coalesce(archives.c.newest_date, archives.c.before_date)
     rows = select(archives).where(archives.c.table_name == table_name, newest > finished)
-    return connection.execute(rows.order_by(archives.c.deleted_date, archives.c.run).limit(1)).first()
+    return connection.execute(
+        rows.order_by(archives.c.deleted_date, archives.c.run).limit(1)
+    ).first()
 
 
 def enter_deleted(

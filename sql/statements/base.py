@@ -33,7 +33,10 @@ def batches(ids: Iterable[int]) -> list[list[int]]:
 
 
 def raised(count: int) -> int:
-    """The count after `count`. The largest is followed by 0: a row written by hand must not fail its whole batch."""
+    """The count after `count`.
+
+    The largest is followed by 0: a row written by hand must not fail its whole batch.
+    """
     return count + 1 if count < LARGEST_COUNT else 0
 
 

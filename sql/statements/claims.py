@@ -105,16 +105,21 @@ class Claims(PairStatements):
     @memoized_property
     def _claim(self) -> Any:
         main = self.main
-        # Without it a planner may run the LIMIT again for each row of a join, and take more than the LIMIT says.
+        # Without it a planner may run the LIMIT again for each row of a join, and take more than
+        # the LIMIT says.
         due = self._due(main.c.record_id).cte("due").prefix_with("MATERIALIZED")
         return (
-            update(main).where(self._has_id(due.c.record_id)).values(**self._taken()).returning(*self.columns)
+            update(main)
+            .where(self._has_id(due.c.record_id))
+            .values(**self._taken())
+            .returning(*self.columns)
         )
 
     def claim(self, connection: Connection, claim: Claim) -> list[Sequence[Any]]:
         """Take entries, and return their rows in claim order.
 
-        The rows are as they are now, or, where IN_PROCESSING is not what they say, as they were before.
+        The rows are as they are now, or, where IN_PROCESSING is not what they say, as they were
+        before.
         """
         return in_claim_order(self._rows(connection, self._claim, claim.parameters()))
 
@@ -135,7 +140,11 @@ class Claims(PairStatements):
         self, connection: Connection, *, owner: str, record_id: int, claim_count: int
     ) -> Row[Any] | None:
         """The entry, locked, if `owner` still runs this claim of it."""
-        statement = select(*self.columns).where(*self._fence(owner, record_id, claim_count)).with_for_update()
+        statement = (
+            select(*self.columns)
+            .where(*self._fence(owner, record_id, claim_count))
+            .with_for_update()
+        )
         return connection.execute(statement).one_or_none()
 
     def _fence(self, owner: str, record_id: int, claim_count: int) -> list[ColumnElement[bool]]:
@@ -183,7 +192,8 @@ class Claims(PairStatements):
     ) -> int:
         """Put entries that `owner` holds, named by (record id, claim count), into a lane; their fence is raised.
 
-        One statement for all that have been claimed as often: what is given back in bulk was claimed once.
+        One statement for all that have been claimed as often: what is given back in bulk was
+        claimed once.
         """
         main = self.main
         by_count = defaultdict[int, list[int]](list)

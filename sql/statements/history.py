@@ -43,7 +43,9 @@ class History(PairStatements):
 
     def successor(self, connection: Connection, record_id: int) -> tuple[int, str | None] | None:
         """The entry that was last posted of this one by hand, and the state in which its chain ended here, if any."""
-        found = connection.execute(select(replays.c.replay_id).where(*self._by_hand(record_id))).scalar()
+        found = connection.execute(
+            select(replays.c.replay_id).where(*self._by_hand(record_id))
+        ).scalar()
         if found is None:
             return None
         past = self.past
@@ -53,10 +55,13 @@ class History(PairStatements):
         last = connection.execute(chain.order_by(past.c.record_id.desc()).limit(1)).first()
         return found, None if last is None else last.processing_state
 
-    def take_turn(self, connection: Connection, record_id: int, before: int | None, now: datetime) -> bool:
+    def take_turn(
+        self, connection: Connection, record_id: int, before: int | None, now: datetime
+    ) -> bool:
         """Keep others from posting an entry by hand until this transaction ends.
 
-        False, or IntegrityError, if one has been posted since `before` (None: none) was the last one.
+        False, or IntegrityError, if one has been posted since `before` (None: none) was the last
+        one.
         """
         if before is None:
             key = {"archive": self._hand, "record_id": record_id}
@@ -64,12 +69,20 @@ class History(PairStatements):
             return True
         last = (*self._by_hand(record_id), replays.c.replay_id == before)
         return (
-            connection.execute(update(replays).where(*last).values(replay_id=0, replayed_date=now)).rowcount
+            connection.execute(
+                update(replays).where(*last).values(replay_id=0, replayed_date=now)
+            ).rowcount
             == 1
         )
 
     def replay(
-        self, connection: Connection, record_id: int, *, lane: str, now: datetime, progress: str | None
+        self,
+        connection: Connection,
+        record_id: int,
+        *,
+        lane: str,
+        now: datetime,
+        progress: str | None,
     ) -> int:
         """Copy an entry to the main table as a new chain that names it (`replay_of`), due `now`; its new id.
 
@@ -88,15 +101,19 @@ class History(PairStatements):
             "subscribers_done": progress,
             "replay_of": record_id,
         }
-        # By its values: nothing else tells the new id on each database without a look at all of the main table.
+        # By its values: nothing else tells the new id on each database without a look at all of the
+        # main table.
         [new_id] = self.insert(connection, [row])
-        connection.execute(update(replays).where(*self._by_hand(record_id)).values(replay_id=new_id))
+        connection.execute(
+            update(replays).where(*self._by_hand(record_id)).values(replay_id=new_id)
+        )
         return new_id
 
     def dead_letters(self, connection: Connection, *, limit: int) -> list[Row[Any]]:
         """By queue (queue_name, entries, newest): what ended FAILED and was not posted again by hand.
 
-        What was is left to the entry that was posted of it. Of the `limit` highest ids only: no index knows states.
+        What was is left to the entry that was posted of it. Of the `limit` highest ids only: no
+        index knows states.
         """
         letters = self._letters(limit).subquery()
         statement = select(
@@ -113,12 +130,16 @@ class History(PairStatements):
     def _letters(self, limit: int) -> Select[Any]:
         past = self.past
         newest = (
-            select(past.c.record_id, past.c.queue_name, past.c.processing_state, past.c.finished_date)
+            select(
+                past.c.record_id, past.c.queue_name, past.c.processing_state, past.c.finished_date
+            )
             .order_by(past.c.record_id.desc())
             .limit(limit)
             .subquery()
         )
-        again = exists().where(replays.c.archive == self._hand, replays.c.record_id == newest.c.record_id)
+        again = exists().where(
+            replays.c.archive == self._hand, replays.c.record_id == newest.c.record_id
+        )
         wanted = select(newest.c.record_id, newest.c.queue_name, newest.c.finished_date)
         return wanted.where(newest.c.processing_state == FAILED, ~again)
 
@@ -133,21 +154,30 @@ class History(PairStatements):
     def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
         """Empty history at once under its exclusive lock, and return the number of rows not older than `recent_since`.
 
-        The lock is waited for at most 50 ms: an error for which `Dialect.is_transient` holds says that it was not had.
-        None: this database can't; delete in batches.
+        The lock is waited for at most 50 ms: an error for which `Dialect.is_transient` holds says
+        that it was not had. None: this database can't; delete in batches.
         """
         del connection, recent_since
         return None
 
     def _empty_locked(self, connection: Connection, name: str, recent_since: datetime) -> int:
         """Count what is recent, and empty history, which is locked; `name` is its quoted name."""
-        recent = select(func.count()).select_from(self.past).where(self.past.c.finished_date >= recent_since)
+        recent = (
+            select(func.count())
+            .select_from(self.past)
+            .where(self.past.c.finished_date >= recent_since)
+        )
         rows = int(connection.execute(recent).scalar_one())
         connection.execute(text(f"TRUNCATE TABLE {name}"))
         return rows
 
     def history_page(
-        self, connection: Connection, *, before: datetime | None, states: Sequence[str] | None, limit: int
+        self,
+        connection: Connection,
+        *,
+        before: datetime | None,
+        states: Sequence[str] | None,
+        limit: int,
     ) -> list[int]:
         """Ids of one page of history to be deleted, locking nothing."""
         past = self.past
@@ -164,8 +194,8 @@ class History(PairStatements):
     ) -> int:
         """Delete the rows of a page of history, and return how many.
 
-        By ids and the page's own condition: pairs of id and date would be compared with each row of the whole table
-        (PostgreSQL: 3.2 s instead of 0.3 s to delete 30,000).
+        By ids and the page's own condition: pairs of id and date would be compared with each row of
+        the whole table (PostgreSQL: 3.2 s instead of 0.3 s to delete 30,000).
         """
         past = self.past
         chosen = past.c.record_id.in_(sorted(ids))
@@ -179,7 +209,9 @@ class History(PairStatements):
         statement = select(func.count()).select_from(self.past).where(*self._past(before, states))
         return int(connection.execute(statement).scalar_one())
 
-    def closed_range(self, connection: Connection, *, before: datetime, limit: int) -> tuple[int, int] | None:
+    def closed_range(
+        self, connection: Connection, *, before: datetime, limit: int
+    ) -> tuple[int, int] | None:
         """The lowest and the highest of the `limit` lowest ids of rows that ended before a date; None if none did."""
         ids = select(self.past.c.record_id).where(*self._past(before, None))
         lowest = ids.order_by(self.past.c.record_id).limit(limit).subquery()
@@ -199,18 +231,28 @@ class History(PairStatements):
         self, connection: Connection, *, first_id: int, last_id: int, before: datetime
     ) -> list[int]:
         """Lock the rows of a closed range, and return their ids."""
-        ids = select(self.past.c.record_id).where(*self._closed(first_id, last_id, before)).with_for_update()
+        ids = (
+            select(self.past.c.record_id)
+            .where(*self._closed(first_id, last_id, before))
+            .with_for_update()
+        )
         return list(connection.execute(ids).scalars())
 
-    def delete_range(self, connection: Connection, *, first_id: int, last_id: int, before: datetime) -> int:
+    def delete_range(
+        self, connection: Connection, *, first_id: int, last_id: int, before: datetime
+    ) -> int:
         """Delete the rows of a closed range, and return how many."""
-        return connection.execute(delete(self.past).where(*self._closed(first_id, last_id, before))).rowcount
+        return connection.execute(
+            delete(self.past).where(*self._closed(first_id, last_id, before))
+        ).rowcount
 
     def _closed(self, first_id: int, last_id: int, before: datetime) -> list[ColumnElement[bool]]:
         """A closed range: ids from first to last, both included, that ended before a date."""
         return [self.past.c.record_id.between(first_id, last_id), *self._past(before, None)]
 
-    def _past(self, before: datetime | None, states: Sequence[str] | None) -> list[ColumnElement[bool]]:
+    def _past(
+        self, before: datetime | None, states: Sequence[str] | None
+    ) -> list[ColumnElement[bool]]:
         where: list[ColumnElement[bool]] = []
         if before is not None:
             where.append(self.past.c.finished_date < before)

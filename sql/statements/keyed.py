@@ -28,11 +28,15 @@ class Keyed(PairStatements):
         table = self.past if past else self.main
         rows = select(table.c.record_id, table.c.processing_state)
         # Not the bare column: PostgreSQL, told to avoid sorts, would walk all ids in their order.
-        ordered = rows.where(*_having(table, keys, queue_name, until)).order_by(table.c.record_id + 0)
+        ordered = rows.where(*_having(table, keys, queue_name, until)).order_by(
+            table.c.record_id + 0
+        )
         among = ordered if ids is None else ordered.where(table.c.record_id.in_(ids))
         return list(connection.execute(among))
 
-    def delete_ended(self, connection: Connection, *, ids: Sequence[int], keys: Mapping[str, int]) -> int:
+    def delete_ended(
+        self, connection: Connection, *, ids: Sequence[int], keys: Mapping[str, int]
+    ) -> int:
         """Delete the rows of history that have these ids, and the keys; return how many."""
         past = self.past
         chosen = self._by_id(past, delete(past)).where(past.c.record_id.in_(sorted(ids)))

@@ -6,7 +6,17 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, insert, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    bindparam,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.util import memoized_property
 
 from sql.statements.base import AVAILABLE, PairStatements, fresh, lane_by_suspicion, raised_column
@@ -24,7 +34,11 @@ class Lanes(PairStatements):
         main, now = self.main, bindparam("now", type_=UtcDateTime())
         columns = list[ColumnElement[Any]]()
         for place in range(LOOKED_AT):
-            of_lane = select(main.c.effective_date).where(main.c.lane == bindparam(f"lane_{place}")).limit(1)
+            of_lane = (
+                select(main.c.effective_date)
+                .where(main.c.lane == bindparam(f"lane_{place}"))
+                .limit(1)
+            )
             due = of_lane.where(main.c.processing_state == AVAILABLE, main.c.effective_date <= now)
             later = of_lane.where(main.c.effective_date > now)
             columns += [
@@ -47,10 +61,12 @@ class Lanes(PairStatements):
     def lanes(self, connection: Connection) -> list[str]:
         """The distinct lanes, one index seek each, however many entries they hold."""
         main, found = self.main, list[str]()
-        # Not min(): a statement without parameters keeps the plan that was made while the table was empty.
+        # Not min(): a statement without parameters keeps the plan that was made while the table was
+        # empty.
         lowest = select(main.c.lane).order_by(main.c.lane).limit(1)
         lane = connection.execute(lowest.where(main.c.lane >= "")).scalar()
-        # On SQLite a lane by hand may be no UTF-8; as it is read, it is not the one that it is sought by.
+        # On SQLite a lane by hand may be no UTF-8; as it is read, it is not the one that it is
+        # sought by.
         while lane is not None and lane not in found[-1:]:
             found.append(lane)
             lane = connection.execute(lowest.where(main.c.lane > lane)).scalar()
@@ -71,7 +87,9 @@ class Lanes(PairStatements):
         if after is not None:
             seen_date, seen_id = after
             later = (main.c.effective_date > seen_date) | (main.c.record_id > seen_id)
-            statement = statement.where(main.c.effective_date >= literal(seen_date, UtcSince()), later)
+            statement = statement.where(
+                main.c.effective_date >= literal(seen_date, UtcSince()), later
+            )
         ordered = statement.order_by(main.c.effective_date, main.c.record_id).limit(limit)
         return list(connection.execute(ordered))
 
@@ -89,7 +107,9 @@ class Lanes(PairStatements):
             first = first.where(main.c.effective_date <= until)
         some = first.order_by(main.c.effective_date, main.c.record_id).limit(limit).subquery()
         statement = select(
-            some.c.queue_name, func.count().label("entries"), func.min(some.c.effective_date).label("oldest")
+            some.c.queue_name,
+            func.count().label("entries"),
+            func.min(some.c.effective_date).label("oldest"),
         )
         return list(
             connection.execute(
@@ -98,14 +118,22 @@ class Lanes(PairStatements):
         )
 
     def change_lane(
-        self, connection: Connection, *, ids: Sequence[int], from_lane: str, to_lane: str, suspect_lane: str
+        self,
+        connection: Connection,
+        *,
+        ids: Sequence[int],
+        from_lane: str,
+        to_lane: str,
+        suspect_lane: str,
     ) -> int:
         """Move entries that are AVAILABLE from one lane to another, suspects to one of their own; return how many."""
         main = self.main
         # Not the bare column: SQLite would rather read the whole lane than look up the ids.
         lane = func.coalesce(main.c.lane, "")
         statement = self._by_id(main, update(main)).where(
-            main.c.record_id.in_(sorted(ids)), lane == from_lane, main.c.processing_state == AVAILABLE
+            main.c.record_id.in_(sorted(ids)),
+            lane == from_lane,
+            main.c.processing_state == AVAILABLE,
         )
         statement = statement.values(lane=lane_by_suspicion(main, to_lane, suspect_lane))
         return connection.execute(statement).rowcount
@@ -157,6 +185,12 @@ class Lanes(PairStatements):
         }
         if due is not None:
             values["effective_date"] = literal(due, main.c.effective_date.type)
-        rows = select(*values.values()).where(main.c.record_id.in_(sorted(ids))).order_by(main.c.record_id)
-        copies = insert(main).from_select(list(values), rows).execution_options(preserve_rowcount=True)
+        rows = (
+            select(*values.values())
+            .where(main.c.record_id.in_(sorted(ids)))
+            .order_by(main.c.record_id)
+        )
+        copies = (
+            insert(main).from_select(list(values), rows).execution_options(preserve_rowcount=True)
+        )
         return connection.execute(copies).rowcount

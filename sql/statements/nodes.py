@@ -1,4 +1,7 @@
-"""The statements on `queue_nodes`. Each is conditional on what its caller has seen: names are won, never assumed."""
+"""The statements on `queue_nodes`.
+
+Each is conditional on what its caller has seen: names are won, never assumed.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +39,23 @@ def enter(connection: Connection, values: Mapping[str, Any]) -> None:
     connection.execute(insert(nodes).values(**values))
 
 
-def take_over(connection: Connection, name: str, *, epoch: int, beat: int, values: Mapping[str, Any]) -> bool:
+def take_over(
+    connection: Connection, name: str, *, epoch: int, beat: int, values: Mapping[str, Any]
+) -> bool:
     """Write `values` if the row still is as it was seen; False if its holder has beaten, or another was faster."""
     return _change(connection, name, epoch=epoch, beat=beat, values=values)
 
 
-def beat(connection: Connection, name: str, *, epoch: int, beat: int, now: datetime, serves: str) -> bool:
+def beat(
+    connection: Connection, name: str, *, epoch: int, beat: int, now: datetime, serves: str
+) -> bool:
     """Renew the lease, and write what the node serves; False if it was declared dead or its name taken."""
-    statement = update(nodes).where(nodes.c.name == name, nodes.c.epoch == epoch, nodes.c.state == LIVE)
-    return connection.execute(statement.values(beat=beat, beat_date=now, serves=serves)).rowcount == 1
+    statement = update(nodes).where(
+        nodes.c.name == name, nodes.c.epoch == epoch, nodes.c.state == LIVE
+    )
+    return (
+        connection.execute(statement.values(beat=beat, beat_date=now, serves=serves)).rowcount == 1
+    )
 
 
 def fence(connection: Connection, name: str, *, epoch: int, beat: int) -> bool:
@@ -53,14 +64,20 @@ def fence(connection: Connection, name: str, *, epoch: int, beat: int) -> bool:
     return _change(connection, name, epoch=epoch, beat=beat, values={"state": state})
 
 
-def _change(connection: Connection, name: str, *, epoch: int, beat: int, values: Mapping[str, Any]) -> bool:
-    statement = update(nodes).where(nodes.c.name == name, nodes.c.epoch == epoch, nodes.c.beat == beat)
+def _change(
+    connection: Connection, name: str, *, epoch: int, beat: int, values: Mapping[str, Any]
+) -> bool:
+    statement = update(nodes).where(
+        nodes.c.name == name, nodes.c.epoch == epoch, nodes.c.beat == beat
+    )
     return connection.execute(statement.values(**values)).rowcount == 1
 
 
 def leave(connection: Connection, name: str, *, epoch: int) -> None:
     """End a lease by its holder's will."""
-    statement = update(nodes).where(nodes.c.name == name, nodes.c.epoch == epoch, nodes.c.state == LIVE)
+    statement = update(nodes).where(
+        nodes.c.name == name, nodes.c.epoch == epoch, nodes.c.state == LIVE
+    )
     connection.execute(statement.values(state=STOPPED))
 
 
@@ -73,5 +90,7 @@ def serve(connection: Connection, name: str, *, epoch: int, serves: str) -> None
 
 def forget(connection: Connection, name: str, *, epoch: int) -> None:
     """Remove the row of a node that is dead or gone."""
-    statement = delete(nodes).where(nodes.c.name == name, nodes.c.epoch == epoch, nodes.c.state.in_(FENCED))
+    statement = delete(nodes).where(
+        nodes.c.name == name, nodes.c.epoch == epoch, nodes.c.state.in_(FENCED)
+    )
     connection.execute(statement)

@@ -68,7 +68,9 @@ class Batch(msgspec.Struct):
     ids: list[int]
 
 
-_DATES = [place for place, kind in enumerate(FINISH_COLUMNS.values()) if isinstance(kind, UtcDateTime)]
+_DATES = [
+    place for place, kind in enumerate(FINISH_COLUMNS.values()) if isinstance(kind, UtcDateTime)
+]
 
 
 class Outcomes(PairStatements):
@@ -125,16 +127,18 @@ class Outcomes(PairStatements):
     def finish(self, connection: Connection, *, owner: str, batch: Batch) -> set[int]:
         """Move entries to history with their outcomes, and return the ids moved.
 
-        For open transactions. What the finish loop writes goes through `Statements.move`, which PostgreSQL and SQLite
-        write as one statement.
+        For open transactions. What the finish loop writes goes through `Statements.move`, which
+        PostgreSQL and SQLite write as one statement.
 
-        An id that is missing had been taken over: its fence no longer held, and nothing of it was changed.
+        An id that is missing had been taken over: its fence no longer held, and nothing of it was
+        changed.
         """
         parameters = {"batch": batch.text, "owner": owner}
         copied = self._change(connection, self._finish_insert, parameters)
         ids = set(batch.ids)
         if copied != len(ids):
-            # The copied rows are locked by this transaction, so that the same fence finds the same rows.
+            # The copied rows are locked by this transaction, so that the same fence finds the same
+            # rows.
             ids = {row[0] for row in self._rows(connection, self._still_held, parameters)}
         self._remove_copied(connection, sorted(ids), copied)
         return ids
@@ -142,16 +146,16 @@ class Outcomes(PairStatements):
     def _remove_copied(self, connection: Connection, ids: Sequence[int], copied: int) -> None:
         removed = self._remove(connection, ids) if ids else 0
         if removed != copied:
-            message = (
-                f"{copied} entries of {self.main.name} copied to history, {removed} removed: rolled back"
-            )
+            message = f"{copied} entries of {self.main.name} copied to history, {removed} removed: rolled back"
             raise RuntimeError(message)
 
     def _remove(self, connection: Connection, ids: Sequence[int]) -> int:
         """Delete entries; return how many there were."""
         return connection.execute(self._delete, {"ids": list(ids)}).rowcount
 
-    def to_history(self, connection: Connection, *, ids: Sequence[int], values: Mapping[str, Any]) -> int:
+    def to_history(
+        self, connection: Connection, *, ids: Sequence[int], values: Mapping[str, Any]
+    ) -> int:
         """Move entries that this transaction has locked to history with `values` changed; return how many."""
         overrides = {"started_date": null(), "last_error": null()} | {
             name: literal(value, self.past.c[name].type) if value is not None else null()

@@ -57,7 +57,9 @@ class Overview(PairStatements):
             _count(and_(past.c.created_date >= since, past.c.redispatch_count == 0), "posted"),
         )
         return list(
-            connection.execute(statement.where(past.c.finished_date >= since).group_by(past.c.queue_name))
+            connection.execute(
+                statement.where(past.c.finished_date >= since).group_by(past.c.queue_name)
+            )
         )
 
 

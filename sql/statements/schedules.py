@@ -19,7 +19,9 @@ def _key(table_name: str, queue_name: str, name: str) -> list[Any]:
     ]
 
 
-def of_queues(connection: Connection, table_name: str, queue_names: Sequence[str]) -> list[Row[Any]]:
+def of_queues(
+    connection: Connection, table_name: str, queue_names: Sequence[str]
+) -> list[Row[Any]]:
     """The schedules of some queues, by name."""
     statement = select(schedules).where(
         schedules.c.table_name == table_name, schedules.c.queue_name.in_(sorted(queue_names))
@@ -72,4 +74,7 @@ def advance(
 
 def remove(connection: Connection, table_name: str, queue_name: str, name: str) -> bool:
     """Delete a schedule; False if there is none."""
-    return connection.execute(delete(schedules).where(*_key(table_name, queue_name, name))).rowcount == 1
+    return (
+        connection.execute(delete(schedules).where(*_key(table_name, queue_name, name))).rowcount
+        == 1
+    )

@@ -26,14 +26,18 @@ def stage(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def staged_by_attempt(connection: Connection, *, run: str, job: str) -> dict[str, int]:
     """How many rows each attempt of a job has staged."""
-    statement = select(staged.c.attempt, func.count()).where(staged.c.run == run, staged.c.job == job)
+    statement = select(staged.c.attempt, func.count()).where(
+        staged.c.run == run, staged.c.job == job
+    )
     found = connection.execute(statement.group_by(staged.c.attempt))
     return {str(row[0]): int(row[1]) for row in found}
 
 
 def entered(connection: Connection, run: str) -> tuple[str, int] | None:
     """The table that a run has posted into, and how many entries; None if it has posted nothing."""
-    statement = select(func.max(runs.c.table_name), func.sum(runs.c.entries)).where(runs.c.run == run)
+    statement = select(func.max(runs.c.table_name), func.sum(runs.c.entries)).where(
+        runs.c.run == run
+    )
     table_name, entries = connection.execute(statement).one()
     return None if table_name is None else (table_name, int(entries))
 
@@ -48,7 +52,13 @@ def enter(
     connection.execute(
         insert(runs),
         [
-            {"run": run, "part": part, "table_name": table_name, "entries": count, "posted_date": now}
+            {
+                "run": run,
+                "part": part,
+                "table_name": table_name,
+                "entries": count,
+                "posted_date": now,
+            }
             for part, count in entries.items()
         ],
     )
@@ -82,7 +92,9 @@ def post_staged(
     for place in range(0, len(attempts), ATTEMPTS_PER_STATEMENT):
         chosen = staged.c.attempt.in_(attempts[place : place + ATTEMPTS_PER_STATEMENT])
         rows = select(*values.values()).where(staged.c.run == run, staged.c.job == job, chosen)
-        copied = insert(main).from_select(list(values), rows.order_by(staged.c.part, staged.c.place))
+        copied = insert(main).from_select(
+            list(values), rows.order_by(staged.c.part, staged.c.place)
+        )
         posted += connection.execute(copied.execution_options(preserve_rowcount=True)).rowcount
     return posted
 

@@ -1,7 +1,7 @@
 """The command `stickybus`: one module for each noun.
 
-Exit codes: 0 done; 1 bad data, or a part that could not be done; 2 usage; 3 the database can't be reached, or its
-schema doesn't fit. An error is one line on standard error.
+Exit codes: 0 done; 1 bad data, or a part that could not be done; 2 usage; 3 the database can't be
+reached, or its schema doesn't fit. An error is one line on standard error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from collections.abc import Sequence
 import typer
 from sqlalchemy.exc import DBAPIError
 
-from queue_core.errors import ConfigurationError, DatabaseUnreachableError, SchemaError, StickybusError
+from queue_core.errors import (
+    ConfigurationError,
+    DatabaseUnreachableError,
+    SchemaError,
+    StickybusError,
+)
 from stickybus.cli import entries, history, logs, schema
 from stickybus.cli.archive import archive, compact, verify
 from stickybus.cli.demo import demo

@@ -62,7 +62,9 @@ def archive(
     *,
     to: Annotated[
         str,
-        typer.Option("--to", help="Directory: a path, or a URL that Spark can write to.", show_default=False),
+        typer.Option(
+            "--to", help="Directory: a path, or a URL that Spark can write to.", show_default=False
+        ),
     ],
     before: Annotated[
         str | None,
@@ -77,7 +79,8 @@ def archive(
 ) -> None:
     """Move history of a table to Parquet files, while its queues run: copied, read back, and only then deleted.
 
-    Killed at any point, start it again: it finishes what was begun. Needs Java and the extra `spark`.
+    Killed at any point, start it again: it finishes what was begun. Needs Java and the extra
+    `spark`.
 
     Examples:
       stickybus history archive --to /var/archive --before 30d
@@ -129,7 +132,9 @@ def compact(*, folder: Folder, table: TableName = DEFAULT_TABLE, as_json: Json =
     if as_json:
         write_json(asdict(done))
     elif done.run is None:
-        console().print(f"nothing to do: {done.target} has no more files than it needs", markup=False)
+        console().print(
+            f"nothing to do: {done.target} has no more files than it needs", markup=False
+        )
     else:
         console().print(
             f"{plural(done.files_before, 'file')} of {plural(done.days, 'day')} are {done.files_after} now, "
@@ -141,9 +146,12 @@ def compact(*, folder: Folder, table: TableName = DEFAULT_TABLE, as_json: Json =
 def verify(
     *, folder: Folder, table: TableName = DEFAULT_TABLE, url: Url = None, as_json: Json = False
 ) -> None:
-    """Read every file of an archive and compare it with its manifest. Exit code 1 if one is missing or differs.
+    """Read every file of an archive and compare it with its manifest.
 
-    With the URL of the database that was archived, the newest manifests are known to be there as well.
+    Exit code 1 if one is missing or differs.
+
+    With the URL of the database that was archived, the newest manifests are known to be there as
+    well.
 
     Examples:
       stickybus history verify --in /var/archive --url postgresql://user@host/name
@@ -162,7 +170,9 @@ def verify(
     else:
         for path in done.damaged:
             errors().print(f"damaged or missing: {done.target}/{path}", markup=False)
-        sound = "all as their manifests say" if not done.damaged else f"{len(done.damaged)} not sound"
+        sound = (
+            "all as their manifests say" if not done.damaged else f"{len(done.damaged)} not sound"
+        )
         console().print(
             f"{plural(done.files, 'file')} with {plural(done.entries, 'row')} in {done.target}: {sound}",
             markup=False,

@@ -23,18 +23,27 @@ COLUMNS = {"severity": "SEVERITY", "check": "CHECK", "what": "WHAT"}
 def doctor(
     *,
     transaction_age: Annotated[
-        str, typer.Option(help="Report transactions of others that are open for longer, such as 10s or 5m.")
+        str,
+        typer.Option(
+            help="Report transactions of others that are open for longer, such as 10s or 5m."
+        ),
     ] = "1m",
     integrity: Annotated[
-        bool, typer.Option("--integrity", help="SQLite: read the whole file, too, and see that it is whole.")
+        bool,
+        typer.Option(
+            "--integrity", help="SQLite: read the whole file, too, and see that it is whole."
+        ),
     ] = False,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Tell what slows or endangers this database, worst first, each with its cure. Changes no data, locks nothing.
+    """Tell what slows or endangers this database, worst first, each with its cure.
 
-    DANGER: data or delivery is at risk; exit code 1. SLOW: it costs speed. NOTE: nothing is wrong yet. UNCHECKED:
-    the database did not answer, or this user may not look. Each check has a section in docs/how-to/doctor.md.
+    Changes no data, locks nothing.
+
+    DANGER: data or delivery is at risk; exit code 1. SLOW: it costs speed. NOTE: nothing is wrong
+    yet. UNCHECKED: the database did not answer, or this user may not look. Each check has a section
+    in docs/how-to/doctor.md.
 
     Examples:
       stickybus doctor
@@ -74,7 +83,10 @@ def _tell(database: str, found: list[Finding], *, as_json: bool) -> None:
         return
     rows = [{**asdict(finding), "severity": finding.severity.value.upper()} for finding in found]
     write_table(
-        f"{database}: {plural(len(found), 'finding')}", COLUMNS, rows, empty=f"{database}: all is well."
+        f"{database}: {plural(len(found), 'finding')}",
+        COLUMNS,
+        rows,
+        empty=f"{database}: all is well.",
     )
     cures = [finding for finding in found if finding.cure]
     if cures:

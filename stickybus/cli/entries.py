@@ -1,4 +1,7 @@
-"""`stickybus entries`: single entries. Payloads are shown only when asked for: they may be nobody's business."""
+"""`stickybus entries`: single entries.
+
+Payloads are shown only when asked for: they may be nobody's business.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +44,15 @@ LIVE_COLUMNS = {
 Queue = Annotated[
     str | None, typer.Option("--queue", help="Only this bus or service:queue.", show_default=False)
 ]
-EventName = Annotated[str | None, typer.Option("--event", help="Only this event name.", show_default=False)]
-Key1 = Annotated[int | None, typer.Option("--key1", help="Only this search key 1.", show_default=False)]
-Key2 = Annotated[int | None, typer.Option("--key2", help="Only this search key 2.", show_default=False)]
+EventName = Annotated[
+    str | None, typer.Option("--event", help="Only this event name.", show_default=False)
+]
+Key1 = Annotated[
+    int | None, typer.Option("--key1", help="Only this search key 1.", show_default=False)
+]
+Key2 = Annotated[
+    int | None, typer.Option("--key2", help="Only this search key 2.", show_default=False)
+]
 AnyTable = Annotated[
     str | None,
     typer.Option("--table", help="Only of this main table. Default: all.", show_default=False),
@@ -76,7 +85,13 @@ def facts_of(entry: Entry, *, payload: bool) -> dict[str, Any]:
 
 
 def write_entries(
-    title: str, columns: dict[str, str], found: list[Located], *, payload: bool, as_json: bool, limit: int
+    title: str,
+    columns: dict[str, str],
+    found: list[Located],
+    *,
+    payload: bool,
+    as_json: bool,
+    limit: int,
 ) -> None:
     """Entries as JSON or as a table, with a remark if there may be more."""
     if as_json:
@@ -150,7 +165,9 @@ def show(
     *,
     archive: Annotated[
         str | None,
-        typer.Option(help="Directory of the archive, if it is not in the database.", show_default=False),
+        typer.Option(
+            help="Directory of the archive, if it is not in the database.", show_default=False
+        ),
     ] = None,
     payload: Payload = False,
     table: TableName = DEFAULT_TABLE,
@@ -172,7 +189,9 @@ def show(
     if not found and archive is not None:
         found = _archived(archive, table, record_id)
     if not found:
-        there = "neither live nor in history" + (f", nor in {archive}" if archive is not None else "")
+        there = "neither live nor in history" + (
+            f", nor in {archive}" if archive is not None else ""
+        )
         raise EntryNotFoundError(f"{table}: there is no entry {record_id}, {there}.")
     facts = facts_of(found[0], payload=payload)
     if as_json:
@@ -183,9 +202,13 @@ def show(
     facts["headers"] = json.dumps(facts["headers"], ensure_ascii=False)
     facts["subscribers_done"] = json.dumps(facts["subscribers_done"], ensure_ascii=False)
     rows = [
-        {"key": key, "value": str(value)} for key, value in facts.items() if value not in {None, "", "{}"}
+        {"key": key, "value": str(value)}
+        for key, value in facts.items()
+        if value not in {None, "", "{}"}
     ]
-    write_table(f"Entry {record_id} of {table}", {"key": "COLUMN", "value": "VALUE"}, rows, empty="")
+    write_table(
+        f"Entry {record_id} of {table}", {"key": "COLUMN", "value": "VALUE"}, rows, empty=""
+    )
 
 
 def _archived(archive: str, table: str, record_id: int) -> list[Entry]:
@@ -214,7 +237,8 @@ def retry(
 ) -> None:
     """Run entries again that ended FAILED or REMOVED: each is posted anew, and its new id is told.
 
-    Subscribers that had succeeded don't run. An entry that was tried again before is refused, unless that failed too. All are tried; if one can't be, the exit code is 1.
+    Subscribers that had succeeded don't run. An entry that was tried again before is refused,
+    unless that failed too. All are tried; if one can't be, the exit code is 1.
 
     Examples:
       stickybus entries retry 4711
@@ -226,7 +250,9 @@ def retry(
 
         def one(record_id: int) -> dict[str, Any]:
             try:
-                return {"new_id": history.retry(record_id, all_subscribers=all_subscribers, force=force)}
+                return {
+                    "new_id": history.retry(record_id, all_subscribers=all_subscribers, force=force)
+                }
             except EntryNotFoundError as error:
                 live = Entries(engine.store, None).find(Filter(record_ids=[record_id]))
                 if not live:

@@ -33,7 +33,9 @@ from stickybus.cli.output import console, errors, plural, write_json, write_tabl
 from stickybus.cli.target import Json, TableName, Url, inspected, opened
 from stickybus.cli.usage import UsageError
 
-app = typer.Typer(no_args_is_help=True, help="List, archive, replay, truncate and forget what has ended.")
+app = typer.Typer(
+    no_args_is_help=True, help="List, archive, replay, truncate and forget what has ended."
+)
 
 COLUMNS = {
     "table": "TABLE",
@@ -79,9 +81,13 @@ def list_history(
     key2: Key2 = None,
     since: Annotated[
         str | None,
-        typer.Option(help="Finished since: so long ago (2h, 30d), or ISO 8601.", show_default=False),
+        typer.Option(
+            help="Finished since: so long ago (2h, 30d), or ISO 8601.", show_default=False
+        ),
     ] = None,
-    before: Annotated[str | None, typer.Option(help="Finished before, likewise.", show_default=False)] = None,
+    before: Annotated[
+        str | None, typer.Option(help="Finished before, likewise.", show_default=False)
+    ] = None,
     limit: Limit = 50,
     payload: Payload = False,
     table: AnyTable = None,
@@ -120,7 +126,8 @@ def truncate(
     before: Annotated[
         str | None,
         typer.Option(
-            help="Only what finished before: so long ago (2h, 30d), or ISO 8601.", show_default=False
+            help="Only what finished before: so long ago (2h, 30d), or ISO 8601.",
+            show_default=False,
         ),
     ] = None,
     state: States = None,
@@ -130,7 +137,8 @@ def truncate(
 ) -> None:
     """Delete history of a table, while its queues run. Live entries are never touched.
 
-    Without --before and --state all of it goes at once, by the shortest of locks; otherwise in batches.
+    Without --before and --state all of it goes at once, by the shortest of locks; otherwise in
+    batches.
 
     Examples:
       stickybus history truncate --before 30d
@@ -138,8 +146,13 @@ def truncate(
       stickybus history truncate --table notifications --before 7d --state PROCESSED --state REAPED
     """
     until = None if before is None else moment(before, now=datetime.now(UTC))
-    with opened(url, table) as engine, _bar(f"truncating {table}_history", quiet=as_json) as progress:
-        removed = History(engine.store, None).truncate(before=until, states=state, progress=progress)
+    with (
+        opened(url, table) as engine,
+        _bar(f"truncating {table}_history", quiet=as_json) as progress,
+    ):
+        removed = History(engine.store, None).truncate(
+            before=until, states=state, progress=progress
+        )
     if as_json:
         write_json({"table": f"{table}_history", "removed": removed})
     else:
@@ -161,8 +174,9 @@ def forget(
 ) -> None:
     """Delete all that has the search keys of one customer, waiting or ended, of all tables, while the queues run.
 
-    Shows what it would delete unless --yes. Entries that some node runs are not touched: exit code 1, run it again when
-    they have ended. Recurring schedules with these keys go on, and archives are not touched.
+    Shows what it would delete unless --yes. Entries that some node runs are not touched: exit code
+    1, run it again when they have ended. Recurring schedules with these keys go on, and archives
+    are not touched.
 
     Examples:
       stickybus history forget --key2 4711
@@ -174,7 +188,9 @@ def forget(
     with inspected(url) as inspector:
         inspector.check_table(table)
         tables = inspector.tables() if table is None else (table,)
-    found = [_forgotten(url, one, queue, keys_of(key1, key2), yes=yes, quiet=as_json) for one in tables]
+    found = [
+        _forgotten(url, one, queue, keys_of(key1, key2), yes=yes, quiet=as_json) for one in tables
+    ]
     if as_json:
         write_json({"deleted": yes, "tables": msgspec.to_builtins(found)})
     else:
@@ -201,15 +217,24 @@ def _tell_forgotten(found: list[Forgotten], *, yes: bool) -> None:
     ]
     write_table("Deleted" if yes else "Would be deleted", FORGOTTEN, rows, empty="")
     if not yes:
-        console().print("Nothing was deleted: this was a dry run. To delete it, add --yes", markup=False)
+        console().print(
+            "Nothing was deleted: this was a dry run. To delete it, add --yes", markup=False
+        )
     elif any(one.running for one in found):
-        errors().print("Entries that run were not touched: run it again when they have ended.", markup=False)
+        errors().print(
+            "Entries that run were not touched: run it again when they have ended.", markup=False
+        )
 
 
 @contextmanager
 def _bar(task: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal, of rows done and rows to do."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=errors(), disable=quiet or not sys.stderr.isatty()) as progress:
         number = progress.add_task(task, total=None)
         yield lambda done, total: progress.update(number, completed=done, total=total)

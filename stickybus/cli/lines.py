@@ -33,7 +33,10 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
-    """How a line becomes a posting. `event` is the name of all events, or `event_field` the field that holds it."""
+    """How a line becomes a posting.
+
+    `event` is the name of all events, or `event_field` the field that holds it.
+    """
 
     event: str | None = None
     event_field: str | None = None
@@ -55,7 +58,9 @@ class Fields:
             raise BadLineError(f"{_kind(found)}, not an object")
         payload = found.get(self.payload, found)
         if not isinstance(payload, dict):
-            raise BadLineError(f"the payload, field {self.payload!r}, is {_kind(payload)}, not an object")
+            raise BadLineError(
+                f"the payload, field {self.payload!r}, is {_kind(payload)}, not an object"
+            )
         return Posting(
             event=payload,
             event_name=self._name(found),
@@ -69,7 +74,9 @@ class Fields:
             return self.event or ""
         name = _required(found, self.event_field)
         if not isinstance(name, str):
-            raise BadLineError(f"the event name, field {self.event_field!r}, is {_kind(name)}, not a string")
+            raise BadLineError(
+                f"the event name, field {self.event_field!r}, is {_kind(name)}, not a string"
+            )
         return name
 
     def _date(self, found: dict[str, Any], now: datetime) -> datetime | None:

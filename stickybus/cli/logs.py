@@ -15,7 +15,10 @@ class LogfmtFormatter(logging.Formatter):
     """`ts=… level=… logger=… event=… key=value …`, an exception's traceback as one escaped value."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter`. Facts of the library's own records (`record.facts`) become keys."""
+        """See `logging.Formatter`.
+
+        Facts of the library's own records (`record.facts`) become keys.
+        """
         facts: dict[str, Any] | None = getattr(record, "facts", None)
         message = record.getMessage()
         line: dict[str, Any] = {

@@ -19,11 +19,16 @@ def duration(text: str) -> timedelta:
             return timedelta(seconds=float(form[1]) * _UNITS[form[2]])
     except OverflowError:
         pass
-    raise UsageError(f"{text!r} is no duration; write a number and a unit ({', '.join(_UNITS)}), such as 5m")
+    raise UsageError(
+        f"{text!r} is no duration; write a number and a unit ({', '.join(_UNITS)}), such as 5m"
+    )
 
 
 def moment(text: str, *, now: datetime) -> datetime:
-    """A date in UTC: so long before `now` (`30d`), or in ISO 8601 with an offset. Raises a usage error."""
+    """A date in UTC: so long before `now` (`30d`), or in ISO 8601 with an offset.
+
+    Raises a usage error.
+    """
     if _FORM.fullmatch(text.strip()):
         try:
             return now - duration(text)
@@ -36,7 +41,10 @@ def moment(text: str, *, now: datetime) -> datetime:
 
 
 def aware(text: object) -> datetime:
-    """A date in UTC from ISO 8601 with an offset. Raises ValueError, whose text says what is wrong."""
+    """A date in UTC from ISO 8601 with an offset.
+
+    Raises ValueError, whose text says what is wrong.
+    """
     try:
         date = datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:

@@ -23,7 +23,8 @@ COLUMNS = {
 def nodes(*, url: Url = None, as_json: Json = False) -> None:
     """Show the nodes: state, lease, and which queues each serves.
 
-    A LIVE node that does not renew its lease in time is declared DEAD by another, which takes over its entries.
+    A LIVE node that does not renew its lease in time is declared DEAD by another, which takes over
+    its entries.
 
     Examples:
       stickybus nodes
@@ -44,7 +45,9 @@ def write_nodes(found: list[NodeStatus]) -> None:
         {
             **msgspec.structs.asdict(node),
             "lease": _lease(node),
-            "queues": ", ".join(sorted({name for served in node.serves for name in served["queues"]}))
+            "queues": ", ".join(
+                sorted({name for served in node.serves for name in served["queues"]})
+            )
             or None,
             # Not a quantity: without separators.
             "pid": str(node.pid),

@@ -40,7 +40,12 @@ def write_table(
         console().print(empty, markup=False)
         return
     table = Table(
-        title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="bold",
+        box=None,
+        pad_edge=False,
     )
     for key, heading in columns.items():
         numeric = all(row[key] is None or (type(row[key]) in {int, float}) for row in rows)

@@ -39,7 +39,9 @@ def pages(registry: CollectorRegistry, health: Callable[[], Health]) -> WSGIAppl
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path, method = environ.get("PATH_INFO", ""), environ["REQUEST_METHOD"]
         if path not in {METRICS, HEALTH}:
-            return _answer(start_response, "404 Not Found", _TEXT, f"only {METRICS} and {HEALTH} are here\n")
+            return _answer(
+                start_response, "404 Not Found", _TEXT, f"only {METRICS} and {HEALTH} are here\n"
+            )
         if method not in {"GET", "HEAD"}:
             return _answer(start_response, "405 Method Not Allowed", ("Allow", "GET, HEAD"), "")
         if path == METRICS:
@@ -83,7 +85,10 @@ class _Quiet(WSGIRequestHandler):
 
 @contextmanager
 def served(application: WSGIApplication, host: str, port: int) -> Iterator[int]:
-    """Serve an application on a port (0: any), which the block gets, until its end. Raises OSError."""
+    """Serve an application on a port (0: any), which the block gets, until its end.
+
+    Raises OSError.
+    """
     family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     kind = _ServerOfVersion6 if family == socket.AF_INET6 else _Server
     with make_server(str(address[0]), port, application, kind, _Quiet) as server:

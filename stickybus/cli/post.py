@@ -1,7 +1,8 @@
 """`stickybus post` and `stickybus schedule`: JSON lines into a bus or a notification queue.
 
-A batch is one transaction, and a bad line leaves its whole batch unwritten: posting stops there, says which line is
-bad and why, and from which line to go on. So each line is posted once, however often one has to start again.
+A batch is one transaction, and a bad line leaves its whole batch unwritten: posting stops there,
+says which line is bad and why, and from which line to go on. So each line is posted once, however
+often one has to start again.
 """
 
 from __future__ import annotations
@@ -28,23 +29,31 @@ from stickybus.cli.usage import UsageError
 BAD_DATA = 1
 
 File = Annotated[
-    str, typer.Argument(help="File of JSON objects, one a line; - for standard input.", show_default=False)
+    str,
+    typer.Argument(
+        help="File of JSON objects, one a line; - for standard input.", show_default=False
+    ),
 ]
 EventField = Annotated[
     str | None, typer.Option(help="Field that holds the event's name.", show_default=False)
 ]
 Event = Annotated[
-    str | None, typer.Option(help="Name of all events, instead of --event-field.", show_default=False)
+    str | None,
+    typer.Option(help="Name of all events, instead of --event-field.", show_default=False),
 ]
 Key1 = Annotated[
-    str | None, typer.Option(help="Field that holds search key 1, an integer or null.", show_default=False)
+    str | None,
+    typer.Option(help="Field that holds search key 1, an integer or null.", show_default=False),
 ]
 Key2 = Annotated[
-    str | None, typer.Option(help="Field that holds search key 2, an integer or null.", show_default=False)
+    str | None,
+    typer.Option(help="Field that holds search key 2, an integer or null.", show_default=False),
 ]
 PayloadField = Annotated[
     str,
-    typer.Option(help="Field that holds the payload, an object; a line without it is the payload itself."),
+    typer.Option(
+        help="Field that holds the payload, an object; a line without it is the payload itself."
+    ),
 ]
 FromLine = Annotated[int, typer.Option(min=1, help="Number of the first line to post.")]
 
@@ -69,15 +78,17 @@ def post(
 ) -> None:
     """Post the lines of a file as events.
 
-    Posts batches of 500 lines, each in one transaction. A bad line stops it, with exit code 1: nothing of that line's
-    batch is written, what came before is.
+    Posts batches of 500 lines, each in one transaction. A bad line stops it, with exit code 1:
+    nothing of that line's batch is written, what came before is.
 
     Examples:
       stickybus post events.jsonl --event-field event --key1 repository_id --key2 sender_id
 
       zcat events.jsonl.gz | stickybus post - --event InvoicePosted
     """
-    fields = Fields(event=event, event_field=event_field, key1=key1, key2=key2, payload=payload_field)
+    fields = Fields(
+        event=event, event_field=event_field, key1=key1, key2=key2, payload=payload_field
+    )
     _check_event(event, event_field)
     config = BusConfig.from_environment(name=bus, table=table)
     with engine_of(url, config) as engine:
@@ -90,11 +101,15 @@ def schedule(
     queue: Annotated[str, typer.Option(help="The queue, as service:queue.", show_default=False)],
     at_field: Annotated[
         str | None,
-        typer.Option(help="Field that holds the date, ISO 8601 with an offset.", show_default=False),
+        typer.Option(
+            help="Field that holds the date, ISO 8601 with an offset.", show_default=False
+        ),
     ] = None,
     delay: Annotated[
         str | None,
-        typer.Option(help="Time from now for all lines, such as 90s, 5m, 2h or 30d.", show_default=False),
+        typer.Option(
+            help="Time from now for all lines, such as 90s, 5m, 2h or 30d.", show_default=False
+        ),
     ] = None,
     event_field: EventField = None,
     event: Event = None,
@@ -103,7 +118,8 @@ def schedule(
     payload_field: PayloadField = "payload",
     from_line: FromLine = 1,
     table: Annotated[
-        str | None, typer.Option(help="The service's main table. Default: notifications.", show_default=False)
+        str | None,
+        typer.Option(help="The service's main table. Default: notifications.", show_default=False),
     ] = None,
     url: Url = None,
     as_json: Json = False,
@@ -150,7 +166,13 @@ class _Report:
 
 
 def _run(
-    engine: QueueEngine, queue_name: str, file: str, fields: Fields, first_line: int, *, as_json: bool
+    engine: QueueEngine,
+    queue_name: str,
+    file: str,
+    fields: Fields,
+    first_line: int,
+    *,
+    as_json: bool,
 ) -> None:
     report = _Report()
     try:
@@ -168,7 +190,9 @@ def _run(
         raise typer.Exit(BAD_DATA)
 
 
-def _post(engine: QueueEngine, queue_name: str, batch: list[Line], fields: Fields, report: _Report) -> bool:
+def _post(
+    engine: QueueEngine, queue_name: str, batch: list[Line], fields: Fields, report: _Report
+) -> bool:
     """Post a batch, or report its bad lines and return False: nothing of it is written then."""
     now = engine.store.now()
     postings = []
@@ -182,7 +206,8 @@ def _post(engine: QueueEngine, queue_name: str, batch: list[Line], fields: Field
         try:
             ids = engine.poster.post(queue_name, postings)
         except (InvalidPostError, PayloadError):
-            # Which one it was is found out only now: checking each beforehand would encode all payloads twice.
+            # Which one it was is found out only now: checking each beforehand would encode all
+            # payloads twice.
             for line, posting in zip(batch, postings, strict=True):
                 if reason := _refusal(engine, queue_name, posting):
                     report.bad_lines.append({"line": line.number, "reason": reason})
@@ -242,7 +267,9 @@ def _lines(file: str, *, quiet: bool) -> Iterator[tuple[Iterator[bytes], Any]]:
             *((BarColumn(), TextColumn("{task.percentage:>3.0f}%")) if size else ()),
             TimeElapsedColumn(),
         )
-        with Progress(*columns, console=errors(), disable=quiet or not sys.stderr.isatty()) as progress:
+        with Progress(
+            *columns, console=errors(), disable=quiet or not sys.stderr.isatty()
+        ) as progress:
             task = progress.add_task("post", total=size, entries=0)
 
             def advancing() -> Iterator[bytes]:

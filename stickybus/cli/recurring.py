@@ -33,7 +33,8 @@ def recurring(
 ) -> None:
     """Show the recurring schedules: the rule of each, when it was due last, and when it is due next.
 
-    A handler's process declares them (`queue.recur`) and any node that serves the queue fires them, once for each date.
+    A handler's process declares them (`queue.recur`) and any node that serves the queue fires them,
+    once for each date.
 
     Examples:
       stickybus recurring
@@ -51,7 +52,10 @@ def recurring(
 
 def write_schedules(found: list[ScheduleStatus]) -> None:
     """The schedules as a table."""
-    rows = [{**msgspec.structs.asdict(schedule), "shown_rule": _shown(schedule.rule)} for schedule in found]
+    rows = [
+        {**msgspec.structs.asdict(schedule), "shown_rule": _shown(schedule.rule)}
+        for schedule in found
+    ]
     write_table("Recurring schedules", COLUMNS, rows, empty="There are no recurring schedules.")
 
 

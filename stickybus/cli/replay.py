@@ -12,7 +12,12 @@ from stickybus.cli.entries import DEFAULT_TABLE
 from stickybus.cli.output import console, plural, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, opened, url_of
 
-GROUPS = {"queue_name": "QUEUE", "class_name": "EVENT", "entries": "TO POST", "replayed": "POSTED BEFORE"}
+GROUPS = {
+    "queue_name": "QUEUE",
+    "class_name": "EVENT",
+    "entries": "TO POST",
+    "replayed": "POSTED BEFORE",
+}
 FIRST = {
     "record_id": "ID",
     "queue_name": "QUEUE",
@@ -26,11 +31,15 @@ FIRST = {
 
 def replay(
     *,
-    folder: Annotated[str, typer.Option("--from", help="Directory of the archive.", show_default=False)],
+    folder: Annotated[
+        str, typer.Option("--from", help="Directory of the archive.", show_default=False)
+    ],
     where: Annotated[
         str,
         typer.Option(
-            "--where", help="Condition on the columns of history, in Spark's SQL.", show_default=False
+            "--where",
+            help="Condition on the columns of history, in Spark's SQL.",
+            show_default=False,
         ),
     ],
     yes: Annotated[
@@ -42,8 +51,8 @@ def replay(
 ) -> None:
     """Post archived entries again, each once however often this runs; shows what it would post unless --yes.
 
-    Each becomes a new entry, due now, for any node, that names the old one in `replay_of`. Payloads are never shown.
-    Needs Java and the extra `spark`.
+    Each becomes a new entry, due now, for any node, that names the old one in `replay_of`. Payloads
+    are never shown. Needs Java and the extra `spark`.
 
     Examples:
       stickybus history replay --from /var/archive --where "processing_state = 'FAILED' AND class_name = 'push'"
@@ -74,4 +83,6 @@ def replay(
         console().print(f"{plural(done.posted, 'entry')} posted", markup=False)
     elif done.entries:
         write_table("The first of them", FIRST, done.first, empty="")
-        console().print("Nothing was posted: this was a dry run. To post them, add --yes", markup=False)
+        console().print(
+            "Nothing was posted: this was a dry run. To post them, add --yes", markup=False
+        )

@@ -17,7 +17,9 @@ from stickybus.cli.usage import UsageError
 
 def report(
     *,
-    to: Annotated[Path | None, typer.Option("--to", help="Write the page here.", show_default=False)] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="Write the page here.", show_default=False)
+    ] = None,
     figures: Annotated[
         Path | None,
         typer.Option(
@@ -36,7 +38,9 @@ def report(
     table: Annotated[
         list[str] | None,
         typer.Option(
-            "--table", help="Only this main table; may be repeated. Default: all.", show_default=False
+            "--table",
+            help="Only this main table; may be repeated. Default: all.",
+            show_default=False,
         ),
     ] = None,
     url: Url = None,
@@ -61,7 +65,11 @@ def report(
             from history_pipeline.audit import audit
 
             found = audit(
-                spark, url=url_of(url) if url else None, archive=from_archive, tables=table, progress=told
+                spark,
+                url=url_of(url) if url else None,
+                archive=from_archive,
+                tables=table,
+                progress=told,
             )
     from history_pipeline.report import as_json as document
     from history_pipeline.report import write_figures, write_page

@@ -10,7 +10,14 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from queue_core.errors import SchemaMissingError, SchemaTooNewError
 from queue_core.model.config import BusConfig
@@ -52,7 +59,9 @@ def _refuse_newer(database: Database, report: schema.SchemaReport) -> None:
         )
 
 
-def _tell(database: Database, report: schema.SchemaReport, done: str, *, as_json: bool, **facts: Any) -> None:
+def _tell(
+    database: Database, report: schema.SchemaReport, done: str, *, as_json: bool, **facts: Any
+) -> None:
     if as_json:
         write_json({"database": database.url.render_as_string(), **asdict(report), **facts})
     else:
@@ -89,7 +98,8 @@ def create(*, url: Url = None, table: Tables = None, as_json: Json = False) -> N
 def upgrade(*, url: Url = None, as_json: Json = False) -> None:
     """Bring all queue tables of the database to this version's schema, while processes of the version before work on.
 
-    Indices of PostgreSQL are built beside the traffic. An upgrade that was cut off goes on when it is run again.
+    Indices of PostgreSQL are built beside the traffic. An upgrade that was cut off goes on when it
+    is run again.
 
     Example:
       stickybus schema upgrade --url postgresql://user@host/name
@@ -107,15 +117,27 @@ def upgrade(*, url: Url = None, as_json: Json = False) -> None:
         _refuse_newer(database, before)
         schema.ensure(database, tables, progress=progress)
         upgraded = f"upgraded from {before.found} to {before.expected}"
-        _tell(database, before, _nothing_to_do(before) if before.fit.works else upgraded, as_json=as_json)
+        _tell(
+            database,
+            before,
+            _nothing_to_do(before) if before.fit.works else upgraded,
+            as_json=as_json,
+        )
 
 
 @contextmanager
 def _watched(database: Database) -> Iterator[schema.Progress]:
     """A bar for the steps of an upgrade, and one for the index that a step builds, where the database tells of it."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+    )
     ended = threading.Event()
-    with Progress(*columns, console=errors(), disable=not sys.stderr.isatty(), transient=True) as bars:
+    with Progress(
+        *columns, console=errors(), disable=not sys.stderr.isatty(), transient=True
+    ) as bars:
         steps = bars.add_task("schema", total=None)
 
         def watch_index() -> None:
@@ -149,7 +171,9 @@ def _nothing_to_do(report: schema.SchemaReport) -> str:
 
 @app.command()
 def check(*, url: Url = None, table: Tables = None, as_json: Json = False) -> None:
-    """Compare the database's schema with this version's; changes nothing. Exit code 3 if it does not work with it.
+    """Compare the database's schema with this version's; changes nothing.
+
+    Exit code 3 if it does not work with it.
 
     Example:
       stickybus schema check --json
@@ -175,7 +199,9 @@ def show(
     *,
     dialect: Annotated[
         str | None,
-        typer.Option(help=f"One of {', '.join(BACKENDS)}. Default: that of the URL.", show_default=False),
+        typer.Option(
+            help=f"One of {', '.join(BACKENDS)}. Default: that of the URL.", show_default=False
+        ),
     ] = None,
     table: Tables = None,
     url: Url = None,

@@ -49,18 +49,23 @@ def status(
     table: Annotated[
         list[str] | None,
         typer.Option(
-            "--table", help="Only this main table; may be repeated. Default: all.", show_default=False
+            "--table",
+            help="Only this main table; may be repeated. Default: all.",
+            show_default=False,
         ),
     ] = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Show all queues with what they hold, and the nodes with their leases. Rates are of the last minute.
+    """Show all queues with what they hold, and the nodes with their leases.
 
-    READY entries are due and wait for a node; SCHEDULED ones have a later date; SUSPECT ones were running when their
-    process died and run again one by one; PARKED ones have a type or queue that no node has known so far. DEAD LETTERS
-    ended FAILED, and nobody has tried them again. Recurring schedules follow with their next dates. A last line tells
-    of event types of which the live nodes have different subscribers.
+    Rates are of the last minute.
+
+    READY entries are due and wait for a node; SCHEDULED ones have a later date; SUSPECT ones were
+    running when their process died and run again one by one; PARKED ones have a type or queue that
+    no node has known so far. DEAD LETTERS ended FAILED, and nobody has tried them again. Recurring
+    schedules follow with their next dates. A last line tells of event types of which the live nodes
+    have different subscribers.
 
     Examples:
       stickybus status
@@ -76,12 +81,15 @@ def status(
                 "queues": msgspec.to_builtins(found.queues),
                 "nodes": msgspec.to_builtins(found.nodes),
                 "schedules": msgspec.to_builtins(found.schedules),
-                "differing_subscribers": [_builtins(difference) for difference in found.differences],
+                "differing_subscribers": [
+                    _builtins(difference) for difference in found.differences
+                ],
             }
         )
         return
     rows = [
-        {**msgspec.structs.asdict(queue), "oldest": age(queue.oldest_ready_seconds)} for queue in found.queues
+        {**msgspec.structs.asdict(queue), "oldest": age(queue.oldest_ready_seconds)}
+        for queue in found.queues
     ]
     write_table(
         "Queues",
@@ -125,7 +133,11 @@ def _read(inspector: Inspector, tables: list[str] | None) -> _Status:
         [queue for table in wanted for queue in inspector.queues(table=table)],
         inspector.nodes(),
         [schedule for table in wanted for schedule in inspector.schedules(table=table)],
-        [difference for table in wanted for difference in inspector.differing_subscribers(table=table)],
+        [
+            difference
+            for table in wanted
+            for difference in inspector.differing_subscribers(table=table)
+        ],
     )
 
 

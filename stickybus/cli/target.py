@@ -1,6 +1,7 @@
 """Which database and table a command is about, and how they are opened.
 
-Only commands that write entries may create anything: a mistyped file name or table is an error, not a new database.
+Only commands that write entries may create anything: a mistyped file name or table is an error, not
+a new database.
 """
 
 from __future__ import annotations
@@ -32,30 +33,42 @@ Url = Annotated[
 ]
 APPLICATION = "stickybus-cli"
 """What the database shows of our connections."""
-TableName = Annotated[str, typer.Option("--table", help="Main table of the bus or notification service.")]
+TableName = Annotated[
+    str, typer.Option("--table", help="Main table of the bus or notification service.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output, for programs.")]
 
 
 def url_of(url: str | None) -> URL:
-    """The URL given by option or environment. Raises a usage error if there is none, or none that can be read."""
+    """The URL given by option or environment.
+
+    Raises a usage error if there is none, or none that can be read.
+    """
     if not url:
         raise UsageError("no database: give --url, or set STICKYBUS_URL")
     try:
         return make_url(url)
     except (ArgumentError, ValueError) as error:
-        raise UsageError("--url is no SQLAlchemy URL; one looks like sqlite:///events.db") from error
+        raise UsageError(
+            "--url is no SQLAlchemy URL; one looks like sqlite:///events.db"
+        ) from error
 
 
 @contextmanager
 def connected(
     url: str | None, *, may_create: bool = False, statement_timeout_seconds: float = 30.0
 ) -> Iterator[Database]:
-    """Our connections to the database, closed at the end. Raises DatabaseUnreachableError or ConfigurationError.
+    """Our connections to the database, closed at the end.
 
-    SQLite makes a file by opening it: unless `may_create`, one that is not there counts as unreachable.
+    Raises DatabaseUnreachableError or ConfigurationError.
+
+    SQLite makes a file by opening it: unless `may_create`, one that is not there counts as
+    unreachable.
     """
     database = (open_database if may_create else open_existing)(
-        url_of(url), statement_timeout_seconds=statement_timeout_seconds, application_name=APPLICATION
+        url_of(url),
+        statement_timeout_seconds=statement_timeout_seconds,
+        application_name=APPLICATION,
     )
     try:
         yield database
@@ -72,7 +85,10 @@ def inspected(url: str | None, *, statement_timeout_seconds: float = 30.0) -> It
 
 @contextmanager
 def opened(url: str | None, table: str) -> Iterator[QueueEngine]:
-    """The engine of a table that exists, for changes. Raises SchemaMissingError, and what `connected` does."""
+    """The engine of a table that exists, for changes.
+
+    Raises SchemaMissingError, and what `connected` does.
+    """
     with inspected(url) as inspector:
         inspector.check_table(table)
     with engine_of(url, BusConfig(table=table)) as engine:

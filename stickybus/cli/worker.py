@@ -53,7 +53,9 @@ def worker(
             show_default=False,
         ),
     ] = None,
-    metrics_host: Annotated[str, typer.Option(help="Address that both are served on.")] = "127.0.0.1",
+    metrics_host: Annotated[
+        str, typer.Option(help="Address that both are served on.")
+    ] = "127.0.0.1",
     app_dir: Annotated[Path, typer.Option(help="Folder that MODULE is found in.")] = Path(),
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     url: Url = None,
@@ -61,9 +63,10 @@ def worker(
 ) -> None:
     """Run the handlers of a bus or notification service until SIGTERM or SIGINT.
 
-    It then claims nothing more, lets running handlers finish, gives back what has not started, and exits with 0 (1 if
-    handlers still ran after shutdown_timeout_seconds). A second signal ends it at once; its entries are then run by
-    other nodes. The module finds the URL in the environment variable STICKYBUS_URL, also if it was given by --url.
+    It then claims nothing more, lets running handlers finish, gives back what has not started, and
+    exits with 0 (1 if handlers still ran after shutdown_timeout_seconds). A second signal ends it
+    at once; its entries are then run by other nodes. The module finds the URL in the environment
+    variable STICKYBUS_URL, also if it was given by --url.
 
     Examples:
       stickybus worker shop.events:bus
@@ -79,7 +82,9 @@ def worker(
     runnables = load(target, app_dir)
     with _stop_signals() as stopping, ExitStack() as closing:
         port = (
-            _serve_pages(runnables, metrics_host, metrics_port, closing) if metrics_port is not None else None
+            _serve_pages(runnables, metrics_host, metrics_port, closing)
+            if metrics_port is not None
+            else None
         )
         for runnable in runnables:
             closing.callback(runnable.close)
@@ -88,7 +93,9 @@ def worker(
         node = runnables[0]._engine.lifecycle.name
         log.info("worker_started", node=node, pid=os.getpid(), target=target, metrics_port=port)
         if as_json:
-            write_json({"node": node, "pid": os.getpid(), "serves": described, "metrics_port": port})
+            write_json(
+                {"node": node, "pid": os.getpid(), "serves": described, "metrics_port": port}
+            )
             sys.stdout.flush()
         stopping.wait()
         log.info("worker_stopping", node=node)

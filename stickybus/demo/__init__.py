@@ -34,9 +34,10 @@ __all__ = ["run"]
 def run(*, entries: int = 1000, notifications: int = 50, json: bool = False) -> int:
     """Show `entries` events and `notifications` notifications go their way; return 0 only if nothing was lost.
 
-    Needs no server: all happens in a temporary folder, which is kept if something went wrong. On a terminal it moves,
-    in a pipe it is text; `json` writes one JSON object to standard output instead. As it starts processes, a script that
-    calls it guards the call by `if __name__ == "__main__"`.
+    Needs no server: all happens in a temporary folder, which is kept if something went wrong. On a
+    terminal it moves, in a pipe it is text; `json` writes one JSON object to standard output
+    instead. As it starts processes, a script that calls it guards the call by `if __name__ ==
+    "__main__"`.
     """
     folder = Path(tempfile.mkdtemp(prefix="stickybus-demo-"))
     expected = {"bus": entries, "shop:reminders": notifications}
@@ -61,7 +62,10 @@ def run(*, entries: int = 1000, notifications: int = 50, json: bool = False) -> 
 
 
 def shares(folder: Path, entries: int, notifications: int) -> list[Share]:
-    """Return the share of each node. The doomed node comes first, so that it has something to post even if there is little."""
+    """Return the share of each node.
+
+    The doomed node comes first, so that it has something to post even if there is little.
+    """
     order = sorted(shop.NODES, key=lambda name: name != shop.DOOMED)
     span = LAST_REMINDER_SECONDS - FIRST_REMINDER_SECONDS
     found = []
@@ -139,7 +143,9 @@ class _Demo:
 
     def _kill(self) -> None:
         doomed = shop.DOOMED
-        self._until(lambda _view: (doomed, "posted") in self._said, f"post all of {doomed}'s events")
+        self._until(
+            lambda _view: (doomed, "posted") in self._said, f"post all of {doomed}'s events"
+        )
         self._cluster.kill(doomed)
         self._killed, self._killed_date = doomed, datetime.now(UTC)
         self.killed_with = self._look().node(doomed).running
@@ -157,7 +163,9 @@ class _Demo:
             f"{doomed} was silent for its whole lease: declared dead, its entries go to the others"
         )
         view = self._until(
-            lambda view: view.node(doomed).running == 0 and view.node(doomed).reaped >= self.killed_with,
+            lambda view: (
+                view.node(doomed).running == 0 and view.node(doomed).reaped >= self.killed_with
+            ),
             f"reap {doomed}'s entries",
         )
         self._screen.tell(
@@ -165,13 +173,17 @@ class _Demo:
         )
         everything = self._entries + self._notifications
         self._until(
-            lambda view: view.ended >= everything and not any(queue.running for queue in view.queues),
+            lambda view: (
+                view.ended >= everything and not any(queue.running for queue in view.queues)
+            ),
             "bring all entries to their end",
         )
         self._screen.tell(f"All {everything:,} have reached their end")
 
     def _judge(self) -> Verdict:
-        ledger = [line for name in shop.NODES for line in read_ledger(ledger_path(self._folder, name))]
+        ledger = [
+            line for name in shop.NODES for line in read_ledger(ledger_path(self._folder, name))
+        ]
         events, reminders = self._observer.events(), self._observer.reminders()
         verdict = judge(self._folder, ledger, events, reminders, killed_date=self._killed_date)
         for posted, wanted, what in (
@@ -196,14 +208,19 @@ class _Demo:
         return view
 
     def _until(self, condition: Callable[[View], bool], step: str) -> View:
-        """Watch until `condition` holds. Raises NodeDiedError, and _UnfinishedError when it takes too long."""
+        """Watch until `condition` holds.
+
+        Raises NodeDiedError, and _UnfinishedError when it takes too long.
+        """
         deadline = self._screen.seconds + self._patience_seconds
         while True:
             view = self._look()
             if condition(view):
                 return view
             if self._screen.seconds > deadline:
-                raise _UnfinishedError(f"it took more than {self._patience_seconds:.0f} s to {step}")
+                raise _UnfinishedError(
+                    f"it took more than {self._patience_seconds:.0f} s to {step}"
+                )
             self._said.update(self._cluster.heard(LOOK_SECONDS))
 
     def report(self) -> dict[str, object]:

@@ -26,7 +26,9 @@ class Cluster:
         self._pipes: dict[str, Connection] = {}
         for share in shares:
             ours, theirs = spawn.Pipe()
-            process = spawn.Process(target=run_node, args=(share, theirs), name=share.node_name, daemon=True)
+            process = spawn.Process(
+                target=run_node, args=(share, theirs), name=share.node_name, daemon=True
+            )
             process.start()
             theirs.close()  # so that its end, if it dies, is seen here
             self._processes[share.node_name], self._pipes[share.node_name] = process, ours
@@ -49,7 +51,10 @@ class Cluster:
             pipe.send(word)
 
     def heard(self, timeout_seconds: float) -> list[tuple[str, str]]:
-        """Return the words that nodes have said meanwhile, as (node, word), after a limited wait. Raises NodeDiedError."""
+        """Return the words that nodes have said meanwhile, as (node, word), after a limited wait.
+
+        Raises NodeDiedError.
+        """
         names = {id(pipe): name for name, pipe in self._pipes.items()}
         said = []
         for ready in wait(list(self._pipes.values()), timeout_seconds):

@@ -1,7 +1,7 @@
 """One node of the demo, in a process of its own: it posts its share of the events, and runs handlers.
 
-After each commit it notes the posted entries in a ledger, a file of its own. The ledger is no part of the queue: in the end
-the queue is compared with it.
+After each commit it notes the posted entries in a ledger, a file of its own. The ledger is no part
+of the queue: in the end the queue is compared with it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def read_ledger(path: Path) -> list[LedgerLine]:
 
 def run_node(share: Share, parent: Connection) -> None:
     """Be a node until the parent says so, or is gone. Tells it `live`, then `posted`."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which then stops its nodes
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the parent too, which then stops its nodes
     logging.basicConfig(filename=share.folder / f"{share.node_name}.log", level=logging.WARNING)
     work = shop.working(share.handler_seconds)
     bus = shop.open_bus(share.folder, share.node_name)
@@ -79,7 +81,11 @@ def run_node(share: Share, parent: Connection) -> None:
 
     service, reminders = shop.open_reminders(share.folder, share.node_name, remind)
     try:
-        with bus, service, ledger_path(share.folder, share.node_name).open("w", encoding="utf-8") as ledger:
+        with (
+            bus,
+            service,
+            ledger_path(share.folder, share.node_name).open("w", encoding="utf-8") as ledger,
+        ):
             parent.send("live")
             parent.recv()
             _Posting(share, bus, reminders, ledger).run()
@@ -99,11 +105,15 @@ class _Posting:
         self._bus = bus
         self._reminders = reminders
         self._ledger = ledger
-        self._application = create_engine(shop.database_url(share.folder), connect_args={"timeout": 30})
+        self._application = create_engine(
+            shop.database_url(share.folder), connect_args={"timeout": 30}
+        )
 
     def run(self) -> None:
         for number, delay in self._share.reminders:
-            record_id = self._reminders.schedule(shop.Reminder(number), delay=delay, search_key1=number)
+            record_id = self._reminders.schedule(
+                shop.Reminder(number), delay=delay, search_key1=number
+            )
             self._note("reminder", [(record_id, number)])
         for number in self._share.calm:
             self._post([number], "calm")
@@ -122,7 +132,9 @@ class _Posting:
         orders = [event for event in events if isinstance(event, shop.OrderPlaced)]
         others = [event for event in events if not isinstance(event, shop.OrderPlaced)]
         ids = self._bus.post_many(others)
-        self._note(kind, [(record_id, event.number) for record_id, event in zip(ids, others, strict=True)])
+        self._note(
+            kind, [(record_id, event.number) for record_id, event in zip(ids, others, strict=True)]
+        )
         doubtful = [order for order in orders if shop.changed_mind(order.number)]
         if doubtful:
             with Session(self._application) as session:
@@ -133,11 +145,13 @@ class _Posting:
                 ids = self._place(session, orders)
                 session.commit()
             self._note(
-                kind, [(record_id, order.number) for record_id, order in zip(ids, orders, strict=True)]
+                kind,
+                [(record_id, order.number) for record_id, order in zip(ids, orders, strict=True)],
             )
 
     def _place(self, session: Session, placed: Sequence[shop.OrderPlaced]) -> list[int]:
         session.execute(
-            insert(shop.orders), [{"number": order.number, "cents": order.cents} for order in placed]
+            insert(shop.orders),
+            [{"number": order.number, "cents": order.cents} for order in placed],
         )
         return self._bus.post_many(placed, connection=session)

@@ -1,4 +1,7 @@
-"""The view of the demo's parent: the database, seen from outside. It posts nothing and runs nothing."""
+"""The view of the demo's parent: the database, seen from outside.
+
+It posts nothing and runs nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ from stickybus.demo import shop
 
 @dataclass(frozen=True)
 class NodeView:
-    """The state of a node. `running`: entries that it holds, including those that wait for one of its threads."""
+    """The state of a node.
+
+    `running`: entries that it holds, including those that wait for one of its threads.
+    """
 
     name: str
     state: str
@@ -100,7 +106,13 @@ class Observer:
             for row in face._engine.database.fetch(_groups(face._engine.store)):
                 state = State(row.processing_state)
                 owner = row.processing_owner if state is State.IN_PROCESSING else row.lane
-                what = state.value if state is not State.AVAILABLE else "ready" if row.due else "scheduled"
+                what = (
+                    state.value
+                    if state is not State.AVAILABLE
+                    else "ready"
+                    if row.due
+                    else "scheduled"
+                )
                 for name in (owner, row.queue_name):
                     counts[name, what] += row.entries
                 if row.redispatch_count == 0:  # else a copy that the reaper made

@@ -34,7 +34,10 @@ class Screen:
         self._pids: dict[str, int] = {}
         self._killed = ""
         self._live = Live(
-            console=self._console, get_renderable=self._picture, refresh_per_second=8, auto_refresh=True
+            console=self._console,
+            get_renderable=self._picture,
+            refresh_per_second=8,
+            auto_refresh=True,
         )
 
     def __enter__(self) -> Self:
@@ -70,7 +73,9 @@ class Screen:
         return Group(*parts, *self._story)
 
     def _nodes(self, view: View) -> Table:
-        table = _table("node", "state", "pid", "posted", "in hand", "processed", "failed", "reaped from it")
+        table = _table(
+            "node", "state", "pid", "posted", "in hand", "processed", "failed", "reaped from it"
+        )
         for node in view.nodes:
             state = "KILLED" if node.name == self._killed and node.state == "LIVE" else node.state
             table.add_row(
@@ -82,7 +87,9 @@ class Screen:
         return table
 
     def _queues(self, view: View) -> Table:
-        table = _table("queue", "posted", "scheduled", "ready", "running", "processed", "failed", "", "")
+        table = _table(
+            "queue", "posted", "scheduled", "ready", "running", "processed", "failed", "", ""
+        )
         for queue in view.queues:
             total = max(1, self._expected.get(queue.name, 0))
             table.add_row(
@@ -109,7 +116,12 @@ class Screen:
         color = "green" if good else "red"
         self._console.print(Text())
         self._console.print(
-            Panel(body, title=f"[bold]{'✓' if good else '✗'} {title}", border_style=color, padding=(1, 2))
+            Panel(
+                body,
+                title=f"[bold]{'✓' if good else '✗'} {title}",
+                border_style=color,
+                padding=(1, 2),
+            )
         )
 
     def remark(self, text: str) -> None:
@@ -177,7 +189,9 @@ def _facts(verdict: Verdict, *, killed_with: int, truncated: int | None) -> list
     if verdict.rush_per_second is not None:
         rush = f"{verdict.rush_per_second:,.0f} events/s on two nodes; commit to start: "
         facts.append(("In the rush", rush + _milliseconds(verdict.rush_latency_ms)))
-    facts.append(("Notifications", f"due date to start: {_milliseconds(verdict.notification_latency_ms)}"))
+    facts.append(
+        ("Notifications", f"due date to start: {_milliseconds(verdict.notification_latency_ms)}")
+    )
     if truncated is not None:
         facts.append(("History", f"{truncated:,} rows truncated while the nodes ran"))
     return facts

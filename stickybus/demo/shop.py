@@ -150,7 +150,9 @@ def subscribe(bus: PersistentBus, work: Callable[[], None]) -> None:
     def book(payment: PaymentReceived, context: EntryContext) -> None:
         work()
         if context.connection is not None:
-            context.connection.execute(insert(payments).values(number=payment.number, cents=payment.cents))
+            context.connection.execute(
+                insert(payments).values(number=payment.number, cents=payment.cents)
+            )
 
     @bus.subscribe(ParcelShipped, name="announce")
     def announce(parcel: ParcelShipped, context: EntryContext) -> None:

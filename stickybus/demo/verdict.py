@@ -37,9 +37,9 @@ class Latency:
 class Verdict:
     """The result of the demo. `faults` is empty if nothing was lost, doubled or invented.
 
-    Of the killed node's entries, `reaped` were ended and copied for any node, the last copy done `back_after_seconds`
-    after the kill; `moved` were not due yet and only went to other nodes. `rush_per_second`: events of the surviving
-    nodes, from first post to last outcome.
+    Of the killed node's entries, `reaped` were ended and copied for any node, the last copy done
+    `back_after_seconds` after the kill; `moved` were not due yet and only went to other nodes.
+    `rush_per_second`: events of the surviving nodes, from first post to last outcome.
     """
 
     posted_events: int
@@ -91,9 +91,12 @@ def judge(
     )
     verdict.reaped = sum(entry.processing_state is State.REAPED for entry in [*events, *reminders])
     verdict.moved = sum(
-        not entry.redispatch_count and shop.DOOMED == entry.creating_owner != entry.lane for entry in every
+        not entry.redispatch_count and shop.DOOMED == entry.creating_owner != entry.lane
+        for entry in every
     )
-    back = [entry.finished_date for entry in every if entry.redispatch_count and entry.finished_date]
+    back = [
+        entry.finished_date for entry in every if entry.redispatch_count and entry.finished_date
+    ]
     if back and killed_date is not None:
         verdict.back_after_seconds = (max(back) - killed_date).total_seconds()
     return verdict
@@ -102,7 +105,10 @@ def judge(
 def _ends(
     verdict: Verdict, what: str, posted: Mapping[int, LedgerLine], history: Sequence[Entry]
 ) -> dict[int, Entry]:
-    """The last entry of each chain, by the id that was posted. A chain goes on after each REAPED."""
+    """The last entry of each chain, by the id that was posted.
+
+    A chain goes on after each REAPED.
+    """
     chains = defaultdict[int, list[Entry]](list)
     for entry in history:
         if entry.processing_state is not State.REAPED:
@@ -152,7 +158,11 @@ def _measure(
     """Rates and latencies of the nodes that lived, and of first runs."""
 
     def lived(entries: Iterable[Entry]) -> list[Entry]:
-        return [entry for entry in entries if entry.creating_owner != shop.DOOMED and not entry.error_count]
+        return [
+            entry
+            for entry in entries
+            if entry.creating_owner != shop.DOOMED and not entry.error_count
+        ]
 
     calm = lived(entry for key, entry in ends.items() if posts[key].kind == "calm")
     rush = lived(entry for key, entry in ends.items() if posts[key].kind == "rush")

@@ -1,8 +1,9 @@
 """A node as a process of its own, and the handle by which a test drives, freezes and kills it.
 
-As a program: `python -m tests.acceptance.node_process URL NAME` runs a bus; it reads commands from standard input
-(`post N …`, `fill COUNT`, `go`, `stop`) and says what happens, one line each (`ready`, `posted N`, `filled COUNT`, `run N`, `done N`, `error …`).
-Orders below zero run until `go`.
+As a program: `python -m tests.acceptance.node_process URL NAME` runs a bus; it reads commands from
+standard input (`post N …`, `fill COUNT`, `go`, `stop`) and says what happens, one line each
+(`ready`, `posted N`, `filled COUNT`, `run N`, `done N`, `error …`). Orders below zero run until
+`go`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from stickybus import BusConfig, ImmediateRetries, NodeConfig, PersistentBus, St
 LEASE_SECONDS: Final = 2.0
 SETTINGS: Final[dict[str, Any]] = {
     "node": NodeConfig(
-        lease_seconds=LEASE_SECONDS, beat_interval_seconds=LEASE_SECONDS / 8, reap_period_seconds=0.5
+        lease_seconds=LEASE_SECONDS,
+        beat_interval_seconds=LEASE_SECONDS / 8,
+        reap_period_seconds=0.5,
     ),
     "poll_interval_seconds": 0.5,
     "handler_threads": 4,

@@ -263,8 +263,15 @@ def test_a_node_name_that_another_process_holds_is_refused_and_free_when_it_has_
     bus = PersistentBus(database_url, config)
     recorder = Recorder()
     bus.subscribe(Order, recorder)
-    command = [sys.executable, "-c", _PRELUDE + _HOLDER, database_url.render_as_string(hide_password=False)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+    command = [
+        sys.executable,
+        "-c",
+        _PRELUDE + _HOLDER,
+        database_url.render_as_string(hide_password=False),
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
         assert holder.stdin is not None
         assert holder.stdout is not None
         pid = json.loads(holder.stdout.readline())["pid"]

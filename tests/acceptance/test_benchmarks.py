@@ -18,7 +18,14 @@ from benchmarks.measurement import Measurement, percentile
 from benchmarks.peers import PEERS
 from benchmarks.report import markdown
 from benchmarks.scenarios import SCENARIOS
-from benchmarks.workload import Run, Sizes, VerificationError, alternating, median_ratio, verify_counts
+from benchmarks.workload import (
+    Run,
+    Sizes,
+    VerificationError,
+    alternating,
+    median_ratio,
+    verify_counts,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,7 +52,14 @@ DURABLE = {
 SPARK = [name for name in SCENARIOS if name.startswith("spark-")]
 # What runs on each database, and on all in one session of Spark.
 RUNS = [
-    ([name for name in SCENARIOS if name not in SPARK and (name != "peers" or database in PEERS)], [database])
+    (
+        [
+            name
+            for name in SCENARIOS
+            if name not in SPARK and (name != "peers" or database in PEERS)
+        ],
+        [database],
+    )
     for database in NAMES
 ]
 RUNS.append((SPARK, list(NAMES)))
@@ -53,7 +67,9 @@ ON_MYSQL = pytest.param(["floor", "post", "drain", "latency"], ["mysql"], marks=
 
 
 @pytest.mark.timeout(LONGEST_SECONDS + 10)
-@pytest.mark.parametrize(("scenarios", "databases"), [*RUNS, ON_MYSQL], ids=[*NAMES, "spark", "mysql"])
+@pytest.mark.parametrize(
+    ("scenarios", "databases"), [*RUNS, ON_MYSQL], ids=[*NAMES, "spark", "mysql"]
+)
 def test_each_scenario_runs_and_reports_what_it_measured(
     scenarios: list[str], databases: list[str], tmp_path: Path
 ) -> None:
@@ -69,13 +85,19 @@ def test_each_scenario_runs_and_reports_what_it_measured(
     assert {measurement["scenario"] for measurement in measured} == set(scenarios)
     assert all(measurement["unit"] for measurement in measured)
     if "peers" in scenarios:
-        beside = {measurement["metric"] for measurement in measured if measurement["scenario"] == "peers"}
+        beside = {
+            measurement["metric"] for measurement in measured if measurement["scenario"] == "peers"
+        }
         for peer in PEERS[databases[0]]:
             assert (f"drain, {peer.package}" in beside) == peer.installed
     rates = [measurement for measurement in measured if measurement["unit"] == "entries/s"]
-    assert all(measurement["value"] > 0 and measurement["ratio_to_floor"] > 0 for measurement in rates)
+    assert all(
+        measurement["value"] > 0 and measurement["ratio_to_floor"] > 0 for measurement in rates
+    )
     for measurement in measured:
-        assert DURABLE[measurement["database"]].items() <= measurement["environment"]["server"].items()
+        assert (
+            DURABLE[measurement["database"]].items() <= measurement["environment"]["server"].items()
+        )
         assert measurement["environment"]["cpu"]
     table = [line for line in ended.stdout.splitlines() if line.startswith("|")]
     assert table[0] == f"| scenario | metric | {' | '.join(databases)} | size |"
@@ -107,9 +129,14 @@ def test_a_lost_entry_fails_the_scenario_instead_of_being_measured(tmp_path: Pat
     run.bus.close()
 
 
-@pytest.mark.parametrize("error", [VerificationError("an entry is lost"), OSError("no route to it")])
+@pytest.mark.parametrize(
+    "error", [VerificationError("an entry is lost"), OSError("no route to it")]
+)
 def test_a_scenario_that_fails_fails_the_run_and_what_others_measured_is_kept(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    error: Exception,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     def failing(_target: Target, _sizes: Sizes) -> Iterator[Measurement]:
         raise error
@@ -137,7 +164,9 @@ def test_a_run_that_breaks_off_leaves_what_it_had_measured(
     def working(target: Target, _sizes: Sizes) -> Iterator[Measurement]:
         yield Measurement("working", target.name, "rate", 1.0, "entries/s", {})
 
-    monkeypatch.setattr(benchmarks.__main__, "SCENARIOS", {"working": working, "broken": broken_off})
+    monkeypatch.setattr(
+        benchmarks.__main__, "SCENARIOS", {"working": working, "broken": broken_off}
+    )
 
     with pytest.raises(KeyboardInterrupt):
         benchmarks.__main__.main(["working", "broken"], database=["sqlite"], output=tmp_path)
@@ -147,7 +176,9 @@ def test_a_run_that_breaks_off_leaves_what_it_had_measured(
     assert "| working | rate | 1.00 entries/s |" in table.read_text()
 
 
-def test_tables_that_hold_more_or_less_than_was_done_fail_a_scenario_that_only_counts(tmp_path: Path) -> None:
+def test_tables_that_hold_more_or_less_than_was_done_fail_a_scenario_that_only_counts(
+    tmp_path: Path,
+) -> None:
     url = URL.create("sqlite", database=str(tmp_path / "bench.db"))
     run = Run(url)
     run.load(3)
@@ -195,7 +226,9 @@ def test_the_table_has_a_column_for_each_database_and_gaps_where_nothing_was_mea
                 "entries/s",
                 {"entries": 2_000, "rounds": 6, "mode": "?"},
             ),
-            Measurement("drain", "mariadb", "drain rate", 0.5, "entries/s", {"entries": 2_000, "rounds": 6}),
+            Measurement(
+                "drain", "mariadb", "drain rate", 0.5, "entries/s", {"entries": 2_000, "rounds": 6}
+            ),
             Measurement("post", "mariadb", "post rate", 99.5, "entries/s"),
         ]
     )

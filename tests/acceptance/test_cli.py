@@ -46,7 +46,9 @@ class Done:
 class Cli:
     """Runs commands on one database, as a shell would."""
 
-    def __init__(self, url: URL, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, url: URL, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         self.url = url.render_as_string(hide_password=False)
         self._capsys = capsys
         self._monkeypatch = monkeypatch
@@ -64,7 +66,9 @@ MakeCli = Callable[[URL], Cli]
 
 
 @pytest.fixture
-def make_cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeCli]:
+def make_cli(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MakeCli]:
     root = logging.getLogger()
     level = root.level
     yield lambda url: Cli(url, capsys, monkeypatch)
@@ -100,17 +104,29 @@ def test_post_maps_fields_to_name_keys_and_payload(cli: Cli, bus: PersistentBus)
         ),
     )
     assert "3 entries posted to bus" in done.out
-    found = [(e.class_name, e.search_key1, e.search_key2, json.loads(e.event_json or "")) for e in bus.find()]
+    found = [
+        (e.class_name, e.search_key1, e.search_key2, json.loads(e.event_json or ""))
+        for e in bus.find()
+    ]
     assert found == [
         ("push", 7, 8, {"size": 1}),
         ("gollum", None, None, {}),
-        ("fork", None, -(2**63), {"event": "fork", "sender_id": -(2**63), "note": "no payload field"}),
+        (
+            "fork",
+            None,
+            -(2**63),
+            {"event": "fork", "sender_id": -(2**63), "note": "no payload field"},
+        ),
     ]
 
 
-def test_post_reads_a_file_and_skips_its_empty_lines(cli: Cli, bus: PersistentBus, tmp_path: Path) -> None:
+def test_post_reads_a_file_and_skips_its_empty_lines(
+    cli: Cli, bus: PersistentBus, tmp_path: Path
+) -> None:
     path = tmp_path / "events.jsonl"
-    path.write_bytes(b'\n{"body": {"n": 1}, "payload": 2}\n   \n' + '{"body": {"n": "ü💡"}}'.encode())
+    path.write_bytes(
+        b'\n{"body": {"n": 1}, "payload": 2}\n   \n' + '{"body": {"n": "ü💡"}}'.encode()
+    )
     cli("post", str(path), "--event", "Tick", "--payload-field", "body")
     assert [json.loads(entry.event_json or "") for entry in bus.find()] == [{"n": 1}, {"n": "ü💡"}]
 
@@ -167,7 +183,9 @@ def test_a_bad_line_leaves_its_batch_unwritten_and_a_second_run_goes_on_from_the
     bad = [*events]
     bad[700] = {"n": 700, "key": "seven hundred"}
     bad[900] = {"n": 900, "key": 2**63}
-    done = cli("post", "-", "--event", "Tick", "--key1", "key", "--json", stdin=lines(*bad), expect=1)
+    done = cli(
+        "post", "-", "--event", "Tick", "--key1", "key", "--json", stdin=lines(*bad), expect=1
+    )
     assert done.json["posted"] == len(bus.find()) == 500
     assert [told["line"] for told in done.json["bad_lines"]] == [701]
     bad[700] = events[700]
@@ -207,10 +225,13 @@ def test_schedule_takes_each_lines_date(cli: Cli) -> None:
             "id",
         ),
         stdin=lines(
-            {"id": 1, "due": "2031-01-31T10:00:00+01:00"}, {"id": 2, "due": "2031-01-31T10:00:00.5Z"}
+            {"id": 1, "due": "2031-01-31T10:00:00+01:00"},
+            {"id": 2, "due": "2031-01-31T10:00:00.5Z"},
         ),
     )
-    found = cli("entries", "list", "--table", "notifications", "--queue", "invoices:dunning", "--json").json
+    found = cli(
+        "entries", "list", "--table", "notifications", "--queue", "invoices:dunning", "--json"
+    ).json
     assert [(entry["search_key1"], entry["effective_date"]) for entry in found] == [
         (1, "2031-01-31T09:00:00+00:00"),
         (2, "2031-01-31T10:00:00.500000+00:00"),
@@ -219,7 +240,17 @@ def test_schedule_takes_each_lines_date(cli: Cli) -> None:
 
 def test_schedule_delays_all_lines(cli: Cli) -> None:
     before = datetime.now(UTC)
-    cli("schedule", "-", "--queue", "a:b", "--event", "Remind", "--delay", "30d", stdin=lines({}, {}))
+    cli(
+        "schedule",
+        "-",
+        "--queue",
+        "a:b",
+        "--event",
+        "Remind",
+        "--delay",
+        "30d",
+        stdin=lines({}, {}),
+    )
     for entry in cli("entries", "list", "--table", "notifications", "--json").json:
         delay = datetime.fromisoformat(entry["effective_date"]) - before
         assert timedelta(days=30, seconds=-5) < delay < timedelta(days=30, minutes=2)
@@ -227,7 +258,11 @@ def test_schedule_delays_all_lines(cli: Cli) -> None:
 
 def test_a_date_without_a_time_zone_is_a_bad_line(cli: Cli) -> None:
     schedule = ("schedule", "-", "--queue", "a:b", "--event", "Remind", "--at-field", "due")
-    for due, reason in (("2031-01-31T10:00:00", "no time zone"), ("soon", "no date"), (7, "no date")):
+    for due, reason in (
+        ("2031-01-31T10:00:00", "no time zone"),
+        ("soon", "no date"),
+        (7, "no date"),
+    ):
         assert reason in cli(*schedule, stdin=lines({"due": due}), expect=1).err
     assert cli("entries", "list", "--table", "notifications", "--json").json == []
 
@@ -255,10 +290,14 @@ def test_schedule_refuses_options_that_make_no_sense(
 # -- status and nodes -------------------------------------------------------------------------------------------------
 
 
-def test_status_counts_entries_by_where_they_stand(cli: Cli, bus: PersistentBus, engine: Engine) -> None:
+def test_status_counts_entries_by_where_they_stand(
+    cli: Cli, bus: PersistentBus, engine: Engine
+) -> None:
     bus.subscribe("Good", lambda event: event, name="good")
     bus.subscribe("Bad", lambda event: event["missing"], name="bad")
-    bus.post_many([Posting(event={}, event_name=name) for name in ("Good", "Good", "Bad", "New", "New")])
+    bus.post_many(
+        [Posting(event={}, event_name=name) for name in ("Good", "Good", "Bad", "New", "New")]
+    )
     drain(bus)
     bus.post_many([Posting(event={}, event_name="Good"), Posting(event={}, event_name="Good")])
     bus.post_many([Posting(event={}, event_name="Good", at=datetime.now(UTC) + timedelta(days=1))])
@@ -266,7 +305,9 @@ def test_status_counts_entries_by_where_they_stand(cli: Cli, bus: PersistentBus,
         connection.execute(text("UPDATE bus_events SET lane = '!suspect' WHERE record_id = 7"))
     found = cli("status", "--json").json
     (queue,) = found["queues"]
-    standing = {name: queue[name] for name in ("ready", "scheduled", "running", "parked", "suspect")}
+    standing = {
+        name: queue[name] for name in ("ready", "scheduled", "running", "parked", "suspect")
+    }
     assert standing == {"ready": 1, "scheduled": 1, "running": 0, "parked": 2, "suspect": 1}
     assert 0 <= queue["oldest_ready_seconds"] < 60
     assert queue["posted_per_second"] == pytest.approx(8 / 60)
@@ -280,7 +321,9 @@ def test_status_counts_entries_by_where_they_stand(cli: Cli, bus: PersistentBus,
 
 def test_status_shows_running_entries_and_a_live_lease(cli: Cli, bus: PersistentBus) -> None:
     found: list[Any] = []
-    bus.subscribe("Look", lambda event: found.append((event, cli("status", "--json").json)), name="look")
+    bus.subscribe(
+        "Look", lambda event: found.append((event, cli("status", "--json").json)), name="look"
+    )
     bus.post({}, event_name="Look")
     drain(bus)
     ((_, seen),) = found
@@ -309,7 +352,9 @@ def test_status_tells_in_a_line_that_nodes_have_different_subscribers(
                 "class_name": "Order",
                 "nodes_by_subscribers": {"mail": [bus._engine.lifecycle.name], "book": ["billing"]},
             }
-            assert "Subscribers differ between nodes, of A, B, C and 1 more: each" in cli("status").out
+            assert (
+                "Subscribers differ between nodes, of A, B, C and 1 more: each" in cli("status").out
+            )
             assert "Subscribers differ" not in cli("status", "--table", "notifications").out
 
 
@@ -331,7 +376,9 @@ def test_status_counts_dead_letters_and_tells_the_newest(cli: Cli, bus: Persiste
     assert len(cli("history", "list", "--state", "FAILED", "--json").json) == 2
 
 
-def test_recurring_and_status_show_schedules_with_their_next_date(cli: Cli, database_url: URL) -> None:
+def test_recurring_and_status_show_schedules_with_their_next_date(
+    cli: Cli, database_url: URL
+) -> None:
     assert "There are no recurring schedules" in cli("recurring").out
     with closing(NotificationService(database_url)) as service:
         queue = service.create_queue("shop", "summaries", print)
@@ -373,7 +420,9 @@ def test_nodes_shows_who_serves_what(cli: Cli, bus: PersistentBus) -> None:
         assert "15 s" in cli("nodes").out
 
 
-@pytest.mark.parametrize("serves", ["{", "null", "[1]", '[{"queues":7}]', '[{"queues":[7]}]', "[" * 5_000])
+@pytest.mark.parametrize(
+    "serves", ["{", "null", "[1]", '[{"queues":7}]', '[{"queues":[7]}]', "[" * 5_000]
+)
 def test_nodes_shows_a_node_whatever_it_says_that_it_serves(
     cli: Cli, bus: PersistentBus, serves: str
 ) -> None:
@@ -381,7 +430,9 @@ def test_nodes_shows_a_node_whatever_it_says_that_it_serves(
         name = bus._engine.lifecycle.name
         change = update(queue_nodes).values(serves=serves)
         bus._engine.database.write(lambda connection: connection.execute(change))
-        assert [(node["name"], node["serves"]) for node in cli("nodes", "--json").json] == [(name, [])]
+        assert [(node["name"], node["serves"]) for node in cli("nodes", "--json").json] == [
+            (name, [])
+        ]
         assert name[:8] in cli("nodes").out
 
 
@@ -429,7 +480,9 @@ def test_an_entry_is_shown_live_and_in_history(cli: Cli, bus: PersistentBus) -> 
 def test_a_failed_entry_is_retried_under_a_new_id(cli: Cli, bus: PersistentBus) -> None:
     handled: list[Any] = []
     bus.subscribe(
-        "Flaky", lambda event: handled.append(event["n"] if handled else event["missing"]), name="flaky"
+        "Flaky",
+        lambda event: handled.append(event["n"] if handled else event["missing"]),
+        name="flaky",
     )
     failed = bus.post({"n": 1}, event_name="Flaky")
     drain(bus)
@@ -475,7 +528,9 @@ def test_history_is_listed_by_state_and_time(cli: Cli, bus: PersistentBus) -> No
     assert "no time zone" in cli("history", "list", "--since", "2026-01-01", expect=2).err
 
 
-def test_history_is_truncated_by_age_and_state_and_live_entries_stay(cli: Cli, database_url: URL) -> None:
+def test_history_is_truncated_by_age_and_state_and_live_entries_stay(
+    cli: Cli, database_url: URL
+) -> None:
     clock = ManualClock(datetime.now(UTC) - timedelta(days=40))
     bus = PersistentBus(database_url, BusConfig(retry=ImmediateRetries(0)), clock=clock)
     bus.subscribe("Good", lambda event: event, name="good")
@@ -487,7 +542,9 @@ def test_history_is_truncated_by_age_and_state_and_live_entries_stay(cli: Cli, d
     bus.post({}, event_name="Good")
     truncate = ("history", "truncate", "--json")
     assert cli(*truncate, "--before", "30d", "--state", "PROCESSED").json["removed"] == 1
-    assert "1 row removed from bus_events_history" in cli("history", "truncate", "--before", "30d").out
+    assert (
+        "1 row removed from bus_events_history" in cli("history", "truncate", "--before", "30d").out
+    )
     assert cli(*truncate).json["removed"] == 2
     assert len(bus.find()) == 1
     bus.close()
@@ -501,7 +558,9 @@ def test_only_states_of_history_can_be_truncated(cli: Cli) -> None:
 # -- schema -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_schema_is_created_checked_and_found_current(make_cli: MakeCli, empty_database_url: URL) -> None:
+def test_the_schema_is_created_checked_and_found_current(
+    make_cli: MakeCli, empty_database_url: URL
+) -> None:
     cli = make_cli(empty_database_url)
     assert (
         "stickybus schema create"
@@ -511,7 +570,9 @@ def test_the_schema_is_created_checked_and_found_current(make_cli: MakeCli, empt
     assert "current" in cli("schema", "check").out
     assert "nothing to do" in cli("schema", "create").out
     assert "nothing to do" in cli("schema", "upgrade").out
-    assert cli("schema", "check", "--table", "orders", "--json", expect=3).json["missing_tables"] == [
+    assert cli("schema", "check", "--table", "orders", "--json", expect=3).json[
+        "missing_tables"
+    ] == [
         "orders",
         "orders_history",
     ]
@@ -519,7 +580,9 @@ def test_the_schema_is_created_checked_and_found_current(make_cli: MakeCli, empt
     cli("schema", "check", "--table", "orders")
 
 
-def test_a_missing_schema_is_told_by_every_command(make_cli: MakeCli, empty_database_url: URL) -> None:
+def test_a_missing_schema_is_told_by_every_command(
+    make_cli: MakeCli, empty_database_url: URL
+) -> None:
     cli = make_cli(empty_database_url)
     for command in (
         *(
@@ -548,7 +611,9 @@ def test_a_newer_schema_that_works_with_this_version_is_worked_with_and_left_alo
     cli("post", "-", "--event", "a", stdin=b"{}")
 
 
-def test_a_newer_schema_that_does_not_work_with_this_version_is_left_alone(cli: Cli, engine: Engine) -> None:
+def test_a_newer_schema_that_does_not_work_with_this_version_is_left_alone(
+    cli: Cli, engine: Engine
+) -> None:
     with engine.begin() as connection:
         connection.execute(
             text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999', works_since = '9999'")
@@ -594,10 +659,14 @@ def test_a_customer_is_forgotten_in_all_tables_after_a_dry_run(
     assert "give --key1" in cli("history", "forget", expect=2).err
 
 
-def test_a_customer_of_whom_an_entry_runs_is_not_forgotten_yet(cli: Cli, bus: PersistentBus) -> None:
+def test_a_customer_of_whom_an_entry_runs_is_not_forgotten_yet(
+    cli: Cli, bus: PersistentBus
+) -> None:
     found: list[Any] = []
     forget = ("history", "forget", "--key2", "9", "--yes")
-    bus.subscribe("Look", lambda event: found.append((event, cli(*forget, expect=1).err)), name="look")
+    bus.subscribe(
+        "Look", lambda event: found.append((event, cli(*forget, expect=1).err)), name="look"
+    )
     bus.post({}, event_name="Look", search_key2=9)
     drain(bus)
     ((_, told),) = found
@@ -611,7 +680,15 @@ def test_a_customer_of_whom_an_entry_runs_is_not_forgotten_yet(cli: Cli, bus: Pe
 @pytest.mark.parametrize(
     "command",
     [
-        *(("demo",), ("post",), ("schedule",), ("worker",), ("status",), ("nodes",), ("recurring",)),
+        *(
+            ("demo",),
+            ("post",),
+            ("schedule",),
+            ("worker",),
+            ("status",),
+            ("nodes",),
+            ("recurring",),
+        ),
         *(("schema", name) for name in ("create", "upgrade", "check", "show")),
         *(("entries", name) for name in ("list", "show", "retry", "remove")),
         *(("history", name) for name in ("list", "truncate", "forget")),
@@ -655,4 +732,7 @@ def test_a_database_that_isnt_there_is_one_line_without_the_password(
 
 @pytest.mark.sqlite
 def test_a_mistyped_command_is_a_usage_error(make_cli: MakeCli) -> None:
-    assert "No such command 'pst'" in make_cli(URL.create("sqlite", database="none.db"))("pst", expect=2).err
+    assert (
+        "No such command 'pst'"
+        in make_cli(URL.create("sqlite", database="none.db"))("pst", expect=2).err
+    )

@@ -143,7 +143,10 @@ def test_a_worker_lets_running_handlers_finish_when_it_is_told_to_stop(
     assert code == 0
     assert "event=worker_stopped" in log
     (entry,) = poster.history()
-    assert (entry.processing_state, entry.processing_owner) == (State.PROCESSED, worker.told["node"])
+    assert (entry.processing_state, entry.processing_owner) == (
+        State.PROCESSED,
+        worker.told["node"],
+    )
 
 
 def test_a_worker_runs_a_bus_and_a_service_and_serves_metrics(
@@ -153,7 +156,9 @@ def test_a_worker_runs_a_bus_and_a_service_and_serves_metrics(
     assert [served["queues"] for served in worker.told["serves"]] == [["bus"], ["clock:ticks"]]
     poster.post({}, event_name="Tick")
     assert worker.line() == "tick"
-    with urllib.request.urlopen(f"http://127.0.0.1:{worker.told['metrics_port']}/metrics") as answer:
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{worker.told['metrics_port']}/metrics"
+    ) as answer:
         assert b'stickybus_database_up{table="bus_events"} 1.0' in answer.read()
     with urllib.request.urlopen(f"http://127.0.0.1:{worker.told['metrics_port']}/health") as answer:
         assert json.loads(answer.read())["node"] == worker.told["node"]
@@ -188,7 +193,9 @@ def test_a_target_that_cant_be_run_is_told_in_one_line(
 def test_a_workers_database_that_isnt_there_is_told_with_its_own_exit_code(folder: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     arguments = command("shop:bus", "--url", "postgresql://user:swordfish@127.0.0.1:1/name")
-    done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        arguments, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 3
     assert "can't be reached" in done.stderr
     assert "swordfish" not in done.stderr

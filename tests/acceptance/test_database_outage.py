@@ -41,7 +41,9 @@ class Nodes:
 
     def outlive_their_leases(self) -> None:
         """Wait until no beat can have reached the database for a lease."""
-        eventually(lambda: not any(node.lease.holds() for node in self.nodes()), "the leases are over")
+        eventually(
+            lambda: not any(node.lease.holds() for node in self.nodes()), "the leases are over"
+        )
 
     def states(self) -> dict[str, tuple[str, int]]:
         """State and epoch of each node."""
@@ -50,7 +52,9 @@ class Nodes:
 
     def recovered(self) -> None:
         """Wait until both beat again."""
-        eventually(lambda: all(node.lease.holds() for node in self.nodes()), "the leases hold again")
+        eventually(
+            lambda: all(node.lease.holds() for node in self.nodes()), "the leases hold again"
+        )
 
     def nodes(self) -> list[Node]:
         """The nodes of the buses, which have joined."""

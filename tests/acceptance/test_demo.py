@@ -61,7 +61,9 @@ def test_an_entry_without_an_end_is_a_fault(tmp_path: Path) -> None:
 
 def test_an_entry_that_ended_twice_or_was_never_posted_is_a_fault(tmp_path: Path) -> None:
     ledger, history = _past(tmp_path, [2, 3])
-    assert _faults(tmp_path, ledger, [*history, history[1]]) == [f"event {ledger[1].record_id} ended 2 times"]
+    assert _faults(tmp_path, ledger, [*history, history[1]]) == [
+        f"event {ledger[1].record_id} ended 2 times"
+    ]
     assert f"event {ledger[1].record_id} was never posted" in _faults(tmp_path, ledger[:1], history)
 
 
@@ -99,6 +101,8 @@ def _demo(folder: Path, arguments: str) -> str:
     program.write_text(
         f"import stickybus.demo\nif __name__ == '__main__':\n    raise SystemExit(stickybus.demo.run({arguments}))\n"
     )
-    done = subprocess.run([sys.executable, program], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, program], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout

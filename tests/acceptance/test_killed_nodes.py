@@ -66,7 +66,9 @@ def all_ended(observer: PersistentBus, count: int) -> dict[str, list[str]]:
     def terminal() -> list[Entry]:
         return [entry for entry in observer.history() if entry.processing_state is not State.REAPED]
 
-    eventually(lambda: len(terminal()) >= count and not observer.find(), f"{count} orders have ended")
+    eventually(
+        lambda: len(terminal()) >= count and not observer.find(), f"{count} orders have ended"
+    )
     assert len(terminal()) == count
     return by_number(observer.history())
 
@@ -108,7 +110,9 @@ def test_of_the_backlog_of_a_killed_node_only_what_its_threads_had_is_suspect(
 
     def number_of(table: Table, *conditions: ColumnElement[bool]) -> int:
         statement = select(func.count()).select_from(table).where(*conditions)
-        return observer._engine.database.fetch(lambda connection: connection.execute(statement).scalar_one())
+        return observer._engine.database.fetch(
+            lambda connection: connection.execute(statement).scalar_one()
+        )
 
     with node_process(database_url, "killed") as killed, node_process(database_url, "heir") as heir:
         heir.tell("go")
@@ -123,7 +127,9 @@ def test_of_the_backlog_of_a_killed_node_only_what_its_threads_had_is_suspect(
         assert number_of(past, past.c.processing_state == State.PROCESSED.value) == count + threads
         assert (
             0
-            < number_of(past, past.c.processing_state == State.PROCESSED.value, past.c.crash_count > 0)
+            < number_of(
+                past, past.c.processing_state == State.PROCESSED.value, past.c.crash_count > 0
+            )
             <= threads
         )
         assert Counter(heir.lines)["done 0"] == 1
@@ -154,7 +160,9 @@ def test_a_node_frozen_past_its_lease_starts_nothing_it_lost_and_records_nothing
         assert all_ended(observer, len(numbers) + 1) == ended | {order(100): ["PROCESSED"]}
 
 
-def test_a_freeze_shorter_than_the_lease_costs_nothing(database_url: URL, observer: PersistentBus) -> None:
+def test_a_freeze_shorter_than_the_lease_costs_nothing(
+    database_url: URL, observer: PersistentBus
+) -> None:
     with node_process(database_url, "briefly") as briefly, node_process(database_url, "other"):
         briefly.tell("post -1 1 2")
         briefly.wait("run -1", "done 1", "done 2")
@@ -165,7 +173,9 @@ def test_a_freeze_shorter_than_the_lease_costs_nothing(database_url: URL, observ
         seen = row.beat
 
         def beats() -> bool:
-            now = observer._engine.database.fetch(lambda connection: nodes.node(connection, "other"))
+            now = observer._engine.database.fetch(
+                lambda connection: nodes.node(connection, "other")
+            )
             return now is not None and now.beat >= seen + 3  # three eighths of a lease
 
         eventually(beats, "the other one has beaten meanwhile")

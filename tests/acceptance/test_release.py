@@ -33,7 +33,10 @@ def built(folder: Path, *, at: int) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Path]]:
-    return [built(tmp_path_factory.mktemp("release"), at=moment) for moment in (1_700_000_001, 1_750_000_002)]
+    return [
+        built(tmp_path_factory.mktemp("release"), at=moment)
+        for moment in (1_700_000_001, 1_750_000_002)
+    ]
 
 
 @pytest.mark.parametrize("kind", [".whl", ".gz"])
@@ -42,7 +45,9 @@ def test_two_builds_are_the_same_bytes(twice: list[dict[str, Path]], kind: str) 
     assert first == second
 
 
-def test_both_hold_every_package_with_its_marker_for_type_checkers(twice: list[dict[str, Path]]) -> None:
+def test_both_hold_every_package_with_its_marker_for_type_checkers(
+    twice: list[dict[str, Path]],
+) -> None:
     markers = {f"{package}/py.typed" for package in PACKAGES}
     with zipfile.ZipFile(twice[0][".whl"]) as wheel:
         assert markers <= set(wheel.namelist())

@@ -43,7 +43,9 @@ def old_schema_url(empty_database_url: URL, version_before: Path) -> URL:
     url = empty_database_url.render_as_string(hide_password=False)
     program = "import sys; from stickybus import create_schema; create_schema(sys.argv[1])"
     environment = os.environ | {"PYTHONPATH": str(version_before)}
-    subprocess.run([sys.executable, "-c", program, url], cwd=version_before, check=True, env=environment)
+    subprocess.run(
+        [sys.executable, "-c", program, url], cwd=version_before, check=True, env=environment
+    )
     return empty_database_url
 
 
@@ -74,7 +76,10 @@ def ended(observer: PersistentBus) -> list[Entry]:
 
 
 def assert_each_ended_once(observer: PersistentBus, *numbers: int) -> None:
-    eventually(lambda: len(ended(observer)) >= len(numbers) and not observer.find(), "all orders have ended")
+    eventually(
+        lambda: len(ended(observer)) >= len(numbers) and not observer.find(),
+        "all orders have ended",
+    )
     found = sorted(entry.event_json or "" for entry in ended(observer))
     assert found == sorted(f'{{"number":{number}}}' for number in numbers)
     assert {entry.processing_state for entry in ended(observer)} == {State.PROCESSED}

@@ -13,11 +13,16 @@ import pytest
 from sqlalchemy import URL, Engine, create_engine, inspect, text
 
 from tests.contract.harness import eventually
-from tests.servers import URL_VARIABLES, WITHOUT, DatabaseServer, StopMode, database_servers, is_done_without
-
-_WAITING_CHILD = (
-    f"import os, sys; print(os.environ['{URL_VARIABLES['postgresql']}'], flush=True); sys.stdin.read()"
+from tests.servers import (
+    URL_VARIABLES,
+    WITHOUT,
+    DatabaseServer,
+    StopMode,
+    database_servers,
+    is_done_without,
 )
+
+_WAITING_CHILD = f"import os, sys; print(os.environ['{URL_VARIABLES['postgresql']}'], flush=True); sys.stdin.read()"
 # A shell's background job ignores Ctrl-C, and so would all that it starts.
 _OWNER = """
 import signal, sys
@@ -30,7 +35,9 @@ sys.exit(main(["--", sys.executable, "-c", sys.argv[1]]))
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_servers_and_their_files_end_with_their_owner(end: signal.Signals) -> None:
-    environment = {key: value for key, value in os.environ.items() if key not in URL_VARIABLES.values()}
+    environment = {
+        key: value for key, value in os.environ.items() if key not in URL_VARIABLES.values()
+    }
     owner = subprocess.Popen(
         [sys.executable, "-c", _OWNER, _WAITING_CHILD],
         env=environment,
@@ -69,7 +76,10 @@ sys.exit(servers.main(["--", "echo", "ran"]))
 
 @pytest.mark.parametrize(
     ("ci", "output", "words"),
-    [("", "ran\n", f"{WITHOUT}\n"), ("true", "", "no-such-mysqld not found: install MySQL, or set ")],
+    [
+        ("", "ran\n", f"{WITHOUT}\n"),
+        ("true", "", "no-such-mysqld not found: install MySQL, or set "),
+    ],
 )
 def test_without_a_mysql_server_a_line_says_so_and_in_ci_it_is_an_error(
     ci: str, output: str, words: str
@@ -106,15 +116,22 @@ def test_a_durable_server_says_so_itself() -> None:
     with database_servers(durable=True, which=which) as servers:
         says = {name: servers.server(name).settings() for name in which}
     postgresql = says.pop("postgresql")
-    assert (postgresql["fsync"], postgresql["synchronous_commit"], postgresql["full_page_writes"]) == (
-        "on",
-    ) * 3
+    assert (
+        postgresql["fsync"],
+        postgresql["synchronous_commit"],
+        postgresql["full_page_writes"],
+    ) == ("on",) * 3
     for innodb in says.values():
-        assert (innodb["innodb_flush_log_at_trx_commit"], innodb["innodb_doublewrite"]) == ("1", "ON")
+        assert (innodb["innodb_flush_log_at_trx_commit"], innodb["innodb_doublewrite"]) == (
+            "1",
+            "ON",
+        )
         assert innodb.get("sync_binlog", "1") == "1"
 
 
-def test_each_test_gets_the_migrated_schema_and_nothing_else(database_url: URL, engine: Engine) -> None:
+def test_each_test_gets_the_migrated_schema_and_nothing_else(
+    database_url: URL, engine: Engine
+) -> None:
     with engine.connect() as connection:
         assert {"bus_events", "bus_events_history", "notifications"} <= set(
             inspect(connection).get_table_names()

@@ -57,7 +57,8 @@ def test_schema_create_finds_its_migrations_in_the_wheel(run: Run, tmp_path: Pat
     run("stickybus", "schema", "create", STICKYBUS_URL=f"sqlite:///{path}")
     with closing(sqlite3.connect(path)) as connection:
         tables = {
-            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            name
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         }
     assert {"bus_events", "bus_events_history", "notifications", "notifications_history"} <= tables
 

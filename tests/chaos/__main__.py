@@ -39,7 +39,8 @@ class _Planned:
 
 app = typer.Typer(add_completion=False)
 Output = Annotated[
-    Path | None, typer.Option(help="Write the report and its picture to this folder.", file_okay=False)
+    Path | None,
+    typer.Option(help="Write the report and its picture to this folder.", file_okay=False),
 ]
 Seed = Annotated[int | None, typer.Option(help="Of what is done at random.")]
 
@@ -56,7 +57,9 @@ def run_scenarios(
     mode: Annotated[
         list[Mode] | None, typer.Option(help="In this mode instead of the scenario's own.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A short form of each, in one mode.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A short form of each, in one mode.")
+    ] = False,
     seed: Seed = None,
     side_by_side: Annotated[int, typer.Option(help="Runs at the same time.", min=1)] = 4,
     output: Output = None,
@@ -65,7 +68,10 @@ def run_scenarios(
 
     A full run of all writes its report to tests/chaos/results.
     """
-    for kind, given, known in (("scenario", scenario, SCENARIOS), ("database", database, DATABASES)):
+    for kind, given, known in (
+        ("scenario", scenario, SCENARIOS),
+        ("database", database, DATABASES),
+    ):
         for name in given or ():
             if name not in known:
                 raise typer.BadParameter(f"{name!r} is no {kind}; use {', '.join(known)}")
@@ -112,7 +118,9 @@ def run_soak(
             seed=_seed(seed),
             say=lambda what: progress.update(task, description=f"soak: {what}"),
         )
-    text = report.soak_markdown(soaked, "make soak" + (f" MINUTES={minutes:g}" if minutes != 30.0 else ""))
+    text = report.soak_markdown(
+        soaked, "make soak" + (f" MINUTES={minutes:g}" if minutes != 30.0 else "")
+    )
     console.print(text, highlight=False, soft_wrap=True)
     if output is not None:
         _write(output, "soak", text)
@@ -136,10 +144,14 @@ def _write(folder: Path, name: str, text: str) -> None:
 
 
 def _progress(console: Console) -> Progress:
-    return Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console)
+    return Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console
+    )
 
 
-def _run_all(plan: list[_Planned], sizes: Sizes, side_by_side: int, console: Console) -> list[Result]:
+def _run_all(
+    plan: list[_Planned], sizes: Sizes, side_by_side: int, console: Console
+) -> list[Result]:
     with (
         _progress(console) as progress,
         ExitStack() as shared,
@@ -147,14 +159,18 @@ def _run_all(plan: list[_Planned], sizes: Sizes, side_by_side: int, console: Con
     ):
         wanted = {one.database for one in plan if not one.scenario.own_server} - {"sqlite"}
         servers = shared.enter_context(database_servers(which=sorted(wanted)))
-        targets = {name: Target(name, servers.server(name)) for name in wanted} | {"sqlite": Target("sqlite")}
+        targets = {name: Target(name, servers.server(name)) for name in wanted} | {
+            "sqlite": Target("sqlite")
+        }
 
         def work(one: _Planned) -> Result:
             task = progress.add_task(f"{one} starting")
             with ExitStack() as own:
                 target = targets.get(one.database)
                 if one.scenario.own_server:
-                    server = own.enter_context(database_servers(which=[one.database])).server(one.database)
+                    server = own.enter_context(database_servers(which=[one.database])).server(
+                        one.database
+                    )
                     target = Target(one.database, server)
                 assert target is not None
 

@@ -1,7 +1,7 @@
 """What the processes of a run write down while it goes on, each in a file of its own, one JSON line an event.
 
-A line is one appending write: a process that is killed loses none that it had written. Times are seconds by the engine's
-own monotonic clock, which all processes of a machine share.
+A line is one appending write: a process that is killed loses none that it had written. Times are
+seconds by the engine's own monotonic clock, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ class Posting(_Line, frozen=True, tag=True, kw_only=True):
 
 
 class Answered(_Line, frozen=True, tag=True, kw_only=True):
-    """How that transaction ended: `committed` is None if nobody knows. `sticky`: for this process alone."""
+    """How that transaction ended: `committed` is None if nobody knows.
+
+    `sticky`: for this process alone.
+    """
 
     keys: list[int]
     committed: bool | None

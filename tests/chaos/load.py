@@ -120,7 +120,9 @@ class Load:
             else:
                 committed = False
                 with self._users.connect() as connection, connection.begin() as transaction:
-                    self._bus.post_many([_posting(key, kind) for key in keys], connection=connection)
+                    self._bus.post_many(
+                        [_posting(key, kind) for key in keys], connection=connection
+                    )
                     for key in undone:
                         inner = connection.begin_nested()
                         self._bus.post_many([_posting(key, kind)], connection=connection)
@@ -136,7 +138,9 @@ class Load:
         finally:
             # Had the lease lapsed meanwhile, the entry would be for any node.
             sticky = lease is not None and lease == self._lease()
-            self._ledger.write(Answered(at=monotonic(), keys=keys, committed=committed, sticky=sticky))
+            self._ledger.write(
+                Answered(at=monotonic(), keys=keys, committed=committed, sticky=sticky)
+            )
         return committed is not None
 
     def _lease(self) -> float | None:

@@ -1,7 +1,7 @@
 """The processes of a run: nodes, which handle and post, and posters, which only post.
 
-They are forked from a server process that has imported everything, so that a start costs milliseconds. A member ends by
-itself when whoever started it has gone.
+They are forked from a server process that has imported everything, so that a start costs
+milliseconds. A member ends by itself when whoever started it has gone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ _ANSWER_SECONDS: Final = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a member is. `pool_size`: of the application's own engine, which handlers use too if it is set.
+    """What a member is.
+
+    `pool_size`: of the application's own engine, which handlers use too if it is set.
 
     `max_pages` limits the SQLite file. `clock_seconds` is how far the process's wall clock is off.
     """
@@ -122,7 +124,8 @@ def run(settings: Settings, control: Connection) -> None:
         datefmt="%H:%M:%S",
     )
     real = time.time
-    # The engine takes the date from here once, and corrects it by the database's: as on a machine whose clock is off.
+    # The engine takes the date from here once, and corrects it by the database's: as on a machine
+    # whose clock is off.
     with patch.object(time, "time", lambda: real() + settings.clock_seconds):
         _Member(settings, control, stopping).run()
     sys.stdout.flush()
@@ -182,7 +185,10 @@ class _Member:
     # -- life ---------------------------------------------------------------------------------------------------
 
     def _opened(self) -> PersistentBus | None:
-        """The bus; tried again while the database is away, as a supervisor would. None if told to stop."""
+        """The bus; tried again while the database is away, as a supervisor would.
+
+        None if told to stop.
+        """
         while not self._stopping.is_set():
             try:
                 self._users = self._application_engine()
@@ -238,7 +244,10 @@ class _Member:
         settings = self._settings
         if settings.pool_size:
             engine = create_engine(
-                settings.url, pool_size=settings.pool_size, max_overflow=0, pool_timeout=_PATIENCE_SECONDS
+                settings.url,
+                pool_size=settings.pool_size,
+                max_overflow=0,
+                pool_timeout=_PATIENCE_SECONDS,
             )
         elif settings.url.startswith("mysql"):
             limits = {"read_timeout": _ANSWER_SECONDS, "write_timeout": _ANSWER_SECONDS}
@@ -282,7 +291,9 @@ class _Member:
             os.kill(os.getpid(), signal.SIGKILL)
         failed = work.kind == Kind.FLAKY and context.error_count == 0
         with self._connection_held():
-            time.sleep(_SLOW_SECONDS if work.kind == Kind.SLOW else _QUICK_SECONDS)  # the handler's work
+            time.sleep(
+                _SLOW_SECONDS if work.kind == Kind.SLOW else _QUICK_SECONDS
+            )  # the handler's work
         self._journal.write(
             Ended(at=monotonic(), record_id=context.record_id, claim_count=claim, failed=failed)
         )
@@ -333,7 +344,10 @@ class _Member:
         labels = {"table": self._settings.config().table, "statement": "claim"}
 
         def read(name: str) -> float:
-            return self._registry.get_sample_value(f"stickybus_statement_seconds_{name}", labels) or 0.0
+            return (
+                self._registry.get_sample_value(f"stickybus_statement_seconds_{name}", labels)
+                or 0.0
+            )
 
         self._journal.write(
             Sampled(

@@ -68,7 +68,10 @@ _NAMED = (
 def markdown(results: Sequence[Result], command: str) -> str:
     """The whole report."""
     bad = [result for result in results if not result.good]
-    committed, deaths = sum(result.committed for result in results), sum(result.deaths for result in results)
+    committed, deaths = (
+        sum(result.committed for result in results),
+        sum(result.deaths for result in results),
+    )
     outcome = "no invariant was violated" if not bad else f"{len(bad)} runs were not good"
     about = [
         f"- **{name}**: {scenario.about}."
@@ -89,7 +92,9 @@ def markdown(results: Sequence[Result], command: str) -> str:
         *about,
     ]
     for result in bad:
-        parts += [f"\n## Not good: {result.scenario}, {result.database}, {result.mode}, seed {result.seed}\n"]
+        parts += [
+            f"\n## Not good: {result.scenario}, {result.database}, {result.mode}, seed {result.seed}\n"
+        ]
         parts += [f"- {fault}" for fault in (*result.violations[:20], *result.problems)]
     return "\n".join(parts) + "\n"
 
@@ -224,7 +229,9 @@ def _title(axis: Any, text: str) -> None:
 def _rate(axis: Any, result: Result) -> None:
     seconds = range(math.ceil(result.seconds))
     edges = [bisect_left(result.handled_at, second) for second in [*seconds, len(seconds)]]
-    axis.fill_between(seconds, [after - before for before, after in pairwise(edges)], step="post", lw=0)
+    axis.fill_between(
+        seconds, [after - before for before, after in pairwise(edges)], step="post", lw=0
+    )
     for fault in result.faults:
         axis.axvline(fault.at, color=_RETURN if fault.returned else _FAULT, lw=0.4, alpha=0.6)
     axis.set_ylim(bottom=0)

@@ -19,9 +19,18 @@ RATE = 15.0
 
 
 def run(
-    scenario: Scenario, target: Target, mode: Mode, sizes: Sizes, *, seed: int, say: Callable[[str], None]
+    scenario: Scenario,
+    target: Target,
+    mode: Mode,
+    sizes: Sizes,
+    *,
+    seed: int,
+    say: Callable[[str], None],
 ) -> Result:
-    """Run, judge and measure. What a bad run has left (journals, logs, an SQLite file) is kept, and its folder told."""
+    """Run, judge and measure.
+
+    What a bad run has left (journals, logs, an SQLite file) is kept, and its folder told.
+    """
     folder = Path(tempfile.mkdtemp(prefix="stickybus-chaos-", dir=data_folder(durable=False)))
     settings = Settings(
         name="",

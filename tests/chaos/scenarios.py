@@ -1,4 +1,7 @@
-"""The faults. A scenario says where it applies, what the members are set to, and what is done to them."""
+"""The faults.
+
+A scenario says where it applies, what the members are set to, and what is done to them.
+"""
 
 from __future__ import annotations
 
@@ -191,7 +194,9 @@ def truncate(stage: Stage, sizes: Sizes) -> None:
         while monotonic() < until:
             before = archiver._engine.store.clock.now() - margin
             with stage.direct.connect() as connection:
-                rows = connection.execute(select(history).where(history.c.finished_date < before)).mappings()
+                rows = connection.execute(
+                    select(history).where(history.c.finished_date < before)
+                ).mappings()
                 copied = [Standing.of(dict(row)) for row in rows]
             stage.archived += copied
             removed = archiver.truncate_history(before=before)
@@ -222,7 +227,9 @@ def busy(stage: Stage, sizes: Sizes) -> None:
     """Another process holds the file's write lock for longer than the lease."""
     for done in sizes.times(6, 1):
         stage.say(f"busy {done + 1}")
-        with closing(sqlite3.connect(stage.url.database or "", timeout=30.0, isolation_level=None)) as other:
+        with closing(
+            sqlite3.connect(stage.url.database or "", timeout=30.0, isolation_level=None)
+        ) as other:
             other.execute("BEGIN IMMEDIATE")
             stage.mark("busy")
             stage.pause(5.0)

@@ -1,6 +1,7 @@
 """Half an hour at a steady rate on PostgreSQL with one kill a minute: what a node and the tables use must stay flat.
 
-One node is never killed: what leaks shows there. The first and the last third of the time are compared, warm-up aside.
+One node is never killed: what leaks shows there. The first and the last third of the time are
+compared, warm-up aside.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ _TABLE = text(
 
 @dataclass(frozen=True)
 class Series:
-    """One figure over time. Flat: `summary` of the last third is at most `factor` times the first third's, plus `slack`."""
+    """One figure over time.
+
+    Flat: `summary` of the last third is at most `factor` times the first third's, plus `slack`.
+    """
 
     name: str
     unit: str
@@ -82,7 +86,9 @@ class Soak:
 def soak(target: Target, minutes: float, *, seed: int, say: Callable[[str], None]) -> Soak:
     """Run, judge and measure."""
     folder = Path(tempfile.mkdtemp(prefix="stickybus-soak-", dir=data_folder(durable=False)))
-    settings = Settings(name="", number=0, url="", folder=folder, delivers=False, rate=RATE, samples=True)
+    settings = Settings(
+        name="", number=0, url="", folder=folder, delivers=False, rate=RATE, samples=True
+    )
     kills = 0
     with Stage(target, settings, seed=seed, say=say) as stage:
         with _watching(stage) as tables:
@@ -93,7 +99,9 @@ def soak(target: Target, minutes: float, *, seed: int, say: Callable[[str], None
                 if monotonic() < until:
                     kills += 1
                     stage.kill(
-                        stage.random.choice([one for one in stage.nodes() if one.settings.name != LASTING])
+                        stage.random.choice(
+                            [one for one in stage.nodes() if one.settings.name != LASTING]
+                        )
                     )
         stage.rest()
         result = result_of(stage, settings, scenario="soak", seed=seed)
@@ -171,9 +179,16 @@ def _series(began: float, nodes: Sequence[Sampled], tables: Sequence[_Tables]) -
     yield Series("threads of that node", "", of_node(lambda line: line.threads), max, 1, 0)
     yield Series("time of a claim, its commit included", "ms", claims, median, 1.5, 0.5)
     yield Series(
-        "connections of all nodes and posters", "", of_tables(lambda line: line.connections), median, 1, 2
+        "connections of all nodes and posters",
+        "",
+        of_tables(lambda line: line.connections),
+        median,
+        1,
+        2,
     )
-    yield Series("dead tuples of the main table", "", of_tables(lambda line: line.dead), max, 1.5, 500)
+    yield Series(
+        "dead tuples of the main table", "", of_tables(lambda line: line.dead), max, 1.5, 500
+    )
     yield Series(
         "size of the main table with its indexes",
         "MB",

@@ -1,7 +1,7 @@
 """A running system: a database, its nodes and posters, and what a scenario may do to them.
 
-The stage restarts nodes that die, as a supervisor does: at random under the same name or under a new one. It writes down
-every death and every fault with its time.
+The stage restarts nodes that die, as a supervisor does: at random under the same name or under a
+new one. It writes down every death and every fault with its time.
 """
 
 from __future__ import annotations
@@ -86,7 +86,10 @@ class Death:
 
 @dataclass(frozen=True)
 class Fault:
-    """What was done to the system, and when. `returned`: it was undone, and the system may recover."""
+    """What was done to the system, and when.
+
+    `returned`: it was undone, and the system may recover.
+    """
 
     what: str
     at: float
@@ -118,7 +121,10 @@ class Target:
 
 
 class Stage:
-    """See the module. A context manager: the load begins at its start, `rest` brings all to its end."""
+    """See the module.
+
+    A context manager: the load begins at its start, `rest` brings all to its end.
+    """
 
     def __init__(
         self,
@@ -198,7 +204,8 @@ class Stage:
     def nodes(self) -> list[Member]:
         """The nodes that live, by name."""
         return sorted(
-            (one for one in self.members() if one.settings.delivers), key=lambda one: one.settings.name
+            (one for one in self.members() if one.settings.delivers),
+            key=lambda one: one.settings.name,
         )
 
     def start_node(self, name: str) -> Member:
@@ -237,7 +244,9 @@ class Stage:
     def _start(self, settings: Settings) -> Member:
         number = next(self._numbers)
         settings = replace(
-            settings, number=number, clock_seconds=self._clock_offsets[number % len(self._clock_offsets)]
+            settings,
+            number=number,
+            clock_seconds=self._clock_offsets[number % len(self._clock_offsets)],
         )
         ours, theirs = _forks.Pipe()
         process = _forks.Process(target=member.run, args=(settings, theirs), daemon=True)

@@ -83,7 +83,9 @@ def test_the_lease_of_a_node_that_stops_ends_when_it_begins_to() -> None:
 
 
 def test_the_lease_of_a_frozen_node_ends_once_another_has_watched_it_for_a_lease() -> None:
-    frozen = beats("a", 1, epoch=5, since=0.0, until=10.0) + beats("a", 1, epoch=6, since=20.0, until=21.0)
+    frozen = beats("a", 1, epoch=5, since=0.0, until=10.0) + beats(
+        "a", 1, epoch=6, since=20.0, until=21.0
+    )
     witness = beats("b", 2, epoch=5, since=0.0, until=21.0)
 
     assert list(_leases_ended([frozen, witness], [], LEASE)) == [
@@ -92,8 +94,12 @@ def test_the_lease_of_a_frozen_node_ends_once_another_has_watched_it_for_a_lease
 
 
 def test_a_node_declared_dead_after_an_outage_by_one_who_was_blind_too_is_a_mistake() -> None:
-    reaped = beats("a", 1, epoch=5, since=0.0, until=10.0) + beats("a", 1, epoch=6, since=16.5, until=18.0)
-    blind = beats("b", 2, epoch=5, since=0.0, until=10.0) + beats("b", 2, epoch=5, since=15.5, until=18.0)
+    reaped = beats("a", 1, epoch=5, since=0.0, until=10.0) + beats(
+        "a", 1, epoch=6, since=16.5, until=18.0
+    )
+    blind = beats("b", 2, epoch=5, since=0.0, until=10.0) + beats(
+        "b", 2, epoch=5, since=15.5, until=18.0
+    )
 
     first, second = _leases_ended([reaped, blind], [], LEASE)
 
@@ -103,7 +109,9 @@ def test_a_node_declared_dead_after_an_outage_by_one_who_was_blind_too_is_a_mist
 
 
 def test_an_epoch_that_goes_on_after_an_outage_never_ended() -> None:
-    lines = beats("a", 1, epoch=5, since=0.0, until=10.0) + beats("a", 1, epoch=5, since=15.0, until=18.0)
+    lines = beats("a", 1, epoch=5, since=0.0, until=10.0) + beats(
+        "a", 1, epoch=5, since=15.0, until=18.0
+    )
 
     assert not list(_leases_ended([lines], [], LEASE))
 

@@ -35,7 +35,11 @@ _WINDOW_SECONDS, _STEP_SECONDS = 1.0, 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One run. Times are seconds since its start; `recoveries`: from each return to the full rate, None if never."""
+    """One run.
+
+    Times are seconds since its start; `recoveries`: from each return to the full rate, None if
+    never.
+    """
 
     scenario: str
     database: str
@@ -72,7 +76,11 @@ def result_of(stage: Stage, settings: Settings, *, scenario: str, seed: int) -> 
     """Judge and measure a run that is at rest."""
     files = list(journal.read(stage.folder))
     kinds = {
-        key: line.kind for lines in files for line in lines if isinstance(line, Posting) for key in line.keys
+        key: line.kind
+        for lines in files
+        for line in lines
+        if isinstance(line, Posting)
+        for key in line.keys
     }
     posted = [post for lines in files for post in _posted(lines)]
     pairs = [pair for lines in files for pair in _runs(lines)]
@@ -86,7 +94,10 @@ def result_of(stage: Stage, settings: Settings, *, scenario: str, seed: int) -> 
         history=history,
         leases_ended=[one for one in leases if isinstance(one, LeaseEnded)],
         stops=[
-            (line.node, line.since, line.at) for lines in files for line in lines if isinstance(line, Left)
+            (line.node, line.since, line.at)
+            for lines in files
+            for line in lines
+            if isinstance(line, Left)
         ],
         most_in_flight=_most_in_flight(files),
         limits=Limits(
@@ -96,7 +107,9 @@ def result_of(stage: Stage, settings: Settings, *, scenario: str, seed: int) -> 
         ),
     )
     handled = sorted(ran.ended for _, ran in pairs if ran.ended is not None)
-    first_fault = min((fault.at for fault in stage.faults), default=handled[-1] if handled else stage.began)
+    first_fault = min(
+        (fault.at for fault in stage.faults), default=handled[-1] if handled else stage.began
+    )
     before = [at for at in handled if at < first_fault]
     rate = len(before) / (first_fault - before[0]) if before and first_fault > before[0] else 0.0
     return Result(
@@ -139,7 +152,9 @@ def _posted(lines: Sequence[Line]) -> Iterator[Posted]:
             committed = answer.committed if answer else None
             sticky = answer.sticky if answer else False
             for key in line.keys:
-                yield Posted(key=key, node=line.node, at=line.at, sticky=sticky, committed=committed)
+                yield Posted(
+                    key=key, node=line.node, at=line.at, sticky=sticky, committed=committed
+                )
             for key in line.undone:
                 yield Posted(key=key, node=line.node, at=line.at, sticky=sticky, committed=False)
 
@@ -171,11 +186,13 @@ def _leases_ended(
 ) -> Iterator[LeaseEnded | Violation]:
     """From when on the entries of each epoch were free for others; an epoch that went on after an outage never ended.
 
-    A process that lives and had to register anew was declared dead: it must have been silent for a lease while another
-    node's beats succeeded, or that was a mistake.
+    A process that lives and had to register anew was declared dead: it must have been silent for a
+    lease while another node's beats succeeded, or that was a mistake.
     """
     died = {(death.node, death.pid): death.at for death in deaths}
-    steady = [(lines, since, until) for lines in files for since, until in _steady(lines, lease_seconds)]
+    steady = [
+        (lines, since, until) for lines in files for since, until in _steady(lines, lease_seconds)
+    ]
     for lines in files:
         beats = [line for line in lines if isinstance(line, Beaten)]
         epochs = [list(of_epoch) for _, of_epoch in groupby(beats, key=lambda beat: beat.epoch)]
@@ -184,7 +201,8 @@ def _leases_ended(
             watched = [
                 max(since, last.at) + lease_seconds
                 for other, since, until in steady
-                if other is not lines and max(since, last.at) + lease_seconds <= min(until, after[0].at)
+                if other is not lines
+                and max(since, last.at) + lease_seconds <= min(until, after[0].at)
             ]
             if not watched:
                 yield Violation(
@@ -197,7 +215,10 @@ def _leases_ended(
             yield LeaseEnded(node=last.node, incarnation=last.epoch, at=at)
         stopped = [line.at for line in lines if isinstance(line, Stopping)]
         for last in beats[-1:]:
-            gone = [*stopped, *([died[last.node, last.pid]] if (last.node, last.pid) in died else [])]
+            gone = [
+                *stopped,
+                *([died[last.node, last.pid]] if (last.node, last.pid) in died else []),
+            ]
             if gone:
                 at = min([last.at + lease_seconds, *gone])
                 yield LeaseEnded(node=last.node, incarnation=last.epoch, at=at)
@@ -248,7 +269,9 @@ def _reruns(
     for key, of_key in by_key.items():
         for place, (pid, ran) in enumerate(of_key):
             if ran.ended is None and pid in died and kinds.get(key) != Kind.POISON:
-                later = (other.started for other_pid, other in of_key[place + 1 :] if other_pid != pid)
+                later = (
+                    other.started for other_pid, other in of_key[place + 1 :] if other_pid != pid
+                )
                 after = next(later, None)
                 if after is not None:
                     yield after - died[pid]

@@ -1,6 +1,7 @@
 """A cluster inside one test: nodes whose beats, reapers, claims and finishes are turned by hand, on a manual clock.
 
-Killing a node means to turn it no more. `vanish` also lets go of its name in this process, as if it had been another.
+Killing a node means to turn it no more. `vanish` also lets go of its name in this process, as if it
+had been another.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ class Peer:
         """The numbers of the orders held."""
         held = [record_id for record_id, _ in self.lifecycle.ledger.held()]
         return sorted(
-            int(json.loads(entry.event_json or "{}")["number"]) for entry in self.bus.find(record_ids=held)
+            int(json.loads(entry.event_json or "{}")["number"])
+            for entry in self.bus.find(record_ids=held)
         )
 
 
@@ -98,8 +100,14 @@ class Cluster:
 
     def peer(self, name: str, **settings: Any) -> Peer:
         """A peer that has not joined."""
-        known: dict[str, Any] = {"handler_threads": 4, "retry": ImmediateRetries(3), "node_name": name}
-        peer = Peer(PersistentBus(self.url, config_of(BusConfig, {**known, **settings}), clock=self.clock))
+        known: dict[str, Any] = {
+            "handler_threads": 4,
+            "retry": ImmediateRetries(3),
+            "node_name": name,
+        }
+        peer = Peer(
+            PersistentBus(self.url, config_of(BusConfig, {**known, **settings}), clock=self.clock)
+        )
         self.peers.append(peer)
         return peer
 
@@ -151,7 +159,9 @@ class Cluster:
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(work)
             while not future.done():
-                eventually(lambda: future.done() or self.clock.waiting(), "the thread waits or ends")
+                eventually(
+                    lambda: future.done() or self.clock.waiting(), "the thread waits or ends"
+                )
                 if not future.done():
                     each_step()
                     self.clock.advance(seconds=1.0)
@@ -178,7 +188,11 @@ def sample(name: str, labels: dict[str, str] | None = None) -> float:
 
 
 def born_claimed(
-    engine: QueueEngine, owner: str, *numbers: int, lane: str | None = None, at: datetime | None = None
+    engine: QueueEngine,
+    owner: str,
+    *numbers: int,
+    lane: str | None = None,
+    at: datetime | None = None,
 ) -> list[int]:
     """Commit orders as IN_PROCESSING by `owner` and unknown to every ledger, as a lost answer to a COMMIT leaves them."""
     rows = engine.store.rows.rows(

@@ -82,7 +82,9 @@ def make_service(database_url: URL, _node_names: Callable[[], str]) -> Iterator[
         def make(
             *, clock: Clock | None = None, database: URL | Engine | None = None, **settings: Any
         ) -> NotificationService:
-            config = config_of(NotificationConfig, {**_SETTINGS, "node_name": _node_names(), **settings})
+            config = config_of(
+                NotificationConfig, {**_SETTINGS, "node_name": _node_names(), **settings}
+            )
             service = NotificationService(database or database_url, config, clock=clock)
             made.callback(service.close)
             return service
@@ -116,7 +118,9 @@ class Orders:
     def numbers(self) -> list[int]:
         """What is committed."""
         with self.engine.connect() as connection:
-            return list(connection.scalars(select(self.table.c.number).order_by(self.table.c.number)))
+            return list(
+                connection.scalars(select(self.table.c.number).order_by(self.table.c.number))
+            )
 
 
 @pytest.fixture

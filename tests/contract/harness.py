@@ -37,11 +37,16 @@ def on(*names: str) -> pytest.MarkDecorator:
 
 on_servers = on("postgresql", "mariadb", "mysql")
 """For what an embedded database does not have: two-phase commits, sessions that can be killed."""
-on_sqlite, on_postgresql, on_mariadb, on_mysql = map(on, ("sqlite", "postgresql", "mariadb", "mysql"))
+on_sqlite, on_postgresql, on_mariadb, on_mysql = map(
+    on, ("sqlite", "postgresql", "mariadb", "mysql")
+)
 
 
 def eventually(condition: Callable[[], T], what: str = "the condition") -> T:
-    """Call `condition` until it answers with something true, and return that. AssertionError after the bound."""
+    """Call `condition` until it answers with something true, and return that.
+
+    AssertionError after the bound.
+    """
     deadline, pace = time.monotonic() + BOUND_SECONDS, threading.Event()
     while not (found := condition()):
         assert time.monotonic() < deadline, f"never came true: {what}; last answer: {found!r}"
@@ -180,7 +185,9 @@ def states(entries: Collection[Entry]) -> list[State]:
 def with_savepoints(engine: Engine) -> Engine:
     """The engine, on SQLite set up for savepoints in the way that SQLAlchemy's documentation advises."""
     if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", lambda driver, _record: setattr(driver, "isolation_level", None))
+        event.listen(
+            engine, "connect", lambda driver, _record: setattr(driver, "isolation_level", None)
+        )
         event.listen(engine, "begin", _begin)
     return engine
 
@@ -241,7 +248,8 @@ def listening(database: Database, **listeners: Callable[..., None]) -> Iterator[
 def lost_answers(database: Database, statement: str, *, committed: bool) -> Iterator[list[str]]:
     """Break the connection of the first transaction that ran a `statement` of this text: after its COMMIT, or before.
 
-    A statement that commits by itself is such a transaction. The list that is given has one item once that has happened.
+    A statement that commits by itself is such a transaction. The list that is given has one item
+    once that has happened.
     """
     lost = list[str]()
 

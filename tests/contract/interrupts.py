@@ -33,9 +33,14 @@ class Places(Enum):
 
 
 class Interrupt:
-    """Counts the places that a call passes, and raises at one of them. `among`: only in these functions."""
+    """Counts the places that a call passes, and raises at one of them.
 
-    def __init__(self, places: Places, at: int | None = None, among: Collection[CodeType] = ()) -> None:
+    `among`: only in these functions.
+    """
+
+    def __init__(
+        self, places: Places, at: int | None = None, among: Collection[CodeType] = ()
+    ) -> None:
         self._places = places
         self._at = at
         self._among = frozenset(among)
@@ -63,14 +68,18 @@ class Interrupt:
     def _pass(self, frame: FrameType, event: str, _argument: Any) -> Any:
         wanted = "opcode" if self._places is Places.INSTRUCTIONS else "line"
         if event == "line" and wanted == "opcode":
-            frame.f_trace_opcodes = True  # from Python 3.12 on another thread in the same code ends it
+            frame.f_trace_opcodes = (
+                True  # from Python 3.12 on another thread in the same code ends it
+            )
         # A generator that yields is no end, and the interpreter raises nothing there.
         yields = event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR
         if event not in {wanted, "return"} or yields or frame.f_lasti in _exits(frame.f_code):
             return self._pass
         self.passed += 1
         if self.passed - 1 == self._at:
-            self.where = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname} {event}"
+            self.where = (
+                f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname} {event}"
+            )
             raise InterruptedHereError
         return self._pass
 
@@ -92,7 +101,9 @@ def _exits(code: CodeType) -> frozenset[int]:
         found |= {one.offset for one in steps if one.opname == "RETURN_VALUE"}
     for place in range(len(steps)):
         nothing = steps[place : place + 3]
-        if len(nothing) == 3 and all(one.opname == "LOAD_CONST" and one.argval is None for one in nothing):
+        if len(nothing) == 3 and all(
+            one.opname == "LOAD_CONST" and one.argval is None for one in nothing
+        ):
             before = place
             while steps[before - 1].opname in {"NOP", "SWAP"}:
                 before -= 1

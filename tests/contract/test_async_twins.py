@@ -69,7 +69,10 @@ def _run(
 
 @each_kind
 def test_an_awaited_commit_delivers(
-    database_url: URL, bus: PersistentBus, recorder: Recorder, open_one: Callable[[AsyncEngine], Given]
+    database_url: URL,
+    bus: PersistentBus,
+    recorder: Recorder,
+    open_one: Callable[[AsyncEngine], Given],
 ) -> None:
     ids = list[int]()
 
@@ -80,7 +83,9 @@ def test_an_awaited_commit_delivers(
                 [Order(2), Posting(event={"number": 3}, event_name="Order.dict")], connection=given
             )
         )
-        assert [entry.record_id for entry in await bus.find_async(search_key2=3, connection=given)] == ids[:1]
+        assert [
+            entry.record_id for entry in await bus.find_async(search_key2=3, connection=given)
+        ] == ids[:1]
         assert await bus.history_async(connection=given) == []
         assert bus.find() == []
         assert recorder.calls == 0
@@ -94,7 +99,10 @@ def test_an_awaited_commit_delivers(
 
 @each_kind
 def test_an_awaited_rollback_delivers_nothing(
-    database_url: URL, bus: PersistentBus, recorder: Recorder, open_one: Callable[[AsyncEngine], Given]
+    database_url: URL,
+    bus: PersistentBus,
+    recorder: Recorder,
+    open_one: Callable[[AsyncEngine], Given],
 ) -> None:
     async def work(given: Given) -> None:
         await bus.post_async(Order(1), connection=given)
@@ -108,7 +116,10 @@ def test_an_awaited_rollback_delivers_nothing(
 
 @each_kind
 def test_a_large_awaited_batch_is_delivered_whole(
-    database_url: URL, bus: PersistentBus, recorder: Recorder, open_one: Callable[[AsyncEngine], Given]
+    database_url: URL,
+    bus: PersistentBus,
+    recorder: Recorder,
+    open_one: Callable[[AsyncEngine], Given],
 ) -> None:
     async def work(given: Given) -> None:
         ids = await bus.post_many_async((Order(number) for number in range(60)), connection=given)
@@ -149,7 +160,9 @@ def test_an_awaited_autocommit_delivers_at_once(
     assert delivered(bus, recorder) == [1]
 
 
-def test_without_a_connection_the_event_loop_is_not_blocked(bus: PersistentBus, recorder: Recorder) -> None:
+def test_without_a_connection_the_event_loop_is_not_blocked(
+    bus: PersistentBus, recorder: Recorder
+) -> None:
     threads = list[threading.Thread]()
 
     async def main() -> None:
@@ -167,7 +180,9 @@ def test_without_a_connection_the_event_loop_is_not_blocked(bus: PersistentBus, 
     assert recorder.numbers() == [1, 2, 3]
 
 
-def test_twins_count_what_is_ready_inside_the_transaction(database_url: URL, make_bus: MakeBus) -> None:
+def test_twins_count_what_is_ready_inside_the_transaction(
+    database_url: URL, make_bus: MakeBus
+) -> None:
     bus = make_bus()
 
     async def work(given: Given) -> None:
@@ -223,9 +238,9 @@ def test_asyncpg_delivers_at_its_commit_at_once_and_nothing_at_its_rollback(
             await given.rollback()
             await bus.post_async(Order(1), search_key2=5, connection=given)
             await bus.post_many_async([Order(2)], connection=given)
-            assert [entry.search_key2 for entry in await bus.find_async(search_key2=5, connection=given)] == [
-                5
-            ]
+            assert [
+                entry.search_key2 for entry in await bus.find_async(search_key2=5, connection=given)
+            ] == [5]
             await given.commit()
         await engine.dispose()
 

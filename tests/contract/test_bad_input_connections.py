@@ -12,7 +12,12 @@ from typing import Any
 
 import pytest
 from sqlalchemy import URL, Engine, create_engine, func, select
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.ext.asyncio import (
+    AsyncEngine,
+    AsyncSession,
+    async_sessionmaker,
+    create_async_engine,
+)
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from bus.persistent import PersistentBus
@@ -23,7 +28,15 @@ from queue_core.model.entry import State
 from sql.tables import entry_tables
 from tests.conftest import NewDatabase
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, on_servers, on_sqlite, states
+from tests.contract.harness import (
+    BOUND_SECONDS,
+    Order,
+    Recorder,
+    ended,
+    on_servers,
+    on_sqlite,
+    states,
+)
 from tests.servers import URL_VARIABLES, DatabaseServer
 
 _ASYNC_DRIVERS = {
@@ -73,7 +86,9 @@ def _refuses(bus: PersistentBus, queue: NotificationQueue, connection: Any, matc
             call()
         assert "Nothing was written" in str(refused.value)
     assert bus.find() == []
-    assert [(entry.record_id, entry.event_json) for entry in queue.find()] == [(record_id, '{"number":1}')]
+    assert [(entry.record_id, entry.event_json) for entry in queue.find()] == [
+        (record_id, '{"number":1}')
+    ]
     queue.remove(record_id)
 
 
@@ -148,7 +163,9 @@ def test_what_is_no_connection_is_refused(
         _refuses(bus, queue, given, "Pass a SQLAlchemy Connection or Session")
 
 
-def test_a_session_without_a_database_is_refused(bus: PersistentBus, queue: NotificationQueue) -> None:
+def test_a_session_without_a_database_is_refused(
+    bus: PersistentBus, queue: NotificationQueue
+) -> None:
     with Session() as session:
         _refuses(bus, queue, session, "session can't be used")
 

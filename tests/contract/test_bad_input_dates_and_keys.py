@@ -15,7 +15,12 @@ from bus.persistent import PersistentBus
 from queue_core.errors import InvalidPostError, NaiveDateTimeError
 from queue_core.model.config import Mode
 from queue_core.model.entry import PARKED, Posting, State
-from queue_core.model.retry import ExponentialRetries, ImmediateRetries, RetryPolicy, ScheduledRetries
+from queue_core.model.retry import (
+    ExponentialRetries,
+    ImmediateRetries,
+    RetryPolicy,
+    ScheduledRetries,
+)
 from queue_core.storage.rows import KEYLESS
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, ended, eventually, states
@@ -56,7 +61,9 @@ def test_a_date_without_a_time_zone_is_refused_by_every_call_that_takes_one(
             call()
         assert refused.value.key == what.partition(" ")[0]
         assert "datetime.now(UTC)" in str(refused.value)
-    assert [(entry.record_id, entry.effective_date) for entry in queue.find()] == [(record_id, YEAR_9999)]
+    assert [(entry.record_id, entry.effective_date) for entry in queue.find()] == [
+        (record_id, YEAR_9999)
+    ]
     assert bus.find() == []
 
 
@@ -77,7 +84,9 @@ def test_what_is_no_datetime_is_refused_and_nothing_is_written(make_service: Mak
 
 
 @pytest.mark.parametrize("edge", [YEAR_1.replace(tzinfo=EAST), YEAR_9999.replace(tzinfo=WEST)])
-def test_a_date_that_leaves_the_calendar_in_utc_is_refused(make_service: MakeService, edge: datetime) -> None:
+def test_a_date_that_leaves_the_calendar_in_utc_is_refused(
+    make_service: MakeService, edge: datetime
+) -> None:
     queue = make_service().create_queue("shop", "bills", Recorder(), event_types=[Order])
     with pytest.raises(InvalidPostError, match="years 1 to 9999"):
         queue.schedule(Order(1), at=edge)
@@ -103,7 +112,9 @@ def test_a_delay_that_gives_no_date_is_refused(make_service: MakeService) -> Non
     assert queue.find() == []
 
 
-def test_a_date_and_a_delay_together_and_neither_of_both_are_refused(make_service: MakeService) -> None:
+def test_a_date_and_a_delay_together_and_neither_of_both_are_refused(
+    make_service: MakeService,
+) -> None:
     queue = make_service().create_queue("shop", "bills", Recorder(), event_types=[Order])
     with pytest.raises(InvalidPostError, match="give either at="):
         queue.schedule(Order(1), at=YEAR_9999, delay=1)
@@ -113,7 +124,9 @@ def test_a_date_and_a_delay_together_and_neither_of_both_are_refused(make_servic
 
 
 @pytest.mark.parametrize("mode", [Mode.STICKY_POLLING, Mode.POLLING])
-@pytest.mark.parametrize("retry", [ImmediateRetries(1), ScheduledRetries((0, 0)), ExponentialRetries(0.001)])
+@pytest.mark.parametrize(
+    "retry", [ImmediateRetries(1), ScheduledRetries((0, 0)), ExponentialRetries(0.001)]
+)
 def test_a_notification_for_the_year_1_fires_at_once_and_one_for_the_year_9999_waits(
     make_service: MakeService, mode: Mode, retry: RetryPolicy
 ) -> None:
@@ -125,7 +138,11 @@ def test_a_notification_for_the_year_1_fires_at_once_and_one_for_the_year_9999_w
     early = queue.schedule(Order(1), at=YEAR_1)
     recorder.wait(2)
     (entry,) = ended(queue)
-    assert (entry.record_id, entry.processing_state, entry.error_count) == (early, State.PROCESSED, 1)
+    assert (entry.record_id, entry.processing_state, entry.error_count) == (
+        early,
+        State.PROCESSED,
+        1,
+    )
     assert recorder.contexts[0].effective_date == YEAR_1
     (waiting,) = queue.find()
     assert (waiting.record_id, waiting.effective_date) == (late, YEAR_9999)
@@ -134,7 +151,9 @@ def test_a_notification_for_the_year_1_fires_at_once_and_one_for_the_year_9999_w
     assert recorder.wait(3)[-1] == Order(2)
 
 
-def test_a_date_is_kept_to_the_microsecond_whatever_its_time_zone(make_service: MakeService) -> None:
+def test_a_date_is_kept_to_the_microsecond_whatever_its_time_zone(
+    make_service: MakeService,
+) -> None:
     queue = make_service().create_queue("shop", "bills", Recorder(), event_types=[Order])
     dates = [
         datetime(2038, 1, 19, 3, 14, 8, 1, tzinfo=UTC),
@@ -219,7 +238,9 @@ def test_keys_of_64_bits_and_of_integer_subclasses_are_kept_and_found(make_bus: 
         (Customer.FIRST, Customer.FIRST),
         (None, None),
     ]
-    postings = [Posting(event=Order(1), search_key1=first, search_key2=second) for first, second in pairs]
+    postings = [
+        Posting(event=Order(1), search_key1=first, search_key2=second) for first, second in pairs
+    ]
     ids = bus.post_many(postings)
     # Many at once take another way.
     more = bus.post_many(postings * 20)
@@ -233,7 +254,9 @@ def test_keys_of_64_bits_and_of_integer_subclasses_are_kept_and_found(make_bus: 
     bus.start()
     history = ended(bus, len(ids + more))
     assert set(states(history)) == {State.PROCESSED}
-    assert {(context.search_key1, context.search_key2) for context in recorder.contexts} == set(pairs)
+    assert {(context.search_key1, context.search_key2) for context in recorder.contexts} == set(
+        pairs
+    )
 
 
 def test_a_state_that_is_none_is_refused(bus: PersistentBus) -> None:

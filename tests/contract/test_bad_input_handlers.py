@@ -70,7 +70,9 @@ def test_whatever_a_handler_raises_is_a_failed_run_and_the_last_of_them_ends_the
         await asyncio.sleep(0)
         handle(event, context)
 
-    bus.subscribe(Order, handle_async if kind == "coroutine" else handle, exactly_once=kind == "exactly once")
+    bus.subscribe(
+        Order, handle_async if kind == "coroutine" else handle, exactly_once=kind == "exactly once"
+    )
     after = Recorder()
     bus.subscribe("after", after)
     bus.start()
@@ -132,14 +134,18 @@ def test_a_name_that_no_database_stores_is_refused_at_once(bus: PersistentBus, n
 
 
 @pytest.mark.parametrize("name", ["half an emoji \ud83d", "NUL \0", "x" * 256])
-def test_an_event_name_that_no_database_stores_is_refused_at_once(bus: PersistentBus, name: str) -> None:
+def test_an_event_name_that_no_database_stores_is_refused_at_once(
+    bus: PersistentBus, name: str
+) -> None:
     with pytest.raises(ConfigurationError, match="can't be the name of an event type"):
         bus.subscribe(name, Recorder())
     with pytest.raises(ConfigurationError, match="can't be the name of an event type"):
         bus.register_event(Order, name=name)
 
 
-def test_an_outcome_that_can_not_be_written_keeps_back_no_other_and_no_stop(make_bus: MakeBus) -> None:
+def test_an_outcome_that_can_not_be_written_keeps_back_no_other_and_no_stop(
+    make_bus: MakeBus,
+) -> None:
     bus = make_bus(retry=ImmediateRetries(0))
     one, other = Recorder(failures=1, hold=True), Recorder()
     bus.subscribe("one", one, name="one")
@@ -197,7 +203,9 @@ def test_a_retry_policy_of_nonsense_ends_the_retries_or_waits_as_it_says(
     assert "No retry" in (entry.last_error or "")
 
 
-def test_an_entry_failed_by_an_earlier_run_of_one_subscriber_says_by_which(bus: PersistentBus) -> None:
+def test_an_entry_failed_by_an_earlier_run_of_one_subscriber_says_by_which(
+    bus: PersistentBus,
+) -> None:
     def gives_up(_event: Order) -> None:
         raise GiveUp("hopeless")
 
@@ -242,7 +250,9 @@ def test_a_full_batch_of_failures_with_long_messages_is_written(make_bus: MakeBu
     assert all((entry.last_error or "").startswith("ValueError: 🚌\\🚌\\") for entry in history)
 
 
-def test_a_hook_that_fails_hinders_neither_the_other_hooks_nor_the_entry(bus: PersistentBus) -> None:
+def test_a_hook_that_fails_hinders_neither_the_other_hooks_nor_the_entry(
+    bus: PersistentBus,
+) -> None:
     told = Recorder()
 
     def fail(_entry: Entry, _error: str) -> None:
@@ -254,7 +264,10 @@ def test_a_hook_that_fails_hinders_neither_the_other_hooks_nor_the_entry(bus: Pe
     bus.start()
     bus.post(Order(1))
     ((entry, error),) = told.wait()
-    assert (entry.processing_state, error.partition(":")[0]) == (State.IN_PROCESSING, "RuntimeError")
+    assert (entry.processing_state, error.partition(":")[0]) == (
+        State.IN_PROCESSING,
+        "RuntimeError",
+    )
 
 
 # -- hanging -----------------------------------------------------------------------------------------------------
@@ -283,7 +296,11 @@ def test_the_stack_of_a_hanging_handler_is_logged_once(
     bus.start()
 
     def overdue() -> list[str]:
-        return [record.getMessage() for record in caplog.records if "handler_overdue" in record.getMessage()]
+        return [
+            record.getMessage()
+            for record in caplog.records
+            if "handler_overdue" in record.getMessage()
+        ]
 
     with caplog.at_level(logging.WARNING):
         record_id = bus.post(Order(1))
@@ -361,7 +378,10 @@ def test_a_hanging_coroutine_does_not_keep_others_from_running_nor_a_stop_from_e
     threads = bus._engine.lifecycle.dispatcher._threads.copy()
     assert bus.stop(timeout_seconds=0.1) is False
     assert unwound.wait(BOUND_SECONDS)
-    eventually(lambda: not any(thread.is_alive() for thread in threads), "no thread waits for the coroutine")
+    eventually(
+        lambda: not any(thread.is_alive() for thread in threads),
+        "no thread waits for the coroutine",
+    )
 
 
 def test_a_stop_that_cancels_a_coroutine_counts_no_failure_and_calls_nobody_after_it() -> None:
@@ -383,7 +403,9 @@ def test_a_stop_that_cancels_a_coroutine_counts_no_failure_and_calls_nobody_afte
 
     assert not bus.stop(timeout_seconds=0.05)
 
-    eventually(lambda: not any(thread.is_alive() for thread in threads), "the coroutine has unwound")
+    eventually(
+        lambda: not any(thread.is_alive() for thread in threads), "the coroutine has unwound"
+    )
     (entry,) = bus.find()
     assert (entry.error_count, bus.history(), other.calls) == (0, [], 0)
     with bus:
@@ -414,7 +436,9 @@ def test_the_entry_of_a_coroutine_that_a_stop_has_cancelled_runs_elsewhere_witho
     assert (entry.processing_state, entry.error_count) == (State.PROCESSED, 0)
 
 
-def test_what_a_task_left_behind_raises_ends_no_other_coroutine_and_no_stop(bus: PersistentBus) -> None:
+def test_what_a_task_left_behind_raises_ends_no_other_coroutine_and_no_stop(
+    bus: PersistentBus,
+) -> None:
     tasks = list[asyncio.Task[None]]()
 
     async def leave_behind(_event: Order) -> None:

@@ -29,7 +29,9 @@ TRICKY = {
     "one letter": "b",
     "right to left": "\u202e\u062d\u0627\u0641",
 }
-each_tricky = pytest.mark.parametrize("name", [pytest.param(name, id=what) for what, name in TRICKY.items()])
+each_tricky = pytest.mark.parametrize(
+    "name", [pytest.param(name, id=what) for what, name in TRICKY.items()]
+)
 
 
 @each_tricky
@@ -107,7 +109,16 @@ def test_a_name_past_its_limit_says_so(make_service: MakeService) -> None:
         make_service().create_queue("shop", "x" * 65, Recorder())
 
 
-NO_EVENT_NAMES: list[Any] = ["", "x" * 256, "a\0b", "half an emoji \ud83d", 7, b"bytes", ["list"], object()]
+NO_EVENT_NAMES: list[Any] = [
+    "",
+    "x" * 256,
+    "a\0b",
+    "half an emoji \ud83d",
+    7,
+    b"bytes",
+    ["list"],
+    object(),
+]
 
 
 def test_an_impossible_event_name_is_refused_and_nothing_is_written(bus: PersistentBus) -> None:
@@ -139,7 +150,9 @@ NO_HEADERS: list[Any] = [
 ]
 
 
-def test_headers_that_are_no_flat_texts_are_refused_and_nothing_is_written(bus: PersistentBus) -> None:
+def test_headers_that_are_no_flat_texts_are_refused_and_nothing_is_written(
+    bus: PersistentBus,
+) -> None:
     for headers in NO_HEADERS:
         with pytest.raises(InvalidPostError, match="Nothing was written") as refused:
             bus.post({"number": 1}, event_name="any", headers=headers)
@@ -151,7 +164,9 @@ LIKE = ("cafe", "Cafe", "café", "cafe\u0301", "cafe ", "cafe\u00a0", "\uff43\uf
 """For most default collations some of these are one name."""
 
 
-def test_event_names_that_differ_only_in_case_accent_or_trailing_space_stay_apart(bus: PersistentBus) -> None:
+def test_event_names_that_differ_only_in_case_accent_or_trailing_space_stay_apart(
+    bus: PersistentBus,
+) -> None:
     recorders = {name: Recorder() for name in LIKE}
     for name, recorder in recorders.items():
         bus.subscribe(name, recorder, name=f"of {name}")
@@ -164,7 +179,9 @@ def test_event_names_that_differ_only_in_case_accent_or_trailing_space_stay_apar
     assert [recorder.calls for recorder in recorders.values()] == [1] * len(LIKE)
 
 
-def test_buses_whose_names_differ_only_in_case_accent_or_trailing_space_stay_apart(make_bus: MakeBus) -> None:
+def test_buses_whose_names_differ_only_in_case_accent_or_trailing_space_stay_apart(
+    make_bus: MakeBus,
+) -> None:
     buses = {name: make_bus(name=name, mode=Mode.POLLING) for name in LIKE}
     for name, bus in buses.items():
         bus.post({"to": name}, event_name="any")
@@ -178,7 +195,9 @@ def test_queues_whose_names_differ_only_in_case_accent_or_trailing_space_stay_ap
 ) -> None:
     service = make_service()
     recorders = {name: Recorder() for name in LIKE}
-    queues = {name: service.create_queue("shop", name, recorder) for name, recorder in recorders.items()}
+    queues = {
+        name: service.create_queue("shop", name, recorder) for name, recorder in recorders.items()
+    }
     for name, queue in queues.items():
         queue.recur(f"daily {name}", {"to": name}, every=3600)
         queue.recur(name, {"to": name}, every=3600)
@@ -193,7 +212,9 @@ def test_queues_whose_names_differ_only_in_case_accent_or_trailing_space_stay_ap
         )
         assert [entry.queue_name for entry in ended(queue)] == [f"shop:{name}"]
     queues["cafe"].stop_recurring("same")
-    assert sorted(len(queue.recurring()) for queue in queues.values()) == [2] + [3] * (len(LIKE) - 1)
+    assert sorted(len(queue.recurring()) for queue in queues.values()) == [2] + [3] * (
+        len(LIKE) - 1
+    )
 
 
 def test_schedules_whose_names_differ_only_in_case_accent_or_trailing_space_stay_apart(
@@ -235,7 +256,9 @@ def test_an_event_name_that_no_node_knows_is_parked_seen_and_claimed_when_a_node
     posting.subscribe("known", Recorder())
     posting.start()
     record_id = posting.post({"number": 1}, event_name="unknown")
-    (entry,) = eventually(lambda: [e for e in posting.find() if e.lane == PARKED], "the entry is parked")
+    (entry,) = eventually(
+        lambda: [e for e in posting.find() if e.lane == PARKED], "the entry is parked"
+    )
     assert (entry.record_id, entry.processing_state, entry.event_json) == (
         record_id,
         State.AVAILABLE,
@@ -248,7 +271,11 @@ def test_an_event_name_that_no_node_knows_is_parked_seen_and_claimed_when_a_node
     joining.start()
     assert recorder.wait() == [{"number": 1}]
     (done,) = ended(joining)
-    assert (done.record_id, done.processing_state, done.error_count) == (record_id, State.PROCESSED, 0)
+    assert (done.record_id, done.processing_state, done.error_count) == (
+        record_id,
+        State.PROCESSED,
+        0,
+    )
 
 
 def test_notifications_of_a_queue_without_a_live_server_are_parked_until_one_serves_it(
@@ -260,7 +287,8 @@ def test_notifications_of_a_queue_without_a_live_server_are_parked_until_one_ser
     orphan.stop()
     ids = [orphan.schedule({"number": number}, delay=0) for number in range(3)]
     eventually(
-        lambda: [entry.lane for entry in orphan.find()] == [PARKED] * 3, "all notifications are parked"
+        lambda: [entry.lane for entry in orphan.find()] == [PARKED] * 3,
+        "all notifications are parked",
     )
     assert posting._engine.store.depths()["shop:orphan"].parked == 3
     serving = make_service(poll_interval_seconds=0.05)

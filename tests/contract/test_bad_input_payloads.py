@@ -73,14 +73,18 @@ UNSERIALISABLE = {
 }
 
 
-def test_a_payload_that_json_cannot_hold_is_refused_and_nothing_is_written(bus: PersistentBus) -> None:
+def test_a_payload_that_json_cannot_hold_is_refused_and_nothing_is_written(
+    bus: PersistentBus,
+) -> None:
     for what, event in UNSERIALISABLE.items():
         with pytest.raises(PayloadNotSerialisableError, match="Nothing was written"):
             bus.post_many([Order(1), event])
         assert bus.find() == [], what
 
 
-def test_an_event_with_a_field_of_another_type_ends_failed_with_the_reason(bus: PersistentBus) -> None:
+def test_an_event_with_a_field_of_another_type_ends_failed_with_the_reason(
+    bus: PersistentBus,
+) -> None:
     """Checking each field at each post would cost every post; the handler never sees the wrong type.
 
     Of a type of single values the first event is read again, and refused if it can't be.
@@ -120,7 +124,9 @@ def test_what_would_not_arrive_as_it_was_posted_is_refused_by_every_call_and_not
     assert (bus.find(), queue.find(), queue.recurring(), memory.find()) == ([], [], [], [])
 
 
-def test_an_aliased_model_with_computed_fields_is_delivered_as_it_was_posted(bus: PersistentBus) -> None:
+def test_an_aliased_model_with_computed_fields_is_delivered_as_it_was_posted(
+    bus: PersistentBus,
+) -> None:
     recorder = Recorder()
     bus.subscribe(Invoice, recorder)
     bus.start()
@@ -128,7 +134,9 @@ def test_an_aliased_model_with_computed_fields_is_delivered_as_it_was_posted(bus
     assert recorder.wait() == [Invoice(theNumber=7)]
 
 
-def test_a_dict_with_keys_that_are_no_texts_is_refused_or_arrives_as_json_has_it(bus: PersistentBus) -> None:
+def test_a_dict_with_keys_that_are_no_texts_is_refused_or_arrives_as_json_has_it(
+    bus: PersistentBus,
+) -> None:
     with pytest.raises(PayloadNotSerialisableError, match="Nothing was written"):
         bus.post({("a", "pair"): 1}, event_name="odd")
     assert bus.find() == []
@@ -155,7 +163,9 @@ def test_a_payload_of_exactly_the_cap_is_delivered_and_one_byte_more_is_refused(
     bus.subscribe(Report, recorder)
     bus.start()
     fits = Report("x" * (CAP_BYTES - _FRAME_BYTES))
-    with pytest.raises(PayloadTooLargeError, match="1,048,577 bytes, the cap is 1,048,576") as refused:
+    with pytest.raises(
+        PayloadTooLargeError, match="1,048,577 bytes, the cap is 1,048,576"
+    ) as refused:
         bus.post(Report(fits.text + "x"))
     assert (refused.value.size_bytes, refused.value.cap_bytes) == (CAP_BYTES + 1, CAP_BYTES)
     record_id = bus.post(fits)
@@ -173,7 +183,9 @@ def test_the_cap_counts_bytes_and_not_characters(bus: PersistentBus) -> None:
     bus.post(Report(text[:-4]))
 
 
-def test_an_oversized_notification_is_refused_and_nothing_is_written(make_service: MakeService) -> None:
+def test_an_oversized_notification_is_refused_and_nothing_is_written(
+    make_service: MakeService,
+) -> None:
     service = make_service(max_payload_bytes=100)
     queue = service.create_queue("shop", "reports", Recorder(), event_types=[Report])
     with pytest.raises(PayloadTooLargeError, match="max_payload_bytes"):
@@ -198,7 +210,9 @@ TRICKY = "quote ' double \" backslash \\ percent %s %(x)s colon :name NUL \0 tab
 
 
 @pytest.mark.parametrize("padding", [0, 1_000])
-def test_a_text_of_tricky_characters_arrives_as_it_was_posted(make_bus: MakeBus, padding: int) -> None:
+def test_a_text_of_tricky_characters_arrives_as_it_was_posted(
+    make_bus: MakeBus, padding: int
+) -> None:
     bus = make_bus(mode=Mode.POLLING)
     recorder = Recorder()
     bus.subscribe(Report, recorder)
@@ -228,7 +242,9 @@ def test_a_thousand_payloads_of_100_kb_in_one_post_all_arrive(make_bus: MakeBus)
     bus.start()
     # Quotes: each doubles in JSON, and again where the driver escapes.
     text = '"' * 50_000
-    ids = bus.post_many([Posting(event=Report(text), search_key1=number) for number in range(1_000)])
+    ids = bus.post_many(
+        [Posting(event=Report(text), search_key1=number) for number in range(1_000)]
+    )
     assert ids == sorted(set(ids))
     with changed:
         assert changed.wait_for(lambda: len(sizes) >= 1_000, 60)

@@ -58,7 +58,9 @@ def _started(bus: PersistentBus) -> Recorder:
 
 
 def _of(bus: PersistentBus, record_id: int) -> Entry:
-    (entry,) = eventually(lambda: bus.history(record_ids=[record_id]), f"entry {record_id} has ended")
+    (entry,) = eventually(
+        lambda: bus.history(record_ids=[record_id]), f"entry {record_id} has ended"
+    )
     return entry
 
 
@@ -126,18 +128,32 @@ def test_a_corrupt_payload_of_an_own_posting_ends_failed_after_a_retry(
     bus.subscribe(Order, corrupt)
     bus.start()
     entry = _of(bus, bus.post(Order(1)))
-    assert (entry.processing_state, entry.error_count, entry.event_json) == (State.FAILED, 1, "{corrupt")
+    assert (entry.processing_state, entry.error_count, entry.event_json) == (
+        State.FAILED,
+        1,
+        "{corrupt",
+    )
     assert (entry.last_error or "").startswith("PayloadNotDecodableError")
 
 
 def test_a_name_from_a_row_is_never_imported_and_its_entry_is_parked(
     bus: PersistentBus, engine: Engine
 ) -> None:
-    names = ["os.system", "subprocess:Popen", "antigravity", "../../etc", "💥", "__import__('this')"]
+    names = [
+        "os.system",
+        "subprocess:Popen",
+        "antigravity",
+        "../../etc",
+        "💥",
+        "__import__('this')",
+    ]
     _started(bus)
     before = set(sys.modules)
     ids = [_write(engine, class_name=name) for name in names]
-    eventually(lambda: all(_stored(engine, found).lane == PARKED for found in ids), "the entries are parked")
+    eventually(
+        lambda: all(_stored(engine, found).lane == PARKED for found in ids),
+        "the entries are parked",
+    )
     assert not {"antigravity", "this"} & (set(sys.modules) - before)
     assert _still_delivers(bus)
 
@@ -150,7 +166,10 @@ IGNORED: dict[str, dict[str, Any]] = {
     "the state of others": {"processing_state": "WAITING"},
     "a terminal state": {"processing_state": "PROCESSED"},
     "running, and in the lane of any node": {"processing_state": "IN_PROCESSING"},
-    "running by nobody, in a lane that is none": {"processing_state": "IN_PROCESSING", "lane": "!nonsense"},
+    "running by nobody, in a lane that is none": {
+        "processing_state": "IN_PROCESSING",
+        "lane": "!nonsense",
+    },
     "in a lane that is none": {"lane": "!nonsense"},
 }
 
@@ -192,7 +211,9 @@ HUGE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_rows_of_huge_counts_end_and_stop_nothing(bus: PersistentBus, engine: Engine, *, fails: bool) -> None:
+def test_rows_of_huge_counts_end_and_stop_nothing(
+    bus: PersistentBus, engine: Engine, *, fails: bool
+) -> None:
     runs = list[int]()
 
     @bus.subscribe(Order)
@@ -227,7 +248,9 @@ def test_a_row_of_an_owner_that_never_was_is_reaped_and_run(
     make_bus: MakeBus, engine: Engine, columns: dict[str, Any], state: State
 ) -> None:
     bus = make_bus(lease_seconds=0.5, reap_period_seconds=0.05, poll_interval_seconds=0.2)
-    record_id = _write(engine, **columns, processing_state=state.value, creating_owner="nobody at all")
+    record_id = _write(
+        engine, **columns, processing_state=state.value, creating_owner="nobody at all"
+    )
     recorder = _started(bus)
     assert recorder.wait() == [Order(1)]
     assert _of(bus, record_id).processing_state is State.REAPED
@@ -318,7 +341,12 @@ NO_DATES: dict[str, list[object]] = {
         b"soon",
     ],
     "postgresql": ["infinity", "-infinity", "0044-03-15 12:00:00+00 BC", "10000-01-01 00:00:00+00"],
-    "mariadb": ["0000-00-00 00:00:00", "2026-00-15 00:00:00", "2026-02-00 00:00:00", "0000-01-01 00:00:00"],
+    "mariadb": [
+        "0000-00-00 00:00:00",
+        "2026-00-15 00:00:00",
+        "2026-02-00 00:00:00",
+        "0000-01-01 00:00:00",
+    ],
 }
 NO_DATES["mysql"] = NO_DATES["mariadb"]
 
@@ -341,7 +369,9 @@ def test_a_date_that_nobody_could_read_is_refused_by_the_database(
     assert _still_delivers(bus)
 
 
-def test_a_count_that_is_no_number_is_refused_by_the_database(engine: Engine, database_name: str) -> None:
+def test_a_count_that_is_no_number_is_refused_by_the_database(
+    engine: Engine, database_name: str
+) -> None:
     for count in ("error_count", "claim_count", "redispatch_count", "crash_count"):
         row = text(f"INSERT INTO bus_events (class_name, {count}) VALUES ('Order', :value)")
         for value in ("many", "1.5", ""):

@@ -22,7 +22,10 @@ _FACES: dict[str, Callable[[URL], Any]] = {
     "bus": lambda url: PersistentBus(url, BusConfig(**_SMALL)),
     "service": lambda url: NotificationService(url, NotificationConfig(**_SMALL)),
 }
-HEAD = max(path.name[:4] for path in (Path(schema.__file__).parent / "migrations" / "versions").glob("0*.py"))
+HEAD = max(
+    path.name[:4]
+    for path in (Path(schema.__file__).parent / "migrations" / "versions").glob("0*.py")
+)
 each_face = pytest.mark.parametrize("face", _FACES)
 
 
@@ -38,7 +41,9 @@ def test_a_database_without_our_tables_is_refused_with_the_command_that_makes_th
 
 
 @on_servers
-@pytest.mark.parametrize("table", ["bus_events", "bus_events_history", "queue_nodes", "queue_schedules"])
+@pytest.mark.parametrize(
+    "table", ["bus_events", "bus_events_history", "queue_nodes", "queue_schedules"]
+)
 def test_a_single_missing_table_is_named(engine: Engine, database_url: URL, table: str) -> None:
     with engine.begin() as connection:
         connection.execute(text(f"DROP TABLE {table}"))
@@ -66,14 +71,18 @@ def test_tables_of_a_newer_or_unknown_version_are_refused_and_left_as_they_are(
 ) -> None:
     with engine.begin() as connection:
         connection.execute(
-            text(f"UPDATE {schema.VERSION_TABLE} SET version_num = :revision, works_since = '9999'"),
+            text(
+                f"UPDATE {schema.VERSION_TABLE} SET version_num = :revision, works_since = '9999'"
+            ),
             {"revision": revision},
         )
     with pytest.raises(SchemaTooNewError, match="does not know") as refused:
         _FACES[face](database_url)
     assert (refused.value.found, refused.value.expected) == (revision, HEAD)
     with engine.connect() as connection:
-        assert connection.scalar(text(f"SELECT version_num FROM {schema.VERSION_TABLE}")) == revision
+        assert (
+            connection.scalar(text(f"SELECT version_num FROM {schema.VERSION_TABLE}")) == revision
+        )
 
 
 @each_face
@@ -88,7 +97,9 @@ def test_tables_of_an_older_version_are_refused_with_the_command_that_upgrades_t
     assert isinstance(refused.value, SchemaError)
 
 
-def test_tables_that_vanish_while_the_bus_runs_stop_no_loop(engine: Engine, make_bus: MakeBus) -> None:
+def test_tables_that_vanish_while_the_bus_runs_stop_no_loop(
+    engine: Engine, make_bus: MakeBus
+) -> None:
     bus = make_bus(poll_interval_seconds=0.02)
     recorder = Recorder()
     bus.subscribe(Order, recorder)

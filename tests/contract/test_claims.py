@@ -63,12 +63,16 @@ def test_a_hint_without_anything_to_claim_is_followed_by_a_look(cluster: Cluster
 
 
 @on_sqlite
-def test_dates_to_the_second_are_claimed_as_if_they_were_whole(cluster: Cluster, database_url: URL) -> None:
+def test_dates_to_the_second_are_claimed_as_if_they_were_whole(
+    cluster: Cluster, database_url: URL
+) -> None:
     """As CURRENT_TIMESTAMP writes them: they are compared as texts."""
     node = cluster.join("a", mode=Mode.POLLING, handler_threads=1, max_entries_claimed=2)
     second = cluster.clock.now().replace(microsecond=0) - timedelta(seconds=5)
     row = "INSERT INTO bus_events (class_name, event_json, created_date, effective_date) VALUES (?, ?, ?, ?)"
-    dates = [f"{second:%Y-%m-%d %H:%M:%S}{end}" for end in ("", ".000000", "", "", ".500000", "", "")]
+    dates = [
+        f"{second:%Y-%m-%d %H:%M:%S}{end}" for end in ("", ".000000", "", "", ".500000", "", "")
+    ]
     engine = create_engine(database_url)
     with engine.begin() as connection:
         for number, date in enumerate(dates):
@@ -114,10 +118,15 @@ def test_a_look_that_takes_long_is_not_repeated_soon_beside_a_backlog(cluster: C
     assert turn(node) == ([1], 1)
 
 
-def test_a_hint_of_some_that_are_due_and_some_that_are_not_is_followed_by_a_look(cluster: Cluster) -> None:
+def test_a_hint_of_some_that_are_due_and_some_that_are_not_is_followed_by_a_look(
+    cluster: Cluster,
+) -> None:
     node, poster = node_and_poster(cluster)
     poster.bus.post_many(
-        [Posting(event=Order(1)), Posting(event=Order(2), at=cluster.clock.now() + timedelta(seconds=1))]
+        [
+            Posting(event=Order(1)),
+            Posting(event=Order(2), at=cluster.clock.now() + timedelta(seconds=1)),
+        ]
     )
     node.lifecycle.claimer.hint(ANY_NODE)
     assert turn(node) == ([1], 0)
@@ -176,10 +185,16 @@ def test_what_was_claimed_ahead_is_given_back_by_a_node_that_stops(cluster: Clus
     node.lifecycle.leave()
 
     [entry] = node.bus.find()
-    assert (entry.processing_state, entry.lane, entry.effective_date) == (State.AVAILABLE, ANY_NODE, date)
+    assert (entry.processing_state, entry.lane, entry.effective_date) == (
+        State.AVAILABLE,
+        ANY_NODE,
+        date,
+    )
 
 
-def test_what_was_claimed_ahead_by_a_node_that_was_declared_dead_runs_elsewhere(cluster: Cluster) -> None:
+def test_what_was_claimed_ahead_by_a_node_that_was_declared_dead_runs_elsewhere(
+    cluster: Cluster,
+) -> None:
     node, date = soon(cluster)
     heir = cluster.join("b")
     cluster.bury("a", heir)
@@ -209,7 +224,9 @@ def test_what_was_claimed_ahead_in_an_earlier_life_is_claimed_anew(cluster: Clus
         assert node.handler.numbers() == [1]
 
 
-def test_what_comes_due_before_that_which_was_claimed_ahead_is_claimed_next(cluster: Cluster) -> None:
+def test_what_comes_due_before_that_which_was_claimed_ahead_is_claimed_next(
+    cluster: Cluster,
+) -> None:
     node, date = soon(cluster, max_entries_claimed=1, poll_interval_seconds=60)
     cluster.clock.advance(seconds=0.001)
 
@@ -219,7 +236,9 @@ def test_what_comes_due_before_that_which_was_claimed_ahead_is_claimed_next(clus
     assert turn(node) == ([1, 2], 0)
 
 
-def test_a_wake_up_while_something_is_to_be_claimed_does_not_put_off_a_look(cluster: Cluster) -> None:
+def test_a_wake_up_while_something_is_to_be_claimed_does_not_put_off_a_look(
+    cluster: Cluster,
+) -> None:
     node, _ = node_and_poster(cluster)
     claimer = node.lifecycle.claimer
     claim = node.moves.claim
@@ -229,7 +248,9 @@ def test_a_wake_up_while_something_is_to_be_claimed_does_not_put_off_a_look(clus
         return claim(*arguments)
 
     vars(node.moves)["claim"] = woken
-    claimer.expect(cluster.clock.now() + timedelta(seconds=0.01))  # of one that was removed meanwhile
+    claimer.expect(
+        cluster.clock.now() + timedelta(seconds=0.01)
+    )  # of one that was removed meanwhile
     cluster.clock.advance(seconds=0.01)
     assert turn(node) == ([], 0)
 
@@ -265,11 +286,15 @@ def test_a_claim_seeks_from_where_the_last_one_ended(cluster: Cluster) -> None:
     assert backlog(node) == [start, start + timedelta(seconds=1)]
 
 
-def test_what_was_committed_late_comes_before_the_rest_of_a_backlog_within_a_second(cluster: Cluster) -> None:
+def test_what_was_committed_late_comes_before_the_rest_of_a_backlog_within_a_second(
+    cluster: Cluster,
+) -> None:
     node = cluster.join("a", mode=Mode.POLLING, max_entries_claimed=2, poll_interval_seconds=60)
     backlog(node)
     late = cluster.clock.now() - timedelta(hours=1)
-    cluster.peer("b", mode=Mode.POLLING).bus.post_many([Posting(event=Order(9), at=late)])  # its hint is lost
+    cluster.peer("b", mode=Mode.POLLING).bus.post_many(
+        [Posting(event=Order(9), at=late)]
+    )  # its hint is lost
     node.lifecycle.dispatcher.run_submitted()
     node.lifecycle.finisher.turn(claim=False)
 
@@ -279,7 +304,9 @@ def test_what_was_committed_late_comes_before_the_rest_of_a_backlog_within_a_sec
     assert node.numbers_held() == [4, 9]
 
 
-def test_a_node_holds_the_more_of_what_any_node_may_run_the_more_it_has_just_run(cluster: Cluster) -> None:
+def test_a_node_holds_the_more_of_what_any_node_may_run_the_more_it_has_just_run(
+    cluster: Cluster,
+) -> None:
     node = cluster.join("a", mode=Mode.POLLING, handler_threads=1)
     cluster.peer("b", mode=Mode.POLLING).bus.post_many(Order(number) for number in range(60))
 

@@ -32,24 +32,33 @@ def all_once(node: Peer) -> bool:
     """Whether the rest is delivered, and each order has been handled once."""
     node.run()
     numbers = sorted(node.handler.numbers())
-    return numbers == list(range(ORDERS)) and states(node.bus.history()) == [State.PROCESSED] * ORDERS
+    return (
+        numbers == list(range(ORDERS)) and states(node.bus.history()) == [State.PROCESSED] * ORDERS
+    )
 
 
-def test_the_next_claim_goes_along_with_the_outcomes_where_writers_take_turns(cluster: Cluster) -> None:
+def test_the_next_claim_goes_along_with_the_outcomes_where_writers_take_turns(
+    cluster: Cluster,
+) -> None:
     node = node_with_backlog(cluster)
     dialect = node.store.database.dialect
 
     with statements_of(node.store.database) as statements:
         node.lifecycle.finisher.turn()
 
-    assert node.numbers_held() == (list(range(BATCH, 2 * BATCH)) if dialect.capabilities.one_writer else [])
+    assert node.numbers_held() == (
+        list(range(BATCH, 2 * BATCH)) if dialect.capabilities.one_writer else []
+    )
     if dialect.capabilities.one_writer:
         assert not statements.starting_with("SELECT (SELECT")
     assert all_once(node)
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_an_error_of_the_claim_along_is_none_of_the_outcome(cluster: Cluster, committed: bool) -> None:  # noqa: FBT001 -- a case
+def test_an_error_of_the_claim_along_is_none_of_the_outcome(
+    cluster: Cluster,
+    committed: bool,  # noqa: FBT001 -- a case
+) -> None:
     node = cluster.join("a", handler_threads=1, max_entries_claimed=1, queue_capacity=1)
     node.bus.post_many(Order(number) for number in range(3))
     node.claim()
@@ -91,7 +100,9 @@ def test_a_node_without_a_lease_claims_nothing_along(cluster: Cluster) -> None:
 
 
 @on_sqlite
-def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(cluster: Cluster) -> None:
+def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(
+    cluster: Cluster,
+) -> None:
     node = node_with_backlog(cluster)
     record, begun = node.moves.record, list[bool]()
 
@@ -120,7 +131,9 @@ def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(clust
 @on_sqlite
 def test_what_was_claimed_along_is_not_taken_for_an_announced_commit(cluster: Cluster) -> None:
     """SQLite gives an id that was rolled back, and announced before that, to the next entry, which may be another's."""
-    node = cluster.join("a", handler_threads=BATCH, max_entries_claimed=BATCH, queue_capacity=ORDERS)
+    node = cluster.join(
+        "a", handler_threads=BATCH, max_entries_claimed=BATCH, queue_capacity=ORDERS
+    )
     cluster.peer("b").bus.post_many(Order(number) for number in range(ORDERS))
     node.claim()
     node.lifecycle.dispatcher.run_submitted()
@@ -194,7 +207,9 @@ def test_claims_along_take_the_lanes_in_turns(cluster: Cluster) -> None:
 
 
 @on_sqlite
-def test_an_outcome_that_comes_in_the_other_loops_empty_turn_is_written_next(cluster: Cluster) -> None:
+def test_an_outcome_that_comes_in_the_other_loops_empty_turn_is_written_next(
+    cluster: Cluster,
+) -> None:
     node, pauses = node_with_backlog(cluster), list[float]()
     finisher = node.lifecycle.finisher
     outcomes, turn = finisher._outcomes.copy(), finisher.turn

@@ -58,7 +58,9 @@ def test_notifications_fire_at_their_dates_after_the_machines_clock_was_set(
 
     machine.set_clock(seconds)
 
-    eventually(lambda: abs(service._engine.store.clock.now() - wall()) < NEAR, "the clock is followed")
+    eventually(
+        lambda: abs(service._engine.store.clock.now() - wall()) < NEAR, "the clock is followed"
+    )
     date = wall() + timedelta(seconds=0.5)
     queue.schedule(Order(3), at=date)
     eventually(lambda: 3 in fired, "it fires")
@@ -88,7 +90,9 @@ def test_within_a_lease_a_node_follows_a_clock_that_was_set(
         node.beat_turn()
 
     # On a server no time has passed meanwhile.
-    assert abs(clock.now() - shown(bus._engine.store)) < timedelta(seconds=node.config.lease_seconds)
+    assert abs(clock.now() - shown(bus._engine.store)) < timedelta(
+        seconds=node.config.lease_seconds
+    )
     bus._engine.lifecycle.leave()
 
 
@@ -135,4 +139,6 @@ def test_a_process_that_only_posts_follows_a_clock_that_was_set(
     assert abs(entry.effective_date - before - timedelta(seconds=60)) < NEAR
     with statements_of(service._engine.database) as statements:
         queue.schedule(Order(3), delay=60.0)
-    assert not [text for text in statements.texts if "_timestamp(" in text], "the clock is read once a lease"
+    assert not [text for text in statements.texts if "_timestamp(" in text], (
+        "the clock is read once a lease"
+    )

@@ -106,11 +106,15 @@ def test_a_post_that_the_server_refuses_leaves_its_connection_in_use_and_its_pay
 ) -> None:
     bus = make_bus()
     with engine.begin() as connection:
-        connection.execute(text("ALTER TABLE bus_events ADD CONSTRAINT refusing CHECK (search_key1 < 7)"))
+        connection.execute(
+            text("ALTER TABLE bus_events ADD CONSTRAINT refusing CHECK (search_key1 < 7)")
+        )
     bus.post(Order(1))
     if database_name == "postgresql":
         hints = bus._engine.lifecycle.hints
-        eventually(lambda: hints._notifier is not None, "the session that tells other processes is open")
+        eventually(
+            lambda: hints._notifier is not None, "the session that tells other processes is open"
+        )
     before = sessions(engine, database_name)
     with pytest.raises(DBAPIError, match="refusing") as caught:
         bus.post({"note": "s3cret"}, event_name="note", search_key1=7)
@@ -118,7 +122,9 @@ def test_a_post_that_the_server_refuses_leaves_its_connection_in_use_and_its_pay
     assert not caught.value.connection_invalidated
     record_id = bus.post(Order(2))
     # Fewer are none of the bus: those that had just been closed.
-    eventually(lambda: sessions(engine, database_name) <= before, "no session was replaced or left behind")
+    eventually(
+        lambda: sessions(engine, database_name) <= before, "no session was replaced or left behind"
+    )
     assert [entry.record_id for entry in bus.find()][1:] == [record_id]
 
 
@@ -175,7 +181,9 @@ def test_a_closed_bus_leaves_no_session_behind(
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_a_bus_on_an_engine_with_few_connections_posts_and_reads(database_url: URL, size: int) -> None:
+def test_a_bus_on_an_engine_with_few_connections_posts_and_reads(
+    database_url: URL, size: int
+) -> None:
     engine = create_engine(
         database_url, poolclass=QueuePool, pool_size=size, max_overflow=0, pool_timeout=2.0
     )
@@ -217,7 +225,9 @@ _READ_ONLY = {
 
 
 @on_servers
-def test_sessions_that_can_no_longer_write_are_replaced(database_url: URL, make_bus: MakeBus) -> None:
+def test_sessions_that_can_no_longer_write_are_replaced(
+    database_url: URL, make_bus: MakeBus
+) -> None:
     """As after a switch-over behind a proxy: sessions stay open, on a server that is read-only now."""
     engine, failed_over = create_engine(database_url), False
 

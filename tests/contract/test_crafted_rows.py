@@ -1,7 +1,7 @@
 """Rows crafted by hand, of each kind that a schema permits: no loop stops for one, and nothing of them is executed.
 
-What a claim can take ends with a reason; what the schema refuses is refused. `test_bad_input_rows` has the rows that
-accidents make.
+What a claim can take ends with a reason; what the schema refuses is refused. `test_bad_input_rows`
+has the rows that accidents make.
 """
 
 from __future__ import annotations
@@ -70,8 +70,26 @@ def columns(marker: Path) -> dict[str, list[Any]]:
     dates = [FIRST, LAST, None]
     counts = [-(2**31), -1, 2**31 - 1, 2**31, 10**30, "1e3", "x", None]
     return {
-        "queue_name": [*evil[:1], "", "bus ", "'; DROP TABLE bus_events; --", "q" * 129, "q" * 200, None],
-        "class_name": [*evil, "", "order", "Order ", "%s", "{0.__class__}", "C" * 255, "C" * 300, None],
+        "queue_name": [
+            *evil[:1],
+            "",
+            "bus ",
+            "'; DROP TABLE bus_events; --",
+            "q" * 129,
+            "q" * 200,
+            None,
+        ],
+        "class_name": [
+            *evil,
+            "",
+            "order",
+            "Order ",
+            "%s",
+            "{0.__class__}",
+            "C" * 255,
+            "C" * 300,
+            None,
+        ],
         "event_json": payloads,
         "event_bytes": [
             b"",
@@ -159,7 +177,9 @@ def no_programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was called of the functions that such rows name."""
     called = list[str]()
     for module, name in ((os, "system"), (subprocess, "run"), (subprocess, "Popen")):
-        monkeypatch.setattr(module, name, lambda *_arguments, _name=name, **_options: called.append(_name))
+        monkeypatch.setattr(
+            module, name, lambda *_arguments, _name=name, **_options: called.append(_name)
+        )
     return called
 
 
@@ -221,9 +241,14 @@ def test_bytes_that_are_no_text_stop_neither_claims_nor_reapers(
 ) -> None:
     """SQLite stores what it is told to; reading it as text would raise at each try."""
     seen = Recorder()
-    bus = make_bus(node_name=HERE, lease_seconds=0.9, reap_period_seconds=0.05, poll_interval_seconds=0.05)
+    bus = make_bus(
+        node_name=HERE, lease_seconds=0.9, reap_period_seconds=0.05, poll_interval_seconds=0.05
+    )
     bus.subscribe(Order, seen)
-    values = {**{name: f"'{value}'" for name, value in SOUND.items()}, column: "CAST(X'ff' AS TEXT)"}
+    values = {
+        **{name: f"'{value}'" for name, value in SOUND.items()},
+        column: "CAST(X'ff' AS TEXT)",
+    }
     with engine.begin() as connection:
         for _ in range(3):
             connection.exec_driver_sql(
@@ -231,7 +256,10 @@ def test_bytes_that_are_no_text_stop_neither_claims_nor_reapers(
             )
     bus.start()
     write(engine, "bus_events", {**SOUND, "event_json": '{"number":7}', "lane": "nobody"})
-    eventually(lambda: Order(7) in seen.events, "an innocent event of a dead node is reaped, claimed and run")
+    eventually(
+        lambda: Order(7) in seen.events,
+        "an innocent event of a dead node is reaped, claimed and run",
+    )
     assert not failures.told
 
 
@@ -279,8 +307,12 @@ NODES: dict[str, list[Any]] = {
 def test_whatever_other_nodes_rows_say_beats_and_reapers_go_on(
     make_bus: MakeBus, engine: Engine, failures: Failures
 ) -> None:
-    bus = make_bus(node_name=HERE, lease_seconds=1.0, reap_period_seconds=0.05, poll_interval_seconds=0.05)
-    for number, (name, value) in enumerate((name, value) for name, each in NODES.items() for value in each):
+    bus = make_bus(
+        node_name=HERE, lease_seconds=1.0, reap_period_seconds=0.05, poll_interval_seconds=0.05
+    )
+    for number, (name, value) in enumerate(
+        (name, value) for name, each in NODES.items() for value in each
+    ):
         write(engine, "queue_nodes", {**NODE, "name": f"crafted {number}", name: value})
     seen = Recorder()
     bus.subscribe(Order, seen)
@@ -298,8 +330,10 @@ RULES = [
     RULE % ("0.05", "UTC", "FIRE_ONCE", "0001-01-01T00:00:00+00:00"),
     RULE % ("0.05", "UTC", "FIRE_ALL", "0001-01-01T00:00:00+14:00"),
     RULE % ("0.05", "UTC", "FIRE_ONCE", "9999-12-31T23:59:59.999999+00:00"),
-    RULE.replace("interval", "cron") % ("0 0 * * *", "UTC", "FIRE_ALL", "9999-12-31T00:00:00+00:00"),
-    RULE.replace("interval", "cron") % ("0 0 * * *", "UTC", "FIRE_ONCE", "0001-01-01T00:00:00+00:00"),
+    RULE.replace("interval", "cron")
+    % ("0 0 * * *", "UTC", "FIRE_ALL", "9999-12-31T00:00:00+00:00"),
+    RULE.replace("interval", "cron")
+    % ("0 0 * * *", "UTC", "FIRE_ONCE", "0001-01-01T00:00:00+00:00"),
     '{"a":' * 5_000,
     "[" * 5_000,
     RULE % ("1e308", "UTC", "FIRE_ONCE", MORNING),
@@ -318,7 +352,9 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize("rule", [pytest.param(rule, id=str(place)) for place, rule in enumerate(RULES)])
+@pytest.mark.parametrize(
+    "rule", [pytest.param(rule, id=str(place)) for place, rule in enumerate(RULES)]
+)
 def test_whatever_rule_a_schedule_has_the_others_still_fire(
     make_service: MakeService, engine: Engine, failures: Failures, rule: str
 ) -> None:
@@ -371,7 +407,9 @@ def test_whatever_else_a_schedules_row_says_the_others_still_fire(
     for number, (name, value) in enumerate(
         (name, value) for name, each in SCHEDULES.items() for value in each
     ):
-        assert write(engine, "queue_schedules", {**sound, "name": f"crafted {number}", name: value}), name
+        assert write(
+            engine, "queue_schedules", {**sound, "name": f"crafted {number}", name: value}
+        ), name
     service.start()
     eventually(lambda: fired.events.count(Order(7)) > 2, "the sound schedule fires")
     assert not failures.told

@@ -58,8 +58,12 @@ def _connected(database_url: URL, tmp_path: Path) -> Iterator[None]:
     }
     # A file: Django never closes one in memory.
     other = {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "other.db"}
-    connections.settings.update(connections.configure_settings({"default": default, "other": other}))
-    connections["default"] = connections.create_connection("default")  # there may be one without a database
+    connections.settings.update(
+        connections.configure_settings({"default": default, "other": other})
+    )
+    connections["default"] = connections.create_connection(
+        "default"
+    )  # there may be one without a database
     yield
     for opened in connections.all(initialized_only=True):
         opened.close()
@@ -138,7 +142,9 @@ def test_djangos_commit_delivers_at_once(make_bus: MakeBus) -> None:
     ended(bus, 2)
 
 
-def test_a_date_is_changed_in_an_atomic_block(make_service: MakeService, recorder: Recorder) -> None:
+def test_a_date_is_changed_in_an_atomic_block(
+    make_service: MakeService, recorder: Recorder
+) -> None:
     service = make_service(poll_interval_seconds=600.0)
     queue = service.create_queue("shop", "bills", recorder, event_types=[Order])
     service.start()

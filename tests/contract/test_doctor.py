@@ -53,7 +53,13 @@ from tests.contract.harness import (
     on_sqlite,
     statements_of,
 )
-from tests.servers import DatabaseServer, MariaDBServer, PostgreSQLServer, data_folder, database_servers
+from tests.servers import (
+    DatabaseServer,
+    MariaDBServer,
+    PostgreSQLServer,
+    data_folder,
+    database_servers,
+)
 
 ROOT = Path(__file__).parents[2]
 LONG_AGO = datetime.now(UTC) - timedelta(days=200)
@@ -78,13 +84,20 @@ class _Standby(PostgreSQLServer):
     def _create_data(self) -> None:
         of_primary = self._primary.set(drivername="postgresql", database=None)
         command = [servers.find_program("pg_basebackup"), "--pgdata=data", "--checkpoint=fast"]
-        command += [f"--dbname={of_primary.render_as_string(hide_password=False)}", "--write-recovery-conf"]
+        command += [
+            f"--dbname={of_primary.render_as_string(hide_password=False)}",
+            "--write-recovery-conf",
+        ]
         if self._slot is not None:
             command += ["--create-slot", f"--slot={self._slot}"]
         servers._run(command, cwd=self.folder)
 
     def _command(self) -> list[str]:
-        return [*super()._command(), "--hot_standby_feedback=on", "--wal_receiver_status_interval=1"]
+        return [
+            *super()._command(),
+            "--hot_standby_feedback=on",
+            "--wal_receiver_status_interval=1",
+        ]
 
 
 class _Servers:
@@ -99,7 +112,9 @@ class _Servers:
         if name not in self._cloners:
             # In memory, where to be durable costs nothing.
             folder = data_folder(durable=False)
-            started = self._running.enter_context(database_servers(durable=True, which=[name], folder=folder))
+            started = self._running.enter_context(
+                database_servers(durable=True, which=[name], folder=folder)
+            )
             self._cloners[name] = _CLONERS[name](make_url(started[name]))
             self._running.callback(self._cloners[name].close)
         return self._cloners[name]
@@ -215,7 +230,9 @@ def test_an_examination_sends_nothing_but_questions(database_url: URL) -> None:
         statements.starting_with("SELECT", "WITH", "SHOW", "DESCRIBE", "EXPLAIN", "PRAGMA", "BEGIN")
         == statements.texts
     )
-    assert not any("FOR UPDATE" in text for text in statements.texts if not text.startswith("EXPLAIN"))
+    assert not any(
+        "FOR UPDATE" in text for text in statements.texts if not text.startswith("EXPLAIN")
+    )
 
 
 def test_a_database_that_lacks_a_table_is_found(doctor: Doctor, run: Callable[..., None]) -> None:
@@ -229,7 +246,10 @@ def test_a_database_that_lacks_a_table_is_found(doctor: Doctor, run: Callable[..
 
 @pytest.mark.parametrize(
     ("revision", "cure"),
-    [("0001", "stickybus schema upgrade"), ("9999", "Install the newer stickybus that upgraded it")],
+    [
+        ("0001", "stickybus schema upgrade"),
+        ("9999", "Install the newer stickybus that upgraded it"),
+    ],
 )
 def test_a_schema_of_another_version_is_found(
     doctor: Doctor, run: Callable[..., None], revision: str, cure: str
@@ -305,7 +325,9 @@ def test_a_plan_that_reads_a_whole_table_is_found_once_the_table_has_rows(
 
     purpose = "a search by keys" if database_name in {"mariadb", "mysql"} else "the claim"
     found = [finding for finding in doctor().of("bad-plan") if finding["what"].startswith(purpose)]
-    assert [(finding["severity"], finding["subject"]) for finding in found] == [("slow", "bus_events")]
+    assert [(finding["severity"], finding["subject"]) for finding in found] == [
+        ("slow", "bus_events")
+    ]
 
 
 def test_entries_that_have_been_due_for_long_are_found(doctor: Doctor, engine: Engine) -> None:
@@ -315,10 +337,14 @@ def test_entries_that_have_been_due_for_long_are_found(doctor: Doctor, engine: E
 
     assert told.code == 1
     found = told.one("waiting-entries")
-    assert found["what"].startswith("3 entries or more of 'bus' in bus_events wait, due for up to 200 d")
+    assert found["what"].startswith(
+        "3 entries or more of 'bus' in bus_events wait, due for up to 200 d"
+    )
 
 
-def test_entries_posted_just_now_for_a_date_long_past_are_not_found(doctor: Doctor, engine: Engine) -> None:
+def test_entries_posted_just_now_for_a_date_long_past_are_not_found(
+    doctor: Doctor, engine: Engine
+) -> None:
     fill(engine, "bus_events", rows=3, created=datetime.now(UTC))
 
     assert doctor() == Told(0, [])
@@ -396,10 +422,19 @@ def test_nodes_with_different_subscribers_are_found_and_endanger_delivery_unless
 
 
 def test_a_schedule_whose_date_has_passed_is_found(doctor: Doctor, engine: Engine) -> None:
-    columns = {"table_name": "notifications", "queue_name": "shop:nightly", "rule": "{}", "class_name": "Due"}
+    columns = {
+        "table_name": "notifications",
+        "queue_name": "shop:nightly",
+        "rule": "{}",
+        "class_name": "Due",
+    }
     rows = [
         {**columns, "codec": "json", "name": name, "next_due": due}
-        for name, due in (("late", LONG_AGO), ("coming", datetime.now(UTC) + timedelta(1)), ("over", None))
+        for name, due in (
+            ("late", LONG_AGO),
+            ("coming", datetime.now(UTC) + timedelta(1)),
+            ("over", None),
+        )
     ]
     with engine.begin() as connection:
         connection.execute(insert(queue_schedules), rows)
@@ -513,7 +548,9 @@ def test_a_statement_with_an_emoji_that_runs_meanwhile_hinders_no_answer(
         session = {"id": other.execute(text("SELECT connection_id()")).scalar_one()}
         sleeping = pool.submit(other.execute, text("SELECT SLEEP(60), '🚚'"))
         try:
-            eventually(lambda: observer.execute(running, session).scalar_one(), "the statement runs")
+            eventually(
+                lambda: observer.execute(running, session).scalar_one(), "the statement runs"
+            )
             told = doctor()
         finally:
             run(f"KILL QUERY {session['id']}")
@@ -551,7 +588,9 @@ def test_a_setting_of_the_database_that_costs_data_or_time_is_found(
 
 @on_postgresql
 @pytest.mark.parametrize("setting", ["autovacuum", "track_counts"])
-def test_a_server_without_autovacuum_is_found(doctor: Doctor, run: Callable[..., None], setting: str) -> None:
+def test_a_server_without_autovacuum_is_found(
+    doctor: Doctor, run: Callable[..., None], setting: str
+) -> None:
     run(f"ALTER SYSTEM SET {setting} = off", "SELECT pg_reload_conf()")
     try:
         found = eventually(lambda: doctor().of("settings"), "the server has read its settings")
@@ -562,7 +601,9 @@ def test_a_server_without_autovacuum_is_found(doctor: Doctor, run: Callable[...,
 
 
 @on_postgresql
-def test_a_table_that_autovacuum_passes_over_is_found(doctor: Doctor, run: Callable[..., None]) -> None:
+def test_a_table_that_autovacuum_passes_over_is_found(
+    doctor: Doctor, run: Callable[..., None]
+) -> None:
     run("ALTER TABLE bus_events SET (autovacuum_enabled = false)")
 
     found = doctor().one("autovacuum")
@@ -573,7 +614,9 @@ def test_a_table_that_autovacuum_passes_over_is_found(doctor: Doctor, run: Calla
 
 
 @on_postgresql
-def test_a_table_without_the_settings_of_a_queue_is_found(doctor: Doctor, run: Callable[..., None]) -> None:
+def test_a_table_without_the_settings_of_a_queue_is_found(
+    doctor: Doctor, run: Callable[..., None]
+) -> None:
     run(
         "ALTER TABLE bus_events RESET (autovacuum_vacuum_scale_factor, autovacuum_vacuum_threshold, "
         "autovacuum_vacuum_cost_delay)"
@@ -615,7 +658,9 @@ def test_a_table_that_was_never_analysed_is_found(
 
 
 @on_postgresql
-def test_who_holds_a_snapshot_is_found_with_its_program_and_state(doctor: Doctor, engine: Engine) -> None:
+def test_who_holds_a_snapshot_is_found_with_its_program_and_state(
+    doctor: Doctor, engine: Engine
+) -> None:
     with engine.connect() as connection:
         connection.execution_options(isolation_level="REPEATABLE READ")
         connection.execute(text("SET application_name = 'nightly report'"))
@@ -630,8 +675,14 @@ def test_who_holds_a_snapshot_is_found_with_its_program_and_state(doctor: Doctor
 
 
 @on_postgresql
-def test_a_prepared_transaction_that_nobody_ends_is_found(doctor: Doctor, run: Callable[..., None]) -> None:
-    run("BEGIN", "INSERT INTO bus_events (class_name) VALUES ('Order')", "PREPARE TRANSACTION 'forgotten'")
+def test_a_prepared_transaction_that_nobody_ends_is_found(
+    doctor: Doctor, run: Callable[..., None]
+) -> None:
+    run(
+        "BEGIN",
+        "INSERT INTO bus_events (class_name) VALUES ('Order')",
+        "PREPARE TRANSACTION 'forgotten'",
+    )
     try:
         found = doctor("--transaction-age", "1ms").one("prepared-transaction")
     finally:
@@ -640,7 +691,9 @@ def test_a_prepared_transaction_that_nobody_ends_is_found(doctor: Doctor, run: C
 
 
 @on_postgresql
-def test_a_replication_slot_that_nobody_reads_is_found(doctor: Doctor, run: Callable[..., None]) -> None:
+def test_a_replication_slot_that_nobody_reads_is_found(
+    doctor: Doctor, run: Callable[..., None]
+) -> None:
     run("SELECT pg_create_physical_replication_slot('abandoned', true)")
 
     found = doctor().one("slot")
@@ -659,7 +712,9 @@ def test_a_query_on_a_standby_that_holds_a_snapshot_is_found(
     slot: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(servers._SERVERS, "postgresql", partial(_Standby, primary=database_url, slot=slot))
+    monkeypatch.setitem(
+        servers._SERVERS, "postgresql", partial(_Standby, primary=database_url, slot=slot)
+    )
     try:
         with database_servers(durable=False, which=["postgresql"]) as standby:
             query = create_engine(
@@ -672,7 +727,9 @@ def test_a_query_on_a_standby_that_holds_a_snapshot_is_found(
                     "DO $$BEGIN FOR number IN 0..100000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END$$"
                 )
 
-                found = eventually(lambda: doctor().of("standby"), "the standby has told of its snapshot")
+                found = eventually(
+                    lambda: doctor().of("standby"), "the standby has told of its snapshot"
+                )
 
             assert [one["subject"] for one in found] == [slot or "walreceiver"]
             eventually(lambda: doctor() == Told(0, []), "the standby has told of the query's end")
@@ -758,7 +815,8 @@ def test_a_transaction_that_stays_open_is_found_with_its_age_in_any_time_zone(
         assert doctor().of("long-transaction") == []  # it is not open for a minute yet
 
         found = eventually(
-            lambda: doctor("--transaction-age", "1ms").of("long-transaction"), "InnoDB counts in seconds"
+            lambda: doctor("--transaction-age", "1ms").of("long-transaction"),
+            "InnoDB counts in seconds",
         )
 
     assert found[0]["subject"] == f"thread {thread}"
@@ -768,7 +826,9 @@ def test_a_transaction_that_stays_open_is_found_with_its_age_in_any_time_zone(
 
 
 @on_mariadb
-def test_a_purge_that_is_held_up_is_found(doctor: Doctor, run: Callable[..., None], engine: Engine) -> None:
+def test_a_purge_that_is_held_up_is_found(
+    doctor: Doctor, run: Callable[..., None], engine: Engine
+) -> None:
     with engine.connect() as holder:
         holder.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         run(
@@ -839,7 +899,9 @@ def test_a_file_on_a_network_file_system_is_found(
 ) -> None:
     folder = Path(str(database_url.database)).resolve().parent
     mounts = tmp_path / "mounts"
-    mounts.write_text(f"/dev/sda1 / ext4 rw 0 0\nfiler:/share {folder} nfs4 rw,hard 0 0\n", encoding="utf-8")
+    mounts.write_text(
+        f"/dev/sda1 / ext4 rw 0 0\nfiler:/share {folder} nfs4 rw,hard 0 0\n", encoding="utf-8"
+    )
     monkeypatch.setattr(sqlite, "MOUNTS", mounts)
 
     told = doctor()
@@ -849,7 +911,9 @@ def test_a_file_on_a_network_file_system_is_found(
 
 
 @on_sqlite
-def test_a_disk_that_is_nearly_full_is_found(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_nearly_full_is_found(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqlite, "FREE_BYTES", 2**62)
 
     told = doctor()
@@ -954,9 +1018,13 @@ def test_each_check_has_a_section_in_the_documentation() -> None:
     checks = {
         check
         for module in modules
-        for check in re.findall(r'(?:Finding|unchecked|broken)\(\s*"([a-z-]+)"', module.read_text("utf-8"))
+        for check in re.findall(
+            r'(?:Finding|unchecked|broken)\(\s*"([a-z-]+)"', module.read_text("utf-8")
+        )
     }
-    page = (ROOT / Finding("settings", Severity.NOTE, "", "", "").page.partition("#")[0]).read_text("utf-8")
+    page = (ROOT / Finding("settings", Severity.NOTE, "", "", "").page.partition("#")[0]).read_text(
+        "utf-8"
+    )
     assert len(checks) > 20
     assert set(re.findall(r"^### (\S+)$", page, re.MULTILINE)) == checks
 
@@ -1014,7 +1082,8 @@ def enter(
     now = datetime.now(UTC)
     own = {} if subscribers is None else {"subscribers": subscribers}
     serves = [
-        {"table": table, "mode": "POLLING", "queues": ["bus"], "types": [], **own} for table in tables or []
+        {"table": table, "mode": "POLLING", "queues": ["bus"], "types": [], **own}
+        for table in tables or []
     ]
     with engine.begin() as connection:
         connection.execute(

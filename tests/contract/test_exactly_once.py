@@ -35,7 +35,9 @@ def _connection(context: EntryContext) -> Connection:
     return context.connection
 
 
-def test_a_handlers_rows_commit_together_with_the_entrys_outcome(bus: PersistentBus, orders: Orders) -> None:
+def test_a_handlers_rows_commit_together_with_the_entrys_outcome(
+    bus: PersistentBus, orders: Orders
+) -> None:
     seen = list[tuple[int, int]]()
 
     @bus.subscribe(Order, exactly_once=True)
@@ -48,13 +50,19 @@ def test_a_handlers_rows_commit_together_with_the_entrys_outcome(bus: Persistent
     bus.start()
     record_id = bus.post(Order(1))
     (entry,) = ended(bus)
-    assert (entry.record_id, entry.processing_state, entry.error_count) == (record_id, State.PROCESSED, 0)
+    assert (entry.record_id, entry.processing_state, entry.error_count) == (
+        record_id,
+        State.PROCESSED,
+        0,
+    )
     assert seen == [(1, 0)], "inside the transaction there is a row, outside there is none yet"
     assert orders.numbers() == [1]
     assert bus.find() == []
 
 
-def test_a_handlers_error_rolls_its_rows_back_with_each_run(bus: PersistentBus, orders: Orders) -> None:
+def test_a_handlers_error_rolls_its_rows_back_with_each_run(
+    bus: PersistentBus, orders: Orders
+) -> None:
     calls = list[int]()
 
     @bus.subscribe(Order, exactly_once=True)
@@ -72,7 +80,9 @@ def test_a_handlers_error_rolls_its_rows_back_with_each_run(bus: PersistentBus, 
     assert (entry.processing_state, entry.error_count) == (State.PROCESSED, 2)
 
 
-def test_an_entry_that_fails_for_good_leaves_none_of_its_rows(bus: PersistentBus, orders: Orders) -> None:
+def test_an_entry_that_fails_for_good_leaves_none_of_its_rows(
+    bus: PersistentBus, orders: Orders
+) -> None:
     @bus.subscribe(Order, exactly_once=True)
     def fail(order: Order, context: EntryContext) -> None:
         _connection(context).execute(orders.add(order.number))
@@ -85,7 +95,9 @@ def test_an_entry_that_fails_for_good_leaves_none_of_its_rows(bus: PersistentBus
     assert orders.numbers() == []
 
 
-def test_the_databases_own_error_rolls_back_and_is_retried(bus: PersistentBus, orders: Orders) -> None:
+def test_the_databases_own_error_rolls_back_and_is_retried(
+    bus: PersistentBus, orders: Orders
+) -> None:
     calls = list[int]()
 
     @bus.subscribe(Order, exactly_once=True)
@@ -115,7 +127,10 @@ def test_an_entry_that_was_taken_over_meanwhile_rolls_the_handlers_rows_back(
             with orders.engine.begin() as other:  # what a reaper's take-over does to the fence
                 other.execute(
                     update(main).values(
-                        processing_state=State.AVAILABLE.value, processing_owner=None, claim_count=7, lane=""
+                        processing_state=State.AVAILABLE.value,
+                        processing_owner=None,
+                        claim_count=7,
+                        lane="",
                     )
                 )
             bus._engine.lifecycle.claimer.wake()
@@ -148,7 +163,9 @@ def test_a_commit_whose_answer_is_lost_leaves_its_effect_exactly_once(
             other(order, context)
 
     bus.start()
-    with lost_answers(bus._engine.database, "INSERT INTO orders", committed=committed == "committed") as lost:
+    with lost_answers(
+        bus._engine.database, "INSERT INTO orders", committed=committed == "committed"
+    ) as lost:
         bus.post(Order(1))
         (entry,) = ended(bus)
     assert lost == ["answer"]
@@ -204,7 +221,9 @@ def test_a_plain_subscriber_that_fails_does_not_undo_or_repeat_the_others_effect
     assert entry.progress == {"adds": True, "failing": False}
 
 
-def test_a_handler_that_posts_in_its_transaction_posts_only_if_it_commits(make_bus: MakeBus) -> None:
+def test_a_handler_that_posts_in_its_transaction_posts_only_if_it_commits(
+    make_bus: MakeBus,
+) -> None:
     bus, last, calls = make_bus(), Recorder(), list[int]()
 
     @bus.subscribe(Order, exactly_once=True)
@@ -277,7 +296,9 @@ def test_a_handler_whose_ddl_commits_has_failed(make_bus: MakeBus, orders: Order
 
 
 @on_mariadb
-def test_a_handler_that_goes_on_after_a_deadlock_has_failed(make_bus: MakeBus, orders: Orders) -> None:
+def test_a_handler_that_goes_on_after_a_deadlock_has_failed(
+    make_bus: MakeBus, orders: Orders
+) -> None:
     """MariaDB and MySQL have rolled back all that it wrote before, and take what comes as a new transaction."""
     bus, met = make_bus(retry=ImmediateRetries(0)), list[DBAPIError]()
     with orders.engine.begin() as connection:
@@ -333,7 +354,9 @@ def test_concurrent_handlers_lose_no_update(bus: PersistentBus, orders: Orders, 
         if way == "one statement":
             connection.execute(update(rows).values(number=rows.c.number + 1))
             return
-        if connection.dialect.name == "sqlite":  # it has no FOR UPDATE: a write takes the file's lock
+        if (
+            connection.dialect.name == "sqlite"
+        ):  # it has no FOR UPDATE: a write takes the file's lock
             connection.execute(update(rows).values(number=rows.c.number))
         number = connection.scalar(select(rows.c.number).with_for_update()) or 0
         connection.execute(update(rows).values(number=number + 1))
@@ -402,7 +425,9 @@ def _deadlock(connection: Connection) -> Exception:
     return cast("Exception", errors.OperationalError(1213, "Deadlock found"))
 
 
-def test_effects_of_many_concurrent_handlers_are_there_once_each(bus: PersistentBus, orders: Orders) -> None:
+def test_effects_of_many_concurrent_handlers_are_there_once_each(
+    bus: PersistentBus, orders: Orders
+) -> None:
     @bus.subscribe(Order, exactly_once=True)
     def add(order: Order, context: EntryContext) -> None:
         _connection(context).execute(orders.add(order.number))
@@ -413,7 +438,9 @@ def test_effects_of_many_concurrent_handlers_are_there_once_each(bus: Persistent
     assert orders.numbers() == list(range(60))
 
 
-def test_only_a_plain_function_of_event_and_context_can_have_exactly_one_effect(bus: PersistentBus) -> None:
+def test_only_a_plain_function_of_event_and_context_can_have_exactly_one_effect(
+    bus: PersistentBus,
+) -> None:
     async def asynchronous(order: Order, context: EntryContext) -> None:
         """It can't use a connection that blocks."""
 

@@ -13,7 +13,15 @@ from queue_core.model.retry import ImmediateRetries
 from queue_core.running.subscriber import EntryContext
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, eventually, lost_answers, moving
+from tests.contract.harness import (
+    BOUND_SECONDS,
+    Order,
+    Recorder,
+    ended,
+    eventually,
+    lost_answers,
+    moving,
+)
 
 __all__ = ["cluster"]
 
@@ -62,8 +70,14 @@ def test_an_exactly_once_handler_that_succeeds_after_another_gave_up_tells_the_h
     assert told == [entry.last_error]
 
 
-def test_a_run_that_fails_while_the_bus_stops_tells_the_hook_before_the_stop_ends(make_bus: MakeBus) -> None:
-    bus, told, fails = make_bus(retry=ImmediateRetries(0)), list[int](), Recorder(failures=1, hold=True)
+def test_a_run_that_fails_while_the_bus_stops_tells_the_hook_before_the_stop_ends(
+    make_bus: MakeBus,
+) -> None:
+    bus, told, fails = (
+        make_bus(retry=ImmediateRetries(0)),
+        list[int](),
+        Recorder(failures=1, hold=True),
+    )
     bus.on_failed(lambda entry, _error: told.append(entry.record_id))
     bus.subscribe(Order, fails)
     bus.start()
@@ -79,7 +93,9 @@ def test_a_run_that_fails_while_the_bus_stops_tells_the_hook_before_the_stop_end
     assert told == [record_id]
 
 
-def test_a_hook_that_hangs_at_the_end_keeps_a_stop_no_longer_than_it_was_given(make_bus: MakeBus) -> None:
+def test_a_hook_that_hangs_at_the_end_keeps_a_stop_no_longer_than_it_was_given(
+    make_bus: MakeBus,
+) -> None:
     bus, fails = make_bus(retry=ImmediateRetries(0)), Recorder(failures=1, hold=True)
     told, release = threading.Event(), threading.Event()
 
@@ -105,7 +121,9 @@ def test_a_hook_that_hangs_at_the_end_keeps_a_stop_no_longer_than_it_was_given(m
 
 
 @pytest.mark.parametrize("committed", ["committed", "not committed"])
-def test_an_outcome_whose_commit_gave_no_answer_tells_the_hook_once(cluster: Cluster, committed: str) -> None:
+def test_an_outcome_whose_commit_gave_no_answer_tells_the_hook_once(
+    cluster: Cluster, committed: str
+) -> None:
     peer = cluster.join("a", retry=ImmediateRetries(0))
     peer.handler = Recorder(failures=1)
     told = listen(peer, [])
@@ -124,7 +142,9 @@ def test_an_outcome_whose_commit_gave_no_answer_tells_the_hook_once(cluster: Clu
 
 
 @pytest.mark.parametrize("found_by", ["a reaper", "its next process"])
-def test_an_entry_that_kept_killing_its_process_tells_the_hook(cluster: Cluster, found_by: str) -> None:
+def test_an_entry_that_kept_killing_its_process_tells_the_hook(
+    cluster: Cluster, found_by: str
+) -> None:
     told = Told()
     watcher = cluster.join("watcher", max_redispatches=0)
     listen(watcher, told)

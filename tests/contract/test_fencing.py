@@ -127,7 +127,9 @@ def test_late_releases_and_parkings_change_nothing(cluster: Cluster) -> None:
     assert peer.bus.find() == [after]
 
 
-def test_an_entry_claimed_again_while_its_last_outcome_was_written_stays_held(cluster: Cluster) -> None:
+def test_an_entry_claimed_again_while_its_last_outcome_was_written_stays_held(
+    cluster: Cluster,
+) -> None:
     """The claim loop may be faster than the rest of the finish loop's turn."""
     peer = cluster.join("a")
     record_id = peer.bus.post(Order(1))
@@ -143,10 +145,15 @@ def test_an_entry_claimed_again_while_its_last_outcome_was_written_stays_held(cl
     peer.beat()
     peer.claim()
     [running] = peer.bus.find()
-    assert (running.processing_state, running.claim_count) == (State.IN_PROCESSING, 2)  # the sweep let it be
+    assert (running.processing_state, running.claim_count) == (
+        State.IN_PROCESSING,
+        2,
+    )  # the sweep let it be
 
 
-def test_a_finish_that_waits_for_the_row_while_it_changes_hands_deletes_nothing(cluster: Cluster) -> None:
+def test_a_finish_that_waits_for_the_row_while_it_changes_hands_deletes_nothing(
+    cluster: Cluster,
+) -> None:
     peer = cluster.join("a")
     record_id = peer.bus.post(Order(1))
     [entry] = peer.bus.find()
@@ -168,11 +175,17 @@ def test_a_finish_that_waits_for_the_row_while_it_changes_hands_deletes_nothing(
             taking.execute(
                 update(main)
                 .where(main.c.record_id == record_id)
-                .values(claim_count=main.c.claim_count + 1, processing_state=AVAILABLE, processing_owner=None)
+                .values(
+                    claim_count=main.c.claim_count + 1,
+                    processing_state=AVAILABLE,
+                    processing_owner=None,
+                )
             )
             waiting = pool.submit(late)
             assert started.wait(10)
-            if database.dialect.name != "sqlite":  # there writers wait for the file, before they begin
+            if (
+                database.dialect.name != "sqlite"
+            ):  # there writers wait for the file, before they begin
                 eventually(lambda: sessions, "the finish has begun")
                 with database.engine.connect() as observer:
                     wait_until_blocked(observer, sessions[0])
@@ -184,7 +197,9 @@ def test_a_finish_that_waits_for_the_row_while_it_changes_hands_deletes_nothing(
     assert peer.bus.history() == []
 
 
-def test_an_exactly_once_handler_that_lost_its_entry_is_rolled_back(cluster: Cluster, orders: Orders) -> None:
+def test_an_exactly_once_handler_that_lost_its_entry_is_rolled_back(
+    cluster: Cluster, orders: Orders
+) -> None:
     peer = cluster.join("a")
     main = peer.store.statements.main
 

@@ -41,7 +41,9 @@ def filled(make_bus: MakeBus) -> PersistentBus:
 
 def owners(bus: PersistentBus) -> tuple[list[int | None], list[int | None]]:
     """The second keys of what is live and of what has ended."""
-    return [entry.search_key2 for entry in bus.find()], [entry.search_key2 for entry in bus.history()]
+    return [entry.search_key2 for entry in bus.find()], [
+        entry.search_key2 for entry in bus.history()
+    ]
 
 
 def test_all_of_one_customer_goes_and_nothing_of_others(filled: PersistentBus) -> None:
@@ -70,7 +72,9 @@ def test_a_dry_run_tells_and_deletes_nothing(filled: PersistentBus) -> None:
     assert owners(filled) == before
 
 
-@pytest.mark.parametrize("keys", [{}, {"search_key2": None}, {"search_key2": KEYLESS}, {"search_key1": "7"}])
+@pytest.mark.parametrize(
+    "keys", [{}, {"search_key2": None}, {"search_key2": KEYLESS}, {"search_key1": "7"}]
+)
 def test_without_a_key_nothing_is_forgotten(filled: PersistentBus, keys: dict[str, Any]) -> None:
     before = owners(filled)
     with pytest.raises(InvalidPostError):
@@ -107,7 +111,9 @@ def test_what_runs_is_told_and_ends_as_ever(make_bus: MakeBus) -> None:
     assert bus.history() == []
 
 
-def test_it_goes_in_batches_that_are_told(make_bus: MakeBus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_goes_in_batches_that_are_told(
+    make_bus: MakeBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(forgetting, "DELETE_BATCH", 10)
     bus = make_bus()
     bus.post_many([Posting(event={}, event_name="New", search_key2=CUSTOMER) for _ in range(25)])
@@ -137,7 +143,10 @@ def test_a_queue_forgets_its_own_and_tells_of_schedules(make_service: MakeServic
 
 def test_it_waits_for_no_archive_and_disturbs_none(filled: PersistentBus) -> None:
     before = owners(filled)
-    with exclusive_history(filled._engine.store), pytest.raises(LifecycleError, match="Nothing was deleted"):
+    with (
+        exclusive_history(filled._engine.store),
+        pytest.raises(LifecycleError, match="Nothing was deleted"),
+    ):
         filled.forget(search_key2=CUSTOMER)
     assert owners(filled) == before
 

@@ -55,7 +55,9 @@ def told(make_bus: MakeBus) -> tuple[HintSender, ManualClock]:
 
 
 @on_postgresql
-def test_the_last_of_many_posts_is_told_of_after_its_commit(engine: Engine, make_bus: MakeBus) -> None:
+def test_the_last_of_many_posts_is_told_of_after_its_commit(
+    engine: Engine, make_bus: MakeBus
+) -> None:
     bus = make_bus()
     with heard(engine) as hint:
         for number in range(200):
@@ -138,7 +140,9 @@ def test_few_entries_at_a_time_are_many_if_they_go_on(
 
 
 @on_postgresql
-def test_a_bus_that_is_closed_gives_the_hint_that_is_outstanding(engine: Engine, make_bus: MakeBus) -> None:
+def test_a_bus_that_is_closed_gives_the_hint_that_is_outstanding(
+    engine: Engine, make_bus: MakeBus
+) -> None:
     bus: PersistentBus = make_bus(clock=ManualClock())
     hints = bus._engine.lifecycle.hints
     hints._running = True

@@ -22,7 +22,10 @@ __all__ = ["cluster"]
 
 
 def minutes_of_history(cluster: Cluster) -> Peer:
-    """Five orders that ended one a minute; number 3 FAILED, the others PROCESSED. Two more wait for a node."""
+    """Five orders that ended one a minute; number 3 FAILED, the others PROCESSED.
+
+    Two more wait for a node.
+    """
     peer = cluster.join("a")
     for number in range(5):
         peer.handler = Recorder(failures=9 if number == 3 else 0)
@@ -65,7 +68,10 @@ def test_only_rows_of_the_states_given_are_deleted(cluster: Cluster) -> None:
 
     assert peer.bus.truncate_history(states=[State.FAILED]) == 1
     assert (
-        peer.bus.truncate_history(states=["PROCESSED", "REAPED"], before=start + timedelta(seconds=60)) == 1
+        peer.bus.truncate_history(
+            states=["PROCESSED", "REAPED"], before=start + timedelta(seconds=60)
+        )
+        == 1
     )
 
     assert left(peer) == [f'{{"number":{number}}}' for number in (1, 2, 4)]
@@ -187,7 +193,9 @@ def reader(engine: Engine) -> Iterator[None]:
         connection.rollback()
 
 
-@on("postgresql", "mariadb")  # MySQL's locks on tables keep others waiting: its history is deleted in batches
+@on(
+    "postgresql", "mariadb"
+)  # MySQL's locks on tables keep others waiting: its history is deleted in batches
 def test_delivery_goes_on_while_a_truncation_waits_for_a_reader_of_history(
     make_bus: MakeBus, engine: Engine
 ) -> None:
@@ -205,7 +213,8 @@ def test_delivery_goes_on_while_a_truncation_waits_for_a_reader_of_history(
             for number in range(1, 11):
                 posted_at = time.monotonic()
                 bus.post(Order(number))
-                # The outcome is written too: an exclusive lock that waits would keep it waiting behind itself.
+                # The outcome is written too: an exclusive lock that waits would keep it waiting
+                # behind itself.
                 eventually(lambda: not bus.find(), "its outcome is written")
                 took.append(time.monotonic() - posted_at)
             assert not truncation.done()

@@ -15,12 +15,25 @@ from sqlalchemy.orm import Session
 
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
-from queue_core.errors import ConfigurationError, InvalidConnectionError, InvalidPostError, LifecycleError
+from queue_core.errors import (
+    ConfigurationError,
+    InvalidConnectionError,
+    InvalidPostError,
+    LifecycleError,
+)
 from queue_core.model.config import BusConfig
 from queue_core.model.entry import Posting, State
 from queue_core.model.retry import ExponentialRetries, GiveUp
 from queue_core.running.dispatcher import Dispatcher
-from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, eventually, states, with_savepoints
+from tests.contract.harness import (
+    BOUND_SECONDS,
+    Order,
+    Recorder,
+    ended,
+    eventually,
+    states,
+    with_savepoints,
+)
 
 
 @pytest.fixture
@@ -115,7 +128,11 @@ def test_serial_and_coroutine_handlers_work(bus: InMemoryBus) -> None:
     bus.subscribe(Order, serial, name="serial", serial=True)
     bus.post_many(Order(number) for number in range(20))
     bus.wait_until_idle()
-    assert (sorted(seen), serial.numbers(), serial.most_running) == (list(range(20)), list(range(20)), 1)
+    assert (sorted(seen), serial.numbers(), serial.most_running) == (
+        list(range(20)),
+        list(range(20)),
+        1,
+    )
 
 
 def test_what_is_posted_before_the_start_or_after_the_stop_waits_for_the_next_start() -> None:
@@ -291,7 +308,9 @@ def test_two_phase_and_asynchronous_sessions_deliver_with_their_commit(
     }
 
     async def main() -> None:
-        asynchronous = create_async_engine(engine.url.set(drivername=drivers[engine.url.get_backend_name()]))
+        asynchronous = create_async_engine(
+            engine.url.set(drivername=drivers[engine.url.get_backend_name()])
+        )
         async with AsyncSession(asynchronous) as session:
             await bus.post_async(Order(1), connection=session)
             await session.commit()
@@ -330,7 +349,9 @@ def test_its_handler_options_are_those_of_the_persistent_bus() -> None:
         assert options(getattr(InMemoryBus, name)) == options(getattr(PersistentBus, name)), name
 
 
-def test_it_can_be_searched_and_counted_like_the_persistent_bus(bus: InMemoryBus, recorder: Recorder) -> None:
+def test_it_can_be_searched_and_counted_like_the_persistent_bus(
+    bus: InMemoryBus, recorder: Recorder
+) -> None:
     bus.post(Order(1), search_key1=1, search_key2=2)
     bus.wait_until_idle()
     assert len(ended(bus)) == 1
@@ -360,4 +381,8 @@ def test_what_is_posted_is_checked_and_kept_as_on_the_persistent_bus() -> None:
         recorder.wait()
         bus.wait_until_idle()
     (context,) = recorder.contexts
-    assert (context.search_key1, context.user_token, context.headers) == (7, "token", {"traceparent": "00-1"})
+    assert (context.search_key1, context.user_token, context.headers) == (
+        7,
+        "token",
+        {"traceparent": "00-1"},
+    )

@@ -118,7 +118,9 @@ def test_history_of_all_tables_comes_newest_first(
     assert found(table="bus_events") == [everything[0], everything[2]]
 
 
-def test_dead_letters_count_until_they_are_tried_again(inspector: Inspector, failing: PersistentBus) -> None:
+def test_dead_letters_count_until_they_are_tried_again(
+    inspector: Inspector, failing: PersistentBus
+) -> None:
     for _ in range(3):
         failing.post({}, event_name="Bad")
     failing.post({}, event_name="Good")
@@ -142,7 +144,9 @@ def test_dead_letters_count_until_they_are_tried_again(inspector: Inspector, fai
     assert inspector.queues()[0].dead_letters == 3
 
 
-def test_a_dead_letter_whose_retry_succeeds_counts_no_more(inspector: Inspector, make_bus: MakeBus) -> None:
+def test_a_dead_letter_whose_retry_succeeds_counts_no_more(
+    inspector: Inspector, make_bus: MakeBus
+) -> None:
     bus = make_bus(retry=ImmediateRetries(0))
     broken = True
 
@@ -162,7 +166,9 @@ def test_a_dead_letter_whose_retry_succeeds_counts_no_more(inspector: Inspector,
     assert (queue.dead_letters, queue.newest_dead_letter) == (0, None)
 
 
-def test_nodes_tell_their_lease_and_what_they_serve(inspector: Inspector, bus: PersistentBus) -> None:
+def test_nodes_tell_their_lease_and_what_they_serve(
+    inspector: Inspector, bus: PersistentBus
+) -> None:
     with bus:
         [node] = inspector.nodes()
     assert (node.state, node.serves[0]["queues"]) == ("LIVE", ["bus"])
@@ -185,7 +191,10 @@ def test_schedules_tell_their_rule_and_the_next_date(
         "shop:summaries",
         "daily",
     )
-    assert (schedule.rule["expression"], schedule.rule["timezone"]) == ("0 9 * * *", "Europe/Berlin")
+    assert (schedule.rule["expression"], schedule.rule["timezone"]) == (
+        "0 9 * * *",
+        "Europe/Berlin",
+    )
     assert schedule.next_due == declared.next_due
     assert inspector.schedules(table="bus_events") == []
 
@@ -203,12 +212,16 @@ def test_its_doctor_tells_of_dead_letters(inspector: Inspector, failing: Persist
 
 def test_a_table_that_is_not_there_is_told_with_those_that_are(inspector: Inspector) -> None:
     for read in (inspector.queues, inspector.entries, inspector.history):
-        with pytest.raises(SchemaMissingError, match=r"lacks the table 'orders'\. It has bus_events, notif"):
+        with pytest.raises(
+            SchemaMissingError, match=r"lacks the table 'orders'\. It has bus_events, notif"
+        ):
             read(table="orders")
 
 
 @on_sqlite
-def test_a_file_that_is_not_there_is_unreachable_and_not_made(database_url: URL, tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_unreachable_and_not_made(
+    database_url: URL, tmp_path: Path
+) -> None:
     path = tmp_path / "none.db"
     with pytest.raises(DatabaseUnreachableError, match="there is no SQLite database"):
         stickybus.inspect(f"sqlite:///{path}")
@@ -216,7 +229,9 @@ def test_a_file_that_is_not_there_is_unreachable_and_not_made(database_url: URL,
 
 
 @on_sqlite
-def test_a_database_without_tables_has_none_and_gets_none(database_url: URL, tmp_path: Path) -> None:
+def test_a_database_without_tables_has_none_and_gets_none(
+    database_url: URL, tmp_path: Path
+) -> None:
     path = tmp_path / "empty.db"
     path.touch()
     with stickybus.inspect(f"sqlite:///{path}") as inspector:

@@ -40,7 +40,12 @@ SEED, SAMPLE = 22, 100
 CRITICAL = [
     function.__code__
     for function in (
-        *(KeptConnections.run, KeptConnections._keep, KeptConnections._take, KeptConnections._take_kept),
+        *(
+            KeptConnections.run,
+            KeptConnections._keep,
+            KeptConnections._take,
+            KeptConnections._take_kept,
+        ),
         *(
             SQLiteWriterLock.begin,
             SQLiteWriterLock.end,
@@ -104,7 +109,9 @@ def posts(
     rarely: dict[str, Any] = {"poll_interval_seconds": seconds, "lease_seconds": 60.0}
     if request.param.startswith("schedule"):
         service = make_service(**rarely)
-        queue = service.create_queue("shop", "orders", recorder, event_types=[Order], serial=True).start()
+        queue = service.create_queue(
+            "shop", "orders", recorder, event_types=[Order], serial=True
+        ).start()
         now = service._engine.store.clock.now
         service.start()
 
@@ -141,7 +148,9 @@ def check_that_nobody_keeps_a_transaction(engine: QueueEngine) -> None:
 
             eventually(free, "the write lock is free")
         return
-    with create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT").connect() as other_session:
+    with create_engine(
+        url, poolclass=NullPool, isolation_level="AUTOCOMMIT"
+    ).connect() as other_session:
         count, pace = text(TRANSACTIONS[engine.database.dialect.name]), threading.Event()
 
         def none() -> bool:
@@ -178,7 +187,9 @@ class Interrupted:
         self._new = partial(Interrupt, places, among=among)
         self._all = places is Places.LINES or bool(among)
 
-    def run(self, check: Callable[[int], None], around: Callable[[], AbstractContextManager[Any]]) -> None:
+    def run(
+        self, check: Callable[[int], None], around: Callable[[], AbstractContextManager[Any]]
+    ) -> None:
         """Post orders of its own for each place, on the connection that `around` gives, and `check` after what has failed."""
         whole = self._new()
         for _ in range(4):  # until connections are open, and statements known
@@ -199,7 +210,10 @@ class Interrupted:
         return self.posts.of(self.calls - 1)
 
     def _one(
-        self, place: int, check: Callable[[int], None], around: Callable[[], AbstractContextManager[Any]]
+        self,
+        place: int,
+        check: Callable[[int], None],
+        around: Callable[[], AbstractContextManager[Any]],
     ) -> None:
         interrupt = self._new(place)
         try:
@@ -253,7 +267,8 @@ def test_a_post_that_is_interrupted_in_a_callers_transaction_is_rolled_back_with
     interrupted = Interrupted(posts, places, among)
 
     if engine.dialect.name == "sqlite":
-        # Closed, it would stay open while a traceback refers to a cursor. The application's connections are its own matter.
+        # Closed, it would stay open while a traceback refers to a cursor. The application's
+        # connections are its own matter.
         event.listen(engine, "invalidate", lambda driver, *_: driver.rollback())
 
     @contextmanager

@@ -145,12 +145,19 @@ CASES = {
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(("arrange", "shop"), list(CASES.values()), ids=list(CASES), indirect=["shop"])
 @pytest.mark.parametrize(
-    ("places", "among"), [(Places.LINES, ()), (Places.INSTRUCTIONS, CRITICAL)], ids=["lines", "critical"]
+    ("arrange", "shop"), list(CASES.values()), ids=list(CASES), indirect=["shop"]
+)
+@pytest.mark.parametrize(
+    ("places", "among"),
+    [(Places.LINES, ()), (Places.INSTRUCTIONS, CRITICAL)],
+    ids=["lines", "critical"],
 )
 def test_what_a_turn_held_when_it_was_interrupted_runs_once(
-    shop: Shop, arrange: Callable[[Shop], Callable[[], Any]], places: Places, among: Collection[CodeType]
+    shop: Shop,
+    arrange: Callable[[Shop], Callable[[], Any]],
+    places: Places,
+    among: Collection[CodeType],
 ) -> None:
 
     whole = Interrupt(places, among=among)

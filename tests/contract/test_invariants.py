@@ -17,7 +17,15 @@ from queue_core.model.entry import SUSPECT
 from queue_core.posting import announced_commits as announced
 from queue_core.posting import hand_over
 from sql.statements import nodes
-from stickybus import Entry, EntryContext, Failure, ImmediateRetries, NodeNameTakenError, Posting, State
+from stickybus import (
+    Entry,
+    EntryContext,
+    Failure,
+    ImmediateRetries,
+    NodeNameTakenError,
+    Posting,
+    State,
+)
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, ended, eventually, on_sqlite
@@ -39,7 +47,9 @@ def processed(peer: Peer) -> list[int]:
 
 
 @pytest.mark.parametrize("mode", ["STICKY_EVENTS", "STICKY_POLLING", "POLLING"])
-def test_a_node_that_was_declared_dead_starts_nothing_that_it_held_then(cluster: Cluster, mode: str) -> None:
+def test_a_node_that_was_declared_dead_starts_nothing_that_it_held_then(
+    cluster: Cluster, mode: str
+) -> None:
     frozen, heir = cluster.join("a", mode=mode), cluster.join("b", mode=mode)
     ids = frozen.bus.post_many([Order(1), Order(2)])
     assert frozen.claim() == ids  # in the pool's queue
@@ -87,7 +97,9 @@ def test_the_next_subscriber_of_an_entry_starts_only_within_the_lease(cluster: C
     assert processed(heir) == [record_id]
 
 
-def test_a_subscriber_that_succeeded_before_the_lease_ended_is_not_run_again(cluster: Cluster) -> None:
+def test_a_subscriber_that_succeeded_before_the_lease_ended_is_not_run_again(
+    cluster: Cluster,
+) -> None:
     peer = cluster.join("a")
     second = Recorder()
     peer.handler = Recorder(hold=True)
@@ -133,7 +145,9 @@ def test_serial_turns_that_come_after_the_lease_are_passed_on(cluster: Cluster) 
     assert len(processed(peer)) == 3
 
 
-def test_the_turn_at_a_serial_handler_outlives_a_stop_that_ran_out_of_time(make_bus: MakeBus) -> None:
+def test_the_turn_at_a_serial_handler_outlives_a_stop_that_ran_out_of_time(
+    make_bus: MakeBus,
+) -> None:
     bus, slow = make_bus(), Recorder(hold=True)
     bus.subscribe(Order, slow, name="serial", serial=True)
     bus.start()
@@ -218,7 +232,9 @@ def test_a_commit_that_a_deferred_constraint_refuses_leaves_nothing_and_holds_up
     """Of an exactly-once handler; MariaDB has no such constraints."""
     own = create_engine(database_url)
     if database_url.get_backend_name() == "sqlite":
-        event.listen(own, "connect", lambda driver, _record: driver.execute("PRAGMA foreign_keys=ON"))
+        event.listen(
+            own, "connect", lambda driver, _record: driver.execute("PRAGMA foreign_keys=ON")
+        )
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE parents (id INTEGER PRIMARY KEY)")
         connection.exec_driver_sql(
@@ -290,7 +306,9 @@ def test_a_dead_nodes_lane_is_not_read_again_for_each_batch_that_is_moved(cluste
     """Else a hundred thousand notifications that wait for their dates take hours to be handed on."""
     killed, other = cluster.join("a", mode="STICKY_POLLING"), cluster.join("b")
     now, statements = cluster.clock.now(), other.store.statements
-    killed.bus.post_many(Posting(event=Order(number), at=now + timedelta(days=1)) for number in range(60))
+    killed.bus.post_many(
+        Posting(event=Order(number), at=now + timedelta(days=1)) for number in range(60)
+    )
     looks, locked_page = list[bool](), statements.locked_page
 
     def counting(connection: Connection, **options: Any) -> Any:
@@ -313,7 +331,9 @@ def test_entries_change_their_lane_by_primary_key(cluster: Cluster) -> None:
     peer = cluster.join("a")
     database, caught, plans = peer.store.database, list[tuple[str, Any]](), list[str]()
 
-    def catch(_connection: object, _cursor: object, text: str, parameters: Any, *_rest: object) -> None:
+    def catch(
+        _connection: object, _cursor: object, text: str, parameters: Any, *_rest: object
+    ) -> None:
         caught.append((text, parameters))
 
     with database.begin() as connection:
@@ -323,7 +343,10 @@ def test_entries_change_their_lane_by_primary_key(cluster: Cluster) -> None:
         )
         event.remove(connection, "before_cursor_execute", catch)
         [(text, parameters)] = caught
-        plans += [row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", parameters)]
+        plans += [
+            row.detail
+            for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", parameters)
+        ]
 
     assert plans == ["SEARCH bus_events USING INTEGER PRIMARY KEY (rowid=?)"]
 
@@ -479,7 +502,9 @@ def test_a_node_beats_through_the_connections_of_a_member_that_is_still_there(
 
     assert node.database is bus._engine.database
     node.beat_turn()
-    assert service._engine.database.engine.pool.status().startswith("Pool size: 5  Connections in pool: 0")
+    assert service._engine.database.engine.pool.status().startswith(
+        "Pool size: 5  Connections in pool: 0"
+    )
 
 
 def test_a_name_is_watched_for_a_lease_from_when_it_was_first_seen(
@@ -502,7 +527,9 @@ def test_a_name_is_watched_for_a_lease_from_when_it_was_first_seen(
         cluster.while_waiting(late.join, holder.beat).result()
 
 
-def test_a_backlog_of_its_own_does_not_keep_a_node_from_what_any_node_may_run(cluster: Cluster) -> None:
+def test_a_backlog_of_its_own_does_not_keep_a_node_from_what_any_node_may_run(
+    cluster: Cluster,
+) -> None:
     """Reaped entries, and those of processes that only post, would starve behind it."""
     peer = cluster.join("a", mode="STICKY_POLLING", handler_threads=1, max_entries_claimed=10)
     peer.bus.post_many(Order(number) for number in range(100))

@@ -24,7 +24,8 @@ from tests.contract.harness import Order, Recorder, ended, eventually, states
 
 def _wait_until_nothing_starts(bus: PersistentBus) -> None:
     eventually(
-        lambda: not bus._engine.lifecycle.dispatcher._accepting, "the bus stops, nothing more is started"
+        lambda: not bus._engine.lifecycle.dispatcher._accepting,
+        "the bus stops, nothing more is started",
     )
 
 
@@ -32,7 +33,9 @@ each_mode = pytest.mark.parametrize("mode", list(Mode))
 
 
 @each_mode
-def test_an_event_posted_before_the_start_is_delivered_after_it(make_bus: MakeBus, mode: Mode) -> None:
+def test_an_event_posted_before_the_start_is_delivered_after_it(
+    make_bus: MakeBus, mode: Mode
+) -> None:
     bus, recorder = make_bus(mode=mode), Recorder()
     bus.subscribe(Order, recorder)
     bus.post(Order(1))
@@ -49,7 +52,9 @@ def _starts_with_so_few_threads(start: Callable[[], object]) -> Iterator[int]:
     for allowed in itertools.count():
         begun = itertools.count()
 
-        def begin_some(thread: threading.Thread, begun: Any = begun, allowed: int = allowed) -> None:
+        def begin_some(
+            thread: threading.Thread, begun: Any = begun, allowed: int = allowed
+        ) -> None:
             if next(begun) >= allowed:
                 raise RuntimeError("can't start new thread")
             begin(thread)
@@ -64,7 +69,9 @@ def _starts_with_so_few_threads(start: Callable[[], object]) -> Iterator[int]:
                 return
 
 
-def test_a_start_that_runs_out_of_threads_leaves_no_node_and_can_be_repeated(make_bus: MakeBus) -> None:
+def test_a_start_that_runs_out_of_threads_leaves_no_node_and_can_be_repeated(
+    make_bus: MakeBus,
+) -> None:
     bus, recorder = make_bus(handler_threads=2), Recorder()
     bus.subscribe(Order, recorder)
     starts = 0
@@ -76,12 +83,18 @@ def test_a_start_that_runs_out_of_threads_leaves_no_node_and_can_be_repeated(mak
     assert recorder.wait() == [Order(1)]
 
 
-def test_a_service_whose_start_runs_out_of_threads_serves_no_queue(make_service: MakeService) -> None:
+def test_a_service_whose_start_runs_out_of_threads_serves_no_queue(
+    make_service: MakeService,
+) -> None:
     service, recorder = make_service(handler_threads=2), Recorder()
     queue = service.create_queue("ordering", "orders", recorder)
     starts = 0
     for starts in _starts_with_so_few_threads(service.start):  # noqa: B007
-        assert (service._engine.lifecycle.node, process_nodes._nodes, queue.started) == (None, {}, False)
+        assert (service._engine.lifecycle.node, process_nodes._nodes, queue.started) == (
+            None,
+            {},
+            False,
+        )
 
     assert starts >= 6
     queue.schedule({}, delay=0, event_name="due")
@@ -89,11 +102,17 @@ def test_a_service_whose_start_runs_out_of_threads_serves_no_queue(make_service:
 
 
 def test_an_in_memory_bus_whose_start_runs_out_of_threads_leaves_none() -> None:
-    bus, recorder, before = InMemoryBus(BusConfig(handler_threads=2)), Recorder(), threading.active_count()
+    bus, recorder, before = (
+        InMemoryBus(BusConfig(handler_threads=2)),
+        Recorder(),
+        threading.active_count(),
+    )
     bus.subscribe(Order, recorder)
     starts = 0
     for starts in _starts_with_so_few_threads(bus.start):  # noqa: B007
-        eventually(lambda: threading.active_count() == before, "the threads that could start have ended")
+        eventually(
+            lambda: threading.active_count() == before, "the threads that could start have ended"
+        )
 
     assert starts == 1
     bus.post(Order(1))
@@ -147,7 +166,11 @@ def test_a_stop_lets_running_handlers_finish_and_writes_their_outcomes(make_bus:
 
 
 def test_a_stop_gives_back_what_has_not_started(make_bus: MakeBus) -> None:
-    short: dict[str, Any] = {"lease_seconds": 0.6, "beat_interval_seconds": 0.1, "reap_period_seconds": 0.1}
+    short: dict[str, Any] = {
+        "lease_seconds": 0.6,
+        "beat_interval_seconds": 0.1,
+        "reap_period_seconds": 0.1,
+    }
     bus, recorder = make_bus(handler_threads=1, **short), Recorder(hold=True)
     bus.subscribe(Order, recorder)
     bus.start()
@@ -198,8 +221,14 @@ def test_a_stop_gives_a_backlog_back_by_few_statements(make_bus: MakeBus) -> Non
     assert 1 <= len(changes) <= 50
 
 
-def test_a_stop_whose_time_is_up_leaves_the_rest_to_others_who_suspect_none_of_it(make_bus: MakeBus) -> None:
-    short: dict[str, Any] = {"lease_seconds": 0.6, "beat_interval_seconds": 0.1, "reap_period_seconds": 0.1}
+def test_a_stop_whose_time_is_up_leaves_the_rest_to_others_who_suspect_none_of_it(
+    make_bus: MakeBus,
+) -> None:
+    short: dict[str, Any] = {
+        "lease_seconds": 0.6,
+        "beat_interval_seconds": 0.1,
+        "reap_period_seconds": 0.1,
+    }
     bus = make_bus(handler_threads=1, **short)
     recorder = Recorder(hold=True)
     bus.subscribe(Order, recorder)
@@ -212,7 +241,9 @@ def test_a_stop_whose_time_is_up_leaves_the_rest_to_others_who_suspect_none_of_i
     heir, heard = make_bus(**short), Recorder()
     heir.subscribe(Order, heard)
     heir.start()
-    eventually(lambda: len(heir.history(states=[State.PROCESSED], limit=100)) == 50, "the heir has run all")
+    eventually(
+        lambda: len(heir.history(states=[State.PROCESSED], limit=100)) == 50, "the heir has run all"
+    )
     recorder.release()
 
     assert {entry.crash_count for entry in heir.history(limit=200)} == {0}
@@ -453,7 +484,9 @@ def test_a_second_start_is_refused_and_harms_nothing(make_bus: MakeBus) -> None:
     ended(bus)
 
 
-def test_a_second_start_of_a_service_is_refused_and_harms_nothing(make_service: MakeService) -> None:
+def test_a_second_start_of_a_service_is_refused_and_harms_nothing(
+    make_service: MakeService,
+) -> None:
     service, recorder = make_service(), Recorder()
     queue = service.create_queue("ordering", "orders", recorder)
     service.start()

@@ -1,7 +1,7 @@
 """What a caller's transaction keeps others from: in its database's default isolation, and while it stays open.
 
-In REPEATABLE READ, MariaDB and MySQL lock the gap in which a write finds nothing, and all rows that a statement walks
-over. New ids go behind the last row: whoever locks that gap holds up every post.
+In REPEATABLE READ, MariaDB and MySQL lock the gap in which a write finds nothing, and all rows that
+a statement walks over. New ids go behind the last row: whoever locks that gap holds up every post.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class Place:
     def __init__(self, make_bus: MakeBus, make_service: MakeService) -> None:
         self.bus: PersistentBus = make_bus(statement_timeout_seconds=1.0)
         service = make_service(statement_timeout_seconds=1.0)
-        self.queue: NotificationQueue = service.create_queue("shop", "bills", Recorder(), event_types=[Order])
+        self.queue: NotificationQueue = service.create_queue(
+            "shop", "bills", Recorder(), event_types=[Order]
+        )
         self._numbers = itertools.count(1)
 
     def schedule(self, key: int = OTHER_KEY) -> int:
@@ -57,7 +59,9 @@ _BUS: dict[str, list[Call]] = {
     "post": [lambda place, connection, _: place.bus.post(Order(1), connection=connection)],
     "post_many": [
         lambda place, connection, _: place.bus.post_many([Order(1)], connection=connection),
-        lambda place, connection, _: place.bus.post_many(map(Order, range(50)), connection=connection),
+        lambda place, connection, _: place.bus.post_many(
+            map(Order, range(50)), connection=connection
+        ),
     ],
     "find": [
         lambda place, connection, _: place.bus.find(connection=connection),
@@ -71,14 +75,18 @@ _BUS: dict[str, list[Call]] = {
     "ready_count": [lambda place, connection, _: place.bus.ready_count(connection=connection)],
 }
 _QUEUE: dict[str, list[Call]] = {
-    "schedule": [lambda place, connection, _: place.queue.schedule(Order(1), delay=0, connection=connection)],
+    "schedule": [
+        lambda place, connection, _: place.queue.schedule(Order(1), delay=0, connection=connection)
+    ],
     "schedule_many": [
         lambda place, connection, _: place.queue.schedule_many(
             [Posting(event=Order(1))] * 3, connection=connection
         )
     ],
     "update": [
-        lambda place, connection, there: place.queue.update(there, search_key1=1, connection=connection),
+        lambda place, connection, there: place.queue.update(
+            there, search_key1=1, connection=connection
+        ),
         lambda place, connection, _: place.queue.update(PAST, search_key1=1, connection=connection),
         lambda place, connection, _: _own(place, connection, place.queue.update, search_key1=1),
     ],
@@ -96,7 +104,9 @@ _QUEUE: dict[str, list[Call]] = {
 CALLS = {"PersistentBus": _BUS, "NotificationQueue": _QUEUE}
 
 
-def _own(place: Place, connection: Connection, call: Callable[..., object], **values: Any) -> object:
+def _own(
+    place: Place, connection: Connection, call: Callable[..., object], **values: Any
+) -> object:
     """A call about an entry that the very transaction has posted."""
     record_id = place.queue.schedule(Order(1), delay=3600, connection=connection)
     return call(record_id, **values, connection=connection)
@@ -154,7 +164,9 @@ def test_a_caller_that_keeps_its_transaction_open_holds_up_no_post(
 @pytest.mark.parametrize(
     "change",
     [
-        lambda queue, record_id, connection: queue.update(record_id, search_key1=1, connection=connection),
+        lambda queue, record_id, connection: queue.update(
+            record_id, search_key1=1, connection=connection
+        ),
         lambda queue, record_id, connection: queue.remove(record_id, connection=connection),
         lambda queue, _, connection: queue.remove(search_key2=KEY, connection=connection),
     ],
@@ -165,7 +177,9 @@ def test_a_call_about_an_entry_that_is_only_in_its_snapshot_holds_up_no_post(
 ) -> None:
     there = place.schedule(KEY)
     with caller.connect() as connection:
-        assert connection.execute(text("SELECT record_id FROM notifications")).scalars().all() == [there]
+        assert connection.execute(text("SELECT record_id FROM notifications")).scalars().all() == [
+            there
+        ]
         place.queue.remove(there)
         # MariaDB 11.6 and later refuse the whole transaction, by default.
         with suppress(EntryNotChangeableError, OperationalError):
@@ -176,7 +190,9 @@ def test_a_call_about_an_entry_that_is_only_in_its_snapshot_holds_up_no_post(
 
 
 @on_servers
-def test_outcomes_wait_for_no_caller_that_keeps_its_posts_open(make_bus: MakeBus, engine: Engine) -> None:
+def test_outcomes_wait_for_no_caller_that_keeps_its_posts_open(
+    make_bus: MakeBus, engine: Engine
+) -> None:
     """Two of three rows are written off at once: a database might rather read the whole table, and wait for the third."""
     bus, recorder = (
         make_bus(handler_threads=8, statement_timeout_seconds=4 * BOUND_SECONDS),

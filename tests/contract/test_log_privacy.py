@@ -50,7 +50,9 @@ def told() -> Iterator[Told]:
 
 def refuse_history(engine: Engine, name: str, *, refuse: bool) -> None:
     """Let every outcome fail in the database, or no longer: the history table has another name meanwhile."""
-    old, new = ("bus_events_history", "elsewhere") if refuse else ("elsewhere", "bus_events_history")
+    old, new = (
+        ("bus_events_history", "elsewhere") if refuse else ("elsewhere", "bus_events_history")
+    )
     with engine.begin() as connection:
         connection.execute(text(f"ALTER TABLE {old} RENAME TO {new}"))
 
@@ -78,7 +80,10 @@ def test_a_busy_run_with_failures_of_all_kinds_logs_no_payload_and_no_password(
     for number in range(12):
         bus.post({"number": number, "note": SECRET}, event_name="Secret")
     bus.post_many(
-        [Posting(event={"number": number, "note": SECRET}, event_name="Secret") for number in range(13, 40)]
+        [
+            Posting(event={"number": number, "note": SECRET}, event_name="Secret")
+            for number in range(13, 40)
+        ]
     )
     bus.post({"note": SECRET}, event_name="NobodyKnows")
     with engine.begin() as connection:
@@ -93,7 +98,8 @@ def test_a_busy_run_with_failures_of_all_kinds_logs_no_payload_and_no_password(
     finally:
         refuse_history(engine, database_name, refuse=False)
     eventually(
-        lambda: not bus.find(states=[State.AVAILABLE, State.IN_PROCESSING]) or _parked(bus), "all has ended"
+        lambda: not bus.find(states=[State.AVAILABLE, State.IN_PROCESSING]) or _parked(bus),
+        "all has ended",
     )
 
     assert {"loop_failed", "entry_failed"} <= told.events()
@@ -107,7 +113,9 @@ def _parked(bus: Any) -> bool:
 
 
 @on_servers
-def test_a_row_that_the_database_refuses_is_not_quoted(make_bus: MakeBus, engine: Engine, told: Told) -> None:
+def test_a_row_that_the_database_refuses_is_not_quoted(
+    make_bus: MakeBus, engine: Engine, told: Told
+) -> None:
     """PostgreSQL's own words for it hold the whole row."""
     bus = make_bus(poll_interval_seconds=0.05)
     bus.subscribe("Secret", lambda _event, _context: None, name="secrets")
@@ -117,7 +125,10 @@ def test_a_row_that_the_database_refuses_is_not_quoted(make_bus: MakeBus, engine
         )
     bus.start()
     bus.post({"note": SECRET}, event_name="Secret")
-    eventually(lambda: "outcome_unwritable" in told.events() or "loop_failed" in told.events(), "it is told")
+    eventually(
+        lambda: "outcome_unwritable" in told.events() or "loop_failed" in told.events(),
+        "it is told",
+    )
     with engine.begin() as connection:
         connection.execute(text("ALTER TABLE bus_events_history DROP CONSTRAINT refusing"))
     assert SECRET not in "\n".join(told.lines)
@@ -143,8 +154,13 @@ def test_no_error_of_a_database_that_can_not_be_reached_tells_the_password(
 def test_the_text_of_a_failed_statement_tells_no_parameter(database_url: URL) -> None:
     database = Database(database_url)
     try:
-        with pytest.raises(Exception, match="nothing_there") as caught, database.begin() as connection:
-            connection.execute(text("INSERT INTO nothing_there VALUES (:payload)"), {"payload": SECRET})
+        with (
+            pytest.raises(Exception, match="nothing_there") as caught,
+            database.begin() as connection,
+        ):
+            connection.execute(
+                text("INSERT INTO nothing_there VALUES (:payload)"), {"payload": SECRET}
+            )
         assert SECRET not in str(caught.value)
     finally:
         database.close()
@@ -158,7 +174,8 @@ def test_the_error_of_a_post_in_an_applications_transaction_tells_no_payload(
     with engine.begin() as connection:
         connection.execute(text("ALTER TABLE bus_events RENAME TO elsewhere"))
     postings = [
-        Posting(event={"text": f"{SECRET} {number}"}, event_name="order") for number in range(entries)
+        Posting(event={"text": f"{SECRET} {number}"}, event_name="order")
+        for number in range(entries)
     ]
     try:
         with pytest.raises(DBAPIError) as caught, engine.begin() as connection:

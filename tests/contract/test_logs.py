@@ -27,7 +27,9 @@ def told(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
 
 def run_one(bus: PersistentBus, failures: int) -> int:
     """Post an event whose handler fails so many times, and wait for its end."""
-    bus.subscribe("Order", Recorder(failures=failures, error=ValueError("no such customer")), name="book")
+    bus.subscribe(
+        "Order", Recorder(failures=failures, error=ValueError("no such customer")), name="book"
+    )
     bus.start()
     record_id = bus.post({"number": 1}, event_name="Order", user_token=TOKEN)
     ended(bus)
@@ -45,7 +47,10 @@ def test_each_run_of_an_event_tells_its_user_token(
     [failed] = told(caplog, "handler_failed")
     [processed] = told(caplog, "entry_processed")
     assert failed.items() >= {**facts, "subscriber": "book", "level": "WARNING"}.items()
-    assert processed.items() >= {**facts, "queue_name": "bus", "error_count": 1, "level": "DEBUG"}.items()
+    assert (
+        processed.items()
+        >= {**facts, "queue_name": "bus", "error_count": 1, "level": "DEBUG"}.items()
+    )
 
 
 def test_an_exactly_once_run_is_told_like_any_other(

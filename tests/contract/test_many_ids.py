@@ -21,12 +21,16 @@ def filled(make_service: MakeService, engine: Engine) -> NotificationQueue:
         columns = list(connection.execute(text("SELECT * FROM notifications")).keys())
         names = ", ".join(name for name in columns if name != "record_id")
         for _ in range(DOUBLINGS):
-            connection.execute(text(f"INSERT INTO notifications ({names}) SELECT {names} FROM notifications"))
+            connection.execute(
+                text(f"INSERT INTO notifications ({names}) SELECT {names} FROM notifications")
+            )
         connection.commit()
     return queue
 
 
-def test_many_entries_are_removed_by_their_key_all_or_none(make_service: MakeService, engine: Engine) -> None:
+def test_many_entries_are_removed_by_their_key_all_or_none(
+    make_service: MakeService, engine: Engine
+) -> None:
     queue = filled(make_service, engine)
     live, past = (text(f"SELECT count(*) FROM notifications{end}") for end in ("", "_history"))
     with engine.connect() as connection:
@@ -43,6 +47,8 @@ def test_entries_are_found_by_many_ids(make_service: MakeService) -> None:
     queue.remove(ids[3])
 
     assert [entry.record_id for entry in queue.find(record_ids=[*none, *ids, *ids])] == ids[:3]
-    assert [entry.record_id for entry in queue.find(record_ids=[*ids, *none[:9000]], limit=2)] == ids[:2]
+    assert [
+        entry.record_id for entry in queue.find(record_ids=[*ids, *none[:9000]], limit=2)
+    ] == ids[:2]
     assert [entry.record_id for entry in queue.history(record_ids=[*none[:9000], *ids])] == ids[3:]
     assert queue.find(record_ids=[]) == []

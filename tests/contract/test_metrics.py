@@ -12,7 +12,13 @@ from sqlalchemy import URL, create_engine, text
 
 from queue_core.runtime.clock import ManualClock
 from queue_core.storage import store
-from stickybus import BusConfig, ImmediateRetries, NotificationConfig, NotificationService, PersistentBus
+from stickybus import (
+    BusConfig,
+    ImmediateRetries,
+    NotificationConfig,
+    NotificationService,
+    PersistentBus,
+)
 from tests.contract.cluster import Cluster, QuietNode, cluster
 from tests.contract.harness import Order, Recorder, statements_of
 
@@ -30,7 +36,9 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def bus(database_url: URL, registry: CollectorRegistry, clock: ManualClock) -> Iterator[PersistentBus]:
+def bus(
+    database_url: URL, registry: CollectorRegistry, clock: ManualClock
+) -> Iterator[PersistentBus]:
     """A bus whose turns the tests take."""
     config = BusConfig(handler_threads=2, node_name="a", retry=ImmediateRetries(1))
     bus = PersistentBus(database_url, config, clock=clock, metrics_registry=registry)
@@ -88,7 +96,9 @@ def test_a_dead_letter_is_counted(bus: PersistentBus, shown: Shown) -> None:
     assert shown("entries_processed_total") is None
 
 
-def test_an_event_without_a_subscriber_is_counted_as_undelivered(bus: PersistentBus, shown: Shown) -> None:
+def test_an_event_without_a_subscriber_is_counted_as_undelivered(
+    bus: PersistentBus, shown: Shown
+) -> None:
     bus._engine.types.register(Order)
     bus._engine.lifecycle.join(QuietNode)
     bus.post(Order(1))
@@ -145,7 +155,10 @@ def test_a_scrape_shows_what_is_parked(bus: PersistentBus, shown: Shown) -> None
     other_registry = CollectorRegistry()
     with ExitStack() as closing:
         other = PersistentBus(
-            bus._engine.database.url, config, clock=bus._engine.store.clock, metrics_registry=other_registry
+            bus._engine.database.url,
+            config,
+            clock=bus._engine.store.clock,
+            metrics_registry=other_registry,
         )
         closing.callback(other.close)
         other._engine.lifecycle.join(QuietNode)
@@ -178,7 +191,11 @@ def test_a_scrape_reads_a_bounded_number_of_rows(
         assert shown("entries_ready") == 20
 
     # One seek for each lane and one for the end, and one read of each lane.
-    reads = [statement for statement in statements.starting_with("SELECT") if "FROM bus_events" in statement]
+    reads = [
+        statement
+        for statement in statements.starting_with("SELECT")
+        if "FROM bus_events" in statement
+    ]
     assert len(reads) == 3
 
 
@@ -211,7 +228,11 @@ def test_entries_of_a_dead_node_are_counted_by_who_reaps_them(cluster: Cluster) 
 
 
 def test_a_bus_and_a_service_share_a_registry(
-    bus: PersistentBus, database_url: URL, registry: CollectorRegistry, clock: ManualClock, shown: Shown
+    bus: PersistentBus,
+    database_url: URL,
+    registry: CollectorRegistry,
+    clock: ManualClock,
+    shown: Shown,
 ) -> None:
     config = NotificationConfig(handler_threads=2, node_name="n")
     service = NotificationService(database_url, config, clock=clock, metrics_registry=registry)

@@ -58,7 +58,9 @@ def test_each_mode_delivers_a_commit_of_the_caller_and_no_rollback(
 
 
 @each_mode
-def test_each_mode_starts_an_own_post_at_once_and_not_at_the_next_poll(make_bus: MakeBus, mode: Mode) -> None:
+def test_each_mode_starts_an_own_post_at_once_and_not_at_the_next_poll(
+    make_bus: MakeBus, mode: Mode
+) -> None:
     bus, recorder = make_bus(mode=mode, poll_interval_seconds=NEVER_SECONDS), Recorder(failures=1)
     bus.subscribe(Order, recorder)
     bus.start()
@@ -70,7 +72,9 @@ def test_each_mode_starts_an_own_post_at_once_and_not_at_the_next_poll(make_bus:
 
 
 @each_mode
-def test_a_backlog_is_drained_without_a_pause_after_full_batches(make_bus: MakeBus, mode: Mode) -> None:
+def test_a_backlog_is_drained_without_a_pause_after_full_batches(
+    make_bus: MakeBus, mode: Mode
+) -> None:
     make_bus(mode=mode).post_many(Order(number) for number in range(95))
     clock = ManualClock(max(entry.effective_date for entry in make_bus().find()))
     bus, recorder = make_bus(mode=mode, clock=clock), Recorder()
@@ -81,7 +85,9 @@ def test_a_backlog_is_drained_without_a_pause_after_full_batches(make_bus: MakeB
 
 
 @pytest.mark.parametrize("mode", [Mode.STICKY_POLLING, Mode.STICKY_EVENTS])
-def test_in_the_sticky_modes_only_the_node_that_posted_runs_an_event(make_bus: MakeBus, mode: Mode) -> None:
+def test_in_the_sticky_modes_only_the_node_that_posted_runs_an_event(
+    make_bus: MakeBus, mode: Mode
+) -> None:
     buses = [make_bus(mode=mode, poll_interval_seconds=0.05) for _ in range(2)]
     recorders = [Recorder(), Recorder()]
     for bus, recorder in zip(buses, recorders, strict=True):
@@ -127,7 +133,9 @@ def test_in_polling_two_nodes_share_a_backlog_fairly(make_bus: MakeBus) -> None:
 
 @where_others_are_told
 @pytest.mark.parametrize("posted_in", ["own transaction", "caller's transaction"])
-def test_a_node_is_told_of_another_processes_post(make_bus: MakeBus, engine: Engine, posted_in: str) -> None:
+def test_a_node_is_told_of_another_processes_post(
+    make_bus: MakeBus, engine: Engine, posted_in: str
+) -> None:
     worker, recorder = make_bus(poll_interval_seconds=NEVER_SECONDS), Recorder()
     worker.subscribe(Order, recorder)
     worker.start()
@@ -142,7 +150,9 @@ def test_a_node_is_told_of_another_processes_post(make_bus: MakeBus, engine: Eng
     ended(worker, 3)
 
 
-def test_a_node_that_runs_entries_in_no_time_holds_more_of_anybodys_than_a_slow_one(cluster: Cluster) -> None:
+def test_a_node_that_runs_entries_in_no_time_holds_more_of_anybodys_than_a_slow_one(
+    cluster: Cluster,
+) -> None:
     peer, stranger = cluster.join("a", handler_threads=2, mode=Mode.POLLING), cluster.peer("b").bus
     stranger.post_many([Order(number) for number in range(100)])
     pace = peer.lifecycle.holdings.pace
@@ -172,7 +182,8 @@ def test_a_polling_node_is_told_of_what_a_busy_node_has_posted(make_bus: MakeBus
     busy.start()
     busy.post_many(Order(number) for number in range(20))
     eventually(
-        lambda: held.calls + len(idle.history()) + 1 >= 18, "the idle node runs what the busy one leaves"
+        lambda: held.calls + len(idle.history()) + 1 >= 18,
+        "the idle node runs what the busy one leaves",
     )
     held.release()
     ended(idle, 20)

@@ -42,9 +42,20 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
         ("search_key1", 2**63 - 1),
         ("search_key1", -(2**63)),
     ],
-    ids=["marks", "long", "empty", "bytes", "bytes as text", "bytes as headers", "largest", "smallest"],
+    ids=[
+        "marks",
+        "long",
+        "empty",
+        "bytes",
+        "bytes as text",
+        "bytes as headers",
+        "largest",
+        "smallest",
+    ],
 )
-def test_what_was_claimed_is_read_as_it_was_written(cluster: Cluster, name: str, value: Any) -> None:
+def test_what_was_claimed_is_read_as_it_was_written(
+    cluster: Cluster, name: str, value: Any
+) -> None:
     peer = cluster.join("a")
     ids = cluster.peer("b").bus.post_many(Order(number) for number in range(3))
     with peer.store.database.engine.begin() as connection:
@@ -68,7 +79,9 @@ def test_what_was_claimed_and_can_not_be_read_at_first_is_read_again_and_not_cla
     peer = cluster.join("a")
     ids = cluster.peer("b").bus.post_many(Order(number) for number in range(3))
     with peer.store.database.engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE bus_events SET headers = CAST(X'ff' AS TEXT) WHERE record_id = 2")
+        connection.exec_driver_sql(
+            "UPDATE bus_events SET headers = CAST(X'ff' AS TEXT) WHERE record_id = 2"
+        )
 
     assert [entry.record_id for entry in peer.moves.claim("", "a", 3)] == ids
 
@@ -116,12 +129,16 @@ def test_retries_alone_touch_no_history(cluster: Cluster) -> None:
 
     assert any("bus_events SET" in text for text in statements.texts)
     assert not [
-        text for text in statements.texts if "bus_events_history" in text or "bus_events_move" in text
+        text
+        for text in statements.texts
+        if "bus_events_history" in text or "bus_events_move" in text
     ]
 
 
 @on_sqlite
-def test_one_loop_writes_while_the_other_does_but_leaves_few_outcomes_to_it(cluster: Cluster) -> None:
+def test_one_loop_writes_while_the_other_does_but_leaves_few_outcomes_to_it(
+    cluster: Cluster,
+) -> None:
     node = cluster.join("a", handler_threads=1, max_entries_claimed=GATHERED)
     finisher, record = node.lifecycle.finisher, node.moves.record
     node.bus.post_many(Order(number) for number in range(2 * GATHERED))
@@ -162,10 +179,15 @@ def test_one_loop_writes_while_the_other_does_but_leaves_few_outcomes_to_it(clus
 
 
 @on_sqlite
-def test_a_move_costs_the_same_among_a_hundred_thousand_entries(cluster: Cluster, engine: Engine) -> None:
+def test_a_move_costs_the_same_among_a_hundred_thousand_entries(
+    cluster: Cluster, engine: Engine
+) -> None:
     store = cluster.peer("b").store
-    # With a key: an index without statistics makes older versions of SQLite take the table for a large one.
-    cluster.peer("b").bus.post_many([Posting(event=Order(number), search_key2=1) for number in range(3)])
+    # With a key: an index without statistics makes older versions of SQLite take the table for a
+    # large one.
+    cluster.peer("b").bus.post_many(
+        [Posting(event=Order(number), search_key2=1) for number in range(3)]
+    )
     with engine.connect() as connection:
         connection.exec_driver_sql("ANALYZE")  # three rows, which it costs nothing to read
 
@@ -176,7 +198,13 @@ def test_a_move_costs_the_same_among_a_hundred_thousand_entries(cluster: Cluster
             claimed = list[Sequence[Any]]()
             for _ in range(2):
                 endings = [
-                    Ending(entry["record_id"], entry["claim_count"], entry["created_date"], "PROCESSED", NOW)
+                    Ending(
+                        entry["record_id"],
+                        entry["claim_count"],
+                        entry["created_date"],
+                        "PROCESSED",
+                        NOW,
+                    )
                     for row in claimed
                     for entry in (dict(zip(ENTRY_COLUMNS, row, strict=True)),)
                 ]

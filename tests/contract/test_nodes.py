@@ -38,7 +38,9 @@ from tests.contract.harness import Machine, Order, eventually, listening, on_pos
 __all__ = ["cluster"]
 
 
-def test_each_beat_raises_the_counter_in_the_nodes_row_and_renews_its_lease(cluster: Cluster) -> None:
+def test_each_beat_raises_the_counter_in_the_nodes_row_and_renews_its_lease(
+    cluster: Cluster,
+) -> None:
     peer = cluster.join("a")
     assert cluster.row("a").beat == 0
 
@@ -108,7 +110,9 @@ def test_two_nodes_of_one_name_never_run_side_by_side(cluster: Cluster) -> None:
     cluster.vanish(first)
     second = cluster.peer("a")
 
-    assert isinstance(cluster.while_waiting(second.join, first.beat).exception(), NodeNameTakenError)
+    assert isinstance(
+        cluster.while_waiting(second.join, first.beat).exception(), NodeNameTakenError
+    )
 
     assert second.lifecycle.node is None
     first.run()
@@ -132,7 +136,9 @@ def test_a_silent_name_is_taken_over_after_one_lease_and_not_before(cluster: Clu
     assert not silent.node.lease.holds()
 
 
-def test_a_name_is_not_taken_because_its_holder_could_not_beat_during_an_outage(cluster: Cluster) -> None:
+def test_a_name_is_not_taken_because_its_holder_could_not_beat_during_an_outage(
+    cluster: Cluster,
+) -> None:
     """Nor because the machine was suspended: who watched nothing meanwhile knows nothing of the holder."""
     holder = cluster.join("a")
     cluster.vanish(holder)
@@ -197,7 +203,9 @@ def test_a_stopped_name_is_free_at_once(cluster: Cluster) -> None:
     assert cluster.row("a").state == nodes.LIVE
 
 
-def test_names_that_differ_in_case_accent_or_trailing_space_are_different_nodes(cluster: Cluster) -> None:
+def test_names_that_differ_in_case_accent_or_trailing_space_are_different_nodes(
+    cluster: Cluster,
+) -> None:
     names = ["node", "Node", "nóde", "node "]
 
     for name in names:
@@ -245,7 +253,9 @@ def test_a_bus_and_a_service_of_one_process_share_a_node_until_the_last_one_stop
 def test_a_second_bus_on_the_same_table_and_node_is_refused(make_bus: MakeBus) -> None:
     make_bus(node_name="a").start()
 
-    with pytest.raises(LifecycleError, match="already runs a bus or service on the table 'bus_events'"):
+    with pytest.raises(
+        LifecycleError, match="already runs a bus or service on the table 'bus_events'"
+    ):
         make_bus(node_name="a").start()
 
 
@@ -270,7 +280,11 @@ def test_members_of_a_node_with_other_settings_are_refused(
     with pytest.raises(ConfigurationError, match=re.escape(said)) as refused:
         service.start()
 
-    assert (refused.value.key, refused.value.value, refused.value.node_name) == (key, here, "shared")
+    assert (refused.value.key, refused.value.value, refused.value.node_name) == (
+        key,
+        here,
+        "shared",
+    )
     assert service._engine.lifecycle.node is None
 
 
@@ -406,7 +420,9 @@ def test_an_outage_is_no_silence_of_a_node_with_a_shorter_lease(cluster: Cluster
     assert cluster.row("short").state == nodes.LIVE
 
 
-def test_a_dead_node_with_a_shorter_lease_is_found_by_one_that_beats_rarely(cluster: Cluster) -> None:
+def test_a_dead_node_with_a_shorter_lease_is_found_by_one_that_beats_rarely(
+    cluster: Cluster,
+) -> None:
     cluster.join("short", lease_seconds=3)
     witness = cluster.join("witness", lease_seconds=60, beat_interval_seconds=12)
 
@@ -458,4 +474,6 @@ def test_two_schemas_of_one_database_are_two_nodes(make_bus: MakeBus, database_u
     there = make_bus(node_name="one", database=url).start()
 
     assert there._engine.lifecycle.node is not here._engine.lifecycle.node
-    assert there._engine.database.fetch(lambda connection: nodes.node(connection, "one")) is not None
+    assert (
+        there._engine.database.fetch(lambda connection: nodes.node(connection, "one")) is not None
+    )

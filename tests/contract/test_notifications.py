@@ -34,7 +34,10 @@ from tests.contract.harness import Order, Recorder, ended, eventually, states
 
 FAR = timedelta(hours=1)
 PUNCTUAL_SECONDS, LATE_SECONDS = 0.25, 2.0
-"""The median of several; one alone on a busy machine. Milliseconds on an idle one, where the next poll is at 30 s."""
+"""The median of several; one alone on a busy machine.
+
+Milliseconds on an idle one, where the next poll is at 30 s.
+"""
 
 
 class Punctual(Recorder):
@@ -112,7 +115,9 @@ def test_a_date_in_the_past_fires_at_once(service: NotificationService) -> None:
 def test_notifications_that_waited_while_nobody_ran_fire_when_the_service_starts(
     make_service: MakeService,
 ) -> None:
-    make_service().create_queue("billing", "dunning", print, event_types=[Order]).schedule(Order(1), delay=0)
+    make_service().create_queue("billing", "dunning", print, event_types=[Order]).schedule(
+        Order(1), delay=0
+    )
     recorder, service = Recorder(), make_service(poll_interval_seconds=30)
     service.create_queue("billing", "dunning", recorder, event_types=[Order])
 
@@ -125,7 +130,8 @@ def test_in_polling_mode_any_node_delivers(make_service: MakeService) -> None:
     recorder = Recorder()
     services = [make_service(mode=Mode.POLLING, poll_interval_seconds=0.1) for _ in range(2)]
     queues = [
-        service.create_queue("billing", "dunning", recorder, event_types=[Order]) for service in services
+        service.create_queue("billing", "dunning", recorder, event_types=[Order])
+        for service in services
     ]
     services[1].start()
 
@@ -178,7 +184,9 @@ def test_an_update_changes_payload_keys_and_date(queue: NotificationQueue) -> No
 
 
 def test_an_update_leaves_alone_what_it_is_not_given(queue: NotificationQueue) -> None:
-    record_id = queue.schedule(Order(1), delay=FAR, search_key1=1, search_key2=2, user_token="token")
+    record_id = queue.schedule(
+        Order(1), delay=FAR, search_key1=1, search_key2=2, user_token="token"
+    )
     [before] = queue.find()
 
     assert queue.update(record_id) == before
@@ -264,7 +272,9 @@ def test_a_missing_id_is_a_clear_error(queue: NotificationQueue, change: Change)
 
 
 @CHANGES
-def test_what_runs_or_has_ended_cannot_be_changed(service: NotificationService, change: Change) -> None:
+def test_what_runs_or_has_ended_cannot_be_changed(
+    service: NotificationService, change: Change
+) -> None:
     recorder = Recorder(hold=True)
     queue = service.create_queue("billing", "dunning", recorder, event_types=[Order])
     service.start()
@@ -299,7 +309,9 @@ def test_a_queue_changes_nothing_of_another_queue_also_in_the_callers_transactio
 # -- removed --------------------------------------------------------------------------------------------------------
 
 
-def test_removed_by_id_it_is_in_history_as_removed_and_never_fires(service: NotificationService) -> None:
+def test_removed_by_id_it_is_in_history_as_removed_and_never_fires(
+    service: NotificationService,
+) -> None:
     recorder = Recorder()
     queue = service.create_queue("billing", "dunning", recorder, event_types=[Order])
     removed = queue.schedule(Order(1), delay=0)
@@ -311,7 +323,11 @@ def test_removed_by_id_it_is_in_history_as_removed_and_never_fires(service: Noti
     assert recorder.wait() == [Order(2)]
     past = ended(queue, 2)
     assert states(past) == [State.REMOVED, State.PROCESSED]
-    assert (past[0].record_id, past[0].started_date, past[0].event_json) == (removed, None, '{"number":1}')
+    assert (past[0].record_id, past[0].started_date, past[0].event_json) == (
+        removed,
+        None,
+        '{"number":1}',
+    )
 
 
 def test_removed_by_keys_go_all_that_match_and_no_other(
@@ -382,13 +398,17 @@ def test_queues_are_created_listed_got_and_deleted(service: NotificationService)
     service.create_queue("billing", "dunning", Recorder())
 
 
-def test_a_duplicate_and_a_missing_queue_are_errors_that_name_it(service: NotificationService) -> None:
+def test_a_duplicate_and_a_missing_queue_are_errors_that_name_it(
+    service: NotificationService,
+) -> None:
     service.create_queue("billing", "dunning", Recorder())
 
     with pytest.raises(QueueExistsError, match="'billing:dunning' exists already"):
         service.create_queue("billing", "dunning", Recorder())
     for missing in (service.get_queue, service.delete_queue):
-        with pytest.raises(QueueNotFoundError, match=r"no queue 'billing:other'.*only: billing:dunning"):
+        with pytest.raises(
+            QueueNotFoundError, match=r"no queue 'billing:other'.*only: billing:dunning"
+        ):
             missing("billing", "other")
 
 
@@ -436,7 +456,9 @@ def test_queues_of_two_services_on_one_table_get_only_their_own(make_service: Ma
         assert recorder.numbers() == [number] * 5
 
 
-def test_counts_and_reads_do_not_mix_queues(service: NotificationService, queue: NotificationQueue) -> None:
+def test_counts_and_reads_do_not_mix_queues(
+    service: NotificationService, queue: NotificationQueue
+) -> None:
     other = service.create_queue("billing", "other", Recorder(), event_types=[Order])
     queue.schedule(Order(1), delay=0, search_key2=5)
     queue.schedule(Order(2), delay=FAR, search_key2=5)
@@ -530,7 +552,10 @@ def test_a_beat_tells_of_queues_that_were_started_and_stopped(make_service: Make
     service.start()
 
     service.create_queue("billing", "archive", Recorder(), event_types=[Order]).start()
-    eventually(lambda: served(service) == ["billing:archive", "billing:dunning"], "the new queue is told of")
+    eventually(
+        lambda: served(service) == ["billing:archive", "billing:dunning"],
+        "the new queue is told of",
+    )
     service.delete_queue("billing", "dunning")
     eventually(lambda: served(service) == ["billing:archive"], "the deleted one is not")
 
@@ -597,7 +622,9 @@ def test_what_waits_for_a_serial_handler_keeps_no_other_queue_from_its_threads(
     slow.wait()
     beside.schedule(Order(1_000), delay=0)
 
-    eventually(lambda: other.calls == 1, "the other queue's notification runs beside the serial handler")
+    eventually(
+        lambda: other.calls == 1, "the other queue's notification runs beside the serial handler"
+    )
     assert slow.calls == 1
 
     slow.release()

@@ -36,7 +36,9 @@ def ask(port: int, path: str, method: str = "GET") -> Answer:
         return answer.status, answer.headers["Content-Type"], answer.read()
 
 
-def test_health_is_200_while_the_lease_holds_and_503_before_and_after(port: int, bus: PersistentBus) -> None:
+def test_health_is_200_while_the_lease_holds_and_503_before_and_after(
+    port: int, bus: PersistentBus
+) -> None:
     status, kind, body = ask(port, "/health")
     assert (status, kind) == (503, "application/json")
     assert json.loads(body) == {"status": "no lease", "node": None, "lease_left_seconds": 0.0}
@@ -82,7 +84,9 @@ def test_any_other_path_is_not_found(port: int, path: str) -> None:
     assert (status, body) == (404, b"only /metrics and /health are here\n")
 
 
-def test_a_probe_may_ask_for_the_head_only_and_nobody_may_post(port: int, bus: PersistentBus) -> None:
+def test_a_probe_may_ask_for_the_head_only_and_nobody_may_post(
+    port: int, bus: PersistentBus
+) -> None:
     with bus:
         assert (ask(port, "/health", "HEAD")[0], ask(port, "/health", "HEAD")[2]) == (200, b"")
         assert ask(port, "/metrics", "HEAD")[0] == 200

@@ -31,7 +31,11 @@ def test_an_event_that_no_node_knows_is_parked_and_not_run(cluster: Cluster) -> 
     peer.run()
 
     [entry] = peer.bus.find()
-    assert (entry.lane, entry.processing_state, entry.processing_owner) == (PARKED, State.AVAILABLE, None)
+    assert (entry.lane, entry.processing_state, entry.processing_owner) == (
+        PARKED,
+        State.AVAILABLE,
+        None,
+    )
     assert peer.bus.history() == []
 
 
@@ -96,7 +100,9 @@ def test_the_log_tells_of_parked_events_once_a_second_at_most(
     assert sum(told()) == 21
 
 
-def test_parked_events_are_visible_in_the_metrics_of_their_queue(database_url: URL, cluster: Cluster) -> None:
+def test_parked_events_are_visible_in_the_metrics_of_their_queue(
+    database_url: URL, cluster: Cluster
+) -> None:
     registry = CollectorRegistry()
     peer = cluster.join("a")
     cluster.peer("b").bus.post({}, event_name="Invoice.paid")

@@ -19,7 +19,14 @@ from tests.servers import pgbouncer
 
 pytestmark = on_postgresql
 
-SETTINGS = ("enable_seqscan", "enable_sort", "jit", "plan_cache_mode", "statement_timeout", "lock_timeout")
+SETTINGS = (
+    "enable_seqscan",
+    "enable_sort",
+    "jit",
+    "plan_cache_mode",
+    "statement_timeout",
+    "lock_timeout",
+)
 LEFT = (
     "SELECT (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()) + (SELECT count(*) FROM pg_prepared_statements) + "
     "(SELECT count(*) FROM pg_listening_channels())"
@@ -39,7 +46,9 @@ def sessions(url: URL, count: int) -> list[dict[str, Any]]:
     connections = [engine.connect() for _ in range(count)]
     found = [
         dict(
-            connection.execute(text(f"SELECT pg_backend_pid() AS pid, ({LEFT}) AS remains, {selected}"))
+            connection.execute(
+                text(f"SELECT pg_backend_pid() AS pid, ({LEFT}) AS remains, {selected}")
+            )
             .mappings()
             .one()
         )
@@ -81,11 +90,15 @@ def test_shared_sessions_are_refused_while_others_use_the_pool(shared: URL) -> N
             PersistentBus(shared)
 
 
-def test_a_pool_of_sessions_works_and_gets_them_back_as_they_were(database_url: URL, engine: Engine) -> None:
+def test_a_pool_of_sessions_works_and_gets_them_back_as_they_were(
+    database_url: URL, engine: Engine
+) -> None:
     with pgbouncer(database_url, "session") as url:
         before = sessions(url, 1)[0]
         recorder = Recorder()
-        bus = PersistentBus(url, BusConfig(handler_threads=2, node=NodeConfig(statement_timeout_seconds=5.0)))
+        bus = PersistentBus(
+            url, BusConfig(handler_threads=2, node=NodeConfig(statement_timeout_seconds=5.0))
+        )
         bus.subscribe(Order, recorder)
         with bus:
             bus.post_many([Order(number) for number in range(30)])

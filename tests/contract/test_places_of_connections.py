@@ -10,7 +10,18 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import URL, Connection, Engine, create_engine, event, func, insert, make_url, select, text
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    func,
+    insert,
+    make_url,
+    select,
+    text,
+)
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
@@ -52,7 +63,9 @@ def rows_elsewhere(engine: Engine) -> int:
         for table in (pair.main, pair.history)
     ]
     with engine.connect() as connection:
-        return sum(int(connection.scalar(select(func.count()).select_from(table)) or 0) for table in tables)
+        return sum(
+            int(connection.scalar(select(func.count()).select_from(table)) or 0) for table in tables
+        )
 
 
 def every_call(bus: PersistentBus, queue: NotificationQueue, connection: Any) -> None:
@@ -146,7 +159,9 @@ def test_a_map_that_leads_to_other_tables_is_refused(
             lambda: queue.remove(1, connection=mapped),
             lambda: bus.find(connection=mapped),
         ):
-            with pytest.raises(InvalidConnectionError, match=r"schema_translate_map.*Nothing was written"):
+            with pytest.raises(
+                InvalidConnectionError, match=r"schema_translate_map.*Nothing was written"
+            ):
                 call()
         mapped.rollback()
         unmapped = mapped.execution_options(schema_translate_map={"elsewhere": OTHER, own: own})
@@ -158,7 +173,9 @@ def test_a_map_that_leads_to_other_tables_is_refused(
 @contextmanager
 def _namesake(url: URL) -> Iterator[Engine]:
     """A database of the same name with the same tables, on the server where the other tests' are."""
-    server = make_url(os.environ[URL_VARIABLES[url.get_backend_name()]]).set(drivername=url.drivername)
+    server = make_url(os.environ[URL_VARIABLES[url.get_backend_name()]]).set(
+        drivername=url.drivername
+    )
     admin = create_engine(server, poolclass=NullPool, isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
         connection.execute(text(f"CREATE DATABASE {url.database}"))
@@ -176,7 +193,10 @@ def test_a_database_of_the_same_name_on_another_server_is_refused(
     own_server: DatabaseServer, own_server_url: URL
 ) -> None:
     bus = PersistentBus(own_server_url)
-    with _namesake(_as_url(own_server, own_server_url)) as elsewhere, elsewhere.connect() as connection:
+    with (
+        _namesake(_as_url(own_server, own_server_url)) as elsewhere,
+        elsewhere.connect() as connection,
+    ):
         for given in (connection, connection.connection.driver_connection) * 2:
             with pytest.raises(InvalidConnectionError, match=r"on the server.*Nothing was written"):
                 bus.post(Order(1), connection=given)
@@ -195,8 +215,13 @@ def test_another_server_of_the_same_cluster_is_known_by_the_nodes_of_the_databas
     own_server: DatabaseServer, own_server_url: URL
 ) -> None:
     """As its replica after a fail-over, which has a name of its own: its rows are copied by hand here."""
-    with PersistentBus(own_server_url) as bus, _namesake(_as_url(own_server, own_server_url)) as replica:
-        nodes = bus._engine.database.fetch(lambda own: own.execute(select(queue_nodes)).mappings().all())
+    with (
+        PersistentBus(own_server_url) as bus,
+        _namesake(_as_url(own_server, own_server_url)) as replica,
+    ):
+        nodes = bus._engine.database.fetch(
+            lambda own: own.execute(select(queue_nodes)).mappings().all()
+        )
         with replica.begin() as connection:
             connection.execute(insert(queue_nodes), [dict(node) for node in nodes])
             bus.post(Order(1), connection=connection)

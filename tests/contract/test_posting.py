@@ -86,7 +86,9 @@ KINDS = [
 
 
 @pytest.mark.parametrize("event", KINDS, ids=lambda event: type(event).__name__)
-def test_an_event_of_each_kind_reaches_its_subscriber_as_it_was(bus: PersistentBus, event: Any) -> None:
+def test_an_event_of_each_kind_reaches_its_subscriber_as_it_was(
+    bus: PersistentBus, event: Any
+) -> None:
     recorder = Recorder()
     bus.subscribe(type(event), recorder)
     bus.start()
@@ -107,13 +109,19 @@ def test_a_plain_dict_reaches_the_subscribers_of_its_name(bus: PersistentBus) ->
     assert other.calls == 0
 
 
-def test_a_dict_under_a_name_that_no_node_knows_is_parked_until_one_does(bus: PersistentBus) -> None:
+def test_a_dict_under_a_name_that_no_node_knows_is_parked_until_one_does(
+    bus: PersistentBus,
+) -> None:
     bus.start()
     record_id = bus.post({"number": 1}, event_name="unheard.of")
     (entry,) = eventually(
         lambda: [entry for entry in bus.find() if entry.lane == PARKED], "the entry is parked"
     )
-    assert (entry.record_id, entry.processing_state, bus.history()) == (record_id, State.AVAILABLE, [])
+    assert (entry.record_id, entry.processing_state, bus.history()) == (
+        record_id,
+        State.AVAILABLE,
+        [],
+    )
     recorder = Recorder()
     bus.subscribe("unheard.of", recorder)
     assert recorder.wait() == [{"number": 1}]
@@ -149,7 +157,9 @@ def test_many_events_are_written_as_each_of_them_would_be(bus: PersistentBus, pa
         Posting(
             event={"number": number, "text": "€ " * padding},
             event_name=(Name.FIRST, Name.SECOND, "order.third")[number % 3],
-            at=Local.fromisoformat(f"2031-12-31T23:59:59.{number:06}+02:00") if number % 2 else None,
+            at=Local.fromisoformat(f"2031-12-31T23:59:59.{number:06}+02:00")
+            if number % 2
+            else None,
             search_key1=(-(2**63), 2**63 - 1, None)[number % 3],
             search_key2=number,
             user_token=f"token {number}",
@@ -163,7 +173,11 @@ def test_many_events_are_written_as_each_of_them_would_be(bus: PersistentBus, pa
         found = msgspec.structs.asdict(entry)
         if found["effective_date"] == found["created_date"]:
             del found["effective_date"]
-        return {name: value for name, value in found.items() if name not in {"record_id", "created_date"}}
+        return {
+            name: value
+            for name, value in found.items()
+            if name not in {"record_id", "created_date"}
+        }
 
     for posting in postings:
         bus.post_many([posting])
@@ -171,10 +185,16 @@ def test_many_events_are_written_as_each_of_them_would_be(bus: PersistentBus, pa
     ids = bus.post_many(postings)
     together = [entry for entry in bus.find() if entry.record_id in ids]
     assert [columns(entry) for entry in together] == [columns(entry) for entry in alone]
-    assert {entry.class_name for entry in together} == {"order.first", "order.second", "order.third"}
+    assert {entry.class_name for entry in together} == {
+        "order.first",
+        "order.second",
+        "order.third",
+    }
 
 
-def test_many_events_get_ids_in_their_order_and_keep_names_and_keys_of_their_own(bus: PersistentBus) -> None:
+def test_many_events_get_ids_in_their_order_and_keep_names_and_keys_of_their_own(
+    bus: PersistentBus,
+) -> None:
     postings = [
         Posting(
             event={"number": number},
@@ -229,7 +249,10 @@ def test_what_a_codec_wrote_is_read_as_it_was(database_url: URL, data: str | byt
     bus = PersistentBus(database_url, config, metrics_registry=CollectorRegistry(), codec=Raw())
     with closing(bus):
         # The first statement of a connection goes another way.
-        ids = [*(bus.post({"data": data}, event_name="raw") for _ in range(2)), *bus.post_many(postings)]
+        ids = [
+            *(bus.post({"data": data}, event_name="raw") for _ in range(2)),
+            *bus.post_many(postings),
+        ]
         found = bus.find()
     assert [entry.record_id for entry in found] == ids
     for entry in found:
@@ -238,7 +261,9 @@ def test_what_a_codec_wrote_is_read_as_it_was(database_url: URL, data: str | byt
 
 @on_postgresql
 @pytest.mark.parametrize("entries", [1, 2])
-def test_a_text_that_the_database_can_not_store_is_refused_whole(database_url: URL, entries: int) -> None:
+def test_a_text_that_the_database_can_not_store_is_refused_whole(
+    database_url: URL, entries: int
+) -> None:
     bus = PersistentBus(database_url, metrics_registry=CollectorRegistry(), codec=Raw())
     with closing(bus):
         for data in ("before", "a NUL \0 inside", "after"):
@@ -263,7 +288,9 @@ def test_events_of_many_shapes_have_only_so_many_plans_kept_for_them(
 
 @on_postgresql
 @pytest.mark.parametrize("entries", [1, 2])
-def test_a_post_whose_commit_is_refused_raises(bus: PersistentBus, engine: Engine, entries: int) -> None:
+def test_a_post_whose_commit_is_refused_raises(
+    bus: PersistentBus, engine: Engine, entries: int
+) -> None:
     """The server answers an INSERT before it checks what is deferred to the commit."""
     bus.post(Order(1))
     function = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$"
@@ -283,7 +310,9 @@ def plans_kept(bus: PersistentBus) -> int:
     """How many statements the server keeps for the connection that posts."""
     count = text("SELECT COUNT(*) FROM pg_prepared_statements WHERE name LIKE 'stickybus%'")
     return int(
-        bus._engine.database.insert_autocommit(lambda connection: connection.execute(count).scalar_one())
+        bus._engine.database.insert_autocommit(
+            lambda connection: connection.execute(count).scalar_one()
+        )
     )
 
 
@@ -309,7 +338,9 @@ def test_posts_do_not_notice_that_a_session_has_lost_its_plans(bus: PersistentBu
     bus._engine.database.insert_autocommit(lambda connection: connection.execute(forget))
     for number in range(2, 4):
         bus.post(Order(number))
-    assert [entry.event_json for entry in bus.find()] == [f'{{"number":{number}}}' for number in range(4)]
+    assert [entry.event_json for entry in bus.find()] == [
+        f'{{"number":{number}}}' for number in range(4)
+    ]
     assert plans_kept(bus) == 1
 
 
@@ -330,12 +361,16 @@ class Odd:
         pytest.param(
             {"a": object()}, {"event_name": "a"}, PayloadNotSerialisableError, id="not serialisable"
         ),
-        pytest.param({"a": "x" * 2_000_000}, {"event_name": "a"}, PayloadTooLargeError, id="too large"),
+        pytest.param(
+            {"a": "x" * 2_000_000}, {"event_name": "a"}, PayloadTooLargeError, id="too large"
+        ),
         pytest.param({"a": 1}, {}, InvalidPostError, id="dict without a name"),
         pytest.param(Order(1), {"search_key1": "7"}, InvalidPostError, id="text as key"),
         pytest.param(Order(1), {"search_key2": True}, InvalidPostError, id="bool as key"),
         pytest.param(Order(1), {"search_key2": 2**63}, InvalidPostError, id="key of 65 bits"),
-        pytest.param(Order(1), {"headers": {"a": 1}}, InvalidPostError, id="header that is no text"),
+        pytest.param(
+            Order(1), {"headers": {"a": 1}}, InvalidPostError, id="header that is no text"
+        ),
         pytest.param(Order(1), {"user_token": "x" * 37}, InvalidPostError, id="long token"),
     ],
 )
@@ -363,7 +398,11 @@ def test_a_handler_learns_everything_about_its_entry(bus: PersistentBus) -> None
     recorder.wait()
     (context,) = recorder.contexts
     (entry,) = ended(bus)
-    assert (context.record_id, context.queue_name, context.class_name) == (record_id, "bus", "Order")
+    assert (context.record_id, context.queue_name, context.class_name) == (
+        record_id,
+        "bus",
+        "Order",
+    )
     assert (context.search_key1, context.search_key2) == (2**63 - 1, -(2**63))
     assert (context.user_token, context.future_user_token) == ("user", "future")
     assert context.headers == {"traceparent": "00-aa-bb-01"}
@@ -409,7 +448,9 @@ def test_a_post_waits_for_a_write_lock_that_another_process_holds(bus: Persisten
     assert [entry.record_id for entry in bus.find()] == [record_id]
 
 
-def test_a_row_born_claimed_is_seen_by_others_only_once_its_id_is_in_the_ledger(bus: PersistentBus) -> None:
+def test_a_row_born_claimed_is_seen_by_others_only_once_its_id_is_in_the_ledger(
+    bus: PersistentBus,
+) -> None:
     """Else the sweep takes it for a commit that nobody knows of, and it runs twice at the same time."""
     bus.subscribe(Order, Recorder())
     bus.start()
@@ -459,8 +500,13 @@ def test_a_sticky_event_starts_without_a_claim_and_without_a_read(
     finishing += [text for text in live if text.startswith("DELETE")]
     others = [text for text in live if text not in written and text not in finishing]
     if database_name == "sqlite":
-        # A file's change may be another process's: this node looks into its lanes, where it finds nothing.
-        others = [text for text in others if not re.match(r"(SELECT|WITH due).*\blane = ", text, re.DOTALL)]
+        # A file's change may be another process's: this node looks into its lanes, where it finds
+        # nothing.
+        others = [
+            text
+            for text in others
+            if not re.match(r"(SELECT|WITH due).*\blane = ", text, re.DOTALL)
+        ]
     if database_name == "postgresql" and others:
         # The listener, once it listens, makes the node look for what came before.
         assert others.pop(0).startswith("SELECT (SELECT")
@@ -505,7 +551,8 @@ def test_large_events_past_the_pools_room_wait_by_id_and_run_once(make_bus: Make
     bus.subscribe("large", recorder)
     bus.start()
     ids = bus.post_many(
-        Posting(event={"place": place, "text": "x" * 10_000}, event_name="large") for place in range(40)
+        Posting(event={"place": place, "text": "x" * 10_000}, event_name="large")
+        for place in range(40)
     )
     recorder.wait(1)
     assert bus._engine.lifecycle.ledger.waiting >= 40 - 1 - BATCHES
@@ -529,7 +576,9 @@ def test_posts_of_several_threads_are_all_delivered(make_bus: MakeBus) -> None:
     bus.subscribe(Order, recorder)
     bus.start()
     posters = [
-        threading.Thread(target=lambda base=base: [bus.post(Order(base + step)) for step in range(25)])
+        threading.Thread(
+            target=lambda base=base: [bus.post(Order(base + step)) for step in range(25)]
+        )
         for base in range(0, 100, 25)
     ]
     for poster in posters:
@@ -554,7 +603,9 @@ def test_a_handler_may_post(bus: PersistentBus) -> None:
     assert states(ended(bus, 2)) == [State.PROCESSED] * 2
 
 
-def test_events_are_found_by_both_keys_and_by_the_second_with_a_cut_off_date(bus: PersistentBus) -> None:
+def test_events_are_found_by_both_keys_and_by_the_second_with_a_cut_off_date(
+    bus: PersistentBus,
+) -> None:
     early = bus.post(Order(1), search_key1=1, search_key2=9)
     (first,) = bus.find()
     later = bus.post(Order(2), search_key1=2, search_key2=9)
@@ -607,7 +658,9 @@ def test_buses_in_one_table_do_not_see_or_count_each_others_events(make_bus: Mak
 
 
 def test_ready_events_are_counted_by_owner(make_bus: MakeBus) -> None:
-    bus = make_bus(mode="STICKY_POLLING", node_name="counted", handler_threads=1, max_entries_claimed=1)
+    bus = make_bus(
+        mode="STICKY_POLLING", node_name="counted", handler_threads=1, max_entries_claimed=1
+    )
     held = 1 + BATCHES
     recorder = Recorder(hold=True)
     bus.subscribe(Order, recorder)
@@ -635,7 +688,9 @@ def test_tokens_follow_an_entry_through_its_retries_into_history(bus: Persistent
 def test_an_event_without_a_subscriber_ends_processed_and_is_counted(database_url: URL) -> None:
     registry = CollectorRegistry()
     labels = {"table": "bus_events", "queue_name": "bus"}
-    with PersistentBus(database_url, BusConfig(handler_threads=1), metrics_registry=registry) as bus:
+    with PersistentBus(
+        database_url, BusConfig(handler_threads=1), metrics_registry=registry
+    ) as bus:
         bus.post(Order(1))
         assert states(ended(bus)) == [State.PROCESSED]
         eventually(

@@ -25,7 +25,13 @@ from stickybus import (
     QueueExistsError,
     State,
 )
-from stickybus.testing import drain, stickybus_bus, stickybus_clock, stickybus_service, stickybus_url
+from stickybus.testing import (
+    drain,
+    stickybus_bus,
+    stickybus_clock,
+    stickybus_service,
+    stickybus_url,
+)
 from tests.contract.harness import Order, Recorder
 
 __all__ = ["stickybus_bus", "stickybus_clock", "stickybus_service", "stickybus_url"]
@@ -129,14 +135,20 @@ def test_the_engine_is_reached_by_its_old_name_with_a_warning(
             assert face.types.register(Invoice) == "Invoice"
 
 
-@pytest.mark.parametrize("kind", [PersistentBus, InMemoryBus, NotificationService, NotificationQueue])
+@pytest.mark.parametrize(
+    "kind", [PersistentBus, InMemoryBus, NotificationService, NotificationQueue]
+)
 def test_nothing_of_the_engine_is_public(
     stickybus_bus: PersistentBus, stickybus_service: NotificationService, kind: type
 ) -> None:
     queue = stickybus_service.create_queue("shop", "reminders", of_order)
-    [one] = [one for one in (stickybus_bus, InMemoryBus(), stickybus_service, queue) if type(one) is kind]
+    [one] = [
+        one for one in (stickybus_bus, InMemoryBus(), stickybus_service, queue) if type(one) is kind
+    ]
     public = {name: getattr(one, name) for name in vars(one) if not name.startswith("_")}
-    assert all(isinstance(value, (str, BusConfig, NotificationConfig)) for value in public.values()), public
+    assert all(
+        isinstance(value, (str, BusConfig, NotificationConfig)) for value in public.values()
+    ), public
 
 
 @pytest.mark.parametrize(
@@ -145,7 +157,9 @@ def test_nothing_of_the_engine_is_public(
     ids=["class", "dict", "number", "object", "method"],
 )
 def test_a_handler_whose_annotation_excludes_its_event_is_refused(
-    stickybus_bus: PersistentBus, stickybus_service: NotificationService, handler: Callable[..., None]
+    stickybus_bus: PersistentBus,
+    stickybus_service: NotificationService,
+    handler: Callable[..., None],
 ) -> None:
     with pytest.raises(ConfigurationError, match=r"(Invoice|dict|int).*harness\.Order"):
         stickybus_bus.subscribe(Order, handler)
@@ -157,7 +171,15 @@ def test_a_handler_whose_annotation_excludes_its_event_is_refused(
 @pytest.mark.parametrize(
     "handler",
     [
-        *(of_order, of_either, of_anything, of_object, of_a_protocol, of_nothing_said, of_the_unknown),
+        *(
+            of_order,
+            of_either,
+            of_anything,
+            of_object,
+            of_a_protocol,
+            of_nothing_said,
+            of_the_unknown,
+        ),
         (lambda _event: None),
     ],
 )
@@ -182,7 +204,9 @@ def test_a_queue_whose_handler_annotates_the_context_alone_takes_all_events(
     assert taken == [({"number": 1}, 1)]
 
 
-def test_an_exactly_once_handler_gets_a_context_with_a_connection(stickybus_bus: PersistentBus) -> None:
+def test_an_exactly_once_handler_gets_a_context_with_a_connection(
+    stickybus_bus: PersistentBus,
+) -> None:
     kinds = list[type[EntryContext]]()
 
     @stickybus_bus.subscribe(Order, exactly_once=True)
@@ -203,14 +227,18 @@ def test_an_exactly_once_handler_gets_a_context_with_a_connection(stickybus_bus:
 # -- events by name -----------------------------------------------------------------------------------------------
 
 
-def test_an_event_type_has_the_name_that_it_was_registered_under(stickybus_bus: PersistentBus) -> None:
+def test_an_event_type_has_the_name_that_it_was_registered_under(
+    stickybus_bus: PersistentBus,
+) -> None:
     assert stickybus_bus.register_event(Invoice, name="billing.invoice") == "billing.invoice"
     stickybus_bus.post(Invoice(1))
     [entry] = stickybus_bus.find()
     assert entry.class_name == "billing.invoice"
 
 
-def test_two_types_of_one_name_are_told_apart_as_the_error_says(stickybus_bus: PersistentBus) -> None:
+def test_two_types_of_one_name_are_told_apart_as_the_error_says(
+    stickybus_bus: PersistentBus,
+) -> None:
     @dataclass
     class Order:
         number: int
@@ -282,7 +310,9 @@ def test_a_lone_state_is_taken_as_one(stickybus_bus: PersistentBus) -> None:
 # -- queues -------------------------------------------------------------------------------------------------------
 
 
-def test_a_queue_is_created_by_decorating_its_handler(stickybus_service: NotificationService) -> None:
+def test_a_queue_is_created_by_decorating_its_handler(
+    stickybus_service: NotificationService,
+) -> None:
     reminded = list[Order]()
 
     @stickybus_service.queue("shop:reminders", serial=True)

@@ -1,7 +1,8 @@
 """How each database runs the engine's statements, from an empty table to a million rows: by index, at a flat cost.
 
-The statements are those that the engine sends, caught on their way and explained in the session that sent them. The
-session is one that ran them all, and so prepared them, while the tables were empty.
+The statements are those that the engine sends, caught on their way and explained in the session
+that sent them. The session is one that ran them all, and so prepared them, while the tables were
+empty.
 """
 
 from __future__ import annotations
@@ -39,9 +40,7 @@ TABLES = "bus_events", "bus_events_history"
 _DIGITS = "(" + " UNION ALL ".join(f"SELECT {digit} AS d" for digit in range(10)) + ")"
 _NUMBER = "d0.d + 10 * d1.d + 100 * d2.d + 1000 * d3.d + 10000 * d4.d + 100000 * d5.d"
 _COLUMNS = "class_name, event_json, lane, effective_date, created_date, search_key1, search_key2"
-_LANES = (
-    f"CASE d0.d WHEN 0 THEN '{SUSPECT}' WHEN 1 THEN '{PARKED}' WHEN 2 THEN '' WHEN 3 THEN '' ELSE '{OWN}' END"
-)
+_LANES = f"CASE d0.d WHEN 0 THEN '{SUSPECT}' WHEN 1 THEN '{PARKED}' WHEN 2 THEN '' WHEN 3 THEN '' ELSE '{OWN}' END"
 _PAST, _FUTURE = "'2025-01-01 00:00:00.000000'", "'2100-01-01 00:00:00.000000'"
 _FASTER = {
     "sqlite": (
@@ -68,7 +67,8 @@ def fill(engine: Engine, rows: int) -> None:
     if not rows:
         return
     past, future = (
-        f"TIMESTAMP {date}" if engine.dialect.name == "postgresql" else date for date in (_PAST, _FUTURE)
+        f"TIMESTAMP {date}" if engine.dialect.name == "postgresql" else date
+        for date in (_PAST, _FUTURE)
     )
     places = len(str(rows)) - 1
     number = " + ".join(_NUMBER.split(" + ")[:places])
@@ -78,7 +78,9 @@ def fill(engine: Engine, rows: int) -> None:
         for setting in _FASTER.get(engine.dialect.name, ()):
             connection.exec_driver_sql(setting)
         present = connection.exec_driver_sql("SELECT count(*) FROM bus_events").scalar_one()
-        connection.exec_driver_sql(f"INSERT INTO bus_events ({_COLUMNS}) SELECT {values} {source} {present}")
+        connection.exec_driver_sql(
+            f"INSERT INTO bus_events ({_COLUMNS}) SELECT {values} {source} {present}"
+        )
         # Of ids that no entry gets, and which are the first.
         connection.exec_driver_sql(
             f"INSERT INTO bus_events_history (record_id, finished_date, processing_state, {_COLUMNS}) "
@@ -107,14 +109,18 @@ def database(bus: PersistentBus) -> Database:
             for table in TABLES:
                 # Autovacuum would cure the statistics some time later, in production as here.
                 connection.exec_driver_sql(f"ALTER TABLE {table} SET (autovacuum_enabled = false)")
-                connection.exec_driver_sql(f"ALTER TABLE {table} SET UNLOGGED")  # to be filled faster
+                connection.exec_driver_sql(
+                    f"ALTER TABLE {table} SET UNLOGGED"
+                )  # to be filled faster
     analyse(database.engine)
     return database
 
 
 def analyse(engine: Engine) -> None:
     """Let the database count the tables' rows, as autovacuum does."""
-    words = {"postgresql": "VACUUM ANALYZE", "sqlite": "ANALYZE"}.get(engine.dialect.name, "ANALYZE TABLE")
+    words = {"postgresql": "VACUUM ANALYZE", "sqlite": "ANALYZE"}.get(
+        engine.dialect.name, "ANALYZE TABLE"
+    )
     with engine.connect() as connection:
         # VACUUM runs in no transaction; nor does the driver of SQLite begin one by itself.
         autocommit = connection.execution_options(isolation_level="AUTOCOMMIT")
@@ -134,7 +140,9 @@ class Tables:
 
     def claim(self, lane: str) -> list[Entry]:
         until = self.now + timedelta(minutes=5)
-        claim = Claim(lane=lane, owner=NODE, limit=BATCH, since=FIRST_DATE, due_by=self.now, until=until)
+        claim = Claim(
+            lane=lane, owner=NODE, limit=BATCH, since=FIRST_DATE, due_by=self.now, until=until
+        )
         rows = self.statements.claim(self.connection, claim)
         assert bool(rows) == bool(self.ids)
         return [claimed(row, NODE, until) for row in rows]
@@ -149,13 +157,19 @@ class Tables:
             Ending(record_id, count, created, State.PROCESSED.value, self.now, self.now)
             for record_id, (count, created) in sorted(raised.items())
         ]
-        moved = self.statements.finish(self.connection, owner=NODE, batch=self.statements.batch(endings))
+        moved = self.statements.finish(
+            self.connection, owner=NODE, batch=self.statements.batch(endings)
+        )
         assert len(moved) == len(claimed)
 
     def give_back(self) -> None:
         claims = [(row.record_id, 1) for row in self.claim(OWN)[:10]]
         self.statements.release(
-            self.connection, owner=NODE, lane=ANY_NODE, suspect_lane=SUSPECT, claims=claims or [(1, 1)]
+            self.connection,
+            owner=NODE,
+            lane=ANY_NODE,
+            suspect_lane=SUSPECT,
+            claims=claims or [(1, 1)],
         )
 
     def retry(self) -> None:
@@ -173,7 +187,9 @@ class Tables:
         """What the reaper and a restarted node do with a lane: what ran, what is due, what is due later."""
         page = partial(self.statements.locked_page, self.connection, lane=DEAD, limit=10)
         page(state="IN_PROCESSING")
-        page = partial(self.statements.locked_page, self.connection, lane=OWN, state="AVAILABLE", limit=10)
+        page = partial(
+            self.statements.locked_page, self.connection, lane=OWN, state="AVAILABLE", limit=10
+        )
         due = [row.record_id for row in page(due_by=self.now)]
         later = [row.record_id for row in page(due_after=self.now)]
         self.statements.copy_anew(self.connection, ids=due, lane=ANY_NODE, crashes=0)
@@ -209,7 +225,9 @@ class Tables:
     def change(self) -> None:
         for record_id in self.ids[:10]:
             self.statements.lock_available(self.connection, ids=[record_id])
-            self.statements.change(self.connection, record_id=record_id, values={"effective_date": self.now})
+            self.statements.change(
+                self.connection, record_id=record_id, values={"effective_date": self.now}
+            )
 
     def search(self, *, past: bool) -> None:
         first = 5
@@ -254,7 +272,9 @@ class Tables:
         assert bool(found) == bool(self.ids)
 
     def history_page(self) -> None:
-        self.statements.history_page(self.connection, before=self.now, states=["PROCESSED"], limit=BATCH)
+        self.statements.history_page(
+            self.connection, before=self.now, states=["PROCESSED"], limit=BATCH
+        )
 
     def delete_history(self) -> None:
         deleted = self.statements.delete_history(
@@ -326,14 +346,18 @@ class Session:
         with self._catching(), cost_of(self._connection) as cost:
             operation.work(tables)
         assert self._caught or not size
-        faults = [fault for caught in self._caught for fault in self._explain(*caught, operation, size)]
+        faults = [
+            fault for caught in self._caught for fault in self._explain(*caught, operation, size)
+        ]
         self._connection.commit()
         return faults, cost[0]
 
     def _tables(self) -> Tables:
         connection = self._connection
         ids, past_ids = (
-            connection.exec_driver_sql(f"SELECT record_id FROM {table} ORDER BY record_id LIMIT {BATCH}")
+            connection.exec_driver_sql(
+                f"SELECT record_id FROM {table} ORDER BY record_id LIMIT {BATCH}"
+            )
             .scalars()
             .all()
             for table in TABLES
@@ -356,11 +380,19 @@ class Session:
         finally:
             event.remove(self._connection, "before_cursor_execute", catch)
 
-    def _explain(self, statement: str, parameters: Any, operation: Operation, size: int) -> Iterator[str]:
-        plan = self._connection.exec_driver_sql(self._doctor.explain + statement, parameters).mappings().all()
+    def _explain(
+        self, statement: str, parameters: Any, operation: Operation, size: int
+    ) -> Iterator[str]:
+        plan = (
+            self._connection.exec_driver_sql(self._doctor.explain + statement, parameters)
+            .mappings()
+            .all()
+        )
         for table in TABLES:
             for fault in self._doctor.faults([dict(row) for row in plan], table):
-                if fault.step not in operation.right and not self._harmless(fault.step, statement, size):
+                if fault.step not in operation.right and not self._harmless(
+                    fault.step, statement, size
+                ):
                     yield f"{size} rows: {operation.name}: {fault.step} ({fault.detail}): {statement}"
 
     def _harmless(self, step: Step, statement: str, size: int) -> bool:

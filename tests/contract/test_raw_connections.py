@@ -16,7 +16,15 @@ from bus.persistent import PersistentBus
 from queue_core.errors import InvalidConnectionError, WriteLockError
 from queue_core.model.entry import State
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, Recorder, delivered, ended, on_postgresql, on_servers, on_sqlite
+from tests.contract.harness import (
+    Order,
+    Recorder,
+    delivered,
+    ended,
+    on_postgresql,
+    on_servers,
+    on_sqlite,
+)
 
 Connect = Callable[..., Any]
 
@@ -37,7 +45,9 @@ def connect(database_url: URL) -> Iterator[Connect]:
 
 
 def _open_sqlite(url: URL, rows: str, autocommit: bool) -> sqlite3.Connection:  # noqa: FBT001 -- as the others
-    connection = sqlite3.connect(str(url.database), isolation_level=None if autocommit else "DEFERRED")
+    connection = sqlite3.connect(
+        str(url.database), isolation_level=None if autocommit else "DEFERRED"
+    )
     connection.row_factory = {"tuples": None, "dicts": _as_dict, "named": sqlite3.Row}[rows]
     return connection
 

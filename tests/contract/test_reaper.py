@@ -75,7 +75,9 @@ def test_a_living_node_is_never_declared_dead(cluster: Cluster) -> None:
     assert {cluster.row(name).state for name in "ab"} == {nodes.LIVE}
 
 
-def test_a_slow_handler_of_a_living_node_keeps_its_entry_however_long_it_takes(cluster: Cluster) -> None:
+def test_a_slow_handler_of_a_living_node_keeps_its_entry_however_long_it_takes(
+    cluster: Cluster,
+) -> None:
     slow, other = cluster.join("a"), cluster.join("b")
     slow.bus.post(Order(1))
     [held] = slow.claim()
@@ -89,7 +91,9 @@ def test_a_slow_handler_of_a_living_node_keeps_its_entry_however_long_it_takes(c
     assert [entry.processing_state for entry in slow.bus.history()] == [State.PROCESSED]
 
 
-def test_after_an_outage_longer_than_the_lease_nobody_is_reaped_whoever_acts_first(cluster: Cluster) -> None:
+def test_after_an_outage_longer_than_the_lease_nobody_is_reaped_whoever_acts_first(
+    cluster: Cluster,
+) -> None:
     one, two = cluster.join("a"), cluster.join("b")
     one.bus.post(Order(1))
     cluster.live(9, one, two)
@@ -121,7 +125,9 @@ def test_a_node_that_died_in_an_outage_is_found_a_lease_after_it(cluster: Cluste
     assert other.handler.numbers() == [1]
 
 
-def test_a_reaper_that_has_just_begun_to_watch_waits_calmly_for_a_full_lease(cluster: Cluster) -> None:
+def test_a_reaper_that_has_just_begun_to_watch_waits_calmly_for_a_full_lease(
+    cluster: Cluster,
+) -> None:
     cluster.join("a")
     other = cluster.join("b")
     cluster.tick(3, other)
@@ -167,7 +173,9 @@ def test_a_beat_between_the_look_and_the_verdict_saves_the_node(cluster: Cluster
     assert cluster.row("a").state == nodes.LIVE
 
 
-def test_a_beat_after_one_whose_answer_was_lost_is_a_sign_of_life_of_its_own(cluster: Cluster) -> None:
+def test_a_beat_after_one_whose_answer_was_lost_is_a_sign_of_life_of_its_own(
+    cluster: Cluster,
+) -> None:
     node, other = cluster.join("a"), cluster.join("b")
     cluster.live(3, node, other)
     with (
@@ -205,7 +213,11 @@ def test_a_reaped_entry_is_in_history_and_its_copy_keeps_keys_tokens_payload_and
 
     [old] = reaped(other)
     [copy] = other.bus.find()
-    assert (old.record_id, old.origin_id, old.finished_date) == (record_id, None, cluster.clock.now())
+    assert (old.record_id, old.origin_id, old.finished_date) == (
+        record_id,
+        None,
+        cluster.clock.now(),
+    )
     assert copy.record_id > record_id
     assert (copy.origin_id, copy.redispatch_count, copy.processing_owner) == (record_id, 1, None)
     assert (copy.processing_state, copy.claim_count) == (State.AVAILABLE, 0)
@@ -219,7 +231,14 @@ def test_a_reaped_entry_is_in_history_and_its_copy_keeps_keys_tokens_payload_and
             "future_user_token",
             "search_key1",
         ),
-        *("search_key2", "created_date", "effective_date", "creating_owner", "error_count", "headers"),
+        *(
+            "search_key2",
+            "created_date",
+            "effective_date",
+            "creating_owner",
+            "error_count",
+            "headers",
+        ),
     )
     for name in kept:
         assert getattr(old, name) == getattr(posted, name), name
@@ -242,12 +261,18 @@ def test_every_link_of_a_chain_of_redispatches_names_its_first_entry(cluster: Cl
 
     chain = watcher.bus.history()
 
-    assert [entry.processing_state for entry in chain] == [State.REAPED, State.REAPED, State.PROCESSED]
+    assert [entry.processing_state for entry in chain] == [
+        State.REAPED,
+        State.REAPED,
+        State.PROCESSED,
+    ]
     assert [entry.origin_id for entry in chain] == [None, record_id, record_id]
     assert [entry.redispatch_count for entry in chain] == [0, 1, 2]
 
 
-def test_the_error_count_and_the_subscribers_that_succeeded_survive_a_redispatch(cluster: Cluster) -> None:
+def test_the_error_count_and_the_subscribers_that_succeeded_survive_a_redispatch(
+    cluster: Cluster,
+) -> None:
     killed, other = cluster.join("a"), cluster.join("b")
     for peer in (killed, other):
         peer.handler = Recorder(failures=1)
@@ -268,7 +293,10 @@ def test_the_error_count_and_the_subscribers_that_succeeded_survive_a_redispatch
 
 def test_an_entry_not_yet_due_only_changes_its_lane(cluster: Cluster) -> None:
     killed, other = cluster.join("a"), cluster.join("b")
-    due, later = cluster.clock.now() + timedelta(seconds=2), cluster.clock.now() + timedelta(hours=1)
+    due, later = (
+        cluster.clock.now() + timedelta(seconds=2),
+        cluster.clock.now() + timedelta(hours=1),
+    )
     postings = [Posting(event=Order(1), at=due), Posting(event=Order(2), at=later)]
     rows = killed.store.rows.rows("bus", postings, creator="a", lane="a", claimed=False)
     ids = killed.store.database.write(lambda connection: killed.store.insert(connection, rows))
@@ -325,7 +353,9 @@ def test_two_reapers_at_once_make_one_copy_of_each_entry(cluster: Cluster) -> No
 
     assert len(reaped(killed)) == 45
     copies = killed.bus.find()
-    assert sorted(entry.origin_id or 0 for entry in copies) == [entry.record_id for entry in reaped(killed)]
+    assert sorted(entry.origin_id or 0 for entry in copies) == [
+        entry.record_id for entry in reaped(killed)
+    ]
     for peer in reapers:
         peer.run()
     assert sorted(reapers[0].handler.numbers() + reapers[1].handler.numbers()) == list(range(45))
@@ -393,7 +423,9 @@ def test_reaped_entries_are_counted(cluster: Cluster) -> None:
 # -- the own lane ---------------------------------------------------------------------------------------------------
 
 
-def test_a_commit_of_unknown_outcome_is_found_by_the_sweep_and_delivered_once(cluster: Cluster) -> None:
+def test_a_commit_of_unknown_outcome_is_found_by_the_sweep_and_delivered_once(
+    cluster: Cluster,
+) -> None:
     peer = cluster.join("a")
     [record_id] = born_claimed(peer.bus._engine, "a", 1)
 
@@ -408,7 +440,9 @@ def test_a_commit_of_unknown_outcome_is_found_by_the_sweep_and_delivered_once(cl
     assert ended.claim_count == 3  # born with 1, raised by the sweep and by the claim
 
 
-def test_a_claim_whose_commit_gave_no_answer_is_swept_at_once_and_runs_once(cluster: Cluster) -> None:
+def test_a_claim_whose_commit_gave_no_answer_is_swept_at_once_and_runs_once(
+    cluster: Cluster,
+) -> None:
     peer = cluster.join("a", mode="STICKY_POLLING")
     peer.run()  # and sweeps, for the first time
     peer.bus.post(Order(1))
@@ -441,7 +475,9 @@ def test_the_sweep_leaves_alone_what_runs_here(cluster: Cluster) -> None:
     assert (entry.processing_state, entry.claim_count) == (State.IN_PROCESSING, 1)
 
 
-def test_a_restart_under_the_same_name_keeps_what_waited_and_redispatches_what_ran(cluster: Cluster) -> None:
+def test_a_restart_under_the_same_name_keeps_what_waited_and_redispatches_what_ran(
+    cluster: Cluster,
+) -> None:
     first = cluster.join("a", handler_threads=1, max_entries_claimed=1, mode="STICKY_POLLING")
     ids = first.bus.post_many([Order(number) for number in range(6)])
     held = first.claim()
@@ -495,7 +531,11 @@ def test_an_entry_whose_process_keeps_dying_ends_failed_with_the_reason_and_its_
     [failed] = peer.bus.history(states=[State.FAILED])
     assert crashes == 1 + 6  # the first, in company, and more than five alone
     assert (failed.last_error or "").startswith("PoisonEntry: ")
-    assert (failed.event_json, failed.search_key1, failed.origin_id) == ('{"number":1}', 5, record_id)
+    assert (failed.event_json, failed.search_key1, failed.origin_id) == (
+        '{"number":1}',
+        5,
+        record_id,
+    )
     assert peer.bus.find() == []
 
 
@@ -530,7 +570,9 @@ def test_a_poison_entry_ends_also_when_each_crash_is_found_by_a_reaper(cluster: 
         assert watcher.bus.history(states=[State.FAILED]) == []
         crash(cluster, number, watcher)
 
-    assert [entry.processing_state for entry in watcher.bus.history()] == [State.REAPED] * 2 + [State.FAILED]
+    assert [entry.processing_state for entry in watcher.bus.history()] == [State.REAPED] * 2 + [
+        State.FAILED
+    ]
 
 
 def test_innocent_neighbours_of_a_poison_entry_are_all_processed(cluster: Cluster) -> None:
@@ -578,7 +620,9 @@ def test_of_a_large_backlog_only_what_may_have_started_is_suspect(cluster: Clust
     assert {entry.lane for entry in other.bus.find()} == {SUSPECT, ""}
 
 
-def test_what_a_second_process_held_when_it_died_is_suspect_wherever_it_stood(cluster: Cluster) -> None:
+def test_what_a_second_process_held_when_it_died_is_suspect_wherever_it_stood(
+    cluster: Cluster,
+) -> None:
     """So that one which was not found at the first time does not kill for ever."""
     killed, second = cluster.join("a", handler_threads=1), cluster.join("b", handler_threads=1)
     killed.bus.post_many([Order(number) for number in range(3)])
@@ -647,7 +691,9 @@ def test_a_name_taken_again_after_a_stop_in_order_finds_no_suspects(cluster: Clu
     assert (entry.crash_count, entry.lane) == (0, "")
 
 
-def test_a_suspect_that_fails_in_its_handler_stays_a_suspect_until_it_has_ended(cluster: Cluster) -> None:
+def test_a_suspect_that_fails_in_its_handler_stays_a_suspect_until_it_has_ended(
+    cluster: Cluster,
+) -> None:
     killed, other = cluster.join("a"), cluster.join("b")
     killed.bus.post_many([Order(1), Order(2)])
     cluster.bury("a", other)
@@ -723,7 +769,9 @@ def test_a_reaper_that_meets_a_broken_connection_goes_on_at_its_next_turn(cluste
     assert other.handler.numbers() == [1]
 
 
-def test_a_live_node_whose_row_was_deleted_keeps_its_entries_and_enters_it_anew(cluster: Cluster) -> None:
+def test_a_live_node_whose_row_was_deleted_keeps_its_entries_and_enters_it_anew(
+    cluster: Cluster,
+) -> None:
     owner, other, dead = cluster.join("a"), cluster.join("b"), cluster.join("c")
     cluster.bury("c", owner, other)
     del dead  # its row stays for a day, and lanes are looked at in each turn

@@ -72,7 +72,9 @@ def minutes(*numbers: int) -> list[datetime]:
 
 
 def test_a_schedule_fires_at_each_of_its_times(turned: Turned, clock: ManualClock) -> None:
-    schedule = turned.queue.recur("report", Order(1), cron="*/10 * * * *", search_key1=1, search_key2=2)
+    schedule = turned.queue.recur(
+        "report", Order(1), cron="*/10 * * * *", search_key1=1, search_key2=2
+    )
     assert schedule.next_due == NOON + timedelta(minutes=10)
     assert turned.fire() == pytest.approx(3)  # nothing yet: the poll interval
 
@@ -281,7 +283,9 @@ def test_the_time_zone_of_a_rule_is_kept_and_its_default_is_utc(turned: Turned) 
     )
 
 
-def test_schedules_of_two_queues_with_one_name_are_two(make_service: MakeService, clock: ManualClock) -> None:
+def test_schedules_of_two_queues_with_one_name_are_two(
+    make_service: MakeService, clock: ManualClock
+) -> None:
     turned = Turned(make_service(clock=clock))
     other = turned.service.create_queue("billing", "other", Recorder(), event_types=[Order]).start()
     turned.queue.recur("report", Order(1), every=60)
@@ -296,7 +300,13 @@ def test_schedules_of_two_queues_with_one_name_are_two(make_service: MakeService
 
 @pytest.mark.parametrize(
     "rule",
-    [{}, {"cron": "* * * * *", "every": 5}, {"cron": "61 * * * *"}, {"every": 0}, {"cron": "0 0 30 2 *"}],
+    [
+        {},
+        {"cron": "* * * * *", "every": 5},
+        {"cron": "61 * * * *"},
+        {"every": 0},
+        {"cron": "0 0 30 2 *"},
+    ],
     ids=["none", "both", "no such minute", "no pause", "never"],
 )
 def test_a_rule_that_cannot_work_is_refused_and_nothing_scheduled(
@@ -307,7 +317,9 @@ def test_a_rule_that_cannot_work_is_refused_and_nothing_scheduled(
     assert turned.queue.recurring() == []
 
 
-def test_a_schedule_declared_on_one_running_service_fires_on_another(make_service: MakeService) -> None:
+def test_a_schedule_declared_on_one_running_service_fires_on_another(
+    make_service: MakeService,
+) -> None:
     recorder = Recorder()
     one, two = (make_service(poll_interval_seconds=0.1) for _ in range(2))
     declaring = one.create_queue("billing", "dunning", recorder, event_types=[Order])

@@ -73,7 +73,9 @@ def test_an_event_that_succeeds_in_time_ends_processed_with_its_failures_counted
 
 
 @pytest.mark.parametrize("error", [MemoryError("full"), KeyboardInterrupt(), GeneratorExit()])
-def test_an_error_that_is_no_exception_is_a_failure_too(bus: PersistentBus, error: BaseException) -> None:
+def test_an_error_that_is_no_exception_is_a_failure_too(
+    bus: PersistentBus, error: BaseException
+) -> None:
     recorder = Recorder(failures=99, error=error)
     bus.subscribe(Order, recorder)
     bus.start()
@@ -240,7 +242,9 @@ def test_a_policy_that_fails_ends_the_retries_and_says_so(make_bus: MakeBus) -> 
     assert "ZeroDivisionError" in (entry.last_error or "")
 
 
-def test_a_failed_entry_retried_by_hand_starts_a_new_chain_that_names_its_parent(bus: PersistentBus) -> None:
+def test_a_failed_entry_retried_by_hand_starts_a_new_chain_that_names_its_parent(
+    bus: PersistentBus,
+) -> None:
     recorder = Recorder(failures=4)
     bus.subscribe(Order, recorder)
     bus.start()
@@ -287,7 +291,9 @@ def test_an_entry_that_was_tried_again_is_refused_unless_that_failed_or_it_is_fo
         bus.retry(failed)
     bus.stop()
     live = bus.retry(failed, force=True)
-    with pytest.raises(EntryNotChangeableError, match=f"tried again as {live}, which has not ended"):
+    with pytest.raises(
+        EntryNotChangeableError, match=f"tried again as {live}, which has not ended"
+    ):
         bus.retry(failed)
     assert [entry.record_id for entry in bus.find()] == [live]
 
@@ -312,11 +318,15 @@ def test_of_two_retries_at_once_one_wins_and_tells_its_own_id(bus: PersistentBus
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert [entry.record_id for entry in bus.find()] == [one for one in told if isinstance(one, int)]
+    assert [entry.record_id for entry in bus.find()] == [
+        one for one in told if isinstance(one, int)
+    ]
     assert (len(told), len(bus.find())) == (4, 1)
 
 
-def test_subscribers_with_different_schedules_each_run_at_their_own_times(make_bus: MakeBus) -> None:
+def test_subscribers_with_different_schedules_each_run_at_their_own_times(
+    make_bus: MakeBus,
+) -> None:
     clock = ManualClock(START)
     bus = make_bus(clock=clock, **LONG_LEASE)
     soon, late = Recorder(failures=99), Recorder(failures=99)
@@ -334,7 +344,9 @@ def test_subscribers_with_different_schedules_each_run_at_their_own_times(make_b
     assert (soon.calls, late.calls) == (2, 2)
 
 
-def test_a_retry_by_hand_names_its_parent_without_a_look_for_it_in_the_main_table(bus: PersistentBus) -> None:
+def test_a_retry_by_hand_names_its_parent_without_a_look_for_it_in_the_main_table(
+    bus: PersistentBus,
+) -> None:
     """No index has the parents: among ten million entries the look would be for minutes."""
     bus.subscribe(Order, retry=ImmediateRetries(0))(Recorder(failures=1))
     bus.start()

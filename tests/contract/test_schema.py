@@ -46,7 +46,15 @@ from stickybus import (
 )
 from tests.conftest import NewDatabase
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Recorder, ended, eventually, on, on_postgresql, on_servers, on_sqlite
+from tests.contract.harness import (
+    Recorder,
+    ended,
+    eventually,
+    on,
+    on_postgresql,
+    on_servers,
+    on_sqlite,
+)
 
 TABLES = {
     *("bus_events", "bus_events_history", "notifications", "notifications_history"),
@@ -105,7 +113,9 @@ def differences(connection: Connection, *names: str) -> list[Any]:
     ]
 
 
-def test_the_names_of_all_tables_that_the_schema_makes_beside_the_entries_are_taken(engine: Engine) -> None:
+def test_the_names_of_all_tables_that_the_schema_makes_beside_the_entries_are_taken(
+    engine: Engine,
+) -> None:
     entries = {f"{name}{end}" for name in schema.DEFAULT_TABLES for end in ("", "_history")}
     own = sorted(set(inspect(engine).get_table_names()) - entries)
     for name in own:
@@ -135,7 +145,11 @@ def described(engine: Engine) -> dict[str, Any]:
         table: {
             "columns": {
                 column["name"]: (
-                    *(str(column["type"]), getattr(column["type"], "collation", None), column["nullable"]),
+                    *(
+                        str(column["type"]),
+                        getattr(column["type"], "collation", None),
+                        column["nullable"],
+                    ),
                     str(column["default"]).replace(table, ""),
                 )
                 for column in inspector.get_columns(table)
@@ -143,12 +157,17 @@ def described(engine: Engine) -> dict[str, Any]:
             "indexes": sorted(
                 (
                     *(str(index["name"]), str(index["column_names"])),
-                    *(f"{option}={value}" for option, value in index.get("dialect_options", {}).items()),
+                    *(
+                        f"{option}={value}"
+                        for option, value in index.get("dialect_options", {}).items()
+                    ),
                 )
                 for index in inspector.get_indexes(table)
             ),
             "key": inspector.get_pk_constraint(table)["constrained_columns"],
-            "checks": sorted(str(check["sqltext"]) for check in inspector.get_check_constraints(table)),
+            "checks": sorted(
+                str(check["sqltext"]) for check in inspector.get_check_constraints(table)
+            ),
         }
         for table in sorted(tables(engine))
     }
@@ -183,7 +202,9 @@ def test_tables_of_further_names_are_added_at_any_time(engine: Engine) -> None:
         assert differences(connection, "audit_events", *schema.DEFAULT_TABLES) == []
         assert schema.main_tables(connection) == ("audit_events", "bus_events", "notifications")
         if connection.dialect.name == "postgresql":
-            options = text("SELECT array_to_string(reloptions, ' ') FROM pg_class WHERE relname = :name")
+            options = text(
+                "SELECT array_to_string(reloptions, ' ') FROM pg_class WHERE relname = :name"
+            )
             for suffix in ("", "_history"):
                 added, migrated = (
                     connection.execute(options, {"name": f"{name}{suffix}"}).scalar_one()
@@ -220,7 +241,9 @@ def set_revision(engine: Engine, revision: str, *, works_since: str | None = Non
     values = {"revision": revision, "works_since": works_since or revision}
     with engine.begin() as connection:
         connection.execute(
-            text(f"UPDATE {schema.VERSION_TABLE} SET version_num = :revision, works_since = :works_since"),
+            text(
+                f"UPDATE {schema.VERSION_TABLE} SET version_num = :revision, works_since = :works_since"
+            ),
             values,
         )
 
@@ -242,7 +265,9 @@ def test_an_sqlite_file_gets_its_schema_on_first_use(make_bus: MakeBus, empty: E
     assert {"bus_events", "bus_events_history", "queue_nodes"} <= tables(empty)
 
 
-def test_a_schema_newer_than_the_library_is_refused_and_left_alone(make_bus: MakeBus, engine: Engine) -> None:
+def test_a_schema_newer_than_the_library_is_refused_and_left_alone(
+    make_bus: MakeBus, engine: Engine
+) -> None:
     set_revision(engine, "9999")
 
     assert report(engine).fit is Fit.TOO_NEW
@@ -273,7 +298,9 @@ def test_tables_for_further_names_in_a_newer_schema_are_left_to_the_newer_versio
 ) -> None:
     set_revision(engine, "9999", works_since="0005")
 
-    with pytest.raises(SchemaTooNewError, match="lacks the tables audit_events, audit_events_history"):
+    with pytest.raises(
+        SchemaTooNewError, match="lacks the tables audit_events, audit_events_history"
+    ):
         make_bus(table="audit_events")
     create_schema(engine.url, tables=["audit_events"])
 
@@ -370,7 +397,9 @@ NOW = {
 """How each database writes this instant in UTC."""
 
 
-def test_an_insert_written_for_kill_bills_bus_events_is_delivered(make_bus: MakeBus, engine: Engine) -> None:
+def test_an_insert_written_for_kill_bills_bus_events_is_delivered(
+    make_bus: MakeBus, engine: Engine
+) -> None:
     recorder, bus = Recorder(), make_bus(poll_interval_seconds=0.1)
     bus.subscribe("org.killbill.Invoice", recorder)
     bus.start()
@@ -379,7 +408,9 @@ def test_an_insert_written_for_kill_bills_bus_events_is_delivered(make_bus: Make
             text(
                 "INSERT INTO bus_events (class_name, event_json, user_token, created_date, creating_owner, "
                 "processing_owner, processing_available_date, processing_state, error_count, search_key1, search_key2) "
-                "VALUES ('org.killbill.Invoice', :json, :token, " + NOW[engine.dialect.name] + ", 'java-1', "
+                "VALUES ('org.killbill.Invoice', :json, :token, "
+                + NOW[engine.dialect.name]
+                + ", 'java-1', "
                 "NULL, NULL, 'AVAILABLE', 0, 11, 22)"
             ),
             {"json": '{"amount":5}', "token": "0b9a2f2e-0000-4000-8000-000000000000"},
@@ -519,4 +550,6 @@ def test_an_upgrade_tells_of_its_steps(empty: Engine) -> None:
 
     assert [done for _, done, _ in told] == list(range(1, len(told) + 1))
     assert {total for *_, total in told} == {len(told)}
-    assert told[0][0] == "PostgreSQL: the index of claims answers what names a lane, and nothing else."
+    assert (
+        told[0][0] == "PostgreSQL: the index of claims answers what names a lane, and nothing else."
+    )

@@ -26,7 +26,10 @@ __all__ = ["cluster"]
 
 
 def numbers(entries: list[Entry]) -> list[int]:
-    return [int((entry.event_json or "").removeprefix('{"number":').removesuffix("}")) for entry in entries]
+    return [
+        int((entry.event_json or "").removeprefix('{"number":').removesuffix("}"))
+        for entry in entries
+    ]
 
 
 @pytest.fixture
@@ -58,7 +61,9 @@ def test_keyless_matches_only_entries_without_it(keyed: PersistentBus) -> None:
 
 
 @pytest.mark.parametrize("key", ["search_key1", "search_key2"])
-def test_none_as_a_key_is_refused_as_it_would_mean_everybody_elses(keyed: PersistentBus, key: str) -> None:
+def test_none_as_a_key_is_refused_as_it_would_mean_everybody_elses(
+    keyed: PersistentBus, key: str
+) -> None:
     wanted: dict[str, Any] = {key: None}
     for read in (keyed.find, keyed.history):
         with pytest.raises(InvalidPostError, match=f"{key}=KEYLESS"):
@@ -74,7 +79,9 @@ def test_keys_are_64_bit_integers_to_both_ends(make_bus: MakeBus) -> None:
 
 
 @pytest.mark.parametrize("key", ["7", 7.0, True, 2**63])
-def test_a_key_of_another_kind_is_refused_in_a_search_as_in_a_post(keyed: PersistentBus, key: object) -> None:
+def test_a_key_of_another_kind_is_refused_in_a_search_as_in_a_post(
+    keyed: PersistentBus, key: object
+) -> None:
     with pytest.raises(InvalidPostError, match="search_key2"):
         keyed.find(search_key2=key)  # type: ignore[arg-type]  # what a caller without a type checker may pass
     with pytest.raises(InvalidPostError, match="search_key2"):
@@ -187,7 +194,9 @@ def test_history_is_searched_by_id_keys_state_and_time(cluster: Cluster) -> None
     minute = timedelta(seconds=60)
     assert numbers(bus.history(finished_before=start + minute)) == [1]
     assert numbers(bus.history(finished_since=start + minute)) == [2, 3]
-    assert numbers(bus.history(finished_since=start + minute, finished_before=start + 2 * minute)) == [2]
+    assert numbers(
+        bus.history(finished_since=start + minute, finished_before=start + 2 * minute)
+    ) == [2]
     assert numbers(bus.history(limit=1)) == [1]
 
 
@@ -214,9 +223,12 @@ def test_two_buses_in_one_table_read_and_count_only_their_own(make_bus: MakeBus)
     assert (one.ready_count(), two.ready_count()) == (2, 1)
 
 
-def test_ready_counts_are_per_owner_and_leave_out_what_is_running_or_due_later(cluster: Cluster) -> None:
+def test_ready_counts_are_per_owner_and_leave_out_what_is_running_or_due_later(
+    cluster: Cluster,
+) -> None:
     one, two = (
-        cluster.join(name, mode="STICKY_POLLING", max_entries_claimed=1, handler_threads=1) for name in "ab"
+        cluster.join(name, mode="STICKY_POLLING", max_entries_claimed=1, handler_threads=1)
+        for name in "ab"
     )
     one.bus.post_many([Order(number) for number in range(5)])
     two.bus.post(Order(9))

@@ -23,7 +23,9 @@ from tests.contract.harness import Machine, Order, Recorder, ended, on_servers, 
 
 def single(url: URL, **options: Any) -> Engine:
     """An engine with one connection, for which nobody waits long."""
-    return create_engine(url, poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=5.0, **options)
+    return create_engine(
+        url, poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=5.0, **options
+    )
 
 
 @pytest.fixture
@@ -106,7 +108,9 @@ def test_doctor_and_archive_work_on_one_connection(lone: Engine, make_bus: MakeB
             assert history.closed_range(history.now(), 10) is None
             assert history.deleted_runs() == set()
             with database.begin(history.connection) as connection:
-                history.statements.delete_range(connection, first_id=1, last_id=9, before=history.now())
+                history.statements.delete_range(
+                    connection, first_id=1, last_id=9, before=history.now()
+                )
                 history.now()
     finally:
         database.close()
@@ -123,7 +127,9 @@ def test_a_schema_is_made_on_one_connection(empty_database_url: URL) -> None:
 
 
 @on_sqlite
-def test_a_bus_with_one_connection_makes_a_new_file(empty_database_url: URL, make_bus: MakeBus) -> None:
+def test_a_bus_with_one_connection_makes_a_new_file(
+    empty_database_url: URL, make_bus: MakeBus
+) -> None:
     engine = single(empty_database_url)
     bus = make_bus(database=engine)
     assert bus.post(Order(1)) == 1
@@ -133,7 +139,9 @@ def test_a_bus_with_one_connection_makes_a_new_file(empty_database_url: URL, mak
 def test_connections_are_replaced_after_the_time_that_the_application_has_set(
     database_url: URL, machine: Machine
 ) -> None:
-    engine = create_engine(database_url, poolclass=QueuePool, pool_size=4, max_overflow=0, pool_recycle=60)
+    engine = create_engine(
+        database_url, poolclass=QueuePool, pool_size=4, max_overflow=0, pool_recycle=60
+    )
     database = Database(engine)
     opened = list[object]()
     event.listen(database.autocommit, "connect", lambda driver, _record: opened.append(driver))
@@ -162,11 +170,17 @@ def test_the_kernel_probes_whether_the_server_of_an_idle_connection_is_there(
 ) -> None:
     database = Database(made(database_url))
     for own in database.engines:
-        with own.connect() as connection, _sockets(connection.connection.driver_connection) as connected:
+        with (
+            own.connect() as connection,
+            _sockets(connection.connection.driver_connection) as connected,
+        ):
             options = [
                 connected.getsockopt(socket.IPPROTO_TCP, option)
                 for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
             ]
-            assert (connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE), options) == (1, [10, 5, 3])
+            assert (connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE), options) == (
+                1,
+                [10, 5, 3],
+            )
             assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
     database.close()

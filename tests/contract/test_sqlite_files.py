@@ -31,7 +31,9 @@ def bus(
 ) -> Iterator[PersistentBus]:
     """A bus on a file of the working directory, which is another one by now."""
     monkeypatch.chdir(tmp_path)
-    with PersistentBus(NAMES[request.param].format(folder=tmp_path), BusConfig(node_name="here")) as found:
+    with PersistentBus(
+        NAMES[request.param].format(folder=tmp_path), BusConfig(node_name="here")
+    ) as found:
         (tmp_path / "elsewhere").mkdir()
         monkeypatch.chdir(tmp_path / "elsewhere")
         yield found

@@ -120,7 +120,11 @@ def test_started_nodes_warn_by_themselves(make_bus: MakeBus, warnings: Warnings)
         eventually(lambda bus=bus: bus._engine.lifecycle.node.reaper.looks >= 2, "a look")  # type: ignore[misc]
 
     [told] = eventually(lambda: warnings.told, "a warning")
-    assert (told["node"], told["here"], told["elsewhere"]) == ("billing", "billing", "shop (on shop)")
+    assert (told["node"], told["here"], told["elsewhere"]) == (
+        "billing",
+        "billing",
+        "shop (on shop)",
+    )
 
 
 def test_the_same_subscribers_in_another_order_are_no_difference(
@@ -182,14 +186,19 @@ def test_a_node_that_posts_what_it_does_not_subscribe_to_warns_in_a_sticky_mode_
 def test_a_node_that_posts_what_it_does_not_subscribe_to_is_no_difference_where_others_run_it(
     cluster: Cluster, warnings: Warnings
 ) -> None:
-    first, poster = other(cluster, "a", "orders", mode=Mode.POLLING), other(cluster, "web", mode=Mode.POLLING)
+    first, poster = (
+        other(cluster, "a", "orders", mode=Mode.POLLING),
+        other(cluster, "web", mode=Mode.POLLING),
+    )
     poster.bus.post(Parcel(1))
     look(cluster, first, poster)
 
     assert warnings.told == []
 
 
-@pytest.mark.parametrize("row", [{"state": "DEAD"}, {"state": "GONE"}, {"state": "STOPPED"}, {"pid": 1}])
+@pytest.mark.parametrize(
+    "row", [{"state": "DEAD"}, {"state": "GONE"}, {"state": "STOPPED"}, {"pid": 1}]
+)
 def test_a_node_that_is_dead_or_silent_or_has_stopped_does_not_count(
     cluster: Cluster, warnings: Warnings, row: dict[str, Any]
 ) -> None:
@@ -235,7 +244,9 @@ def test_nodes_of_the_version_before_or_of_a_hand_stop_no_look_and_are_not_warne
     columns = {**cluster.row("b")._mapping}
     for place, serves in enumerate(HOSTILE):
         values = {**columns, "name": f"a{place}", "serves": serves}
-        joined.store.database.write(lambda connection, values=values: nodes.enter(connection, values))  # type: ignore[misc]
+        joined.store.database.write(
+            lambda connection, values=values: nodes.enter(connection, values)
+        )  # type: ignore[misc]
 
     look(cluster, joined)
 

@@ -44,7 +44,9 @@ def test_a_subscriber_of_a_type_gets_its_subtypes_as_what_they_are(bus: Persiste
     assert rushed.numbers() == [2, 3]
 
 
-def test_a_subtype_posted_by_another_process_is_known_by_its_registered_base(make_bus: MakeBus) -> None:
+def test_a_subtype_posted_by_another_process_is_known_by_its_registered_base(
+    make_bus: MakeBus,
+) -> None:
     make_bus().post(NightOrder(1, "owl"))
     bus, recorder = make_bus(), Recorder()
     bus.subscribe(Order, recorder)
@@ -64,7 +66,9 @@ def test_a_retry_runs_only_the_subscriber_that_failed(bus: PersistentBus) -> Non
     assert (entry.processing_state, entry.error_count) == (State.PROCESSED, 2)
 
 
-def test_one_subscriber_that_gives_out_fails_the_entry_and_not_the_others_work(bus: PersistentBus) -> None:
+def test_one_subscriber_that_gives_out_fails_the_entry_and_not_the_others_work(
+    bus: PersistentBus,
+) -> None:
     steady, failing = Recorder(), Recorder(failures=99)
     bus.subscribe(Order, failing, name="failing")
     bus.subscribe(Order, steady, name="steady")
@@ -175,9 +179,13 @@ def test_callable_objects_methods_and_lambdas_are_handlers(bus: PersistentBus) -
     assert bus.unsubscribe(counter.count)
 
 
-def test_an_unregistered_handler_gets_nothing_more_and_its_events_end_processed(database_url: URL) -> None:
+def test_an_unregistered_handler_gets_nothing_more_and_its_events_end_processed(
+    database_url: URL,
+) -> None:
     registry, recorder = CollectorRegistry(), Recorder()
-    with PersistentBus(database_url, BusConfig(handler_threads=1), metrics_registry=registry) as bus:
+    with PersistentBus(
+        database_url, BusConfig(handler_threads=1), metrics_registry=registry
+    ) as bus:
         bus.subscribe(Order, recorder)
         bus.post(Order(1))
         ended(bus, 1)
@@ -201,7 +209,9 @@ def test_a_handler_registered_while_the_bus_runs_gets_the_next_event(bus: Persis
     assert recorder.wait() == [Order(1)]
 
 
-def test_one_handler_subscribed_to_a_type_and_its_subtype_is_called_once(bus: PersistentBus) -> None:
+def test_one_handler_subscribed_to_a_type_and_its_subtype_is_called_once(
+    bus: PersistentBus,
+) -> None:
     recorder = Recorder()
     bus.subscribe(Order, recorder)
     bus.subscribe(RushOrder, recorder)
@@ -226,7 +236,9 @@ def test_two_handlers_of_one_name_are_refused(bus: PersistentBus) -> None:
         pytest.param("not callable", id="text"),
     ],
 )
-def test_what_can_not_be_called_with_an_event_is_refused(bus: PersistentBus, handler: object) -> None:
+def test_what_can_not_be_called_with_an_event_is_refused(
+    bus: PersistentBus, handler: object
+) -> None:
     with pytest.raises(ConfigurationError):
         bus.subscribe(Order, handler, name="odd")  # type: ignore[call-overload]
 
@@ -260,7 +272,9 @@ def test_a_payload_that_does_not_fit_its_type_fails_with_the_reason_and_its_byte
 def test_handlers_of_two_buses_run_in_threads_of_their_own(make_bus: MakeBus) -> None:
     first, second, threads = make_bus(name="first"), make_bus(name="second"), set[str]()
     for bus in (first, second):
-        bus.subscribe(Order, lambda _order: threads.add(threading.current_thread().name), name="note")
+        bus.subscribe(
+            Order, lambda _order: threads.add(threading.current_thread().name), name="note"
+        )
         bus.start()
         bus.post(Order(1))
         ended(bus)

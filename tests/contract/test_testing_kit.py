@@ -57,7 +57,9 @@ def test_drain_leaves_no_thread_of_a_loop_and_no_lease(bus: PersistentBus) -> No
     before = set(threading.enumerate())
     bus.post({}, event_name="Tick")
     drain(bus)
-    assert {thread for thread in set(threading.enumerate()) - before if "notify" not in thread.name} == set()
+    assert {
+        thread for thread in set(threading.enumerate()) - before if "notify" not in thread.name
+    } == set()
     bus.start()  # the name is free again at once
     bus.stop()
 
@@ -81,7 +83,9 @@ def test_drain_returns_each_failed_run_with_its_retry(make_bus: MakeBus) -> None
     assert second.last_error.startswith("ValueError: invoice 41")
 
 
-def test_drain_runs_immediate_retries_until_they_are_used_up_and_then_the_hook(make_bus: MakeBus) -> None:
+def test_drain_runs_immediate_retries_until_they_are_used_up_and_then_the_hook(
+    make_bus: MakeBus,
+) -> None:
     bus = make_bus(retry=ImmediateRetries(2))
 
     @bus.on_failed
@@ -118,7 +122,9 @@ def test_drain_runs_what_was_posted_while_as_much_was_claimed_as_a_node_takes_at
     assert len(drain(bus)) == 2 * share
 
 
-def test_drain_runs_what_handlers_post_for_each_other(make_bus: MakeBus, make_service: MakeService) -> None:
+def test_drain_runs_what_handlers_post_for_each_other(
+    make_bus: MakeBus, make_service: MakeService
+) -> None:
     clock = ManualClock()
     bus, service, paid = make_bus(clock=clock), make_service(clock=clock), list[int]()
     reminders = service.create_queue(
@@ -212,7 +218,16 @@ def test_the_how_to_guides_example_passes(tmp_path: Path) -> None:
     conftest, example = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
     (tmp_path / "conftest.py").write_text(conftest)
     (tmp_path / "test_shop.py").write_text(example)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+    ]
     done = subprocess.run(
         [*command, str(tmp_path)], cwd=tmp_path, capture_output=True, text=True, check=False
     )

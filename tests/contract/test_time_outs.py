@@ -100,7 +100,9 @@ def test_in_a_black_hole_each_loop_and_each_post_gives_up_in_time_and_afterwards
     for _ in range(2):  # on a connection that was open, and on one that can't be opened
         with within(max(ANSWER, CONNECT)), pytest.raises((DBAPIError, DatabaseUnreachableError)):
             bus.post(Order(2))
-    eventually(lambda: set(failed_loops.moments) >= {"claim", "finish", "beat", "reap"}, "all loops failed")
+    eventually(
+        lambda: set(failed_loops.moments) >= {"claim", "finish", "beat", "reap"}, "all loops failed"
+    )
     for loop, moment in failed_loops.moments.items():
         took = moment - swallowed
         print(f"{loop}: {took:.2f} s")  # noqa: T201 -- as above
@@ -113,7 +115,9 @@ def test_in_a_black_hole_each_loop_and_each_post_gives_up_in_time_and_afterwards
     bus.post(Order(3))
     eventually(lambda: not bus.find(), "all has ended")
     assert {entry.processing_state for entry in bus.history()} == {State.PROCESSED}
-    assert {1, 3} <= set(recorder.numbers()) <= {1, 2, 3}  # nobody knows whether the second was committed
+    assert (
+        {1, 3} <= set(recorder.numbers()) <= {1, 2, 3}
+    )  # nobody knows whether the second was committed
 
 
 @on_servers
@@ -149,7 +153,9 @@ def test_a_bus_that_is_made_in_a_black_hole_says_so_in_time(
 
 
 @on_servers
-def test_a_half_open_connection_is_given_up_in_time_and_replaced(proxy: Proxy, database_url: URL) -> None:
+def test_a_half_open_connection_is_given_up_in_time_and_replaced(
+    proxy: Proxy, database_url: URL
+) -> None:
     database = Database(proxy.through(database_url), statement_timeout_seconds=STATEMENT_SECONDS)
     try:
         assert _one(database) == 1
@@ -173,7 +179,9 @@ def test_a_transaction_whose_commit_is_cut_raises_at_once_and_is_never_run_again
 ) -> None:
     database, numbers = Database(proxy.through(database_url)), itertools.count(1)
     try:
-        database.write(lambda connection: connection.execute(text("SELECT 1")))  # opening one commits as well
+        database.write(
+            lambda connection: connection.execute(text("SELECT 1"))
+        )  # opening one commits as well
         proxy.cut_at(b"COMMIT", moment)
         with within(ANSWER), pytest.raises(DBAPIError):
             database.write(lambda connection: connection.execute(orders.add(next(numbers))))
@@ -196,7 +204,8 @@ SLOW = {
     "postgresql": "SELECT pg_sleep(30)",
     "mariadb": "SELECT COUNT(*) FROM "
     + ", ".join(f"information_schema.collations AS c{n}" for n in range(5)),
-    "mysql": "SELECT COUNT(*) FROM " + ", ".join(f"information_schema.collations AS c{n}" for n in range(5)),
+    "mysql": "SELECT COUNT(*) FROM "
+    + ", ".join(f"information_schema.collations AS c{n}" for n in range(5)),
 }
 
 
@@ -204,7 +213,11 @@ SLOW = {
 def test_a_slow_statement_is_ended_by_its_server_and_its_connection_serves_on(
     database: Database, database_name: str
 ) -> None:
-    with within(STATEMENT_SECONDS), pytest.raises(DBAPIError) as caught, database.read() as connection:
+    with (
+        within(STATEMENT_SECONDS),
+        pytest.raises(DBAPIError) as caught,
+        database.read() as connection,
+    ):
         connection.execute(text(SLOW[database_name]))
     assert not caught.value.connection_invalidated
     with database.read() as connection:
@@ -247,7 +260,9 @@ def test_a_transaction_in_whose_middle_its_process_freezes_gives_its_locks_back(
 
 
 @on_sqlite
-def test_writers_of_one_process_wait_for_each_other_only_so_long(database: Database, orders: Orders) -> None:
+def test_writers_of_one_process_wait_for_each_other_only_so_long(
+    database: Database, orders: Orders
+) -> None:
     """A file that another process has locked: the bound holds for the last in the queue as well."""
     with orders.engine.begin() as connection:
         connection.execute(orders.add(1))
@@ -257,7 +272,9 @@ def test_writers_of_one_process_wait_for_each_other_only_so_long(database: Datab
         def write(_number: int) -> float:
             started = time.monotonic()
             with pytest.raises(DBAPIError):
-                database.write(lambda connection: connection.execute(text("UPDATE orders SET note = 'ours'")))
+                database.write(
+                    lambda connection: connection.execute(text("UPDATE orders SET note = 'ours'"))
+                )
             return time.monotonic() - started
 
         longest = max(pool.map(write, range(8)))
@@ -265,7 +282,9 @@ def test_writers_of_one_process_wait_for_each_other_only_so_long(database: Datab
     assert longest < 2 * STATEMENT_SECONDS + LOAD
 
 
-def test_the_longest_limit_that_the_settings_allow_is_taken_by_each_database(database_url: URL) -> None:
+def test_the_longest_limit_that_the_settings_allow_is_taken_by_each_database(
+    database_url: URL,
+) -> None:
     database = Database(database_url, statement_timeout_seconds=1e9)
     try:
         assert _one(database) == 1

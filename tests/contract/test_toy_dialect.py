@@ -47,7 +47,9 @@ class ToyDoctor(SQLiteDoctor):
 
 
 @pytest.fixture(params=[LEAST, MOST], ids=["least", "most"])
-def toy(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[URL]:
+def toy(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[URL]:
     """A new database of a kind that was registered a moment ago."""
     sqlalchemy_dialects.register(
         "toy.pysqlite", "sqlalchemy.dialects.sqlite.pysqlite", "SQLiteDialect_pysqlite"
@@ -55,14 +57,18 @@ def toy(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(Toy, "capabilities", request.param)
     monkeypatch.setattr(ToyStatements, "capabilities", request.param)
     monkeypatch.setitem(
-        BACKENDS, "toy", replace(BACKENDS["sqlite"], driver="toy+pysqlite", dialect=Toy, doctor=ToyDoctor)
+        BACKENDS,
+        "toy",
+        replace(BACKENDS["sqlite"], driver="toy+pysqlite", dialect=Toy, doctor=ToyDoctor),
     )
     yield URL.create("toy", database=str(tmp_path / "toy.db"))
     sqlalchemy_dialects.deregister("toy.pysqlite")
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_an_entry_goes_from_post_to_history_on_a_database_that_was_just_added(toy: URL, mode: Mode) -> None:
+def test_an_entry_goes_from_post_to_history_on_a_database_that_was_just_added(
+    toy: URL, mode: Mode
+) -> None:
     recorder = Recorder()
     bus = PersistentBus(toy, BusConfig(mode=mode, poll_interval_seconds=0.05))
     bus.subscribe(Order, recorder)

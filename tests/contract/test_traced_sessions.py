@@ -27,7 +27,9 @@ def work(node: Peer, poster: Peer) -> None:
     """Post, claim, fail once, retry and finish."""
     node.handler = Recorder(failures=1)
     for number in POSTS:
-        poster.bus.post_many([Posting(event=Order(place), search_key1=7) for place in range(number)])
+        poster.bus.post_many(
+            [Posting(event=Order(place), search_key1=7) for place in range(number)]
+        )
         node.run()
 
 
@@ -36,7 +38,8 @@ def history(node: Peer) -> list[tuple[Any, ...]]:
     columns = [column for column in EMPTY.history.c if column.name != "record_id"]
     with node.store.database.begin() as connection:
         rows = [
-            tuple(row) for row in connection.execute(select(*columns).order_by(EMPTY.history.c.record_id))
+            tuple(row)
+            for row in connection.execute(select(*columns).order_by(EMPTY.history.c.record_id))
         ]
         connection.execute(text("DELETE FROM bus_events_history"))
     return rows
@@ -67,7 +70,9 @@ def sent(*databases: Database) -> Iterator[list[str]]:
     statements = list[str]()
 
     def trace(driver: sqlite3.Connection, *_rest: object) -> None:
-        driver.set_trace_callback(lambda statement: statements.append(re.sub(r"\d+", "0", statement)))
+        driver.set_trace_callback(
+            lambda statement: statements.append(re.sub(r"\d+", "0", statement))
+        )
 
     for database in databases:
         for engine in database.engines:

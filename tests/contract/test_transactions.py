@@ -1,6 +1,7 @@
 """Posting in the caller's transaction: commit delivers, nothing else does, and what is unknown is found out.
 
-That an event is *not* delivered is shown without waiting: another one that was posted after it has been.
+That an event is *not* delivered is shown without waiting: another one that was posted after it has
+been.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ import psycopg
 import pytest
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    Session,
+    mapped_column,
+    scoped_session,
+    sessionmaker,
+)
 
 from bus.persistent import PersistentBus
 from queue_core.errors import DatabaseUnreachableError, InvalidConnectionError, WriteLockError
@@ -253,7 +261,9 @@ def test_a_two_phase_transaction_posts_to_a_bus_of_any_mode_that_is_not_started(
 
 
 @on_servers
-def test_a_two_phase_transaction_posts_to_a_running_bus_that_polls(engine: Engine, make_bus: MakeBus) -> None:
+def test_a_two_phase_transaction_posts_to_a_running_bus_that_polls(
+    engine: Engine, make_bus: MakeBus
+) -> None:
     recorder, bus = Recorder(), make_bus(mode=Mode.POLLING, poll_interval_seconds=0.1)
     bus.subscribe(Order, recorder)
     bus.start()
@@ -284,7 +294,9 @@ def test_a_two_phase_transaction_schedules_and_moves_a_notification(
 
 
 @on_postgresql
-def test_a_two_phase_transaction_of_the_drivers_own_posts(database_url: URL, make_bus: MakeBus) -> None:
+def test_a_two_phase_transaction_of_the_drivers_own_posts(
+    database_url: URL, make_bus: MakeBus
+) -> None:
     recorder, bus = Recorder(), make_bus(mode=Mode.POLLING, poll_interval_seconds=0.1)
     bus.subscribe(Order, recorder)
     bus.start()
@@ -405,7 +417,9 @@ def test_ids_that_a_rollback_frees_for_others_do_not_mix_events_up(
     assert {entry.claim_count for entry in bus.history()} == {1}
 
 
-def test_a_transaction_reads_its_own_events_and_nobody_else_does(engine: Engine, make_bus: MakeBus) -> None:
+def test_a_transaction_reads_its_own_events_and_nobody_else_does(
+    engine: Engine, make_bus: MakeBus
+) -> None:
     bus = make_bus()
     with engine.connect() as connection:
         record_id = bus.post(Order(1), search_key1=1, search_key2=2, connection=connection)
@@ -494,7 +508,10 @@ def test_a_connection_to_another_database_is_refused(
     bus: PersistentBus, database_name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     other = create_engine(f"sqlite:///{tmp_path_factory.mktemp('other')}/other.db")
-    with other.connect() as connection, pytest.raises(InvalidConnectionError, match="Nothing was written"):
+    with (
+        other.connect() as connection,
+        pytest.raises(InvalidConnectionError, match="Nothing was written"),
+    ):
         bus.post(Order(1), connection=connection)
     other.dispose()
 
@@ -559,7 +576,10 @@ def test_what_a_slow_commit_brings_starts_within_a_second_after_it(
     committing.start()
     assert begun.wait(20)
     looked_for = bus._engine.lifecycle.claim_loop._announced._announced
-    eventually(lambda: [one.looks > LOOKS for one in looked_for] in ([True], []), "the first looks are over")
+    eventually(
+        lambda: [one.looks > LOOKS for one in looked_for] in ([True], []),
+        "the first looks are over",
+    )
     going_on.set()
     committing.join()
 

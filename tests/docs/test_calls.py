@@ -22,15 +22,20 @@ DEPRECATED = {"register", "unregister"}
 def _calls(kind: type) -> dict[str, object]:
     """Its public methods, without the deprecated ones."""
     found = inspect.getmembers(kind, inspect.isfunction)
-    return {name: call for name, call in found if not name.startswith("_") and name not in DEPRECATED}
+    return {
+        name: call for name, call in found if not name.startswith("_") and name not in DEPRECATED
+    }
 
 
 def _rows() -> set[tuple[str, str, str, str]]:
     rows = re.findall(
-        r"^\| `(\w+)` \| `(\w+)` \| `?([^|`]+?)`? \| (yes|no) \|$", PAGE.read_text("utf-8"), re.MULTILINE
+        r"^\| `(\w+)` \| `(\w+)` \| `?([^|`]+?)`? \| (yes|no) \|$",
+        PAGE.read_text("utf-8"),
+        re.MULTILINE,
     )
     return {
-        (kind, call, "none" if twin.startswith("none:") else twin, takes) for call, kind, twin, takes in rows
+        (kind, call, "none" if twin.startswith("none:") else twin, takes)
+        for call, kind, twin, takes in rows
     }
 
 
@@ -64,7 +69,11 @@ def _types(call: object) -> dict[str, object]:
     spread = dict[str, object]()
     names = {"AsyncConnection": object, "AsyncSession": object}
     for name, hint in typing.get_type_hints(call, localns=names).items():
-        (options,) = typing.get_args(hint) or (None,) if typing.get_origin(hint) is typing.Unpack else (None,)
+        (options,) = (
+            typing.get_args(hint) or (None,)
+            if typing.get_origin(hint) is typing.Unpack
+            else (None,)
+        )
         if options is not None and is_typeddict(options):
             spread |= typing.get_type_hints(options)
         else:

@@ -19,7 +19,9 @@ from stickybus import BusConfig, Entry, PersistentBus, State
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
-_BLOCK = re.compile(r"^```(?P<language>\S+)(?P<mark>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r"^```(?P<language>\S+)(?P<mark>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
 def _blocks(path: Path, language: str) -> list[str]:
@@ -32,7 +34,9 @@ def _blocks(path: Path, language: str) -> list[str]:
 
 
 _DOCUMENTS = [
-    path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))) if _blocks(path, "python")
+    path
+    for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
+    if _blocks(path, "python")
 ]
 
 
@@ -93,7 +97,9 @@ def test_an_exactly_once_handler_that_fails_after_its_write_has_one_effect(
     assert shown == ["20 runs, 10 payments, the account holds 10.00"]
 
 
-def test_a_recurring_notification_fires_once_for_each_due_time(database_url: URL, tmp_path: Path) -> None:
+def test_a_recurring_notification_fires_once_for_each_due_time(
+    database_url: URL, tmp_path: Path
+) -> None:
     first, second = _example("recurring", database_url, tmp_path)
     assert first == "pulse fired for 3 due times"
     assert re.fullmatch(r"weekly is due next at Monday 0[78]:00 UTC", second)
@@ -126,9 +132,9 @@ def test_the_tutorials_commands_lose_nothing_although_a_worker_is_killed(
     assert len(ends) == 800
     assert all(len(end) == 1 for end in ends.values())
     last = [end for (end,) in ends.values()]
-    assert {(entry.processing_state, entry.error_count) for entry in last if entry.class_name == "push"} == {
-        (State.PROCESSED, 1)
-    }
+    assert {
+        (entry.processing_state, entry.error_count) for entry in last if entry.class_name == "push"
+    } == {(State.PROCESSED, 1)}
     (gollum,) = (entry for entry in last if entry.class_name == "gollum")
     assert (gollum.processing_state, gollum.error_count) == (State.FAILED, 4)
     assert (gollum.last_error or "").startswith("LookupError: there is no wiki here")

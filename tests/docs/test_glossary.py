@@ -23,7 +23,11 @@ FORBIDDEN = {
 """Words that had several meanings, and what to say instead."""
 ALLOWED = {
     "settled": ("dialect.py", "settling.py", "stream.py"),  # of a date
-    "alone": ("dialect.py", "run.py", "dispatcher.py"),  # a connection in autocommit; a run of one subscriber
+    "alone": (
+        "dialect.py",
+        "run.py",
+        "dispatcher.py",
+    ),  # a connection in autocommit; a run of one subscriber
     "single": ("arrival.py",),  # JSON's single values
 }
 
@@ -31,7 +35,11 @@ ALLOWED = {
 def names(module: ast.Module) -> Iterator[str]:
     for node in ast.walk(module):
         match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
                 yield name
             case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
                 yield name
@@ -63,7 +71,9 @@ def test_names_use_words_in_one_meaning(package: str) -> None:
 
 
 def test_a_word_in_another_meaning_is_found() -> None:
-    assert misused(ast.parse("class QueueStanding:\n    def write_single(self, alone): ..."), "x.py") == {
+    assert misused(
+        ast.parse("class QueueStanding:\n    def write_single(self, alone): ..."), "x.py"
+    ) == {
         f"QueueStanding: say {FORBIDDEN['standing']}",
         f"write_single: say {FORBIDDEN['single']}",
         f"alone: say {FORBIDDEN['alone']}",

@@ -18,7 +18,9 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "kubernetes.md"
 MANIFESTS: list[Any] = [
     yaml_load(block)
-    for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    for block in re.findall(
+        r"^```yaml\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
 ]
 
 

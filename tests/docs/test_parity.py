@@ -14,7 +14,9 @@ PARITY = ROOT / "docs" / "parity.md"
 def rows() -> list[list[str]]:
     lines = PARITY.read_text("utf-8").splitlines()
     return [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in lines if re.match(r"\| K\d", line)
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines
+        if re.match(r"\| K\d", line)
     ]
 
 
@@ -22,7 +24,9 @@ def rows() -> list[list[str]]:
 def names_in(path: Path) -> frozenset[str]:
     tree = ast.parse(path.read_text("utf-8"))
     return frozenset(
-        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     )
 
 

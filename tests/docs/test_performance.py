@@ -17,7 +17,8 @@ PAGE = ROOT / "docs" / "explanation" / "performance.md"
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
 
-# Tables by the first cell of their header. By row, in its order: the scenario, the metrics, and which of their figures.
+# Tables by the first cell of their header. By row, in its order: the scenario, the metrics, and
+# which of their figures.
 TABLES = {
     "per entry": [
         ("post", ["post rate"], "ratio_to_floor"),
@@ -37,7 +38,11 @@ TABLES = {
             [f"commit to start elsewhere, {share} at 100/s" for share in ("p50", "p99")],
             "value",
         ),
-        ("punctuality", [f"start minus date, {share} at 100/s" for share in ("p50", "p99")], "value"),
+        (
+            "punctuality",
+            [f"start minus date, {share} at 100/s" for share in ("p50", "p99")],
+            "value",
+        ),
         ("idle", ["statements of an idle node"], "value"),
         ("idle", ["CPU of an idle node"], "value"),
         ("memory", ["peak memory"], "value"),
@@ -80,7 +85,10 @@ def table(first: str, page: Path = PAGE) -> list[list[str]]:
     lines = page.read_text("utf-8").splitlines()
     [header] = [number for number, line in enumerate(lines) if line.startswith(f"| {first} |")]
     end = lines.index("", header)
-    return [[cell.strip() for cell in line.strip("|").split("|")][1:] for line in lines[header + 2 : end]]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")][1:]
+        for line in lines[header + 2 : end]
+    ]
 
 
 def says(cell: str, values: Sequence[float]) -> bool:
@@ -131,7 +139,10 @@ def test_the_readme_compares_by_what_was_measured(peer: str, database: str) -> N
 
 
 def test_the_readmes_figures_are_what_was_measured() -> None:
-    shown = [cell for [cell] in table("measured, PostgreSQL 15, two cores, every commit on the disk", README)]
+    shown = [
+        cell
+        for [cell] in table("measured, PostgreSQL 15, two cores, every commit on the disk", README)
+    ]
     rows = [
         ("latency", ["commit to start, p50 at 500/s", "commit to start, p99 at 500/s"], "value"),
         (

@@ -80,8 +80,16 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
         ("index.md", "[t](docs/tutorial.md#a)", "[t](tutorial.md#a)"),
         ("how-to/deploy.md", "[r](../../README.md)", "[r](../index.md)"),
         ("how-to/deploy.md", "[d](doctor.md)", "[d](doctor.md)"),
-        ("tutorial.md", "[the worker](../examples/webhooks.py)", "the worker (`examples/webhooks.py`)"),
-        ("tutorial.md", "[`examples/webhooks.py`](../examples/webhooks.py)", "`examples/webhooks.py`"),
+        (
+            "tutorial.md",
+            "[the worker](../examples/webhooks.py)",
+            "the worker (`examples/webhooks.py`)",
+        ),
+        (
+            "tutorial.md",
+            "[`examples/webhooks.py`](../examples/webhooks.py)",
+            "`examples/webhooks.py`",
+        ),
         ("index.md", "[decisions](docs/adr)", "decisions"),
         ("tutorial.md", "[x](nowhere.md)", "[x](nowhere.md)"),
         ("tutorial.md", "`[t](../README.md)`", "`[t](../README.md)`"),

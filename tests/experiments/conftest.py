@@ -23,7 +23,8 @@ def engine(empty_database_url: URL) -> Iterator[Engine]:
 
 
 def _configure_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    # The driver's own BEGIN comes late, after a SAVEPOINT for instance; ours comes with the transaction.
+    # The driver's own BEGIN comes late, after a SAVEPOINT for instance; ours comes with the
+    # transaction.
     connection.isolation_level = None
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA foreign_keys = ON")

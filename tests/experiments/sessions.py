@@ -22,11 +22,14 @@ on_sqlite, on_postgresql, on_mariadb, on_mysql = (
 # Where a writer waits for single rows; on SQLite it waits for the whole file.
 on_servers = pytest.mark.parametrize(
     "database_name",
-    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("postgresql", "mariadb", "mysql")],
+    [
+        pytest.param(name, marks=getattr(pytest.mark, name))
+        for name in ("postgresql", "mariadb", "mysql")
+    ],
 )
 
-# information_schema.innodb_trx is a cache that InnoDB renews only when nobody has read it for 0.1 s:
-# who polls faster, or beside another test's process, sees the same old rows for ever.
+# information_schema.innodb_trx is a cache that InnoDB renews only when nobody has read it for 0.1
+# s: who polls faster, or beside another test's process, sees the same old rows for ever.
 _INNODB_TRX_PACE_SECONDS = 0.15
 _INNODB_TRX_TURN = Path(tempfile.gettempdir()) / "stickybus-tests-innodb-trx.lock"
 
@@ -51,7 +54,11 @@ def _turn_at_innodb_trx() -> Iterator[None]:
 
 def session_id(connection: Connection) -> int:
     """The server's own number of this session."""
-    function = {"postgresql": "pg_backend_pid()", "mysql": "connection_id()", "mariadb": "connection_id()"}
+    function = {
+        "postgresql": "pg_backend_pid()",
+        "mysql": "connection_id()",
+        "mariadb": "connection_id()",
+    }
     return int(connection.scalar(text(f"SELECT {function[connection.dialect.name]}")) or 0)
 
 

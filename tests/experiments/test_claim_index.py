@@ -64,7 +64,13 @@ def index(engine: Engine, columns: str) -> None:
 
 
 def fill(
-    engine: Engine, rows: int, *, lane: str = "me", name: str = "Known", priority: int = 0, year: int = 2025
+    engine: Engine,
+    rows: int,
+    *,
+    lane: str = "me",
+    name: str = "Known",
+    priority: int = 0,
+    year: int = 2025,
 ) -> None:
     """Insert `rows` entries, one second apart from the first of January of `year`."""
     insert = text(
@@ -108,7 +114,9 @@ def test_a_one_lane_claim_locks_only_the_rows_that_it_takes(innodb: Engine) -> N
 
 
 @on_mariadb
-def test_a_two_owner_claim_locks_both_lanes_whole_and_starves_the_next_claimer(innodb: Engine) -> None:
+def test_a_two_owner_claim_locks_both_lanes_whole_and_starves_the_next_claimer(
+    innodb: Engine,
+) -> None:
     fill(innodb, LANE_ROWS)
     fill(innodb, LANE_ROWS, lane="")
     index(innodb, "lane, effective_date, record_id")
@@ -122,7 +130,9 @@ def test_a_two_owner_claim_locks_both_lanes_whole_and_starves_the_next_claimer(i
 
 
 @on_mariadb
-def test_a_type_list_walks_over_and_locks_everything_parked_at_the_head_of_the_lane(innodb: Engine) -> None:
+def test_a_type_list_walks_over_and_locks_everything_parked_at_the_head_of_the_lane(
+    innodb: Engine,
+) -> None:
     fill(innodb, LANE_ROWS, name="Unknown", year=2024)
     fill(innodb, LANE_ROWS)
     index(innodb, "lane, effective_date, record_id")
@@ -135,7 +145,9 @@ def test_a_type_list_walks_over_and_locks_everything_parked_at_the_head_of_the_l
 
 
 @on_mariadb
-def test_moving_the_unknown_types_out_of_the_lane_makes_the_claim_cheap_again(innodb: Engine) -> None:
+def test_moving_the_unknown_types_out_of_the_lane_makes_the_claim_cheap_again(
+    innodb: Engine,
+) -> None:
     fill(innodb, LANE_ROWS, name="Unknown", lane="!parked", year=2024)
     fill(innodb, LANE_ROWS)
     index(innodb, "lane, effective_date, record_id")
@@ -144,7 +156,9 @@ def test_moving_the_unknown_types_out_of_the_lane_makes_the_claim_cheap_again(in
 
 
 @on_mariadb
-def test_ordering_one_statement_by_priority_reads_the_future_of_every_urgent_level(innodb: Engine) -> None:
+def test_ordering_one_statement_by_priority_reads_the_future_of_every_urgent_level(
+    innodb: Engine,
+) -> None:
     fill(innodb, LANE_ROWS, priority=0, year=2027)
     fill(innodb, LANE_ROWS, priority=1)
     index(innodb, "lane, priority, effective_date, record_id")
@@ -220,7 +234,9 @@ class Prepared:
         return int(self._connection.exec_driver_sql(used).scalar_one())
 
     def _plan(self, name: str, arguments: str) -> Plan:
-        explained = self._connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) EXECUTE {name} {arguments}")
+        explained = self._connection.exec_driver_sql(
+            f"EXPLAIN (FORMAT JSON) EXECUTE {name} {arguments}"
+        )
         document = explained.scalar_one()
         tree = json.loads(document) if isinstance(document, str) else document
         nodes = list(_walk(tree[0]["Plan"]))
@@ -256,7 +272,9 @@ def prepared_while_empty(
             "lane text NOT NULL, effective_date timestamptz NOT NULL, claim_count int NOT NULL DEFAULT 0, "
             "event_json text) WITH (autovacuum_enabled = false)"
         )
-        connection.exec_driver_sql("CREATE INDEX claim ON entries (lane, effective_date, record_id)")
+        connection.exec_driver_sql(
+            "CREATE INDEX claim ON entries (lane, effective_date, record_id)"
+        )
         if vacuumed:
             connection.exec_driver_sql("VACUUM ANALYZE entries")
         for setting in settings:
@@ -276,7 +294,9 @@ def fill_to(engine: Engine, rows: int) -> None:
 
 
 @on_postgresql
-def test_plans_prepared_on_an_emptied_table_keep_scanning_it_when_it_is_full(engine: Engine) -> None:
+def test_plans_prepared_on_an_emptied_table_keep_scanning_it_when_it_is_full(
+    engine: Engine,
+) -> None:
     with prepared_while_empty(engine, ()) as prepared:
         fill_to(engine, 50_000)
         claimed, finished = prepared.plans()
@@ -298,13 +318,17 @@ def test_custom_plans_alone_still_sort_a_lane_of_moderate_size(engine: Engine) -
 
 
 @on_postgresql
-def test_forbidding_scans_and_sorts_alone_keeps_a_generic_walk_over_the_whole_table(engine: Engine) -> None:
+def test_forbidding_scans_and_sorts_alone_keeps_a_generic_walk_over_the_whole_table(
+    engine: Engine,
+) -> None:
     with prepared_while_empty(engine, NO_DETOURS) as prepared:
         fill_to(engine, 50_000)
         claimed, finished = prepared.plans()
 
         assert prepared.generic_plans_used() > 0
-        assert claimed.reads_whole_table  # an index scan without a condition: enable_seqscan can't stop it
+        assert (
+            claimed.reads_whole_table
+        )  # an index scan without a condition: enable_seqscan can't stop it
         assert finished.reads_whole_table
 
 
@@ -331,10 +355,10 @@ def test_a_table_that_was_never_vacuumed_is_not_yet_planned_as_empty(engine: Eng
 
 
 @on_postgresql
-def test_psycopg_prepares_after_five_runs_and_the_server_goes_generic_after_five_more(engine: Engine) -> None:
-    used = (
-        "SELECT custom_plans, generic_plans FROM pg_prepared_statements WHERE statement LIKE 'SELECT CAST%%'"
-    )
+def test_psycopg_prepares_after_five_runs_and_the_server_goes_generic_after_five_more(
+    engine: Engine,
+) -> None:
+    used = "SELECT custom_plans, generic_plans FROM pg_prepared_statements WHERE statement LIKE 'SELECT CAST%%'"
     with engine.connect() as connection:
         for run in range(1, 13):
             connection.execute(text("SELECT CAST(:run AS integer)"), {"run": run})

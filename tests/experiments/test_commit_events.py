@@ -34,7 +34,11 @@ entries = Table(
     Column("record_id", BigInteger, primary_key=True, autoincrement=False),
     Column("processing_owner", String(64), nullable=False, default="me"),
     # Checked at COMMIT where the database can: a cheap way to make a COMMIT fail.
-    Column("creating_owner", ForeignKey(nodes.c.name, deferrable=True, initially="DEFERRED"), nullable=True),
+    Column(
+        "creating_owner",
+        ForeignKey(nodes.c.name, deferrable=True, initially="DEFERRED"),
+        nullable=True,
+    ),
 )
 NOBODY = "nobody"
 
@@ -77,10 +81,14 @@ def post(to: Connection | Session, record_id: int, **values: str) -> None:
     to.execute(insert(entries).values(record_id=record_id, **values))
 
 
-def test_the_commit_event_fires_while_the_row_is_still_invisible(engine: Engine, events: list[str]) -> None:
+def test_the_commit_event_fires_while_the_row_is_still_invisible(
+    engine: Engine, events: list[str]
+) -> None:
     seen_at_the_event: list[Sequence[int]] = []
     with engine.connect() as connection:
-        event.listen(connection, "commit", lambda _connection: seen_at_the_event.append(proven(engine, 1)))
+        event.listen(
+            connection, "commit", lambda _connection: seen_at_the_event.append(proven(engine, 1))
+        )
         post(connection, 1)
         connection.commit()
 
@@ -128,7 +136,9 @@ def test_after_commit_fires_though_postgresql_has_rolled_the_failed_transaction_
     assert proven(engine, 1) == []
 
 
-def test_the_others_commit_what_stood_before_the_failed_statement(engine: Engine, events: list[str]) -> None:
+def test_the_others_commit_what_stood_before_the_failed_statement(
+    engine: Engine, events: list[str]
+) -> None:
     """The same calls and the same events as on PostgreSQL, and another outcome: only a read can tell."""
     with listening(Session(engine), events) as session:
         post(session, 1)
@@ -147,7 +157,9 @@ def test_the_others_commit_what_stood_before_the_failed_statement(engine: Engine
 class TestAFailedCommit:
     """Each test disposes of the pool: a connection of SQLite still holds the transaction (see below)."""
 
-    def test_fires_no_rollback_event_on_a_connection(self, engine: Engine, events: list[str]) -> None:
+    def test_fires_no_rollback_event_on_a_connection(
+        self, engine: Engine, events: list[str]
+    ) -> None:
         with pytest.raises(IntegrityError), engine.begin() as connection:
             post(connection, 1, creating_owner=NOBODY)
 
@@ -185,7 +197,9 @@ def test_a_failed_commit_on_sqlite_returns_to_the_pool_open_and_the_next_user_co
 ) -> None:
     """SQLite keeps the transaction of a failed COMMIT; SQLAlchemy takes it for ended and resets nothing."""
     application = create_engine(engine.url)  # as users have it: the driver begins transactions
-    event.listen(application, "connect", lambda driver, _record: driver.execute("PRAGMA foreign_keys = ON"))
+    event.listen(
+        application, "connect", lambda driver, _record: driver.execute("PRAGMA foreign_keys = ON")
+    )
     with application.connect() as connection:
         post(connection, 1, creating_owner=NOBODY)
         with pytest.raises(IntegrityError):
@@ -230,7 +244,9 @@ def test_a_row_of_an_open_transaction_is_proven_by_the_sweep_once_it_commits(
 
 
 @on_servers
-def test_skipping_locked_rows_passes_over_an_open_transaction(engine: Engine, events: list[str]) -> None:
+def test_skipping_locked_rows_passes_over_an_open_transaction(
+    engine: Engine, events: list[str]
+) -> None:
     sweep = select(entries.c.record_id).where(entries.c.processing_owner == "me")
     with engine.connect() as caller, engine.connect() as own:
         post(caller, 1)
@@ -242,7 +258,11 @@ def test_an_innodb_sweep_by_owner_would_wait_for_the_callers_open_transaction(
     engine: Engine, events: list[str]
 ) -> None:
     """So the sweep reads ids without locks, or skips locked rows, and then writes by primary key."""
-    sweep = update(entries).where(entries.c.processing_owner == "me").values(processing_owner="me again")
+    sweep = (
+        update(entries)
+        .where(entries.c.processing_owner == "me")
+        .values(processing_owner="me again")
+    )
     with engine.connect() as caller, engine.connect() as own:
         post(caller, 1)
         own.execute(text("SET innodb_lock_wait_timeout = 0"))

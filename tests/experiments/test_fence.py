@@ -19,7 +19,8 @@ from tests.experiments.sessions import (
     wait_until_blocked,
 )
 
-# The zombie: first life of node `a` (epoch 1), which claimed entry 1 (claim_count 1) and finishes it late.
+# The zombie: first life of node `a` (epoch 1), which claimed entry 1 (claim_count 1) and finishes
+# it late.
 _JOINED_TO_THE_NODE = """
     DELETE FROM entries USING nodes
      WHERE entries.record_id = 1 AND nodes.name = entries.processing_owner
@@ -61,7 +62,9 @@ def _rows_deleted_by_the_zombie(engine: Engine, finish: str) -> int:
         engine.connect() as zombie,
         engine.connect() as observer,
     ):
-        second_life.execute(text("UPDATE entries SET claim_count = claim_count + 1 WHERE record_id = 1"))
+        second_life.execute(
+            text("UPDATE entries SET claim_count = claim_count + 1 WHERE record_id = 1")
+        )
         zombie_session = session_id(zombie)
         deleted = thread.submit(lambda: zombie.execute(text(finish)).rowcount)
         wait_until_blocked(observer, zombie_session)
@@ -108,12 +111,16 @@ def test_on_innodb_a_finish_that_asks_the_node_table_keeps_the_nodes_beat_waitin
 
 
 @on_servers
-def test_a_waiting_delete_fenced_by_the_rows_own_columns_deletes_nothing(entry_of_node_a: Engine) -> None:
+def test_a_waiting_delete_fenced_by_the_rows_own_columns_deletes_nothing(
+    entry_of_node_a: Engine,
+) -> None:
     assert _rows_deleted_by_the_zombie(entry_of_node_a, _BY_THE_ROW) == 0
 
 
 @on_servers
-def test_the_node_table_does_stop_a_delete_that_starts_after_the_takeover(entry_of_node_a: Engine) -> None:
+def test_the_node_table_does_stop_a_delete_that_starts_after_the_takeover(
+    entry_of_node_a: Engine,
+) -> None:
     """Why a test without a waiting statement would not have found the hole."""
     with entry_of_node_a.begin() as second_life:
         second_life.execute(text("UPDATE nodes SET epoch = epoch + 1 WHERE name = 'a'"))
@@ -128,8 +135,12 @@ def _id_after_the_newest_row_was_deleted(path: Path, record_id_type: str) -> tup
     for opening in range(2):
         connection = sqlite3.connect(path)
         if opening == 0:
-            connection.execute(f"CREATE TABLE entries (record_id {record_id_type}, event_json TEXT)")
-        ids.append(connection.execute("INSERT INTO entries (event_json) VALUES ('{}')").lastrowid or 0)
+            connection.execute(
+                f"CREATE TABLE entries (record_id {record_id_type}, event_json TEXT)"
+            )
+        ids.append(
+            connection.execute("INSERT INTO entries (event_json) VALUES ('{}')").lastrowid or 0
+        )
         connection.execute("DELETE FROM entries")
         connection.commit()
         connection.close()
@@ -138,7 +149,9 @@ def _id_after_the_newest_row_was_deleted(path: Path, record_id_type: str) -> tup
 
 @pytest.mark.sqlite
 def test_sqlite_gives_the_id_of_a_deleted_row_to_the_next_one(tmp_path: Path) -> None:
-    first, second = _id_after_the_newest_row_was_deleted(tmp_path / "plain.db", "INTEGER PRIMARY KEY")
+    first, second = _id_after_the_newest_row_was_deleted(
+        tmp_path / "plain.db", "INTEGER PRIMARY KEY"
+    )
 
     assert first == second
 

@@ -1,7 +1,7 @@
 """ADR 0003: a node is dead when a steady witness saw it silent for a lease, not when its last beat looks old.
 
-The first half is a model in which one second is one turn; the second half runs the two statements that must
-meet on real databases: the beat and the verdict.
+The first half is a model in which one second is one turn; the second half runs the two statements
+that must meet on real databases: the beat and the verdict.
 """
 
 from __future__ import annotations
@@ -107,7 +107,11 @@ class World:
             self.rule.beaten(self.second, succeeded=self.database.reachable)
 
     def _reap(self) -> None:
-        due = self.second % REAP_SECONDS == 0 and self.database.reachable and self.declared_dead_at is None
+        due = (
+            self.second % REAP_SECONDS == 0
+            and self.database.reachable
+            and self.declared_dead_at is None
+        )
         if due and self.rule.is_dead(self.database.rows["a"], self.second, self.database):
             self.declared_dead_at = self.second
 
@@ -184,7 +188,9 @@ def test_a_steady_witness_finds_a_killed_node_within_a_lease_and_one_reaper_peri
 
 
 @pytest.mark.parametrize(("phase", "died_at"), PHASES)
-def test_a_node_that_died_in_an_outage_is_found_a_full_lease_after_it(phase: int, died_at: int) -> None:
+def test_a_node_that_died_in_an_outage_is_found_a_full_lease_after_it(
+    phase: int, died_at: int
+) -> None:
     world = World(SteadyWitness(), phase)
     world.run(died_at)
     world.a_runs = False
@@ -206,7 +212,9 @@ def node_a(engine: Engine) -> Engine:
     """Node `a`, live, in its first epoch and after its first beat."""
     with engine.begin() as connection:
         connection.execute(
-            text("CREATE TABLE nodes (name VARCHAR(64) PRIMARY KEY, epoch INT, beat INT, state VARCHAR(8))")
+            text(
+                "CREATE TABLE nodes (name VARCHAR(64) PRIMARY KEY, epoch INT, beat INT, state VARCHAR(8))"
+            )
         )
         connection.execute(text("INSERT INTO nodes VALUES ('a', 1, 1, 'LIVE')"))
     return engine

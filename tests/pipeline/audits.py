@@ -21,15 +21,22 @@ _BOUNDS = (None, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0, None)
 
 
 def audit_of(
-    rows: Sequence[Mapping[str, Any]], *, faults: Mapping[str, int] | None = None, database: str = "sqlite"
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    faults: Mapping[str, int] | None = None,
+    database: str = "sqlite",
 ) -> Audit:
     """The audit of a history that was read with its live entries."""
     ids = [row["record_id"] for row in rows]
-    table = TableAudit(TABLE, 0, len(rows), None, min(ids, default=None), max(ids, default=None), 0, 0)
+    table = TableAudit(
+        TABLE, 0, len(rows), None, min(ids, default=None), max(ids, default=None), 0, 0
+    )
     statistics = [
         {
             "grouping": grouping,
-            **dict(zip(("table_name", "queue_name", "class_name", "node", "hour"), keys, strict=True)),
+            **dict(
+                zip(("table_name", "queue_name", "class_name", "node", "hour"), keys, strict=True)
+            ),
             **figures,
         }
         for (grouping, keys), figures in oracle.statistics([*rows], TABLE).items()
@@ -41,7 +48,9 @@ def audit_of(
     lateness = Counter(
         _class(micros) for row in rows if (micros := oracle.measured(row, "lateness")) is not None
     )
-    timed = [(micros, row) for row in rows if (micros := oracle.measured(row, "handler")) is not None]
+    timed = [
+        (micros, row) for row in rows if (micros := oracle.measured(row, "handler")) is not None
+    ]
     slowest = sorted(timed, key=lambda one: -one[0])[:20]
     failing = sorted(ran, key=lambda row: -row["error_count"])[:20]
     reaped = Counter(row["lane"] for row in rows if row["processing_state"] == "REAPED")
@@ -115,11 +124,17 @@ def _class(micros: int) -> tuple[float | None, float | None]:
     return next(
         (lower, upper)
         for lower, upper in pairwise(_BOUNDS)
-        if (lower is None or micros >= lower * 1_000_000) and (upper is None or micros < upper * 1_000_000)
+        if (lower is None or micros >= lower * 1_000_000)
+        and (upper is None or micros < upper * 1_000_000)
     )
 
 
 def _entry(row: Mapping[str, Any]) -> dict[str, Any]:
     names = ("record_id", "queue_name", "class_name", "finished_date")
     entry = {name: row[name] for name in names}
-    return {"table_name": TABLE, **entry, "node": row["processing_owner"], "outcome": row["processing_state"]}
+    return {
+        "table_name": TABLE,
+        **entry,
+        "node": row["processing_owner"],
+        "outcome": row["processing_state"],
+    }

@@ -22,7 +22,9 @@ def micros(later: datetime, earlier: datetime) -> int:
 def percentile(values: Iterable[int], percent: int) -> float:
     """By the standard library, exactly."""
     found = [Fraction(value) for value in values]
-    return seconds(found[0] if len(found) == 1 else quantiles(found, n=100, method="inclusive")[percent - 1])
+    return seconds(
+        found[0] if len(found) == 1 else quantiles(found, n=100, method="inclusive")[percent - 1]
+    )
 
 
 def measured(row: Row, measure: str) -> int | None:
@@ -55,7 +57,9 @@ def figures(rows: Sequence[Row]) -> dict[str, Any]:
     found: dict[str, Any] = {
         state.lower(): states.count(state) for state in ("PROCESSED", "FAILED", "REMOVED", "REAPED")
     }
-    found["ok"] = sum(row["processing_state"] == "PROCESSED" and not row["error_count"] for row in rows)
+    found["ok"] = sum(
+        row["processing_state"] == "PROCESSED" and not row["error_count"] for row in rows
+    )
     found["retried"] = sum(retries(row) > 0 for row in rows)
     found["retries"] = sum(map(retries, rows))
     ran = found["processed"] + found["failed"]
@@ -80,7 +84,9 @@ def hour(row: Row) -> datetime:
     return finished.replace(minute=0, second=0, microsecond=0)
 
 
-def statistics(rows: Sequence[Row], table: str) -> dict[tuple[str, tuple[Any, ...]], dict[str, Any]]:
+def statistics(
+    rows: Sequence[Row], table: str
+) -> dict[tuple[str, tuple[Any, ...]], dict[str, Any]]:
     """The figures of each group, by the name of the grouping and the keys that are not None in it."""
     groups: dict[tuple[str, tuple[Any, ...]], list[Row]] = {}
     for row in rows:

@@ -35,7 +35,8 @@ def _row(random: Random, record_id: int) -> dict[str, Any]:
         created_date=created,
         effective_date=effective,
         started_date=started if ran else None,
-        finished_date=(started if ran else created + timedelta(seconds=1)) + timedelta(seconds=took),
+        finished_date=(started if ran else created + timedelta(seconds=1))
+        + timedelta(seconds=took),
         processing_owner=random.choice(["node-a", "node-b", None]),
         lane=random.choice(["node-a", "node-b", ""]),
         error_count=random.choice([0, 0, 0, 1, 2, 7]),

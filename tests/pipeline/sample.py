@@ -1,7 +1,7 @@
 """A history of every kind of entry, with fixed ids, dates and texts, written as rows by SQL.
 
-Two nodes on two days: `node-a` lives, `node-b` dies on the second. What each kind looks like is what the engine
-writes; `test_sample.py` holds it to that.
+Two nodes on two days: `node-a` lives, `node-b` dies on the second. What each kind looks like is
+what the engine writes; `test_sample.py` holds it to that.
 """
 
 from __future__ import annotations
@@ -77,7 +77,12 @@ def _failed(record_id: int, **changes: Any) -> dict[str, Any]:
 
 def _reaped(record_id: int, **changes: Any) -> dict[str, Any]:
     """It ran, or was due, when its node died; `finished_date` is when that was found out, and no start is known."""
-    dead = {"creating_owner": "node-b", "processing_owner": "node-b", "lane": "node-b", "started_date": None}
+    dead = {
+        "creating_owner": "node-b",
+        "processing_owner": "node-b",
+        "lane": "node-b",
+        "started_date": None,
+    }
     return ended(record_id, "REAPED", **dead | changes)
 
 
@@ -102,9 +107,18 @@ def sample_history() -> list[dict[str, Any]]:
     return [
         *(ended(number) for number in range(1, 12)),
         # Retried, and in the end processed.
-        *(ended(number, error_count=number - 13, claim_count=number - 12) for number in (14, 15, 16)),
+        *(
+            ended(number, error_count=number - 13, claim_count=number - 12)
+            for number in (14, 15, 16)
+        ),
         _failed(17),
-        _failed(18, class_name="Ümlaut", queue_name="billing:réminders", search_key1=-1, search_key2=2**62),
+        _failed(
+            18,
+            class_name="Ümlaut",
+            queue_name="billing:réminders",
+            search_key1=-1,
+            search_key2=2**62,
+        ),
         _failed(19, started_date=None, error_count=0, last_error="unknown for too long"),
         ended(
             20,
@@ -116,7 +130,8 @@ def sample_history() -> list[dict[str, Any]]:
         ),
         ended(21, "REMOVED", started_date=None, search_key1=7, search_key2=8),
         ended(22, "REMOVED", started_date=None, error_count=1),
-        # One redispatch; three of one chain, the last of which failed; and one that had not started.
+        # One redispatch; three of one chain, the last of which failed; and one that had not
+        # started.
         _reaped(23),
         _heir(24, of=23),
         _reaped(25),
@@ -128,7 +143,10 @@ def sample_history() -> list[dict[str, Any]]:
         ended(30, replay_of=17),
         ended(31, codec="msgpack", event_json=None, event_bytes=bytes(range(256))),
         ended(32, codec="msgpack", event_json=None, event_bytes=b""),
-        *(ended(33 + place, event_json=text, user_token=text[:36]) for place, text in enumerate(texts)),
+        *(
+            ended(33 + place, event_json=text, user_token=text[:36])
+            for place, text in enumerate(texts)
+        ),
         ended(
             39,
             event_json=BIG,
@@ -147,6 +165,8 @@ def write_rows(url: str | URL, rows: Iterable[Mapping[str, Any]], table: str = T
     try:
         pair = entry_tables(table.removesuffix("_history"))
         target = pair.history if table.endswith("_history") else pair.main
-        database.write(lambda connection: connection.execute(insert(target), [dict(row) for row in rows]))
+        database.write(
+            lambda connection: connection.execute(insert(target), [dict(row) for row in rows])
+        )
     finally:
         database.close()

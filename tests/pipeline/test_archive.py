@@ -131,12 +131,17 @@ def test_files_are_parted_by_day_and_sorted_by_queue(
     for file in files:
         parquet = pq.ParquetFile(f"{target}/bus_events/{file.path}")
         table = parquet.read(["record_id", "queue_name", "finished_date"])
-        rows = list(zip(*(table[name].to_pylist() for name in ("queue_name", "record_id")), strict=True))
+        rows = list(
+            zip(*(table[name].to_pylist() for name in ("queue_name", "record_id")), strict=True)
+        )
         assert rows == sorted(rows)
-        assert {date.astimezone(UTC).date().isoformat() for date in table["finished_date"].to_pylist()} == {
-            file.event_date
-        }
-        assert (min(row[1] for row in rows), max(row[1] for row in rows)) == (file.first_id, file.last_id)
+        assert {
+            date.astimezone(UTC).date().isoformat() for date in table["finished_date"].to_pylist()
+        } == {file.event_date}
+        assert (min(row[1] for row in rows), max(row[1] for row in rows)) == (
+            file.first_id,
+            file.last_id,
+        )
         assert parquet.metadata.row_group(0).column(0).compression == "ZSTD"
         assert parquet.schema_arrow.field("finished_date").type.unit == "us"
 
@@ -151,10 +156,14 @@ def test_an_empty_history_archives_and_reads_as_no_rows(
     assert archived(spark, target) == []
 
 
-def test_history_goes_in_runs_of_a_bounded_size(spark: SparkSession, history_url: URL, target: str) -> None:
+def test_history_goes_in_runs_of_a_bounded_size(
+    spark: SparkSession, history_url: URL, target: str
+) -> None:
     before, told = rows_of(spark, history_url), list[tuple[str, int, int]]()
 
-    done = archive_history(spark, history_url, target, run_rows=15, progress=lambda *step: told.append(step))
+    done = archive_history(
+        spark, history_url, target, run_rows=15, progress=lambda *step: told.append(step)
+    )
 
     assert [manifest.fingerprint.rows for manifest in manifests(spark, target)] == [15, 15, 8]
     assert [manifest.number for manifest in manifests(spark, target)] == [1, 2, 3]
@@ -174,7 +183,9 @@ def test_what_ends_later_is_archived_by_the_next_call(
 
     assert archive_history(spark, history_url, target).entries == 2
 
-    assert [row["record_id"] for row in archived(spark, target)] == list(range(1, 13)) + list(range(14, 42))
+    assert [row["record_id"] for row in archived(spark, target)] == list(range(1, 13)) + list(
+        range(14, 42)
+    )
 
 
 def test_a_row_that_was_committed_late_rolls_the_deletion_back_and_is_named(
@@ -201,7 +212,11 @@ def test_a_row_that_is_gone_rolls_the_deletion_back_and_stays_archived(
     spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = rows_of(spark, history_url)
-    after("publish", lambda: execute(history_url, f"DELETE FROM {TABLE} WHERE record_id = 5"), monkeypatch)
+    after(
+        "publish",
+        lambda: execute(history_url, f"DELETE FROM {TABLE} WHERE record_id = 5"),
+        monkeypatch,
+    )
 
     with pytest.raises(ArchiveMismatchError, match="37 rows of history would be deleted"):
         archive_history(spark, history_url, target)
@@ -244,7 +259,10 @@ def test_files_that_no_manifest_names_are_not_read_and_are_removed_after_a_day(
     after("copy", stop, monkeypatch)
     with pytest.raises(StoppedError):
         archive_history(spark, history_url, target)
-    archive, [left] = Archive(spark, target, "bus_events"), list((Path(target) / "bus_events/data").iterdir())
+    archive, [left] = (
+        Archive(spark, target, "bus_events"),
+        list((Path(target) / "bus_events/data").iterdir()),
+    )
 
     archive_history(spark, history_url, target)
 
@@ -334,7 +352,11 @@ def test_an_archive_of_another_database_is_refused_and_nothing_deleted(
 
 @on_sqlite
 def test_a_database_that_has_moved_goes_on_with_its_archive(
-    spark: SparkSession, history_url: URL, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    history_url: URL,
+    tmp_path: Path,
+    target: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Even between the publication of a run and its deletion: its rows are the proof."""
     archive_history(spark, history_url, target, before=START + timedelta(seconds=5))
@@ -349,7 +371,9 @@ def test_a_database_that_has_moved_goes_on_with_its_archive(
     assert len(archived(spark, target)) == SAMPLE
 
 
-def test_one_archive_or_truncation_at_a_time(spark: SparkSession, history_url: URL, target: str) -> None:
+def test_one_archive_or_truncation_at_a_time(
+    spark: SparkSession, history_url: URL, target: str
+) -> None:
     database, bus = Database(history_url), PersistentBus(history_url)
     with locked_history(database, "bus_events"):
         with pytest.raises(ArchiveConflictError, match="under way"):

@@ -114,7 +114,9 @@ def test_an_archive_alone_has_figures_and_can_not_tell_what_has_no_end(
 
 
 @on_sqlite
-def test_every_kind_of_fault_is_found_and_counted(spark: SparkSession, history_url: URL, target: str) -> None:
+def test_every_kind_of_fault_is_found_and_counted(
+    spark: SparkSession, history_url: URL, target: str
+) -> None:
     archive_history(spark, history_url, target)
     faulty = [
         ended(1, error_count=1),
@@ -200,7 +202,9 @@ def test_page_figures_and_json_come_of_one_run_and_a_fault_makes_the_exit_code_1
 ) -> None:
     write_rows(database_url, [ended(1, "REAPED", queue_name="<script>")])
     page, figures = tmp_path / "report.html", tmp_path / "figures"
-    told = json.loads(run("--to", str(page), "--figures", str(figures), "--table", MAIN, "--json", expect=1))
+    told = json.loads(
+        run("--to", str(page), "--figures", str(figures), "--table", MAIN, "--json", expect=1)
+    )
     assert told["standing"] == "faulty"
     assert told["faults_found"]["no_end"] == 1
     assert told["faults"] == [{"table_name": MAIN, "record_id": 1, "fault": "no_end"}]
@@ -225,16 +229,22 @@ def test_page_figures_and_json_come_of_one_run_and_a_fault_makes_the_exit_code_1
 def test_what_can_not_work_is_told_before_spark_starts(
     run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], expected: tuple[int, str]
 ) -> None:
-    monkeypatch.setattr("history_pipeline.job.open_session", lambda _name: pytest.fail("Spark was started"))
+    monkeypatch.setattr(
+        "history_pipeline.job.open_session", lambda _name: pytest.fail("Spark was started")
+    )
     code, told = expected
     assert told in run(*arguments, expect=code)
     assert not Path("x.html").exists()
 
 
 @on_sqlite
-def test_a_table_that_is_nowhere_is_told(spark: SparkSession, history_url: URL, target: str) -> None:
+def test_a_table_that_is_nowhere_is_told(
+    spark: SparkSession, history_url: URL, target: str
+) -> None:
     archive_history(spark, history_url, target)
-    with pytest.raises(SchemaMissingError, match=r"the table 'nope': there are bus_events, notifications"):
+    with pytest.raises(
+        SchemaMissingError, match=r"the table 'nope': there are bus_events, notifications"
+    ):
         audit(spark, url=history_url, archive=target, tables=["nope"])
 
 
@@ -244,7 +254,18 @@ def test_the_job_for_a_cluster_writes_the_page_and_tells_the_verdict(
 ) -> None:
     url = history_url.render_as_string(hide_password=False)
     report_job.main(
-        ["--url", url, "--table", MAIN, "--to", str(tmp_path / "report.html"), "--figures", str(tmp_path)]
+        [
+            "--url",
+            url,
+            "--table",
+            MAIN,
+            "--to",
+            str(tmp_path / "report.html"),
+            "--figures",
+            str(tmp_path),
+        ]
     )
     assert json.loads(capsys.readouterr().out)["standing"] == "unknown"
-    assert {"report.html", "figures.json", "statistics.parquet"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"report.html", "figures.json", "statistics.parquet"} <= {
+        path.name for path in tmp_path.iterdir()
+    }

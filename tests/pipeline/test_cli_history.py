@@ -62,7 +62,9 @@ def target(tmp_path: Path) -> str:
 def test_archive_moves_history_and_says_how_much_and_where(
     run: Run, spark: SparkSession, history_url: URL, target: str
 ) -> None:
-    assert run("archive", "--to", target).startswith("38 rows moved from bus_events_history to 2 files (")
+    assert run("archive", "--to", target).startswith(
+        "38 rows moved from bus_events_history to 2 files ("
+    )
     assert read_history(spark, history_url).count() == 0
     assert read_archive(spark, target).count() == SAMPLE
 
@@ -70,11 +72,18 @@ def test_archive_moves_history_and_says_how_much_and_where(
         "nothing to archive: no row of bus_events_history ended before 20"
     )
     done: dict[str, Any] = json.loads(run("archive", "--to", target, "--json"))
-    assert (done["table"], done["entries"], done["runs"], done["finished"]) == ("bus_events", 0, [], 0)
+    assert (done["table"], done["entries"], done["runs"], done["finished"]) == (
+        "bus_events",
+        0,
+        [],
+        0,
+    )
 
 
 @on_sqlite
-def test_archive_leaves_what_is_younger(run: Run, spark: SparkSession, history_url: URL, target: str) -> None:
+def test_archive_leaves_what_is_younger(
+    run: Run, spark: SparkSession, history_url: URL, target: str
+) -> None:
     out = run("archive", "--to", target, "--before", "2026-03-02T00:00:00Z", "--json")
 
     assert json.loads(out)["entries"] == 3
@@ -162,7 +171,11 @@ def test_an_entry_is_shown_wherever_it_is(
     ("arguments", "code", "reason"),
     [
         (["replay", "--from", "DIR", "--where", "nope = 1"], 1, "`nope` cannot be resolved"),
-        (["replay", "--from", "elsewhere", "--where", "true"], 1, "there is no archive of bus_events in"),
+        (
+            ["replay", "--from", "elsewhere", "--where", "true"],
+            1,
+            "there is no archive of bus_events in",
+        ),
         (["archive", "--to", "DIR", "--before", "soon"], 2, "'soon' is no date"),
         (["archive", "--to", "DIR", "--table", "orders"], 3, "lacks the table 'orders'"),
         (["archive", "--to", "s3a://bucket/archive"], 1, "give Spark the connector's jar"),
@@ -220,7 +233,9 @@ def test_the_command_runs_by_itself_and_is_quiet(history_url: URL, target: str) 
         "--json",
     ]
     environment = os.environ | {"STICKYBUS_URL": str(history_url)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=220, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=220, check=False
+    )
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["entries"] == SAMPLE

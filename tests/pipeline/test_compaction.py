@@ -37,13 +37,20 @@ def files_of(spark: SparkSession, target: str) -> list[DataFile]:
 
 
 @on_sqlite
-def test_a_compaction_leaves_one_file_a_day_with_the_same_rows(spark: SparkSession, target: str) -> None:
+def test_a_compaction_leaves_one_file_a_day_with_the_same_rows(
+    spark: SparkSession, target: str
+) -> None:
     before = rows_of(spark, target)
     assert len(files_of(spark, target)) == 5
 
     done = compact_archive(spark, target)
 
-    assert (done.days, done.files_before, done.files_after, done.entries) == (1, 4, 1, len(before) - 3)
+    assert (done.days, done.files_before, done.files_after, done.entries) == (
+        1,
+        4,
+        1,
+        len(before) - 3,
+    )
     assert [file.event_date for file in files_of(spark, target)] == ["2026-03-01", "2026-03-02"]
     assert rows_of(spark, target) == before
     last = Archive(spark, target, "bus_events").manifests()[-1]
@@ -54,7 +61,9 @@ def test_a_compaction_leaves_one_file_a_day_with_the_same_rows(spark: SparkSessi
 @on_sqlite
 def test_a_day_gets_as_many_files_as_its_size_needs(spark: SparkSession, target: str) -> None:
     before = rows_of(spark, target)
-    size = sum(file.size_bytes for file in files_of(spark, target) if file.event_date == "2026-03-02")
+    size = sum(
+        file.size_bytes for file in files_of(spark, target) if file.event_date == "2026-03-02"
+    )
 
     compact_archive(spark, target, file_bytes=size // 2 + 1)
 
@@ -70,7 +79,14 @@ def test_only_days_with_more_files_than_they_need_are_scattered() -> None:
     def file(day: str, size_bytes: int) -> DataFile:
         return DataFile(f"{day}-{size_bytes}", day, size_bytes, 1, 1, Fingerprint())
 
-    files = [file("a", 100), file("a", 100), file("b", 60), file("b", 39), file("c", 1), file("d", 500)]
+    files = [
+        file("a", 100),
+        file("a", 100),
+        file("b", 60),
+        file("b", 39),
+        file("c", 1),
+        file("d", 500),
+    ]
 
     found = scattered(files, 100)
 
@@ -78,7 +94,9 @@ def test_only_days_with_more_files_than_they_need_are_scattered() -> None:
 
 
 @on_sqlite
-def test_replaced_files_stay_for_a_day_for_those_who_read_them(spark: SparkSession, target: str) -> None:
+def test_replaced_files_stay_for_a_day_for_those_who_read_them(
+    spark: SparkSession, target: str
+) -> None:
     archive, reading = Archive(spark, target, "bus_events"), read_archive(spark, target)
     rows = rows_of(spark, target)
     compact_archive(spark, target)
@@ -150,7 +168,9 @@ def test_files_that_were_changed_or_lost_are_found_and_not_compacted(
     other.write_bytes(content)
 
     damaged = verify_archive(spark, target).damaged
-    assert sorted(damaged) == sorted(str(path.relative_to(table)) for path in (lost, torn, swapped, other))
+    assert sorted(damaged) == sorted(
+        str(path.relative_to(table)) for path in (lost, torn, swapped, other)
+    )
     with pytest.raises((ArchiveDamagedError, Exception), match=r"missing|Parquet|parquet"):
         compact_archive(spark, target)
     assert len(Archive(spark, target, "bus_events").manifests()) == 4

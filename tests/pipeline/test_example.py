@@ -15,11 +15,15 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.timeout(300)
-def test_the_example_posts_handles_archives_reports_and_replays(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_example_posts_handles_archives_reports_and_replays(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     folder = tmp_path / "report"
     command = [sys.executable, str(ROOT / "examples" / "audit.py"), str(folder)]
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, cwd=tmp_path)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=280, check=False, cwd=tmp_path
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
     shown = done.stdout

@@ -34,7 +34,9 @@ def target(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("sample", sorted(path.name for path in FROZEN.iterdir()))
-def test_an_archive_that_any_version_wrote_verifies_for_ever(spark: SparkSession, sample: str) -> None:
+def test_an_archive_that_any_version_wrote_verifies_for_ever(
+    spark: SparkSession, sample: str
+) -> None:
     found = verify_archive(spark, str(FROZEN / sample))
     assert (found.damaged, found.manifests, found.files, found.entries) == ([], 3, 2, 37)
 
@@ -54,7 +56,9 @@ def test_a_last_manifest_that_is_missing_stops_everybody_and_its_files_stay(
     write_rows(history_url, [ended(60)])
     data = sorted((target / "bus_events/data").rglob("*"))
 
-    with pytest.raises(ArchiveDamagedError, match=r"00000002\.json: the manifest of run .* is missing"):
+    with pytest.raises(
+        ArchiveDamagedError, match=r"00000002\.json: the manifest of run .* is missing"
+    ):
         archive_history(spark, history_url, str(target))
     with pytest.raises(ArchiveDamagedError, match="is missing"):
         verify_archive(spark, str(target), database=history_url)
@@ -68,7 +72,10 @@ def test_no_sweep_removes_files_of_a_run_that_the_database_has_deleted(
     spark: SparkSession, history_url: URL, target: Path
 ) -> None:
     two_runs(spark, history_url, target)[1].unlink()
-    archive, later = Archive(spark, str(target), "bus_events"), datetime.now(UTC) + timedelta(days=2)
+    archive, later = (
+        Archive(spark, str(target), "bus_events"),
+        datetime.now(UTC) + timedelta(days=2),
+    )
     database = Database(history_url)
     with database.engine.connect() as connection:
         runs = set(connection.scalars(text("SELECT run FROM queue_archives")))
@@ -132,7 +139,9 @@ def test_a_byte_of_a_files_footer_that_was_changed_is_found(
     place = content.rindex(b"parquet-mr")
     content[place] ^= 1
     file.write_bytes(content)
-    assert verify_archive(spark, str(target)).damaged == [str(file.relative_to(target / "bus_events"))]
+    assert verify_archive(spark, str(target)).damaged == [
+        str(file.relative_to(target / "bus_events"))
+    ]
 
 
 def test_a_column_that_history_gets_later_damages_no_file(
@@ -141,7 +150,9 @@ def test_a_column_that_history_gets_later_damages_no_file(
     wider = StructType([*HISTORY_SCHEMA.fields, StructField("added", StringType())])
     monkeypatch.setattr("history_pipeline.archive.HISTORY_SCHEMA", wider)
     monkeypatch.setattr(
-        manifests, "HASHED", [*manifests.HASHED, manifests.HashedColumn(name="added", type="string")]
+        manifests,
+        "HASHED",
+        [*manifests.HASHED, manifests.HashedColumn(name="added", type="string")],
     )
     monkeypatch.setattr(row_hash, "__defaults__", (tuple(wider.names),))
     for sample in FROZEN.iterdir():
@@ -162,7 +173,9 @@ def test_rows_that_others_stand_for_are_not_deleted(
         published = publish(self, manifest)
         database = Database(history_url)
         database.write(
-            lambda connection: connection.execute(text("DELETE FROM bus_events_history WHERE record_id = 5"))
+            lambda connection: connection.execute(
+                text("DELETE FROM bus_events_history WHERE record_id = 5")
+            )
         )
         database.close()
         write_rows(history_url, [ended(12)])

@@ -33,7 +33,15 @@ from tests.pipeline.sample import ended, sample_history, write_rows
 
 SAMPLE = {row["record_id"]: row for row in sample_history()}
 COPIED = (
-    *("queue_name", "class_name", "event_json", "event_bytes", "codec", "user_token", "future_user_token"),
+    *(
+        "queue_name",
+        "class_name",
+        "event_json",
+        "event_bytes",
+        "codec",
+        "user_token",
+        "future_user_token",
+    ),
     *("search_key1", "search_key2", "created_date", "creating_owner", "headers"),
 )
 PAST = ("finished_date", "started_date", "last_error")
@@ -68,15 +76,26 @@ def facts(entry: Entry) -> dict[str, Any]:
 def test_replayed_entries_hold_what_the_archived_ones_held_and_name_them(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
-    done = replay_archive(spark, history_url, target, where="record_id IN (18, 31, 32, 38, 39)", post=True)
+    done = replay_archive(
+        spark, history_url, target, where="record_id IN (18, 31, 32, 38, 39)", post=True
+    )
 
     assert done.posted == 5
     found = {entry.replay_of: entry for entry in live(history_url)}
     assert found.keys() == {18, 31, 32, 38, 39}
     for parent, entry in found.items():
         assert facts(entry) == {name: SAMPLE[parent or 0][name] for name in COPIED}
-        assert (entry.processing_state, entry.lane, entry.processing_owner) == (State.AVAILABLE, "", None)
-        assert (entry.error_count, entry.claim_count, entry.crash_count, entry.origin_id) == (0, 0, 0, None)
+        assert (entry.processing_state, entry.lane, entry.processing_owner) == (
+            State.AVAILABLE,
+            "",
+            None,
+        )
+        assert (entry.error_count, entry.claim_count, entry.crash_count, entry.origin_id) == (
+            0,
+            0,
+            0,
+            None,
+        )
 
 
 def test_a_replayed_entry_is_delivered(spark: SparkSession, history_url: URL, target: str) -> None:
@@ -126,7 +145,9 @@ def test_a_dry_run_shows_what_would_be_posted_and_posts_nothing(
 ) -> None:
     done = replay_archive(spark, history_url, target, where="processing_state = 'FAILED'")
 
-    assert [(group.queue_name, group.class_name, group.entries, group.replayed) for group in done.groups] == [
+    assert [
+        (group.queue_name, group.class_name, group.entries, group.replayed) for group in done.groups
+    ] == [
         ("billing:réminders", "Ümlaut", 1, 0),
         ("bus", "Order", 3, 1),  # 17 was tried again by hand
     ]
@@ -169,19 +190,31 @@ def test_an_entry_that_was_tried_again_by_hand_is_not_posted_once_more(
     write_rows(database_url, [ended(6, replay_of=2)])
     write_rows(
         database_url,
-        [{name: value for name, value in ended(7, "AVAILABLE", replay_of=3).items() if name not in PAST}],
+        [
+            {
+                name: value
+                for name, value in ended(7, "AVAILABLE", replay_of=3).items()
+                if name not in PAST
+            }
+        ],
         "bus_events",
     )
 
-    done = replay_archive(spark, database_url, target, where="processing_state = 'FAILED'", post=True)
+    done = replay_archive(
+        spark, database_url, target, where="processing_state = 'FAILED'", post=True
+    )
 
     assert (done.posted, done.replayed) == (1, 3)
     assert {entry.replay_of for entry in live(database_url)} == {3, 4}
 
 
 @on_sqlite
-def test_what_went_on_elsewhere_is_left_out(spark: SparkSession, history_url: URL, target: str) -> None:
-    done = replay_archive(spark, history_url, target, where="record_id BETWEEN 23 AND 29", post=True)
+def test_what_went_on_elsewhere_is_left_out(
+    spark: SparkSession, history_url: URL, target: str
+) -> None:
+    done = replay_archive(
+        spark, history_url, target, where="record_id BETWEEN 23 AND 29", post=True
+    )
 
     assert [entry.replay_of for entry in live(history_url)] == [24, 27, 29]
     assert done.entries == 3
@@ -216,7 +249,9 @@ def test_an_archive_is_replayed_into_another_database_once_as_well(
     write_rows(other, [ended(100, replay_of=16)])
 
     for posted in (1, 0):
-        assert replay_archive(spark, other, target, where="record_id = 16", post=True).posted == posted
+        assert (
+            replay_archive(spark, other, target, where="record_id = 16", post=True).posted == posted
+        )
 
     assert [entry.replay_of for entry in live(other)] == [16]
     assert live(history_url) == []
@@ -243,7 +278,9 @@ def test_a_condition_that_can_not_work_is_one_clear_line(
 
     message = str(caught.value)
     assert reason in message
-    assert message.endswith("Nothing was posted." if "each time" not in message else "by their columns.")
+    assert message.endswith(
+        "Nothing was posted." if "each time" not in message else "by their columns."
+    )
     assert "\n" not in message
     assert live(history_url) == []
 
@@ -262,7 +299,10 @@ def test_an_error_of_a_condition_quotes_no_payload(
 @on_sqlite
 def test_one_replay_at_a_time(spark: SparkSession, history_url: URL, target: str) -> None:
     database = Database(history_url)
-    with locked_history(database, "bus_events"), pytest.raises(ArchiveConflictError, match="under way"):
+    with (
+        locked_history(database, "bus_events"),
+        pytest.raises(ArchiveConflictError, match="under way"),
+    ):
         replay_archive(spark, history_url, target, where="true", post=True)
     database.close()
 

@@ -69,9 +69,9 @@ def hostile() -> Audit:
 
 def test_the_headline_comes_first_and_says_whether_all_is_there() -> None:
     page = Page(render(audit_of([ended(1), ended(2, "FAILED")])))
-    assert page.text.index("Complete: every entry found has ended once, or is live.") < page.text.index(
-        "1 failed: 50 % of"
-    )
+    assert page.text.index(
+        "Complete: every entry found has ended once, or is live."
+    ) < page.text.index("1 failed: 50 % of")
     assert "bus_events: ids 1 to 2, none is missing." in page.text
     assert page.tags.count("svg") == 5
 
@@ -95,9 +95,13 @@ def test_an_empty_history_makes_a_page_that_says_so() -> None:
 @pytest.mark.parametrize("audit", [hostile(), random_audit(4, 500)], ids=["hostile", "random"])
 def test_no_name_is_read_as_markup_and_nothing_is_loaded(audit: Audit) -> None:
     page = Page(render(audit))
-    assert not {"script", "img", "iframe", "link", "object", "image", "a", "base", "form"} & set(page.tags)
+    assert not {"script", "img", "iframe", "link", "object", "image", "a", "base", "form"} & set(
+        page.tags
+    )
     assert not [
-        name for name, _ in page.attributes if name.startswith("on") or name in {"src", "srcset", "action"}
+        name
+        for name, _ in page.attributes
+        if name.startswith("on") or name in {"src", "srcset", "action"}
     ]
     # Within the page itself: parts of a plot that stand in it once.
     links = [value for name, value in page.attributes if name.endswith("href")]
@@ -214,7 +218,9 @@ def test_a_share_is_never_all_or_nothing_if_it_is_not(part: int, whole: int, tex
 def test_gaps_are_judged_by_what_the_database_does() -> None:
     def judged(database: str, **changes: Any) -> tuple[Standing, str]:
         audit = audit_of(random_history(1, 3), database=database)
-        table = type(audit.audited[0])(**{**vars(audit.audited[0]), "missing_ids": 5, "gaps": 2, **changes})
+        table = type(audit.audited[0])(
+            **{**vars(audit.audited[0]), "missing_ids": 5, "gaps": 2, **changes}
+        )
         found = verdict(Audit(**{**vars(audit), "audited": (table,)}))
         return found.standing, " ".join([found.headline, *found.details])
 

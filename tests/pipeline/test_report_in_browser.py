@@ -24,7 +24,14 @@ from tests.pipeline.test_report import HOSTILE, Page, hostile
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
+    *(
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--hide-scrollbars",
+    ),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     # It still asks its maker for updates; no test needs an answer.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
@@ -44,14 +51,19 @@ def browse(tmp_path: Path) -> Browse:
     def open_page(url: str, *flags: str) -> str:
         profile = f"--user-data-dir={tmp_path / 'profile'}"
         command = [program, *FLAGS, profile, *flags, url]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=100).stdout
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True, timeout=100
+        ).stdout
 
     return open_page
 
 
 def pixels(browse: Browse, page: Path, *, dark: bool = False) -> NDArray[np.uint8]:
     """A screenshot: rows of columns of red, green and blue."""
-    picture, scheme = page.with_suffix(".png"), f"--blink-settings=preferredColorScheme={int(not dark)}"
+    picture, scheme = (
+        page.with_suffix(".png"),
+        f"--blink-settings=preferredColorScheme={int(not dark)}",
+    )
     browse(page.as_uri(), scheme, "--window-size=1200,2000", f"--screenshot={picture}")
     seen: NDArray[np.uint8] = (imread(picture)[:, :, :3] * 255).round().astype(np.uint8)
     return seen
@@ -124,7 +136,9 @@ def test_the_page_asks_nobody_for_anything(browse: Browse, tmp_path: Path) -> No
             log = tmp_path / f"{page}.json"
             assert "<html" in browse(f"{origin}/{page}", "--dump-dom", f"--log-net-log={log}")
             facts = [event.get("params", {}) for event in json.loads(log.read_text())["events"]]
-            return {one["url"] for one in facts if one.get("initiator", BROWSERS_OWN) != BROWSERS_OWN}
+            return {
+                one["url"] for one in facts if one.get("initiator", BROWSERS_OWN) != BROWSERS_OWN
+            }
 
         assert asked_by("other.html") == {f"{origin}/asked.png", "http://nobody.invalid/asked.png"}
         assert asked_by("report.html") == set()

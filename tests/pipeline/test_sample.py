@@ -15,7 +15,14 @@ from tests.pipeline.sample import sample_history
 __all__ = ["cluster"]  # the fixture
 
 HISTORY = entry_tables("bus_events").history
-_COUNTS = ("processing_state", "error_count", "claim_count", "redispatch_count", "crash_count", "codec")
+_COUNTS = (
+    "processing_state",
+    "error_count",
+    "claim_count",
+    "redispatch_count",
+    "crash_count",
+    "codec",
+)
 
 
 def kind(row: dict[str, Any]) -> dict[str, Any]:
@@ -27,7 +34,9 @@ def kind(row: dict[str, Any]) -> dict[str, Any]:
 def handled(cluster: Cluster, failures: float) -> int:
     """The id of an order that a node has run, with so many failures."""
     (peer,) = [
-        peer for peer in cluster.peers if peer.lifecycle.node is not None and peer.node.name == "node-a"
+        peer
+        for peer in cluster.peers
+        if peer.lifecycle.node is not None and peer.node.name == "node-a"
     ]
     peer.handler = Recorder(failures=failures)
     (record_id,) = peer.bus.post_many([Order(1)])

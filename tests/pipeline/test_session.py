@@ -19,7 +19,14 @@ from tests.pipeline.conftest import besides_java
 
 ROOT = Path(__file__).parents[2]
 STICKYBUS = Path(sys.executable).parent / "stickybus"
-_LEFT_OUT = ("JAVA_HOME", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_PYTHON", "SPARK_LOCAL_IP", "PYTHONPATH")
+_LEFT_OUT = (
+    "JAVA_HOME",
+    "SPARK_HOME",
+    "SPARK_CONF_DIR",
+    "PYSPARK_PYTHON",
+    "SPARK_LOCAL_IP",
+    "PYTHONPATH",
+)
 OPENING = "from history_pipeline.session import open_session; open_session()"
 
 
@@ -125,11 +132,20 @@ def test_a_missing_extra_is_told_in_a_line_and_the_rest_works(
     )
     opened = run(sys.executable, "-S", "-c", OPENING, folder=tmp_path, **environment)
     assert opened.returncode == 1
-    assert opened.stderr.splitlines()[-1] == f"history_pipeline.errors.SparkUnavailableError: {reason}"
-    command = (sys.executable, "-S", "-c", "import sys; from stickybus.cli import main; sys.exit(main())")
+    assert (
+        opened.stderr.splitlines()[-1] == f"history_pipeline.errors.SparkUnavailableError: {reason}"
+    )
+    command = (
+        sys.executable,
+        "-S",
+        "-c",
+        "import sys; from stickybus.cli import main; sys.exit(main())",
+    )
     target = str(tmp_path / "archive")
     archived = run(
-        *(*command, "history", "archive", "--url", database, "--to", target), folder=tmp_path, **environment
+        *(*command, "history", "archive", "--url", database, "--to", target),
+        folder=tmp_path,
+        **environment,
     )
     assert archived.returncode == 1
     assert archived.stderr.splitlines() == [f"stickybus: {reason}"]

@@ -28,7 +28,8 @@ MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
 def fingerprint(rows: DataFrame) -> Row:
     """Count and order-free checksum of all columns."""
     found = rows.agg(
-        f.count("*").alias("rows"), f.sum(f.xxhash64(*rows.columns).cast("decimal(38,0)")).alias("sum")
+        f.count("*").alias("rows"),
+        f.sum(f.xxhash64(*rows.columns).cast("decimal(38,0)")).alias("sum"),
     ).first()
     assert found is not None
     return found
@@ -44,7 +45,9 @@ def plain(spark: SparkSession, url: URL) -> DataFrame:
     return spark.createDataFrame(rows, HISTORY_SCHEMA)
 
 
-def test_the_source_reads_the_rows_that_plain_sql_reads(spark: SparkSession, history_url: URL) -> None:
+def test_the_source_reads_the_rows_that_plain_sql_reads(
+    spark: SparkSession, history_url: URL
+) -> None:
     expected = plain(spark, history_url)
     found = read_history(spark, history_url)
     assert found.schema == HISTORY_SCHEMA
@@ -59,7 +62,9 @@ def test_columns_and_ids_are_chosen_in_any_order(spark: SparkSession, history_ur
     found = read_history(spark, history_url, first_id=12, last_id=15, columns=wanted)
     assert found.columns == wanted
     expected = [
-        tuple(row[name] for name in wanted) for row in sample_history() if 12 <= row["record_id"] <= 15
+        tuple(row[name] for name in wanted)
+        for row in sample_history()
+        if 12 <= row["record_id"] <= 15
     ]
     assert [(_utc(row[0]), *row[1:]) for row in found.sort("record_id").collect()] == expected
 
@@ -72,14 +77,18 @@ def test_a_table_is_read_in_ranges_of_ids(spark: SparkSession, history_url: URL)
 
 
 @on_sqlite
-def test_an_empty_history_has_the_schema_and_no_rows(spark: SparkSession, database_url: URL) -> None:
+def test_an_empty_history_has_the_schema_and_no_rows(
+    spark: SparkSession, database_url: URL
+) -> None:
     found = read_history(spark, database_url)
     assert found.schema == HISTORY_SCHEMA
     assert found.collect() == []
 
 
 def test_only_the_columns_asked_for_are_read_from_any_database(history_url: URL) -> None:
-    wanted = StructType([HISTORY_SCHEMA[name] for name in ("last_error", "finished_date", "search_key2")])
+    wanted = StructType(
+        [HISTORY_SCHEMA[name] for name in ("last_error", "finished_date", "search_key2")]
+    )
     reader = _reader(history_url, wanted, first_id="17", last_id="18")
     (page,) = (page for part in reader.partitions() for page in reader.read(part))
     assert page.schema == arrow_schema(wanted)
@@ -93,11 +102,18 @@ def test_an_empty_history_has_no_page(database_url: URL) -> None:
 
 def test_what_a_main_table_does_not_have_is_null(database_url: URL) -> None:
     row = {
-        key: value for key, value in ended(7, "AVAILABLE").items() if key in entry_tables("bus_events").main.c
+        key: value
+        for key, value in ended(7, "AVAILABLE").items()
+        if key in entry_tables("bus_events").main.c
     }
     write_rows(database_url, [row], table="bus_events")
     reader = _reader(database_url, table="bus_events")
-    (found,) = (row for part in reader.partitions() for page in reader.read(part) for row in page.to_pylist())
+    (found,) = (
+        row
+        for part in reader.partitions()
+        for page in reader.read(part)
+        for row in page.to_pylist()
+    )
     assert found == {name: row.get(name) for name in HISTORY_SCHEMA.names}
 
 
@@ -144,7 +160,8 @@ def test_an_id_that_stands_twice_in_history_is_read_twice(
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("first_id", "one"), ("ids_per_partition", "0"), ("last_id", "1.5"), ("url", "")]
+    ("key", "value"),
+    [("first_id", "one"), ("ids_per_partition", "0"), ("last_id", "1.5"), ("url", "")],
 )
 def test_an_option_that_can_not_work_is_refused(key: str, value: str) -> None:
     with pytest.raises(SourceOptionError, match=key):
@@ -163,7 +180,9 @@ def test_ids_that_lie_far_apart_make_no_more_partitions_than_the_limit() -> None
 
 
 def _source(spark: SparkSession, url: URL, **options: str) -> DataFrameReader:
-    return spark.read.format("stickybus").options(url=url.render_as_string(hide_password=False), **options)
+    return spark.read.format("stickybus").options(
+        url=url.render_as_string(hide_password=False), **options
+    )
 
 
 def _reader(url: URL, schema: StructType = HISTORY_SCHEMA, **options: str) -> HistoryReader:
@@ -174,7 +193,9 @@ def _reader(url: URL, schema: StructType = HISTORY_SCHEMA, **options: str) -> Hi
 
 def _ids(reader: HistoryReader) -> list[int]:
     pages_read = (page for part in reader.partitions() for page in reader.read(part))
-    return sorted(record_id for page in pages_read for record_id in page.column("record_id").to_pylist())
+    return sorted(
+        record_id for page in pages_read for record_id in page.column("record_id").to_pylist()
+    )
 
 
 def _utc(local: datetime) -> datetime:
@@ -183,12 +204,20 @@ def _utc(local: datetime) -> datetime:
 
 
 @on_sqlite
-def test_a_text_that_is_no_utf_8_is_read_with_replacements(history_url: URL, engine: Engine) -> None:
+def test_a_text_that_is_no_utf_8_is_read_with_replacements(
+    history_url: URL, engine: Engine
+) -> None:
     with engine.begin() as connection:
-        broken = text("UPDATE bus_events_history SET event_json = CAST(x'ff41' AS TEXT) WHERE record_id = 7")
+        broken = text(
+            "UPDATE bus_events_history SET event_json = CAST(x'ff41' AS TEXT) WHERE record_id = 7"
+        )
         connection.execute(broken)
     reader = _reader(history_url, first_id="7")
-    first = next(page for part in reader.partitions() for page in reader.read(part)).slice(0, 1).to_pylist()
+    first = (
+        next(page for part in reader.partitions() for page in reader.read(part))
+        .slice(0, 1)
+        .to_pylist()
+    )
     assert [(row["record_id"], row["event_json"]) for row in first] == [(7, "\ufffdA")]
 
 

@@ -36,12 +36,19 @@ def test_a_file_is_created_once_and_keeps_its_first_content(storage: Storage) ->
 
 
 def test_files_are_listed_with_their_sizes_and_hidden_ones_are_not(storage: Storage) -> None:
-    for path in ("data/run/day=1/a.parquet", "data/run/day=2/b.parquet", "data/run/_temporary/c.parquet"):
+    for path in (
+        "data/run/day=1/a.parquet",
+        "data/run/day=2/b.parquet",
+        "data/run/_temporary/c.parquet",
+    ):
         storage.create(path, b"12345")
     storage.create("data/run/_SUCCESS", b"")
     storage.settle(["data/run/day=1/a.parquet"])
 
-    assert storage.sizes("data/run") == {"data/run/day=1/a.parquet": 5, "data/run/day=2/b.parquet": 5}
+    assert storage.sizes("data/run") == {
+        "data/run/day=1/a.parquet": 5,
+        "data/run/day=2/b.parquet": 5,
+    }
     assert storage.sizes("data") == storage.sizes("data/run")
     assert storage.names("data") == ["run"]
 

@@ -47,8 +47,12 @@ class Stream:
     def rows(self, end: Offset) -> list[int]:
         """The ids of the batch that ends there, sorted."""
         reader = self._reader()
-        batches = (batch for part in reader.partitions(self.position, end) for batch in reader.read(part))
-        return sorted(record_id for batch in batches for record_id in batch.column("record_id").to_pylist())
+        batches = (
+            batch for part in reader.partitions(self.position, end) for batch in reader.read(part)
+        )
+        return sorted(
+            record_id for batch in batches for record_id in batch.column("record_id").to_pylist()
+        )
 
     def batch(self, limit: ReadLimit | None = None) -> list[int]:
         """The ids of the next batch, handed over."""
@@ -159,7 +163,9 @@ def test_an_entry_that_ran_is_handed_over_once_however_late_it_ends(
     assert stream.batch() == []
 
 
-def test_a_batch_is_the_same_when_it_is_planned_and_read_again(history_url: URL, database: Database) -> None:
+def test_a_batch_is_the_same_when_it_is_planned_and_read_again(
+    history_url: URL, database: Database
+) -> None:
     _run(database, 12, effective_date=START)
     stream = Stream(history_url, rows_per_partition=7)
     end = stream.plan()
@@ -196,22 +202,33 @@ def test_a_stream_may_start_at_a_date(history_url: URL) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("after", "yesterday"), ("after", "2026-03-01"), ("lag_seconds", "-1"), ("table", "bus_events")],
+    [
+        ("after", "yesterday"),
+        ("after", "2026-03-01"),
+        ("lag_seconds", "-1"),
+        ("table", "bus_events"),
+    ],
 )
 def test_an_option_that_can_not_work_is_refused(key: str, value: str) -> None:
     with pytest.raises(SourceOptionError, match=key):
         StreamOptions.read({"url": "sqlite:///x.db", key: value})
 
 
-def test_spark_reads_on_where_it_stopped(spark: SparkSession, history_url: URL, tmp_path: Path) -> None:
+def test_spark_reads_on_where_it_stopped(
+    spark: SparkSession, history_url: URL, tmp_path: Path
+) -> None:
     query = SparkQuery(spark, history_url, tmp_path, lag_seconds=0)
     assert query.available_now() == SAMPLE
-    write_rows(history_url, [ended(12, finished_date=_ago(0)), ended(50, finished_date=_ago(-3600))])
+    write_rows(
+        history_url, [ended(12, finished_date=_ago(0)), ended(50, finished_date=_ago(-3600))]
+    )
     assert query.available_now() == [12]
     assert query.available_now() == []
 
 
-def test_spark_reads_rows_as_they_come(spark: SparkSession, database_url: URL, tmp_path: Path) -> None:
+def test_spark_reads_rows_as_they_come(
+    spark: SparkSession, database_url: URL, tmp_path: Path
+) -> None:
     query = SparkQuery(spark, database_url, tmp_path, lag_seconds=0)
     with query.running():
         write_rows(database_url, [ended(1), ended(2)])
@@ -287,7 +304,9 @@ def test_a_stream_fails_if_what_it_has_not_handed_over_was_archived(
 ) -> None:
     stream, loose = Stream(history_url), Stream(history_url, fail_on_data_loss=False)
     first = stream.plan(ReadMaxRows(10))
-    archive_history(spark, history_url, str(tmp_path / "archive"), before=datetime(2026, 3, 2, tzinfo=UTC))
+    archive_history(
+        spark, history_url, str(tmp_path / "archive"), before=datetime(2026, 3, 2, tzinfo=UTC)
+    )
 
     with pytest.raises(StreamLossError, match=r"moved entries to the archive .* not handed over"):
         stream.plan()

@@ -30,7 +30,9 @@ assert_same = partial(assertDataFrameEqual, rtol=0.0, atol=0.0, checkRowOrder=Tr
 
 def history(spark: SparkSession, rows: Sequence[dict[str, Any]]) -> DataFrame:
     columns = HISTORY_SCHEMA.names
-    return spark.createDataFrame([tuple(row[name] for name in columns) for row in rows], HISTORY_SCHEMA)
+    return spark.createDataFrame(
+        [tuple(row[name] for name in columns) for row in rows], HISTORY_SCHEMA
+    )
 
 
 def read(spark: SparkSession, rows: Sequence[dict[str, Any]], table: str = TABLE) -> DataFrame:
@@ -61,7 +63,11 @@ def test_an_entry_of_a_later_date_is_late_from_that_date_on(spark: SparkSession)
     row = ended(1)
     due = row["created_date"] + timedelta(days=2)
     started = due + timedelta(microseconds=7)
-    row |= {"effective_date": due, "started_date": started, "finished_date": started + timedelta(days=1)}
+    row |= {
+        "effective_date": due,
+        "started_date": started,
+        "finished_date": started + timedelta(days=1),
+    }
     assert times(spark, row) == (86_400_000_000, None, 7)
 
 
@@ -91,17 +97,26 @@ def test_a_clock_that_is_behind_makes_a_negative_wait_that_is_told(spark: SparkS
     assert times(spark, row)[1] == -1_500_000
 
 
-def test_a_node_is_the_one_that_ran_it_or_for_a_reaped_row_the_dead_one(spark: SparkSession) -> None:
+def test_a_node_is_the_one_that_ran_it_or_for_a_reaped_row_the_dead_one(
+    spark: SparkSession,
+) -> None:
     rows = [
         ended(1, processing_owner="a", lane="b"),
         ended(2, "REAPED", processing_owner=None, lane="b"),
         ended(3, "REAPED", lane=""),
         ended(4, "REMOVED", processing_owner=None),
     ]
-    assert [row["node"] for row in read(spark, rows).orderBy("record_id").collect()] == ["a", "b", None, None]
+    assert [row["node"] for row in read(spark, rows).orderBy("record_id").collect()] == [
+        "a",
+        "b",
+        None,
+        None,
+    ]
 
 
-def test_an_error_type_is_what_stands_before_the_colon_of_the_first_line(spark: SparkSession) -> None:
+def test_an_error_type_is_what_stands_before_the_colon_of_the_first_line(
+    spark: SparkSession,
+) -> None:
     texts = ["ValueError: a: b", "Some\nThing: x", "", None, "x" * 300]
     rows = [ended(number, "FAILED", last_error=text) for number, text in enumerate(texts)]
     found = [row["error_type"] for row in read(spark, rows).orderBy("record_id").collect()]
@@ -121,14 +136,17 @@ def test_a_date_of_no_sense_does_not_end_the_audit(spark: SparkSession) -> None:
 
 def test_percentiles_of_one_of_two_and_of_equal_values(spark: SparkSession) -> None:
     values = spark.createDataFrame(
-        [("one", 7), ("two", 0), ("two", 10), *[("ties", 5)] * 9, ("none", None)], "key string, value bigint"
+        [("one", 7), ("two", 0), ("two", 10), *[("ties", 5)] * 9, ("none", None)],
+        "key string, value bigint",
     )
     expected = spark.createDataFrame(
         [("one", 7.0, 7.0, 7.0, 7.0), ("ties", 5.0, 5.0, 5.0, 5.0), ("two", 5.0, 9.0, 9.5, 9.9)],
         "key string, p50 double, p90 double, p95 double, p99 double",
     )
     found = percentiles(values, ["key"], [["key"]], "value").orderBy("key")
-    assert_same(found.select("key", *(F.col(f"p{p}").cast("double") for p in (50, 90, 95, 99))), expected)
+    assert_same(
+        found.select("key", *(F.col(f"p{p}").cast("double") for p in (50, 90, 95, 99))), expected
+    )
 
 
 def test_a_null_is_a_key_and_no_key_is_a_group_of_all(spark: SparkSession) -> None:
@@ -136,11 +154,17 @@ def test_a_null_is_a_key_and_no_key_is_a_group_of_all(spark: SparkSession) -> No
     found = percentiles(values, ["key"], [[], ["key"]], "value").select(
         "set", "key", F.col("p50").cast("double")
     )
-    assert sorted(map(tuple, found.collect()), key=str) == [(0, None, 3.0), (1, "a", 8.0), (1, None, 2.0)]
+    assert sorted(map(tuple, found.collect()), key=str) == [
+        (0, None, 3.0),
+        (1, "a", 8.0),
+        (1, None, 2.0),
+    ]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_percentiles_are_those_of_the_standard_library_for_any_values(spark: SparkSession, seed: int) -> None:
+def test_percentiles_are_those_of_the_standard_library_for_any_values(
+    spark: SparkSession, seed: int
+) -> None:
     generator = random.Random(seed)  # noqa: S311 -- a seeded history
     spread = generator.choice([3, 1_000, 10**9, 2**62])
     rows = [
@@ -161,7 +185,9 @@ def test_percentiles_are_those_of_the_standard_library_for_any_values(spark: Spa
 # -- statistics ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rows", [random_history(seed, size) for seed, size in ((1, 1), (2, 40), (3, 3_000))])
+@pytest.mark.parametrize(
+    "rows", [random_history(seed, size) for seed, size in ((1, 1), (2, 40), (3, 3_000))]
+)
 def test_the_statistics_are_those_that_plain_python_finds(
     spark: SparkSession, rows: list[dict[str, Any]]
 ) -> None:
@@ -171,11 +197,17 @@ def test_the_statistics_are_those_that_plain_python_finds(
     # Nulls first, as Spark sorts them; a grouping has no two kinds of key in one place.
     groups = sorted(
         expected,
-        key=lambda group: (order.index(group[0]), *((key is not None, key or 0) for key in group[1])),
+        key=lambda group: (
+            order.index(group[0]),
+            *((key is not None, key or 0) for key in group[1]),
+        ),
     )
     names = [name for name in found.columns if name not in {"grouping", *KEYS}]
     frame = spark.createDataFrame(
-        [(grouping, *keys, *(expected[grouping, keys][name] for name in names)) for grouping, keys in groups],
+        [
+            (grouping, *keys, *(expected[grouping, keys][name] for name in names))
+            for grouping, keys in groups
+        ],
         found.schema,
     )
     assert_same(found, frame)
@@ -184,7 +216,8 @@ def test_the_statistics_are_those_that_plain_python_finds(
 def test_the_sample_history_has_the_figures_that_it_was_written_with(spark: SparkSession) -> None:
     found = total(spark, sample_history())
     counted = {
-        name: found[name] for name in ("processed", "failed", "removed", "reaped", "ok", "retried", "retries")
+        name: found[name]
+        for name in ("processed", "failed", "removed", "reaped", "ok", "retried", "retries")
     }
     assert counted == {
         "processed": 26,
@@ -280,7 +313,9 @@ def test_the_slowest_come_first_and_ties_by_id(spark: SparkSession) -> None:
     rows = [ended(number) for number in (1, 2, 3, 4)]
     rows[3]["finished_date"] = rows[3]["started_date"] + timedelta(milliseconds=3)
     found = breakdowns.slowest(read(spark, rows), limit=3).select("record_id", "seconds")
-    expected = spark.createDataFrame([(3, 0.003), (4, 0.003), (2, 0.002)], "record_id bigint, seconds double")
+    expected = spark.createDataFrame(
+        [(3, 0.003), (4, 0.003), (2, 0.002)], "record_id bigint, seconds double"
+    )
     assert_same(found, expected)
 
 
@@ -293,9 +328,12 @@ def test_the_most_failing_come_first_without_what_reaping_left_behind(spark: Spa
         ended(5, "REAPED", error_count=9),
         ended(6, error_count=1, redispatch_count=1),
     ]
-    found = breakdowns.most_failing(read(spark, rows)).select("record_id", "failed_runs", "redispatches")
+    found = breakdowns.most_failing(read(spark, rows)).select(
+        "record_id", "failed_runs", "redispatches"
+    )
     expected = spark.createDataFrame(
-        [(3, 4, 0), (6, 1, 1), (2, 1, 0), (4, 0, 2)], "record_id bigint, failed_runs int, redispatches int"
+        [(3, 4, 0), (6, 1, 1), (2, 1, 0), (4, 0, 2)],
+        "record_id bigint, failed_runs int, redispatches int",
     )
     assert_same(found, expected)
 
@@ -311,7 +349,10 @@ def test_what_is_in_history_and_in_the_archive_is_counted_once(spark: SparkSessi
 
 
 def test_one_id_with_different_content_is_told(spark: SparkSession) -> None:
-    live, archived = read(spark, [ended(1), ended(2)]), read(spark, [ended(1, error_count=1), ended(2)])
+    live, archived = (
+        read(spark, [ended(1), ended(2)]),
+        read(spark, [ended(1, error_count=1), ended(2)]),
+    )
     assert [tuple(row) for row in differing(live, archived).collect()] == [(TABLE, 1)]
 
 
@@ -372,7 +413,9 @@ def test_a_sound_history_has_no_faults(spark: SparkSession) -> None:
     assert faults(spark, sample_history(), (41, 41), (42, 42)) == set()
 
 
-def test_a_chain_whose_last_link_was_reaped_has_no_end_unless_its_copy_lives(spark: SparkSession) -> None:
+def test_a_chain_whose_last_link_was_reaped_has_no_end_unless_its_copy_lives(
+    spark: SparkSession,
+) -> None:
     rows = [ended(1, "REAPED"), ended(2, "REAPED", origin_id=1), ended(3)]
     assert faults(spark, rows) == {(1, Fault.NO_END)}
     assert faults(spark, rows, (4, 1)) == set()
@@ -382,7 +425,9 @@ def test_a_chain_whose_first_links_were_truncated_has_its_end(spark: SparkSessio
     assert faults(spark, [ended(7, origin_id=5)]) == set()
 
 
-def test_two_ends_of_a_chain_and_two_rows_of_an_id_are_entries_that_ended_twice(spark: SparkSession) -> None:
+def test_two_ends_of_a_chain_and_two_rows_of_an_id_are_entries_that_ended_twice(
+    spark: SparkSession,
+) -> None:
     by_chain = [ended(1, "REAPED"), ended(2, origin_id=1), ended(3, "FAILED", origin_id=1)]
     first_ended = [ended(4), ended(5, origin_id=4)]
     same_id = [ended(6), ended(6, finished_date=ended(9)["finished_date"])]
@@ -392,4 +437,7 @@ def test_two_ends_of_a_chain_and_two_rows_of_an_id_are_entries_that_ended_twice(
 
 def test_an_entry_that_has_ended_and_is_live_is_told(spark: SparkSession) -> None:
     rows = [ended(1), ended(2, "REAPED"), ended(3, origin_id=2)]
-    assert faults(spark, rows, (1, 1), (4, 2)) == {(1, Fault.ENDED_AND_LIVE), (2, Fault.ENDED_AND_LIVE)}
+    assert faults(spark, rows, (1, 1), (4, 2)) == {
+        (1, Fault.ENDED_AND_LIVE),
+        (2, Fault.ENDED_AND_LIVE),
+    }

@@ -40,7 +40,10 @@ def database(database_url: URL) -> Iterator[Database]:
 
 def orders(*numbers: int, **columns: Any) -> Iterator[pa.RecordBatch]:
     """Rows of the event `Order`."""
-    rows = [{"class_name": "Order", "event_json": f'{{"number":{number}}}', **columns} for number in numbers]
+    rows = [
+        {"class_name": "Order", "event_json": f'{{"number":{number}}}', **columns}
+        for number in numbers
+    ]
     return iter([pa.RecordBatch.from_pylist(rows, schema=arrow_schema(SCHEMA))])
 
 
@@ -57,7 +60,9 @@ def posted(database: Database) -> list[str]:
 
 def rows_in(database: Database, table: Table) -> int:
     return database.fetch(
-        lambda connection: int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+        lambda connection: int(
+            connection.execute(select(func.count()).select_from(table)).scalar_one()
+        )
     )
 
 
@@ -77,8 +82,16 @@ def test_rows_are_posted_with_all_their_columns_for_any_node(database: Database)
     rows = database.fetch(lambda connection: connection.execute(select(MAIN)).mappings().all())
     first, second = sorted(rows, key=lambda row: str(row["event_json"]))
     assert {key: first[key] for key in full} == full
-    assert (first["lane"], first["processing_state"], first["creating_owner"]) == ("", "AVAILABLE", "spark")
-    assert (second["queue_name"], second["class_name"], second["codec"]) == ("billing", "Order", "json")
+    assert (first["lane"], first["processing_state"], first["creating_owner"]) == (
+        "",
+        "AVAILABLE",
+        "spark",
+    )
+    assert (second["queue_name"], second["class_name"], second["codec"]) == (
+        "billing",
+        "Order",
+        "json",
+    )
     assert second["effective_date"] == second["created_date"]
     assert abs((second["created_date"] - datetime.now(UTC)).total_seconds()) < 60
     assert rows_in(database, queue_staged) == 0
@@ -117,13 +130,17 @@ def test_a_run_that_two_jobs_commit_at_once_is_posted_once(database: Database) -
     jobs = [writer(database) for _ in range(4)]
     staged = [job.write(orders(1, 2)) for job in jobs]
     with ThreadPoolExecutor(4) as pool:
-        ended = [pool.submit(job.commit, [message]) for job, message in zip(jobs, staged, strict=True)]
+        ended = [
+            pool.submit(job.commit, [message]) for job, message in zip(jobs, staged, strict=True)
+        ]
         errors = [future.exception() for future in ended]
     assert errors == [None] * 4
     assert posted(database) == ['{"number":1}', '{"number":2}']
 
 
-@pytest.mark.parametrize(("numbers", "table"), [((1, 2, 3), "bus_events"), ((1, 2), "notifications")])
+@pytest.mark.parametrize(
+    ("numbers", "table"), [((1, 2, 3), "bus_events"), ((1, 2), "notifications")]
+)
 def test_other_rows_of_a_run_that_was_posted_are_refused(
     database: Database, numbers: tuple[int, ...], table: str
 ) -> None:
@@ -137,7 +154,9 @@ def test_other_rows_of_a_run_that_was_posted_are_refused(
     assert rows_in(database, entry_tables("notifications").main) == 0
 
 
-def test_an_abort_removes_what_its_own_job_has_staged_and_nothing_that_was_posted(database: Database) -> None:
+def test_an_abort_removes_what_its_own_job_has_staged_and_nothing_that_was_posted(
+    database: Database,
+) -> None:
     job, other = writer(database), writer(database)
     job.write(orders(1))
     message = other.write(orders(1))
@@ -177,7 +196,10 @@ def test_a_job_without_rows_posts_nothing(database: Database) -> None:
         ({"event_json": "{"}, "malformed|truncated"),
         ({"event_json": None}, "exactly one of event_json and event_bytes"),
         ({"event_bytes": b"x"}, "exactly one of event_json and event_bytes"),
-        ({"event_json": '"' + "x" * 2_000_000 + '"'}, "payload is 2,000,002 bytes, the cap is 1,048,576"),
+        (
+            {"event_json": '"' + "x" * 2_000_000 + '"'},
+            "payload is 2,000,002 bytes, the cap is 1,048,576",
+        ),
         ({"class_name": "x" * 300}, "class_name"),
         ({"class_name": None}, "class_name"),
         ({"user_token": "x" * 37}, "user_token is not allowed"),
@@ -185,7 +207,9 @@ def test_a_job_without_rows_posts_nothing(database: Database) -> None:
         ({"queue_name": "a\0b"}, "NUL"),
     ],
 )
-def test_a_row_that_can_not_be_posted_is_refused(columns: dict[str, Any], reason: str, tmp_path: Any) -> None:
+def test_a_row_that_can_not_be_posted_is_refused(
+    columns: dict[str, Any], reason: str, tmp_path: Any
+) -> None:
     options = WriteOptions(url=f"sqlite:///{tmp_path}/x.db", run="today")
     with pytest.raises(WriteError, match=reason):
         EventWriter(SCHEMA, options).write(orders(1, **columns))

@@ -67,18 +67,24 @@ CODECS = Codecs(TYPES)
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 fields = st.fixed_dictionaries(
     {"number": anything},
-    optional=dict.fromkeys(("amount", "when", "token", "tags", "raw", "note", "inner", "address"), anything),
+    optional=dict.fromkeys(
+        ("amount", "when", "token", "tags", "raw", "note", "inner", "address"), anything
+    ),
 )
 texts = st.one_of(
     st.text(),
     anything.map(json.dumps),
     fields.map(json.dumps),
-    st.sampled_from(["[" * 100_000, '{"a":' * 100_000, "1e999", '{"number":1e400}', '"\\ud800"', "﻿{}"]),
+    st.sampled_from(
+        ["[" * 100_000, '{"a":' * 100_000, "1e999", '{"number":1e400}', '"\\ud800"', "﻿{}"]
+    ),
 )
 names = [*(kind.__name__ for kind in KINDS), "plain"]
 
@@ -115,7 +121,12 @@ def test_any_column_of_progress_or_headers_is_read_or_not_decodable(name: str, c
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     known: dict[str, Any] = dict.fromkeys(Entry.__struct_fields__)
     known |= dict.fromkeys(("error_count", "claim_count", "redispatch_count", "crash_count"), 0)
-    known |= {"record_id": 1, "queue_name": name, "class_name": name, "processing_state": State.AVAILABLE}
+    known |= {
+        "record_id": 1,
+        "queue_name": name,
+        "class_name": name,
+        "processing_state": State.AVAILABLE,
+    }
     known |= {"created_date": moment, "effective_date": moment}
     entry = Entry(**{**known, "subscribers_done": column, "headers": column})
     for read in (lambda: entry.progress, lambda: entry.captured):
@@ -132,7 +143,11 @@ odd_names = st.one_of(
 
 @given(odd_names)
 def test_any_name_is_one_that_every_database_stores_or_is_refused_with_its_key(name: str) -> None:
-    for key, build in (("name", BusConfig), ("node_name", BusConfig), ("table", NotificationConfig)):
+    for key, build in (
+        ("name", BusConfig),
+        ("node_name", BusConfig),
+        ("table", NotificationConfig),
+    ):
         config, refusal = result_of(partial(build, **{key: name}))
         if refusal is not None:
             assert refusal.key == key
@@ -153,7 +168,9 @@ settings_of_any_kind = st.dictionaries(
 )
 
 
-def result_of(build: Callable[[], QueueConfig]) -> tuple[QueueConfig | None, ConfigurationError | None]:
+def result_of(
+    build: Callable[[], QueueConfig],
+) -> tuple[QueueConfig | None, ConfigurationError | None]:
     """What is built, or why it is not; any other error is raised."""
     try:
         return build(), None
@@ -182,14 +199,20 @@ def test_any_settings_in_code_are_a_configuration_or_an_error_that_names_the_key
     is_config_or_names_its_key(lambda: BusConfig(**values), set(values))
 
 
-environment_texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+environment_texts = st.text(
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20
+)
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.dictionaries(st.sampled_from([*BusConfig.model_fields, "no_such_key"]), environment_texts, max_size=3)
+    st.dictionaries(
+        st.sampled_from([*BusConfig.model_fields, "no_such_key"]), environment_texts, max_size=3
+    )
 )
-def test_any_environment_is_a_configuration_or_an_error_that_names_the_key(values: dict[str, str]) -> None:
+def test_any_environment_is_a_configuration_or_an_error_that_names_the_key(
+    values: dict[str, str],
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for key, value in values.items():
             patch.setenv(f"STICKYBUS_BUS_{key.upper()}", value)
@@ -205,11 +228,20 @@ def as_toml(value: Any) -> str:
     st.binary(max_size=60)
     | st.dictionaries(
         st.sampled_from([*BusConfig.model_fields, "no_such_key"]),
-        st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec="ascii"), max_size=12),
+        st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.text(st.characters(codec="ascii"), max_size=12),
         max_size=3,
-    ).map(lambda values: ("[bus]\n" + "\n".join(f"{k} = {as_toml(v)}" for k, v in values.items())).encode())
+    ).map(
+        lambda values: (
+            "[bus]\n" + "\n".join(f"{k} = {as_toml(v)}" for k, v in values.items())
+        ).encode()
+    )
 )
-def test_any_file_is_a_configuration_or_a_configuration_error(tmp_path: Path, content: bytes) -> None:
+def test_any_file_is_a_configuration_or_a_configuration_error(
+    tmp_path: Path, content: bytes
+) -> None:
     path = tmp_path / "stickybus.toml"
     path.write_bytes(content)
     with suppress(ConfigurationError):
@@ -272,7 +304,10 @@ lines = st.binary(max_size=60) | anything.map(json.dumps).map(str.encode)
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(lines, max_size=6))
 def test_any_lines_that_are_posted_are_taken_or_refused_in_words(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lines: list[bytes]
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    lines: list[bytes],
 ) -> None:
     monkeypatch.setenv("STICKYBUS_URL", f"sqlite:///{tmp_path}/cli.db")
     if not (tmp_path / "cli.db").exists():

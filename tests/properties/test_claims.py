@@ -92,7 +92,9 @@ class ClaimLife(RuleBasedStateMachine):
             and row.state is wanted
             and (wanted is not State.AVAILABLE or row.due <= self._now)
         ]
-        copies = {entry.record_id: entry for entry in self.bus.find() if entry.record_id not in self.live}
+        copies = {
+            entry.record_id: entry for entry in self.bus.find() if entry.record_id not in self.live
+        }
         ended = {entry.record_id for entry in self.bus.history(states=[State.FAILED])}
         for record_id, row in gone:
             if record_id in ended and record_id not in self.past:
@@ -104,7 +106,12 @@ class ClaimLife(RuleBasedStateMachine):
             suspect = wanted is State.IN_PROCESSING
             to = SUSPECT if suspect else ANY_NODE
             self.live[copy] = replace(
-                row, state=State.AVAILABLE, lane=to, owner=None, claims=0, suspect=row.suspect or suspect
+                row,
+                state=State.AVAILABLE,
+                lane=to,
+                owner=None,
+                claims=0,
+                suspect=row.suspect or suspect,
             )
         assert not copies, "a copy of nothing"
 
@@ -173,7 +180,8 @@ class ClaimLife(RuleBasedStateMachine):
         owner, _ = data.draw(st.sampled_from(self.claims))
         of_owner = {entry.record_id: entry for name, entry in self.claims if name == owner}
         chosen = data.draw(
-            st.lists(st.sampled_from(sorted(of_owner)), min_size=1, max_size=4, unique=True), label=owner
+            st.lists(st.sampled_from(sorted(of_owner)), min_size=1, max_size=4, unique=True),
+            label=owner,
         )
         self._finish(owner, [of_owner[record_id] for record_id in chosen], failed=failed)
 
@@ -197,8 +205,11 @@ class ClaimLife(RuleBasedStateMachine):
             )
             for entry in entries
         ]
-        # The very same outcome is what a batch writes again whose COMMIT gave no answer: nothing of it is lost.
-        self.written |= {(owner, entry.record_id, entry.claim_count, state, self._now) for entry in held}
+        # The very same outcome is what a batch writes again whose COMMIT gave no answer: nothing of
+        # it is lost.
+        self.written |= {
+            (owner, entry.record_id, entry.claim_count, state, self._now) for entry in held
+        }
         known = {
             entry.record_id
             for entry in entries
@@ -222,7 +233,9 @@ class ClaimLife(RuleBasedStateMachine):
             started_date=now,
         )
         held = self._holds(owner, entry)
-        assert self.moves.record(owner, owner, [], [outcome]) == (set() if held else {entry.record_id})
+        assert self.moves.record(owner, owner, [], [outcome]) == (
+            set() if held else {entry.record_id}
+        )
         if held:
             lane = SUSPECT if entry.crash_count else owner
             before = self.live[entry.record_id]
@@ -316,7 +329,10 @@ class ClaimLife(RuleBasedStateMachine):
             main.c.claim_count,
         )
         with self.store.database.read() as connection:
-            live = [tuple(row) for row in connection.execute(select(*columns).order_by(main.c.record_id))]
+            live = [
+                tuple(row)
+                for row in connection.execute(select(*columns).order_by(main.c.record_id))
+            ]
             ended = connection.execute(select(past.c.record_id, past.c.processing_state)).all()
         assert live == [
             (record_id, row.state, row.lane, row.owner, row.claims)
@@ -328,9 +344,9 @@ class ClaimLife(RuleBasedStateMachine):
     @invariant()
     def each_posted_entry_is_alive_or_has_ended_once(self) -> None:
         alive = [row.root for row in self.live.values()]
-        assert {root: alive.count(root) + len(ends) for root, ends in self.ends.items()} == dict.fromkeys(
-            self.ends, 1
-        )
+        assert {
+            root: alive.count(root) + len(ends) for root, ends in self.ends.items()
+        } == dict.fromkeys(self.ends, 1)
 
 
 def _template() -> Path:

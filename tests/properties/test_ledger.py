@@ -65,7 +65,9 @@ class LedgerLife(RuleBasedStateMachine):
     @precondition(lambda self: self._with_pool())
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
-        gone = data.draw(st.lists(st.sampled_from(self._with_pool()), min_size=1, max_size=4, unique=True))
+        gone = data.draw(
+            st.lists(st.sampled_from(self._with_pool()), min_size=1, max_size=4, unique=True)
+        )
         self.ledger.give_up([(record_id, self.held[record_id][0]) for record_id in gone])
         self._forget(gone)
 
@@ -78,7 +80,9 @@ class LedgerLife(RuleBasedStateMachine):
     @precondition(lambda self: self._with_pool())
     @rule(data=st.data())
     def discard(self, data: st.DataObject) -> None:
-        gone = data.draw(st.lists(st.sampled_from(self._with_pool()), min_size=1, max_size=4, unique=True))
+        gone = data.draw(
+            st.lists(st.sampled_from(self._with_pool()), min_size=1, max_size=4, unique=True)
+        )
         self.ledger.discard(gone)
         self._forget(gone)
 
@@ -92,7 +96,9 @@ class LedgerLife(RuleBasedStateMachine):
     @invariant()
     def it_holds_what_the_model_holds(self) -> None:
         ledger = self.ledger
-        assert dict(ledger.held()) == {record_id: count for record_id, (count, _) in self.held.items()}
+        assert dict(ledger.held()) == {
+            record_id: count for record_id, (count, _) in self.held.items()
+        }
         assert (len(ledger), ledger.waiting) == (len(self.held), len(self.waiting))
         assert ledger.all_waiting() == self.waiting
         assert ledger.active == len(self._with_pool())

@@ -9,7 +9,9 @@ LARGEST_SETTING = 2**31 - 1
 
 
 @given(st.floats(min_value=0, max_value=1e9, exclude_min=True))
-def test_a_lock_gives_up_before_its_statement_and_the_server_before_the_client(seconds: float) -> None:
+def test_a_lock_gives_up_before_its_statement_and_the_server_before_the_client(
+    seconds: float,
+) -> None:
     limits = Limits(seconds)
     assert 0 <= limits.lock <= limits.statement <= seconds
     assert limits.statement < limits.answer

@@ -240,7 +240,9 @@ def test_what_a_model_can_read_again_arrives_as_it_was_posted(event: Any) -> Non
 @pytest.mark.parametrize("place", SILENT)
 def test_what_would_arrive_changed_is_refused_and_the_field_is_named(place: str) -> None:
     event = SILENT[place]
-    with pytest.raises(PayloadNotSerialisableError, match="would not arrive as it was posted") as refused:
+    with pytest.raises(
+        PayloadNotSerialisableError, match="would not arrive as it was posted"
+    ) as refused:
         sent(event)
     if place.startswith("."):
         assert f"its field {place.partition(',')[0][1:]}" in str(refused.value)
@@ -249,7 +251,9 @@ def test_what_would_arrive_changed_is_refused_and_the_field_is_named(place: str)
 
 
 @pytest.mark.parametrize("place", SILENT)
-def test_what_would_arrive_changed_is_refused_after_others_of_its_type_were_fine_too(place: str) -> None:
+def test_what_would_arrive_changed_is_refused_after_others_of_its_type_were_fine_too(
+    place: str,
+) -> None:
     types = EventTypes()
     codecs = Codecs(types)
     event = SILENT[place]
@@ -283,8 +287,14 @@ KINDS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "set": (set[str], st.sets(texts, max_size=3)),
     "dict": (dict[str, int], st.dictionaries(texts, st.integers(-5, 5), max_size=3)),
     "bytes": (bytes, st.binary(max_size=8)),
-    "base": (Base, st.builds(Base, st.integers(-5, 5)) | st.builds(More, st.integers(-5, 5), texts)),
-    "bases": (list[Base], st.lists(st.builds(Base, st.integers(-5, 5)) | st.builds(More, st.just(1)))),
+    "base": (
+        Base,
+        st.builds(Base, st.integers(-5, 5)) | st.builds(More, st.integers(-5, 5), texts),
+    ),
+    "bases": (
+        list[Base],
+        st.lists(st.builds(Base, st.integers(-5, 5)) | st.builds(More, st.just(1))),
+    ),
     "any": (Any, texts | st.integers(-5, 5) | st.lists(texts, max_size=2)),
     "secret": (pydantic.SecretStr, texts.map(pydantic.SecretStr)),
     "aliased": (Aliased, st.integers(-5, 5).map(lambda number: Aliased(theNumber=number))),
@@ -293,12 +303,15 @@ NO_PYDANTIC = sorted(set(KINDS) - {"secret"})
 
 
 def _dataclass(kinds: list[str]) -> Callable[..., Any]:
-    return make_dataclass("Generated", [(f"f{place}", KINDS[kind][0]) for place, kind in enumerate(kinds)])
+    return make_dataclass(
+        "Generated", [(f"f{place}", KINDS[kind][0]) for place, kind in enumerate(kinds)]
+    )
 
 
 def _attrs(kinds: list[str]) -> Callable[..., Any]:
     return attrs.make_class(
-        "Generated", {f"f{place}": attrs.field(type=KINDS[kind][0]) for place, kind in enumerate(kinds)}
+        "Generated",
+        {f"f{place}": attrs.field(type=KINDS[kind][0]) for place, kind in enumerate(kinds)},
     )
 
 
@@ -335,7 +348,9 @@ def test_generated_models_arrive_as_they_were_posted_or_are_refused(
         try:
             arrived = sent(event, codecs, types)
         except PayloadNotSerialisableError:
-            assert {"secret", "base", "bases"} & set(kinds), "only secrets and subclasses give a reason to"
+            assert {"secret", "base", "bases"} & set(kinds), (
+                "only secrets and subclasses give a reason to"
+            )
             continue
         for name, value in values.items():
             same = getattr(arrived, name)

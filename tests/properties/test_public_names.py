@@ -1,7 +1,7 @@
 """Whatever is passed to anything public, it works or raises what is documented: a StickybusError, or what its text names.
 
-What is public is found by looking at `stickybus` and its test kit: a new name, or a new method, is tried here, is
-tried by `test_public_signatures.py`, or stands in `LEFT` with the reason.
+What is public is found by looking at `stickybus` and its test kit: a new name, or a new method, is
+tried here, is tried by `test_public_signatures.py`, or stands in `LEFT` with the reason.
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ LEFT = {
     "JsonCodec.encode": "the engine calls it; a codec may raise anything",
     "JsonCodec.decode": "the engine calls it; a codec may raise anything",
     **dict.fromkeys(
-        (f"{bus}.{old}" for bus in ("InMemoryBus", "PersistentBus") for old in ("register", "unregister")),
+        (
+            f"{bus}.{old}"
+            for bus in ("InMemoryBus", "PersistentBus")
+            for old in ("register", "unregister")
+        ),
         "deprecated: what it calls is tried",
     ),
     "ManualClock.wait": "the engine calls it",
@@ -58,7 +62,8 @@ LEFT = {
     "ScheduledRetries.next_date": "the engine calls it; a policy may raise anything",
     "ExponentialRetries.next_date": "the engine calls it; a policy may raise anything",
     **dict.fromkeys(
-        ("stickybus_bus", "stickybus_clock", "stickybus_service", "stickybus_url"), "a fixture of pytest"
+        ("stickybus_bus", "stickybus_clock", "stickybus_service", "stickybus_url"),
+        "a fixture of pytest",
     ),
 }
 """What is not tried, and why."""
@@ -75,7 +80,10 @@ def public() -> dict[str, Any]:
         and typing.get_origin(found) is None  # a type by another name
         and not (
             isinstance(found, type)
-            and (issubclass(found, StickybusError | enum.Enum) or getattr(found, "_is_protocol", False))
+            and (
+                issubclass(found, StickybusError | enum.Enum)
+                or getattr(found, "_is_protocol", False)
+            )
         )
     }
 
@@ -106,7 +114,9 @@ class World:
 
     def __post_init__(self) -> None:
         self.url = f"sqlite:///{self.folder / 'public.db'}"
-        self.bus = PersistentBus(self.url, BusConfig(handler_threads=1), metrics_registry=CollectorRegistry())
+        self.bus = PersistentBus(
+            self.url, BusConfig(handler_threads=1), metrics_registry=CollectorRegistry()
+        )
         self.service = NotificationService(self.url, NotificationConfig(handler_threads=1))
         self.inspector = stickybus.inspect(self.url)
         self.made: list[Any] = [self.bus, self.service, self.inspector]
@@ -115,7 +125,9 @@ class World:
     def object_of(self, kind: type) -> Any:
         """The one whose methods are called."""
         if kind is stickybus.NotificationQueue:
-            return self.service.create_queue("own", f"queue-{next(self._names)}", lambda _event: None)
+            return self.service.create_queue(
+                "own", f"queue-{next(self._names)}", lambda _event: None
+            )
         known: dict[type, Callable[[], Any]] = {
             PersistentBus: lambda: self.bus,
             NotificationService: lambda: self.service,
@@ -163,7 +175,9 @@ class World:
         }
         given = {**needed, **arguments}
         positional = [
-            given.pop(one.name) for one in parameters if one.kind is one.VAR_POSITIONAL and one.name in given
+            given.pop(one.name)
+            for one in parameters
+            if one.kind is one.VAR_POSITIONAL and one.name in given
         ]
         if callable(given.get("progress")):
             del given["progress"]  # what a function of the caller raises is the caller's
@@ -183,11 +197,18 @@ def _parameters(found: Any, function: Any) -> list[inspect.Parameter]:
     if not (isinstance(found, type) and issubclass(found, Settings)):
         return parameters
     keywords = [
-        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None) for key in found.model_fields
+        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None)
+        for key in found.model_fields
     ]
     return [
-        one for one in parameters if one.kind is not one.VAR_KEYWORD and one.name not in found.model_fields
-    ] + (keywords if function is found or any(one.kind is one.VAR_KEYWORD for one in parameters) else [])
+        one
+        for one in parameters
+        if one.kind is not one.VAR_KEYWORD and one.name not in found.model_fields
+    ] + (
+        keywords
+        if function is found or any(one.kind is one.VAR_KEYWORD for one in parameters)
+        else []
+    )
 
 
 def _documented(name: str, method: str) -> tuple[type[Exception], ...]:
@@ -206,7 +227,9 @@ def world(tmp_path: Path) -> Iterator[World]:
 CALLED = sorted(calls())
 
 
-@pytest.mark.parametrize(("name", "method"), CALLED, ids=[".".join(filter(None, call)) for call in CALLED])
+@pytest.mark.parametrize(
+    ("name", "method"), CALLED, ids=[".".join(filter(None, call)) for call in CALLED]
+)
 def test_a_public_name_raises_documented_errors_only(world: World, name: str, method: str) -> None:
     found = public()[name]
     function = getattr(world.object_of(found), method) if method else found
@@ -217,15 +240,21 @@ def test_a_public_name_raises_documented_errors_only(world: World, name: str, me
             with suppress(*documented):
                 world.call(name, method, **{parameter: value})
 
-    combined = [one for one in parameters if one != "timeout_seconds"]  # it may well wait for a century
+    combined = [
+        one for one in parameters if one != "timeout_seconds"
+    ]  # it may well wait for a century
 
     @settings(max_examples=20, suppress_health_check=list(HealthCheck), deadline=None)
     @given(
-        places=st.dictionaries(st.sampled_from(combined), st.sampled_from(range(len(HOSTILE))), min_size=2)
+        places=st.dictionaries(
+            st.sampled_from(combined), st.sampled_from(range(len(HOSTILE))), min_size=2
+        )
     )
     def several(places: dict[str, int]) -> None:
         with suppress(*documented):
-            world.call(name, method, **{parameter: HOSTILE[place] for parameter, place in places.items()})
+            world.call(
+                name, method, **{parameter: HOSTILE[place] for parameter, place in places.items()}
+            )
 
     if len(combined) > 1:
         several()

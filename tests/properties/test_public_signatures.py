@@ -51,9 +51,31 @@ class Rude:
 EAST, WEST = timezone(timedelta(hours=12)), timezone(timedelta(hours=-12))
 HOSTILE: list[Any] = [
     *(None, True, False, 0, 1, -1, 2**31, 2**63, -(2**63) - 1, 2**70, 10**5000),
-    *(float("nan"), float("inf"), float("-inf"), 1e308, -0.5, 0.5, Decimal("NaN"), Decimal("1e999")),
+    *(
+        float("nan"),
+        float("inf"),
+        float("-inf"),
+        1e308,
+        -0.5,
+        0.5,
+        Decimal("NaN"),
+        Decimal("1e999"),
+    ),
     *("", "x", "5", "\0", "a\0b", "\ud800", "ß" * 100_000, "SKIP", "UTC", "/", "a:b", "!parked"),
-    *(b"", b"\xff", bytearray(b"x"), [], [None], ["x"], [2**70], ["\ud800"], (), {}, {1: 2}, {"a": object()}),
+    *(
+        b"",
+        b"\xff",
+        bytearray(b"x"),
+        [],
+        [None],
+        ["x"],
+        [2**70],
+        ["\ud800"],
+        (),
+        {},
+        {1: 2},
+        {"a": object()},
+    ),
     *(
         {"a": "\ud800"},
         set(),
@@ -71,7 +93,14 @@ HOSTILE: list[Any] = [
     *(date(2026, 1, 1), datetime(2026, 1, 1), datetime.min, datetime.max),  # noqa: DTZ001, DTZ901 -- naive on purpose
     *(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)),
     *(datetime.max.replace(tzinfo=WEST), datetime.min.replace(tzinfo=EAST)),
-    *(timedelta.max, timedelta.min, timedelta(0), timedelta(microseconds=1), UUID(int=1), State.FAILED),
+    *(
+        timedelta.max,
+        timedelta.min,
+        timedelta(0),
+        timedelta(microseconds=1),
+        UUID(int=1),
+        State.FAILED,
+    ),
     *(MissedPolicy.SKIP, Posting(event=None), Posting(event=Order(1), at="soon")),  # type: ignore[arg-type]
 ]
 FITTING: dict[str, Callable[[], Any]] = {
@@ -88,7 +117,13 @@ CALLS = {
     InMemoryBus: ["post", "post_many", "find", "history"],
 }
 READS = [name for name in vars(Reads) if not name.startswith("_") and not name.endswith("_async")]
-TABLES = ("bus_events", "bus_events_history", "notifications", "notifications_history", "queue_schedules")
+TABLES = (
+    "bus_events",
+    "bus_events_history",
+    "notifications",
+    "notifications_history",
+    "queue_schedules",
+)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +139,11 @@ def test_a_call_raises_documented_errors_only_and_writes_nothing_then(
     bus = PersistentBus(url, BusConfig(handler_threads=1))
     service = NotificationService(url, NotificationConfig(handler_threads=1))
     queue = service.create_queue("shop", "reminders", lambda _event: None)
-    objects: dict[type, Any] = {PersistentBus: bus, NotificationQueue: queue, InMemoryBus: InMemoryBus()}
+    objects: dict[type, Any] = {
+        PersistentBus: bus,
+        NotificationQueue: queue,
+        InMemoryBus: InMemoryBus(),
+    }
     call = getattr(objects[kind], method)
     parameters = inspect.signature(call).parameters.values()
     needed = {one.name for one in parameters if one.default is one.empty}

@@ -77,7 +77,9 @@ def life(policy: RetryPolicy, late: list[timedelta], failing: list[BaseException
     runs, due = list[Run](), START
     for count, (delay, error) in enumerate(zip(late, failing, strict=True), start=1):
         ended = due + delay
-        following = decide(policy, Failure(error=error, error_count=count, effective_date=due, now=ended))
+        following = decide(
+            policy, Failure(error=error, error_count=count, effective_date=due, now=ended)
+        )
         runs.append(Run(due, ended, following))
         if following is None:
             break
@@ -109,7 +111,9 @@ def test_whatever_fails_the_next_run_is_never_in_the_past_and_dates_never_go_bac
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=8), st.data())
-def test_a_schedule_that_is_on_time_meets_each_of_its_dates(delays: list[float], data: st.DataObject) -> None:
+def test_a_schedule_that_is_on_time_meets_each_of_its_dates(
+    delays: list[float], data: st.DataObject
+) -> None:
     policy = ScheduledRetries(tuple(sorted(delays)))
     steps = [timedelta(seconds=delay) for delay in sorted(delays)]
     # Each run takes less than the way to its next date.
@@ -124,9 +128,15 @@ def test_exponential_delays_grow_up_to_their_jitter_and_never_past_the_maximum(
     policy: ExponentialRetries, late: list[timedelta]
 ) -> None:
     runs = life(policy, late, [RuntimeError() for _ in late])
-    waits = [(run.following - run.ended).total_seconds() for run in runs if run.following is not None]
+    waits = [
+        (run.following - run.ended).total_seconds() for run in runs if run.following is not None
+    ]
     tick = 2e-6
     for before, after in pairwise(waits):
         assert after >= min(before, policy.maximum_seconds) * (1 - policy.jitter) - tick
     for wait in waits:
-        assert policy.initial_seconds * (1 - policy.jitter) - tick <= wait <= policy.maximum_seconds + tick
+        assert (
+            policy.initial_seconds * (1 - policy.jitter) - tick
+            <= wait
+            <= policy.maximum_seconds + tick
+        )

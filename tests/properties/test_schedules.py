@@ -17,7 +17,8 @@ HORIZON = timedelta(days=4)
 LONGEST_ABSENCE = timedelta(hours=15)
 """Shorter than what any of the rules needs for more dates than are made up for."""
 
-# Around changes of the clock by an hour, half an hour, a whole day, and for Ramadan; and one zone that has none.
+# Around changes of the clock by an hour, half an hour, a whole day, and for Ramadan; and one zone
+# that has none.
 CHANGES = [
     ("Europe/Berlin", datetime(2026, 3, 29, 1, tzinfo=UTC)),
     ("Europe/Berlin", datetime(2026, 10, 25, 1, tzinfo=UTC)),
@@ -34,18 +35,22 @@ minutes = st.lists(st.integers(0, 59), min_size=1, max_size=3, unique=True).map(
 hours = st.none() | st.lists(st.integers(0, 23), min_size=1, max_size=4, unique=True).map(sorted)
 
 
-def wall_clock(minute: list[int], hour: list[int] | None, zone: ZoneInfo, begin: datetime) -> list[datetime]:
+def wall_clock(
+    minute: list[int], hour: list[int] | None, zone: ZoneInfo, begin: datetime
+) -> list[datetime]:
     """All due dates from `begin` to the horizon, from each minute that a wall clock could show.
 
-    One that is shown twice counts in its first pass, if every hour is meant in both; one that is left out counts
-    at the moment at which an unchanged clock would have shown it.
+    One that is shown twice counts in its first pass, if every hour is meant in both; one that is
+    left out counts at the moment at which an unchanged clock would have shown it.
     """
     moments = set[datetime]()
     wall = begin.replace(tzinfo=None) - timedelta(days=2)
     for _ in range(round((HORIZON + timedelta(days=4)) / MINUTE)):
         wall += MINUTE
         if wall.minute in minute and (hour is None or wall.hour in hour):
-            first, second = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+            first, second = (
+                wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1)
+            )
             moments.add(first)
             if hour is None and second > first:
                 moments.add(second)
@@ -67,7 +72,8 @@ def fired(
 
 
 absences = st.lists(
-    st.timedeltas(timedelta(milliseconds=1), LONGEST_ABSENCE) | st.timedeltas(timedelta(), 2 * MINUTE),
+    st.timedeltas(timedelta(milliseconds=1), LONGEST_ABSENCE)
+    | st.timedeltas(timedelta(), 2 * MINUTE),
     min_size=1,
     max_size=6,
 )
@@ -116,10 +122,14 @@ def test_firing_all_fires_each_date_once_in_order_however_long_nobody_was_there(
 
 
 @given(rules, absences)
-def test_firing_once_fires_the_latest_of_each_absence(rule: Recurrence, absences: list[timedelta]) -> None:
+def test_firing_once_fires_the_latest_of_each_absence(
+    rule: Recurrence, absences: list[timedelta]
+) -> None:
     each = fired(rule, absences, MissedPolicy.FIRE_ALL)
     latest = {now: date for date, now in each}
-    assert fired(rule, absences, MissedPolicy.FIRE_ONCE) == [(date, now) for now, date in latest.items()]
+    assert fired(rule, absences, MissedPolicy.FIRE_ONCE) == [
+        (date, now) for now, date in latest.items()
+    ]
 
 
 @given(rules, absences)

@@ -1,6 +1,7 @@
 """`make simulate`: many seeds on both cores, and of a failing one the shortest trace found.
 
-SEEDS: how many (10,000). SEED: one, with its whole trace. FIRST: the first of many (0). PLANTED: a bug to plant.
+SEEDS: how many (10,000). SEED: one, with its whole trace. FIRST: the first of many (0). PLANTED: a
+bug to plant.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def main() -> int:
         if "SEED" in os.environ:
             return 0 if _show(console, folder, int(os.environ["SEED"]), bug, short=False) else 1
         first = int(os.environ.get("FIRST") or 0)
-        bad = _run_many(console, folder, range(first, first + int(os.environ.get("SEEDS") or 10_000)), bug)
+        bad = _run_many(
+            console, folder, range(first, first + int(os.environ.get("SEEDS") or 10_000)), bug
+        )
         for seed in bad[:SHOWN]:
             _show(console, folder, seed, bug, short=True)
             console.print(f"The whole trace: SEED={seed} make simulate", style="bold")
@@ -63,7 +66,12 @@ def main() -> int:
 def _run_many(console: Console, folder: Path, seeds: range, bug: str) -> list[int]:
     """Run seeds on all cores; those that failed."""
     bad, entries, runs, began = list[int](), 0, 0, time.monotonic()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     workers = min(2, os.cpu_count() or 1)
     with (
         ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool,
@@ -72,7 +80,9 @@ def _run_many(console: Console, folder: Path, seeds: range, bug: str) -> list[in
         bar = progress.add_task("seeds", total=len(seeds))
         chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
         try:
-            for future in as_completed([pool.submit(run_all, folder, chunk, bug) for chunk in chunks]):
+            for future in as_completed(
+                [pool.submit(run_all, folder, chunk, bug) for chunk in chunks]
+            ):
                 for seed, posted, ran, violations in future.result():
                     entries, runs = entries + posted, runs + ran
                     progress.advance(bar)

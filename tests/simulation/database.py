@@ -1,7 +1,7 @@
 """Databases of simulated processes: real connections whose transactions are boundaries, and can fail there.
 
-The hooks sit where SQLAlchemy begins, commits and rolls back, beneath the engine's code. Connections are kept from
-one simulation to the next: what costs time is to compile statements.
+The hooks sit where SQLAlchemy begins, commits and rolls back, beneath the engine's code.
+Connections are kept from one simulation to the next: what costs time is to compile statements.
 """
 
 from __future__ import annotations
@@ -69,10 +69,12 @@ class Databases:
             dialect.statements = functools.cache(dialect.statements)
             application = create_engine(self.url, **self._options(database))
             if self._one_writer:
-                # Processes don't share the lock of one process; the file's own lock is waited for by the scheduler.
+                # Processes don't share the lock of one process; the file's own lock is waited for
+                # by the scheduler.
                 dialect._queue.lock = _Unshared()
                 event.listen(application, "connect", _impatient)
-                # The boundary comes first: at it, nothing is locked yet (these events ignore `insert`).
+                # The boundary comes first: at it, nothing is locked yet (these events ignore
+                # `insert`).
                 for engine in (database.engine, database.lent):
                     event.remove(engine, "begin", dialect._begin)
             for engine in (*database.engines, application):
@@ -90,14 +92,21 @@ class Databases:
         return taken
 
     def _options(self, database: Database) -> dict[str, Any]:
-        return database.dialect.connect_options(statement_timeout_seconds=30.0, application_name="simulated")
+        return database.dialect.connect_options(
+            statement_timeout_seconds=30.0, application_name="simulated"
+        )
 
     def reset(self) -> None:
         """Empty all tables; what was taken may be taken again."""
         self._touched.clear()
         self._free += self._used
         self._used.clear()
-        tables = [*TABLES, *(f"{table}_history" for table in TABLES), "queue_nodes", "simulated_effects"]
+        tables = [
+            *TABLES,
+            *(f"{table}_history" for table in TABLES),
+            "queue_nodes",
+            "simulated_effects",
+        ]
         if self._one_writer:
             tables.append("sqlite_sequence")
         cursor = self._observer.cursor()
@@ -140,12 +149,16 @@ class Databases:
         dialect.do_commit, dialect.do_rollback = do_commit, do_rollback
 
     def _commits_statements(self, connection: Connection) -> bool:
-        return any(connection.engine in {database.autocommit, database.inserts} for database, _ in self._used)
+        return any(
+            connection.engine in {database.autocommit, database.inserts}
+            for database, _ in self._used
+        )
 
     def _begins_statements(self, connection: Connection) -> bool:
         """Whether a boundary is before each statement: such a connection "begins" once, and is kept for other simulations.
 
-        Not on a server: this thread may hold locks there, in a transaction, and to connect anew takes real time.
+        Not on a server: this thread may hold locks there, in a transaction, and to connect anew
+        takes real time.
         """
         return self._one_writer and self._commits_statements(connection)
 
@@ -204,7 +217,9 @@ class Databases:
                     kept = connection.exec_driver_sql(f"SELECT * FROM {table}_history").mappings()
                     watcher.keep_history([dict(row, table=table) for row in kept])
 
-        if self._commits_statements(connection) and (watcher.down or task.fault == Fault.COMMIT_FAILED):
+        if self._commits_statements(connection) and (
+            watcher.down or task.fault == Fault.COMMIT_FAILED
+        ):
             touched.clear()
             task.fault = Fault.NONE
             raise _broken(connection, statement, "the statement failed")
@@ -228,7 +243,11 @@ class Databases:
         if _BROKEN in str(context.original_exception):
             context.is_disconnect = True
         connection = context.connection
-        if connection is not None and not connection.invalidated and self._commits_statements(connection):
+        if (
+            connection is not None
+            and not connection.invalidated
+            and self._commits_statements(connection)
+        ):
             # One that was refused, for want of the write lock, has written nothing.
             self._touched.pop(id(connection.connection.dbapi_connection), None)
 
@@ -269,7 +288,10 @@ class _Unshared:
 
 
 def _broken(connection: Connection, statement: str, told: str) -> BaseException:
-    """What SQLAlchemy raises of a connection that is gone. This one is not: to connect anew takes real time."""
+    """What SQLAlchemy raises of a connection that is gone.
+
+    This one is not: to connect anew takes real time.
+    """
     dbapi: Any = connection.dialect.loaded_dbapi
     failure = dbapi.OperationalError(f"{_BROKEN}: {told}")
     broken: BaseException = DBAPIError.instance(

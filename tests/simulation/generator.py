@@ -1,7 +1,8 @@
 """Chooses steps at random, by what there is to do: each seed has moods of its own, so that seeds differ in kind.
 
-Moods (a weight for each kind of step, often zero) make some seeds calm and others wild: what needs two faults of one
-kind in a row is rare when all kinds are always mixed ("swarm testing", Groce et al. 2012).
+Moods (a weight for each kind of step, often zero) make some seeds calm and others wild: what needs
+two faults of one kind in a row is rare when all kinds are always mixed ("swarm testing", Groce et
+al. 2012).
 """
 
 from __future__ import annotations
@@ -102,7 +103,10 @@ class Generator:
             "leave": lambda: self._leave(alive),
             "outage": lambda: Outage(begins=not simulation.down),
             "jump": lambda: (
-                Jump(self._random.choice(alive).label, self._random.choice([-300.0, -20.0, 20.0, 300.0]))
+                Jump(
+                    self._random.choice(alive).label,
+                    self._random.choice([-300.0, -20.0, 20.0, 300.0]),
+                )
                 if alive
                 else None
             ),
@@ -124,7 +128,9 @@ class Generator:
     def _fault(self) -> Fault:
         if self._random.random() >= self._fault_rate:
             return Fault.NONE
-        return self._random.choice([Fault.BROKEN, Fault.COMMIT_FAILED, Fault.COMMIT_LOST, Fault.COMMIT_LOST])
+        return self._random.choice(
+            [Fault.BROKEN, Fault.COMMIT_FAILED, Fault.COMMIT_LOST, Fault.COMMIT_LOST]
+        )
 
     def _post(self, alive: list[Process]) -> Step | None:
         if not alive or self._next_key > 60:
@@ -143,7 +149,9 @@ class Generator:
                 boundaries=random.choice([0, 1, 1, 3]),
                 poison=random.random() < self._poisonous,
             ),
-            random.choice([Ending.OWN, Ending.OWN, Ending.COMMIT, Ending.ROLLBACK, Ending.SAVEPOINT]),
+            random.choice(
+                [Ending.OWN, Ending.OWN, Ending.COMMIT, Ending.ROLLBACK, Ending.SAVEPOINT]
+            ),
             delay=random.choice([0.0, 0.0, 3.0, 12.0, 45.0]) if face == "service" else 0.0,
             stops=self._stops(),
             fault=self._fault(),
@@ -180,7 +188,11 @@ class Generator:
 
     def _leave(self, alive: list[Process]) -> Step | None:
         joined = [process for process in alive if process.node is not None]
-        return Leave(self._random.choice(joined).label, self._stops(), self._fault()) if joined else None
+        return (
+            Leave(self._random.choice(joined).label, self._stops(), self._fault())
+            if joined
+            else None
+        )
 
     def _change(self, alive: list[Process]) -> Step | None:
         if not alive:
@@ -201,7 +213,14 @@ class Generator:
         hero = self._random.choice(joined)
         others = [process for process in joined if process is not hero]
         scene = self._random.choice(
-            [self._zombie, self._overrun, self._lost_retry, self._comeback, self._restart, self._uncommitted]
+            [
+                self._zombie,
+                self._overrun,
+                self._lost_retry,
+                self._comeback,
+                self._restart,
+                self._uncommitted,
+            ]
         )
         self._scene = scene(hero, self._random.choice(others) if others else hero)
         return self._scene.pop(0)
@@ -231,7 +250,13 @@ class Generator:
         back = [Go(hero.label, "beat", self._stops())] if self._random.random() < 0.7 else []
         return [
             *self._begun(hero.label),
-            Post(hero.label, self._settings.faces[0], self._key(), Behaviour(boundaries=1), Ending.OWN),
+            Post(
+                hero.label,
+                self._settings.faces[0],
+                self._key(),
+                Behaviour(boundaries=1),
+                Ending.OWN,
+            ),
             Pass(32.0, (other.label,) if other is not hero else ()),
             *self._rerun(other.label),
             *back,
@@ -262,7 +287,9 @@ class Generator:
         return [
             *self._begun(hero.label, fails=1),
             *(Go(hero.label, f"{face}.handler0") for face in self._settings.faces),
-            *self._written(hero.label, self._random.choice([Fault.COMMIT_LOST, Fault.COMMIT_FAILED])),
+            *self._written(
+                hero.label, self._random.choice([Fault.COMMIT_LOST, Fault.COMMIT_FAILED])
+            ),
             Pass(9.0, (hero.label,)),
             *self._rerun(hero.label),
             *self._written(hero.label),
@@ -305,7 +332,10 @@ class Generator:
             Post(hero.label, face, (key,), Behaviour(), Ending.OWN, stops=2),
             Go(hero.label, f"{face}.handler0"),
             Go(
-                hero.label, f"post {key}", None, self._random.choice([Fault.COMMIT_FAILED, Fault.COMMIT_LOST])
+                hero.label,
+                f"post {key}",
+                None,
+                self._random.choice([Fault.COMMIT_FAILED, Fault.COMMIT_LOST]),
             ),
             *self._rerun(hero.label),
         ]

@@ -47,7 +47,10 @@ def _bug(plant: Callable[[], list[Planting]]) -> Callable[[], list[Planting]]:
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
-    """Inside the block, the engine has this bug (none for an empty name). Databases are to be opened inside, too."""
+    """Inside the block, the engine has this bug (none for an empty name).
+
+    Databases are to be opened inside, too.
+    """
     replaced = [patch.object(*planting) for planting in BUGS[name]()] if name else []
     for one in replaced:
         one.start()
@@ -95,7 +98,10 @@ def fence_of_the_node_table() -> list[Planting]:
         lives = (queue_nodes.c.name == bindparam("owner")) & (
             queue_nodes.c.state == sql.statements.nodes.LIVE
         )
-        return [self.main.c.record_id == batch.c.record_id, queue_nodes.select().where(lives).exists()]
+        return [
+            self.main.c.record_id == batch.c.record_id,
+            queue_nodes.select().where(lives).exists(),
+        ]
 
     return [(Statements, "_held", held)]
 
@@ -149,7 +155,11 @@ def epoch_not_raised() -> list[Planting]:
     def take_over(self: Node, row: Any) -> bool:
         taken = self.database.write(
             lambda connection: sql.statements.nodes.take_over(
-                connection, self.name, epoch=row.epoch, beat=row.beat, values=self._values(row.epoch)
+                connection,
+                self.name,
+                epoch=row.epoch,
+                beat=row.beat,
+                values=self._values(row.epoch),
             )
         )
         if taken:
@@ -168,7 +178,13 @@ def start_without_lease() -> list[Planting]:
 @_bug
 def lease_of_the_claim_forgotten() -> list[Planting]:
     """What was claimed under a lease that ended starts under the next."""
-    return [(Holdings, "may_start", lambda self, _lease: self.node is not None and self.node.lease.holds())]
+    return [
+        (
+            Holdings,
+            "may_start",
+            lambda self, _lease: self.node is not None and self.node.lease.holds(),
+        )
+    ]
 
 
 @_bug
@@ -199,7 +215,9 @@ def beat_number_used_again() -> list[Planting]:
 def beat_of_a_dead_node() -> list[Planting]:
     """A node that was declared dead, or lost its name, goes on beating."""
 
-    def beat(connection: Connection, name: str, *, epoch: int, beat: int, now: Any, serves: str) -> bool:
+    def beat(
+        connection: Connection, name: str, *, epoch: int, beat: int, now: Any, serves: str
+    ) -> bool:
         del epoch
         values = {"beat": beat, "beat_date": now, "serves": serves}
         changed = update(queue_nodes).where(queue_nodes.c.name == name).values(values)
@@ -215,7 +233,9 @@ def name_taken_at_once() -> list[Planting]:
 
     def registered(self: Node) -> None:
         sent = self.clock.monotonic()
-        row = self.database.fetch(lambda connection: sql.statements.nodes.node(connection, self.name))
+        row = self.database.fetch(
+            lambda connection: sql.statements.nodes.node(connection, self.name)
+        )
         if row is not None and self._take_over(row):
             self._beaten(sent)
         else:
@@ -230,7 +250,10 @@ def lease_judged_by_dates() -> list[Planting]:
 
     def fence(self: Reaper, row: Any) -> bool:
         node = self._node
-        if row.name == node.name or (node.clock.now() - row.beat_date).total_seconds() < row.lease_seconds:
+        if (
+            row.name == node.name
+            or (node.clock.now() - row.beat_date).total_seconds() < row.lease_seconds
+        ):
             return False
         return node.database.write(
             lambda connection: sql.statements.nodes.fence(
@@ -299,7 +322,11 @@ def retries_lost_at_restart() -> list[Planting]:
     """The copy of a reaped entry forgets its failures."""
     fresh: Any = sql.statements.base.fresh
     return [
-        (sql.statements.lanes, "fresh", lambda table, lane: fresh(table, lane) | {"error_count": literal(0)})
+        (
+            sql.statements.lanes,
+            "fresh",
+            lambda table, lane: fresh(table, lane) | {"error_count": literal(0)},
+        )
     ]
 
 
@@ -322,7 +349,9 @@ def signal_before_commit() -> list[Planting]:
     """An own post is handed over before its COMMIT."""
     post: Any = Poster.post
 
-    def early(self: Poster, queue_name: str, postings: Sequence[Posting], given: Any = None) -> list[int]:
+    def early(
+        self: Poster, queue_name: str, postings: Sequence[Posting], given: Any = None
+    ) -> list[int]:
         holdings, store = self._holdings, self._store
         lease = holdings.lease
         rows, claimed = self._rows(queue_name, postings, may_claim=True)
@@ -332,7 +361,9 @@ def signal_before_commit() -> list[Planting]:
         def work(connection: Connection) -> list[int]:
             ids = store.insert(connection, rows)
             holdings.ledger.add((record_id, 1) for record_id in ids)
-            entries = [store.rows.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)]
+            entries = [
+                store.rows.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)
+            ]
             self._hand_over.run(entries, lease, Handing())
             return ids
 
@@ -347,7 +378,9 @@ def hand_over_on_the_commit_event() -> list[Planting]:
     inserted = dict[int, dict[str, Any]]()
     insert: Any = Store.insert
 
-    def remembering(self: Store, connection: Connection, rows: Sequence[dict[str, Any]]) -> list[int]:
+    def remembering(
+        self: Store, connection: Connection, rows: Sequence[dict[str, Any]]
+    ) -> list[int]:
         ids = list[int](insert(self, connection, rows))
         inserted.update(zip(ids, rows, strict=True))
         return ids
@@ -417,7 +450,12 @@ def failed_post_kept() -> list[Planting]:
     """The ids of a post whose COMMIT gave no answer stay in the ledger."""
 
     def posted(
-        self: Poster, rows: list[dict[str, Any]], _handing: Handing, _written: list[int], *, claimed: bool
+        self: Poster,
+        rows: list[dict[str, Any]],
+        _handing: Handing,
+        _written: list[int],
+        *,
+        claimed: bool,
     ) -> list[int]:
         def work(connection: Connection) -> list[int]:
             ids = self._store.insert(connection, rows)

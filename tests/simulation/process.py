@@ -164,7 +164,10 @@ class Process:
         if "bus" in self.settings.faces:
             config = BusConfig(**common, mode=self.settings.mode)
             self.bus = PersistentBus(
-                simulation.databases.url, config, clock=self.clock, metrics_registry=CollectorRegistry()
+                simulation.databases.url,
+                config,
+                clock=self.clock,
+                metrics_registry=CollectorRegistry(),
             )
             for number in range(self.settings.subscribers):
                 self.bus.subscribe(
@@ -206,7 +209,12 @@ class Process:
     def node(self) -> Node | None:
         """Its node, while it takes part."""
         return next(
-            (lifecycle.node for lifecycle in self.lifecycles.values() if lifecycle.node is not None), None
+            (
+                lifecycle.node
+                for lifecycle in self.lifecycles.values()
+                if lifecycle.node is not None
+            ),
+            None,
         )
 
     def _tell(self, face: str, _entries: int = 1) -> None:
@@ -234,7 +242,9 @@ class Process:
             if face in self.told:
                 names.append(f"{face}.hear")
             if lifecycle.dispatcher._runs.qsize():
-                names += [f"{face}.handler{number}" for number in range(self.settings.handler_threads)]
+                names += [
+                    f"{face}.handler{number}" for number in range(self.settings.handler_threads)
+                ]
         return names
 
     def _finishes(self, face: str) -> dict[str, Loop]:
@@ -303,15 +313,21 @@ class Process:
         if lifecycle is None:
             return None
         if kind == "claim":
-            return partial(self._loop_turn, name, lifecycle.claim_loop.turn, lifecycle.claim_loop._awake)
+            return partial(
+                self._loop_turn, name, lifecycle.claim_loop.turn, lifecycle.claim_loop._awake
+            )
         if kind == "hear" and face in self.told:
             self.told.discard(face)
             return partial(self._surviving, name, partial(lifecycle.claim_loop.hear, ANY_NODE))
         if name in self._finishes(face):
-            return partial(self._loop_turn, name, lifecycle.finisher.turn, self._finishes(face)[name]._signal)
+            return partial(
+                self._loop_turn, name, lifecycle.finisher.turn, self._finishes(face)[name]._signal
+            )
         if kind.startswith("handler") and lifecycle.dispatcher._runs.qsize():
             dispatcher = lifecycle.dispatcher
-            return partial(self._surviving, name, lambda: dispatcher._take(dispatcher._runs.get_nowait()))
+            return partial(
+                self._surviving, name, lambda: dispatcher._take(dispatcher._runs.get_nowait())
+            )
         return None
 
     def _loop_turn(self, name: str, turn: Callable[[], float], signal: Signal | None) -> None:

@@ -38,7 +38,9 @@ def _post(
     fault: Fault = Fault.NONE,
     stops: int | None = None,
 ) -> Post:
-    return Post(process, "bus", keys, Behaviour(fails, boundaries, poison), ending, stops=stops, fault=fault)
+    return Post(
+        process, "bus", keys, Behaviour(fails, boundaries, poison), ending, stops=stops, fault=fault
+    )
 
 
 def _claim(process: str) -> Go:
@@ -144,7 +146,9 @@ SCENES: dict[str, Scene] = {
         ]
     ),
     "start_without_lease": Scene([*_in_hand("a1", behind="b1"), _handle("a1")]),
-    "lease_of_the_claim_forgotten": Scene([*_in_hand("a1", behind="b1"), Go("a1", "beat"), _handle("a1")]),
+    "lease_of_the_claim_forgotten": Scene(
+        [*_in_hand("a1", behind="b1"), Go("a1", "beat"), _handle("a1")]
+    ),
     "beat_of_a_dead_node": Scene([*_in_hand("a1", behind="b1"), Go("a1", "beat"), _handle("a1")]),
     "lease_from_the_answer": Scene(
         [
@@ -172,7 +176,9 @@ SCENES: dict[str, Scene] = {
         ]
     ),
     "name_taken_at_once": Scene([Start("a1"), Start("a2")]),
-    "lease_judged_by_dates": Scene([Start("a1"), Start("b1"), Jump("b1", 300.0), Pass(2.0, ("a1", "b1"))]),
+    "lease_judged_by_dates": Scene(
+        [Start("a1"), Start("b1"), Jump("b1", 300.0), Pass(2.0, ("a1", "b1"))]
+    ),
     "outage_not_noticed": Scene(
         [
             Start("a1"),
@@ -219,7 +225,14 @@ SCENES: dict[str, Scene] = {
         ]
     ),
     "reaper_leaves_what_ran": Scene(
-        [Start("a1"), Start("b1"), _post("a1", 1), _handle("a1", stops=1), Kill("a1"), Pass(32.0, ("b1",))]
+        [
+            Start("a1"),
+            Start("b1"),
+            _post("a1", 1),
+            _handle("a1", stops=1),
+            Kill("a1"),
+            Pass(32.0, ("b1",)),
+        ]
     ),
     "retries_lost_at_restart": Scene(
         [
@@ -234,13 +247,21 @@ SCENES: dict[str, Scene] = {
         ]
     ),
     "crash_not_counted": Scene([Start("a1"), _post("a1", 1, poison=True)]),
-    "signal_before_commit": Scene([Start("a1"), _post("a1", 1, fault=Fault.COMMIT_FAILED), _handle("a1")]),
+    "signal_before_commit": Scene(
+        [Start("a1"), _post("a1", 1, fault=Fault.COMMIT_FAILED), _handle("a1")]
+    ),
     "hand_over_on_the_commit_event": Scene(
-        [Start("a1"), _post("a1", 1, ending=Ending.COMMIT, fault=Fault.COMMIT_FAILED), _handle("a1")]
+        [
+            Start("a1"),
+            _post("a1", 1, ending=Ending.COMMIT, fault=Fault.COMMIT_FAILED),
+            _handle("a1"),
+        ]
     ),
     "capacity_not_given_back": Scene([Start("a1"), *(_post("a1", key) for key in range(1, 20))]),
     "ledger_without_bound": Scene([Start("a1"), _post("a1", *range(1, 31))]),
-    "waiting_forgotten": Scene([Start("a1"), _post("a1", *range(1, 16))], Settings(queue_capacity=30)),
+    "waiting_forgotten": Scene(
+        [Start("a1"), _post("a1", *range(1, 16))], Settings(queue_capacity=30)
+    ),
     "sweep_against_the_ledger": Scene(
         [
             Start("a1"),

@@ -86,5 +86,7 @@ def run_all(folder: Path, seeds: Sequence[int], bug: str) -> list[tuple[int, int
     with planted(bug):
         for seed in seeds:
             _, _, result = run_seed(databases_in(folder), seed)
-            found.append((seed, result.entries, result.runs, [str(one) for one in result.violations]))
+            found.append(
+                (seed, result.entries, result.runs, [str(one) for one in result.violations])
+            )
     return found

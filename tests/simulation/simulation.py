@@ -177,7 +177,9 @@ class Simulation:
             case Change():
                 self._go(process.begin(step.what, functools.partial(process.change, step)), step)
             case Post():
-                if step.face not in process.lifecycles or any(key in self._posted for key in step.keys):
+                if step.face not in process.lifecycles or any(
+                    key in self._posted for key in step.keys
+                ):
                     return
                 self.behaviours |= dict.fromkeys(step.keys, step.behaviour)
                 name = f"post {step.keys[0]}"
@@ -209,7 +211,8 @@ class Simulation:
             self._went_away = time
         if self.down and not begins:
             for name in {process.node_name for process in self.processes.values()}:
-                # A shorter one no reaper has to notice: whoever lives had the rest of the lease to beat in.
+                # A shorter one no reaper has to notice: whoever lives had the rest of the lease to
+                # beat in.
                 if time - self._went_away > self.settings.lease_of(name) / 2:
                     self._came_back[name] = time
         self.down = begins
@@ -377,12 +380,16 @@ class Simulation:
 
     def keep_history(self, rows: list[Mapping[str, Any]]) -> None:
         """See `Watcher`."""
-        self._ledger |= {(row["table"], row["record_id"], row["finished_date"]): row for row in rows}
+        self._ledger |= {
+            (row["table"], row["record_id"], row["finished_date"]): row for row in rows
+        }
 
     def _look_at_nodes(self) -> None:
         """What the table of nodes says has changed: whose lease has ended, and whether it was time."""
         time = self.scheduler.time
-        for row in self.databases.rows("SELECT name, epoch, beat, beat_date, state, pid FROM queue_nodes"):
+        for row in self.databases.rows(
+            "SELECT name, epoch, beat, beat_date, state, pid FROM queue_nodes"
+        ):
             name, before = row["name"], self._seen.get(row["name"])
             now = _Seen(row["epoch"], row["beat"], row["beat_date"], row["state"], row["pid"], time)
             # By its date, too: how the engine tells beats apart is no matter of the judge's.
@@ -392,11 +399,20 @@ class Simulation:
             if before is None or before.state != node_rows.LIVE:
                 continue
             if before.epoch != now.epoch or now.state != node_rows.LIVE:
-                self.tell(f"  the lease {before.epoch} of {name} ends: {now.state}, lease {now.epoch}")
-                # Before the last outage, or since: a reaper that had seen enough may have waited for a lock meanwhile.
-                silent = max(time - max(before.since, self._came_back[name]), self._went_away - before.since)
+                self.tell(
+                    f"  the lease {before.epoch} of {name} ends: {now.state}, lease {now.epoch}"
+                )
+                # Before the last outage, or since: a reaper that had seen enough may have waited
+                # for a lock meanwhile.
+                silent = max(
+                    time - max(before.since, self._came_back[name]), self._went_away - before.since
+                )
                 gone = self._is_gone(before.pid)
-                if now.state != node_rows.STOPPED and not gone and silent < self.settings.lease_of(name):
+                if (
+                    now.state != node_rows.STOPPED
+                    and not gone
+                    and silent < self.settings.lease_of(name)
+                ):
                     self._found.append(
                         Violation(
                             invariant=Invariant.ONE_RUNNER,
@@ -417,17 +433,29 @@ class Simulation:
         evidence = self._evidence()
         violations = [*self._found, *judge(evidence), *self._effects(evidence), *self._late()]
         return Result(
-            violations, self.trace, duplicate_runs(evidence), len(evidence.posted), len(evidence.ran)
+            violations,
+            self.trace,
+            duplicate_runs(evidence),
+            len(evidence.posted),
+            len(evidence.ran),
         )
 
     def _evidence(self) -> Evidence:
         main, history = list[Standing](), list[Standing]()
         for number, table in enumerate(TABLES):
-            main += [_standing(row, number) for row in self.databases.rows(f"SELECT * FROM {table}")]
+            main += [
+                _standing(row, number) for row in self.databases.rows(f"SELECT * FROM {table}")
+            ]
             history += [_standing(row, number) for row in self._history(table)]
         return Evidence(
             posted=[
-                Posted(key=key, node=post.node, at=post.at, sticky=post.sticky, committed=post.committed)
+                Posted(
+                    key=key,
+                    node=post.node,
+                    at=post.at,
+                    sticky=post.sticky,
+                    committed=post.committed,
+                )
                 for key, post in self._posted.items()
             ],
             ran=[
@@ -454,7 +482,8 @@ class Simulation:
                 max_failure_retries=self.settings.max_failure_retries,
                 subscribers=self.settings.subscribers,
                 max_redispatches=self.settings.max_redispatches,
-                # Claims fill the pool beside; of callers' transactions several may be under way at once.
+                # Claims fill the pool beside; of callers' transactions several may be under way at
+                # once.
                 in_flight=self.settings.queue_capacity
                 + self.settings.handler_threads
                 + queue_core.claiming.budget.BATCHES * self.settings.max_entries_claimed,
@@ -474,7 +503,9 @@ class Simulation:
         for number, table in enumerate(TABLES):
             for row in self._history(table):
                 record_id = _apart(row["record_id"], number)
-                claim_count = claims.get((record_id, _text(row["started_date"])), row["claim_count"])
+                claim_count = claims.get(
+                    (record_id, _text(row["started_date"])), row["claim_count"]
+                )
                 if claim_count != row["claim_count"]:
                     yield Violation(
                         invariant=Invariant.RECORDED_ONCE,

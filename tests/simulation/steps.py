@@ -1,6 +1,9 @@
-"""The steps of a simulation. A list of them is a program: whatever is left out, the rest still means something.
+"""The steps of a simulation.
 
-Processes go by labels such as `a1`: node name and number, so that `a2` is another process under the name of `a1`.
+A list of them is a program: whatever is left out, the rest still means something.
+
+Processes go by labels such as `a1`: node name and number, so that `a2` is another process under the
+name of `a1`.
 """
 
 from __future__ import annotations

@@ -40,7 +40,10 @@ def test_no_seed_breaks_an_invariant(databases: Databases, first: int) -> None:
 
 @pytest.mark.parametrize(
     "database_name",
-    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("postgresql", "mariadb", "mysql")],
+    [
+        pytest.param(name, marks=getattr(pytest.mark, name))
+        for name in ("postgresql", "mariadb", "mysql")
+    ],
 )
 def test_no_seed_breaks_an_invariant_on_a_server(database_url: URL) -> None:
     databases = Databases(database_url)

@@ -1,7 +1,8 @@
 """Threads of the simulation: greenlets that give way at boundaries alone, so that a list of steps decides everything.
 
-A boundary is where a real thread could lose its turn and something else could matter: around transactions, in
-handlers, and wherever the engine waits. Time stands still unless a step moves it, but for a tick at each boundary.
+A boundary is where a real thread could lose its turn and something else could matter: around
+transactions, in handlers, and wherever the engine waits. Time stands still unless a step moves it,
+but for a tick at each boundary.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ class Scheduler:
         self.current: Task | None = None
 
     def pause(self, place: str, *, not_before: float = -inf, stuck: bool = False) -> None:
-        """A boundary: called by what a task runs, returns when the task goes on. Nothing outside of tasks."""
+        """A boundary: called by what a task runs, returns when the task goes on.
+
+        Nothing outside of tasks.
+        """
         task = self.current
         if task is None:
             return

@@ -30,7 +30,16 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project")
     wheels, environment = folder / "wheels", folder / "environment"
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    _run([*pip, "wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={wheels}", str(_CHECKOUT)])
+    _run(
+        [
+            *pip,
+            "wheel",
+            "--no-deps",
+            "--no-build-isolation",
+            f"--wheel-dir={wheels}",
+            str(_CHECKOUT),
+        ]
+    )
     (wheel,) = wheels.glob("stickybus-*.whl")
     _run([sys.executable, "-m", "venv", "--without-pip", str(environment)])
     python = environment / "bin" / "python"
@@ -48,10 +57,19 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _mypy(project: Path, name: str) -> Found:
     python = project / "environment" / "bin" / "python"
-    command = [sys.executable, "-m", "mypy", "--strict", "--output=json", f"--python-executable={python}"]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--output=json",
+        f"--python-executable={python}",
+    ]
     answer = _run([*command, f"--cache-dir={project / 'cache'}", name], project, codes=(0, 1))
     reports = [json.loads(line) for line in answer.splitlines() if line]
-    errors = [(report["line"], report["code"]) for report in reports if report["severity"] == "error"]
+    errors = [
+        (report["line"], report["code"]) for report in reports if report["severity"] == "error"
+    ]
     return _by_line(errors)
 
 
@@ -61,7 +79,9 @@ def _pyright(project: Path, name: str) -> Found:
     answer = json.loads(_run(command, project, codes=(0, 1)))
     assert answer["summary"]["filesAnalyzed"] == 1
     reports = answer["generalDiagnostics"]
-    return _by_line((report["range"]["start"]["line"] + 1, report.get("rule", "")) for report in reports)
+    return _by_line(
+        (report["range"]["start"]["line"] + 1, report.get("rule", "")) for report in reports
+    )
 
 
 Checker = Callable[[Path, str], Found]
@@ -76,9 +96,15 @@ def test_right_calls_have_no_error(project: Path, checker: Checker, place: int) 
 
 
 @_CHECKERS
-def test_every_wrong_call_is_found_and_nothing_else(project: Path, checker: Checker, place: int) -> None:
+def test_every_wrong_call_is_found_and_nothing_else(
+    project: Path, checker: Checker, place: int
+) -> None:
     lines = enumerate((_HERE / "wrong.py").read_text("utf-8").splitlines(), start=1)
-    expected = {number: set(mark[place].split(",")) for number, line in lines if (mark := _MARK.search(line))}
+    expected = {
+        number: set(mark[place].split(","))
+        for number, line in lines
+        if (mark := _MARK.search(line))
+    }
     assert len(expected) >= LEAST_WRONG
     found = checker(project, "wrong.py")
     assert found.keys() == expected.keys()

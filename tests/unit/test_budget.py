@@ -19,7 +19,9 @@ OWN, THREADS, MOST = "a", 2, 10
 
 class Subject:
     def __init__(self, queue_capacity: int = 1_000) -> None:
-        config = BusConfig(handler_threads=THREADS, max_entries_claimed=MOST, queue_capacity=queue_capacity)
+        config = BusConfig(
+            handler_threads=THREADS, max_entries_claimed=MOST, queue_capacity=queue_capacity
+        )
         self.ledger = Ledger(queue_capacity)
         self.pace = Pace(ManualClock())
         self.budget = Budget(config, self.ledger, self.pace)
@@ -82,7 +84,9 @@ def test_one_suspect_is_held_at_a_time(subject: Subject) -> None:
     assert subject.budget.limit(SUSPECT) == 0
 
 
-def test_what_another_thread_is_about_to_claim_is_left_out_and_what_this_one_is_not(subject: Subject) -> None:
+def test_what_another_thread_is_about_to_claim_is_left_out_and_what_this_one_is_not(
+    subject: Subject,
+) -> None:
     found = list[int]()
     with subject.budget.booked(ANY_NODE) as limit:
         assert limit == FAIR_SHARE * THREADS
@@ -101,7 +105,9 @@ def test_a_booking_ends_whatever_is_raised_in_it(subject: Subject) -> None:
     assert subject.budget.limit(ANY_NODE) == FAIR_SHARE * THREADS
 
 
-def test_threads_have_enough_when_they_are_fast_and_a_claim_lies_before_them(subject: Subject) -> None:
+def test_threads_have_enough_when_they_are_fast_and_a_claim_lies_before_them(
+    subject: Subject,
+) -> None:
     subject.pace.ended(MOST)
     subject.hold(THREADS + MOST)
     assert not subject.budget.suffices

@@ -21,11 +21,20 @@ from tests.checker import (
 
 
 def post(key: int = 1, **changed: Any) -> Posted:
-    return Posted(**{"key": key, "node": "a", "at": 0.0, "sticky": True, "committed": True, **changed})
+    return Posted(
+        **{"key": key, "node": "a", "at": 0.0, "sticky": True, "committed": True, **changed}
+    )
 
 
 def run(record_id: int = 1, **changed: Any) -> Ran:
-    known = {"key": 1, "claim_count": 1, "node": "a", "incarnation": 1, "started": 1.0, "ended": 2.0}
+    known = {
+        "key": 1,
+        "claim_count": 1,
+        "node": "a",
+        "incarnation": 1,
+        "started": 1.0,
+        "ended": 2.0,
+    }
     return Ran(record_id=record_id, **{**known, **changed})
 
 
@@ -78,8 +87,14 @@ BROKEN = {
     "a chain that breaks off": (Invariant.NO_LOSS, evidence(history=[REAPED])),
     "recorded as done, never run": (Invariant.NO_LOSS, evidence(ran=[])),
     "recorded as done by a run that failed": (Invariant.NO_LOSS, evidence(ran=[run(failed=True)])),
-    "rolled back, and run": (Invariant.NO_PHANTOM, evidence(posted=[post(committed=False)], history=[])),
-    "rolled back, and recorded": (Invariant.NO_PHANTOM, evidence(posted=[post(committed=False)], ran=[])),
+    "rolled back, and run": (
+        Invariant.NO_PHANTOM,
+        evidence(posted=[post(committed=False)], history=[]),
+    ),
+    "rolled back, and recorded": (
+        Invariant.NO_PHANTOM,
+        evidence(posted=[post(committed=False)], ran=[]),
+    ),
     "never posted": (Invariant.NO_PHANTOM, evidence(posted=[])),
     "two terminal rows": (
         Invariant.RECORDED_ONCE,
@@ -93,7 +108,9 @@ BROKEN = {
     "two copies of one reaped": (
         Invariant.RECORDED_ONCE,
         evidence(
-            main=[row(number, State.AVAILABLE, origin_id=1, redispatch_count=1) for number in (2, 3)],
+            main=[
+                row(number, State.AVAILABLE, origin_id=1, redispatch_count=1) for number in (2, 3)
+            ],
             history=[REAPED],
         ),
     ),
@@ -108,14 +125,21 @@ BROKEN = {
     ),
     "a zombie that starts beside its heir": (
         Invariant.ONE_RUNNER,
-        evidence(ran=[HEIR, run(started=6.5, ended=8.0)], history=[REAPED, COPY], leases_ended=[DEAD]),
+        evidence(
+            ran=[HEIR, run(started=6.5, ended=8.0)], history=[REAPED, COPY], leases_ended=[DEAD]
+        ),
     ),
     "another node, its own alive": (Invariant.STICKY, evidence(ran=[run(node="b")])),
     "another node, its own dead before the post": (
         Invariant.STICKY,
-        evidence(posted=[post(at=6.0)], ran=[run(node="b", started=7.0, ended=8.0)], leases_ended=[DEAD]),
+        evidence(
+            posted=[post(at=6.0)], ran=[run(node="b", started=7.0, ended=8.0)], leases_ended=[DEAD]
+        ),
     ),
-    "never ended": (Invariant.NEVER_SILENT, evidence(history=[], main=[row(state=State.IN_PROCESSING)])),
+    "never ended": (
+        Invariant.NEVER_SILENT,
+        evidence(history=[], main=[row(state=State.IN_PROCESSING)]),
+    ),
     "failed without a reason": (
         Invariant.NEVER_SILENT,
         evidence(ran=[run(failed=True)], history=[row(state=State.FAILED, last_error=" ")]),
@@ -134,7 +158,9 @@ BROKEN = {
     ),
     "failures forgotten": (
         Invariant.BOUNDED,
-        evidence(ran=[run(failed=True, error_count=2), run(claim_count=2, started=3.0, error_count=0)]),
+        evidence(
+            ran=[run(failed=True, error_count=2), run(claim_count=2, started=3.0, error_count=0)]
+        ),
     ),
     "too many in flight": (
         Invariant.BOUNDED,

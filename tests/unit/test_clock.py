@@ -96,11 +96,15 @@ def test_a_step_of_the_machines_clock_is_followed_where_that_is_the_databases_an
     monkeypatch.setattr(time, "time", lambda: wall() + step)
 
     shown = datetime.fromtimestamp(time.time(), UTC)
-    assert embedded.follow(ClockReading(shown, embedded.monotonic(), 0.0)) == pytest.approx(0.0, abs=0.1)
+    assert embedded.follow(ClockReading(shown, embedded.monotonic(), 0.0)) == pytest.approx(
+        0.0, abs=0.1
+    )
     assert (embedded.now() - before).total_seconds() == pytest.approx(step, abs=0.5)
 
     shown -= timedelta(seconds=step)
-    assert served.follow(ClockReading(shown, served.monotonic(), 0.0)) == pytest.approx(-step, abs=0.1)
+    assert served.follow(ClockReading(shown, served.monotonic(), 0.0)) == pytest.approx(
+        -step, abs=0.1
+    )
     assert (served.now() - before).total_seconds() == pytest.approx(0.0, abs=0.5)
     assert 0.0 <= served.monotonic() - moment < 0.5, "leases know no steps"
 
@@ -135,7 +139,11 @@ class _Clocks:
     [
         ("linux", {"CLOCK_BOOTTIME": 7, "CLOCK_MONOTONIC_RAW": 4}, 107.0),
         ("darwin", {"CLOCK_MONOTONIC_RAW": 4}, 104.0),
-        ("linux", {"CLOCK_MONOTONIC_RAW": 4}, 1.0),  # which stands still there, as its monotonic clock
+        (
+            "linux",
+            {"CLOCK_MONOTONIC_RAW": 4},
+            1.0,
+        ),  # which stands still there, as its monotonic clock
         ("win32", {}, 1.0),
     ],
 )
@@ -165,7 +173,9 @@ def test_a_cleared_signal_wakes_nobody(clock: Clock) -> None:
 
 @pytest.mark.parametrize("clock", [SystemClock(), ManualClock()])
 @pytest.mark.parametrize("timeout_seconds", [None, REAL_BOUND_SECONDS, 1e30])
-def test_a_signal_from_another_thread_wakes_the_waiter(clock: Clock, timeout_seconds: float | None) -> None:
+def test_a_signal_from_another_thread_wakes_the_waiter(
+    clock: Clock, timeout_seconds: float | None
+) -> None:
     signal = Signal()
     waiter = in_thread(lambda: clock.wait(signal, timeout_seconds))
     signal.set()
@@ -253,7 +263,9 @@ def test_a_waiter_that_was_signalled_is_not_idle_any_more() -> None:
 
 
 def test_a_naive_date_is_refused_by_name() -> None:
-    with pytest.raises(NaiveDateTimeError, match=r"at=2026-01-01T00:00:00 has no time zone") as caught:
+    with pytest.raises(
+        NaiveDateTimeError, match=r"at=2026-01-01T00:00:00 has no time zone"
+    ) as caught:
         in_utc(datetime(2026, 1, 1), key="at")  # noqa: DTZ001 -- the naive one is the case
     assert caught.value.key == "at"
 

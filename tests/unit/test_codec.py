@@ -101,7 +101,9 @@ def round_trip(event: object, event_name: str | None = None) -> object:
 @pytest.mark.parametrize(
     "event",
     [
-        InvoicePosted(41, lines=(Line(Decimal("0.10"), "'%\0"),), token=uuid.UUID(int=7), raw=b"\0\xff"),
+        InvoicePosted(
+            41, lines=(Line(Decimal("0.10"), "'%\0"),), token=uuid.UUID(int=7), raw=b"\0\xff"
+        ),
         InvoicePosted(2**62, tags=frozenset({"a", "b"}), ratio=0.1),
         InvoiceReopened(1, reason="🚌"),
         UserSeen(3),
@@ -149,7 +151,9 @@ def test_a_plain_dict_comes_back_equal(event: dict[str, Any]) -> None:
         (Unreadable(1), "NoSuchType"),
     ],
 )
-def test_what_json_can_not_hold_is_refused_before_anything_is_written(event: object, reason: str) -> None:
+def test_what_json_can_not_hold_is_refused_before_anything_is_written(
+    event: object, reason: str
+) -> None:
     types = EventTypes()
     name = types.name_of(event, "order.paid" if isinstance(event, dict) else None)
     with pytest.raises(PayloadNotSerialisableError, match=reason) as caught:
@@ -181,14 +185,21 @@ def test_the_cap_counts_bytes_and_is_inclusive(character: str) -> None:
 
 def test_a_payload_of_exactly_one_mebibyte_passes_the_default_cap() -> None:
     body = "x" * (CAP - len('{"a":""}'))
-    assert Codecs(EventTypes()).encode({"a": body}, "order.paid", CAP).event_json == f'{{"a":"{body}"}}'
+    assert (
+        Codecs(EventTypes()).encode({"a": body}, "order.paid", CAP).event_json
+        == f'{{"a":"{body}"}}'
+    )
 
 
 @pytest.mark.parametrize(
     ("stored", "class_name", "reason"),
     [
         (Encoded('{"invoice_id": 1', None, "json"), "InvoicePosted", "DecodeError"),
-        (Encoded('{"invoice_id": "one"}', None, "json"), "InvoicePosted", "Expected `int`, got `str`"),
+        (
+            Encoded('{"invoice_id": "one"}', None, "json"),
+            "InvoicePosted",
+            "Expected `int`, got `str`",
+        ),
         (Encoded("{}", None, "json"), "InvoicePosted", "missing required field `invoice_id`"),
         (Encoded("[1]", None, "json"), "order.paid", "Expected `object`, got `array`"),
         (Encoded(None, b"\xff", "json"), "order.paid", "DecodeError"),
@@ -350,10 +361,14 @@ def test_a_class_defined_with_slots_is_found_as_the_one_that_can_be_made() -> No
 
 def test_a_name_that_fits_two_subclasses_is_an_error_that_names_both() -> None:
     def one() -> type:
-        return make_dataclass("Twin", [("a", int)], bases=(UserBase,), namespace={"__qualname__": "one.Twin"})
+        return make_dataclass(
+            "Twin", [("a", int)], bases=(UserBase,), namespace={"__qualname__": "one.Twin"}
+        )
 
     def two() -> type:
-        return make_dataclass("Twin", [("b", int)], bases=(UserBase,), namespace={"__qualname__": "two.Twin"})
+        return make_dataclass(
+            "Twin", [("b", int)], bases=(UserBase,), namespace={"__qualname__": "two.Twin"}
+        )
 
     @dataclass
     class UserBase:
@@ -371,7 +386,13 @@ def test_a_name_that_fits_two_subclasses_is_an_error_that_names_both() -> None:
 def test_no_name_is_ever_imported() -> None:
     types = EventTypes()
     types.register(StockMoved)
-    for name in ("os.system", "builtins.dict", "tests.unit.test_codec.UserSeen", "UserSeen", "__main__"):
+    for name in (
+        "os.system",
+        "builtins.dict",
+        "tests.unit.test_codec.UserSeen",
+        "UserSeen",
+        "__main__",
+    ):
         assert not types.knows(name)
         assert types.type_of(name) is None
 

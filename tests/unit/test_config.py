@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_core.errors import ConfigurationError
-from queue_core.model.config import BusConfig, Mode, NodeConfig, NotificationConfig, QueueConfig, name_fault
+from queue_core.model.config import (
+    BusConfig,
+    Mode,
+    NodeConfig,
+    NotificationConfig,
+    QueueConfig,
+    name_fault,
+)
 from queue_core.model.retry import ExponentialRetries, ImmediateRetries, ScheduledRetries
 from queue_core.model.settings import Settings
 
@@ -46,7 +53,11 @@ def test_the_defaults_are_those_of_the_reference_system() -> None:
     assert (bus.mode, bus.handler_threads, bus.queue_capacity) == (Mode.STICKY_EVENTS, 30, 30_000)
     assert (notifications.mode, notifications.handler_threads) == (Mode.STICKY_POLLING, 10)
     assert notifications.queue_capacity == 100
-    assert (bus.max_entries_claimed, bus.poll_interval_seconds, bus.claim_seconds) == (100, 3.0, 300.0)
+    assert (bus.max_entries_claimed, bus.poll_interval_seconds, bus.claim_seconds) == (
+        100,
+        3.0,
+        300.0,
+    )
     assert (bus.node.lease_seconds, bus.node.reap_period_seconds) == (15.0, 5.0)
     assert bus.node == notifications.node == NodeConfig()
     assert bus.shutdown_timeout_seconds == 15.0
@@ -93,11 +104,27 @@ def test_none_means_not_set() -> None:
             {"handler_threads": 0},
             "handler_threads=0 is not allowed. Allowed: greater than or equal to 1",
         ),
-        (BusConfig, {"handler_threads": 1.5}, "handler_threads=1.5 is not allowed. Allowed: a valid integer"),
-        (BusConfig, {"handler_thread": 3}, "handler_thread=3 is no key; did you mean handler_threads?"),
-        (BusConfig, {"mode": "push"}, "mode='PUSH' is not allowed. Allowed: 'POLLING', 'STICKY_POLLING'"),
+        (
+            BusConfig,
+            {"handler_threads": 1.5},
+            "handler_threads=1.5 is not allowed. Allowed: a valid integer",
+        ),
+        (
+            BusConfig,
+            {"handler_thread": 3},
+            "handler_thread=3 is no key; did you mean handler_threads?",
+        ),
+        (
+            BusConfig,
+            {"mode": "push"},
+            "mode='PUSH' is not allowed. Allowed: 'POLLING', 'STICKY_POLLING'",
+        ),
         (NotificationConfig, {"mode": Mode.STICKY_EVENTS}, "Allowed: STICKY_POLLING or POLLING"),
-        (NodeConfig, {"lease_seconds": 0}, "lease_seconds=0 is not allowed. Allowed: greater than 0"),
+        (
+            NodeConfig,
+            {"lease_seconds": 0},
+            "lease_seconds=0 is not allowed. Allowed: greater than 0",
+        ),
         (
             BusConfig,
             {"lease_seconds": 9},
@@ -105,13 +132,21 @@ def test_none_means_not_set() -> None:
         ),
         (BusConfig, {"node": 3}, "node=3 is not allowed. Allowed: a NodeConfig"),
         (NodeConfig, {"lease_seconds": float("nan")}, "lease_seconds=nan is not allowed"),
-        (BusConfig, {"poll_interval_seconds": float("inf")}, "poll_interval_seconds=inf is not allowed"),
+        (
+            BusConfig,
+            {"poll_interval_seconds": float("inf")},
+            "poll_interval_seconds=inf is not allowed",
+        ),
         (
             NodeConfig,
             {"lease_seconds": 4, "beat_interval_seconds": 2.1},
             "at most a third of lease_seconds (4)",
         ),
-        (BusConfig, {"retry": ImmediateRetries(1), "max_failure_retries": 1}, "either it or retry, not both"),
+        (
+            BusConfig,
+            {"retry": ImmediateRetries(1), "max_failure_retries": 1},
+            "either it or retry, not both",
+        ),
         (BusConfig, {"retry": 3}, "retry=3 is not allowed. Allowed: an instance of RetryPolicy"),
         (BusConfig, {"retry": {"kind": "never"}}, "retry: kind='never' is not allowed"),
         (BusConfig, {"table": "bus events"}, "1 to 48 letters, digits and underscores"),
@@ -182,10 +217,16 @@ def test_all_of_a_process_read_the_settings_of_their_node_at_one_place(
     node = NodeConfig(lease_seconds=30, reap_period_seconds=1)
     assert BusConfig.from_toml(toml).node == node
     assert NotificationConfig.from_toml(toml, table="shop.notifications").node == node
-    assert BusConfig.from_toml(toml, prefix="").node == NodeConfig(lease_seconds=30, reap_period_seconds=2)
+    assert BusConfig.from_toml(toml, prefix="").node == NodeConfig(
+        lease_seconds=30, reap_period_seconds=2
+    )
     assert BusConfig.from_environment().node == NodeConfig(reap_period_seconds=1)
     given = NodeConfig(lease_seconds=3)
-    assert BusConfig.from_toml(toml, node=given).node == BusConfig.from_environment(node=given).node == given
+    assert (
+        BusConfig.from_toml(toml, node=given).node
+        == BusConfig.from_environment(node=given).node
+        == given
+    )
 
 
 def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +303,9 @@ def test_every_key_is_in_the_reference_with_its_default_and_its_variable(
     assert default.startswith("not set" if value is None else f"`{shown}`")
     prefix = (NodeConfig if config is NodeConfig else BusConfig).environment_prefix
     section = config.sections.get(key)
-    assert variable.startswith(f"`{section.environment_prefix}..." if section else f"`{prefix}{key.upper()}`")
+    assert variable.startswith(
+        f"`{section.environment_prefix}..." if section else f"`{prefix}{key.upper()}`"
+    )
     assert kind
     assert allowed
     assert meaning

@@ -32,7 +32,9 @@ def test_a_fact_that_was_not_given_is_none() -> None:
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_an_error_is_drawn_in_the_tree_and_explained_in_the_reference(error: type[StickybusError]) -> None:
+def test_an_error_is_drawn_in_the_tree_and_explained_in_the_reference(
+    error: type[StickybusError],
+) -> None:
     assert errors.__doc__ is not None
     assert f" {error.__name__}" in errors.__doc__
     assert f"`{error.__name__}`" in REFERENCE.read_text(encoding="utf-8")

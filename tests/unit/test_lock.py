@@ -34,7 +34,10 @@ print(times, kept)
 
 
 def test_a_time_limit_never_leaves_it_locked() -> None:
-    """In a process of its own, whose signals are nobody else's. With Python's own lock about a third is kept on 3.14."""
+    """In a process of its own, whose signals are nobody else's.
+
+    With Python's own lock about a third is kept on 3.14.
+    """
     ran = subprocess.run(
         [sys.executable, "-c", _TIMES_OUT], capture_output=True, text=True, check=True, timeout=60
     )
@@ -60,6 +63,10 @@ print(taken, lock.is_mine())
 
 def test_a_signals_handler_may_take_it_from_the_block_that_it_interrupts() -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", _WITHIN_ITSELF], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", _WITHIN_ITSELF],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert ran.stdout.strip() == "[True] False"

@@ -105,7 +105,9 @@ def test_a_batch_of_outcomes_is_counted_by_what_became_of_each(registry: Collect
     Metrics("bus_events", registry).finished(batch, lost={6})
 
     found = {
-        name: counted(registry, name) for name, (_, labels) in COUNTERS.items() if "queue_name" in labels
+        name: counted(registry, name)
+        for name, (_, labels) in COUNTERS.items()
+        if "queue_name" in labels
     }
     assert {name: count for name, count in found.items() if count} == {
         "entries_processed": 2,
@@ -116,7 +118,9 @@ def test_a_batch_of_outcomes_is_counted_by_what_became_of_each(registry: Collect
     assert value(registry, "batch_entries_sum", statement="finish") == 8
 
 
-def test_an_entry_without_a_subscriber_is_processed_and_undelivered(registry: CollectorRegistry) -> None:
+def test_an_entry_without_a_subscriber_is_processed_and_undelivered(
+    registry: CollectorRegistry,
+) -> None:
     nobodys = Finished(
         entry=entry(1),
         state=State.PROCESSED,
@@ -133,7 +137,9 @@ def test_an_entry_without_a_subscriber_is_processed_and_undelivered(registry: Co
     assert counted(registry, "entries_processed") == 2
 
 
-def test_latencies_and_handler_times_fall_into_cumulative_buckets(registry: CollectorRegistry) -> None:
+def test_latencies_and_handler_times_fall_into_cumulative_buckets(
+    registry: CollectorRegistry,
+) -> None:
     batch = [
         finished(1, waited=0.001, took=0.002),
         finished(2, waited=0.2, took=9_999),
@@ -147,9 +153,12 @@ def test_latencies_and_handler_times_fall_into_cumulative_buckets(registry: Coll
 
     # A clock that was set back makes no negative wait; a bound counts what equals it.
     assert [
-        at_most("start_latency_seconds", bound) for bound in ("0.0001", "0.001", "0.1", "0.3", "+Inf")
+        at_most("start_latency_seconds", bound)
+        for bound in ("0.0001", "0.001", "0.1", "0.3", "+Inf")
     ] == [1, 2, 2, 3, 3]
-    assert [at_most("handler_seconds", bound) for bound in ("0.001", "0.003", "1000.0", "+Inf")] == [
+    assert [
+        at_most("handler_seconds", bound) for bound in ("0.001", "0.003", "1000.0", "+Inf")
+    ] == [
         1,
         2,
         2,
@@ -172,7 +181,9 @@ def test_a_statement_that_fails_is_not_timed(registry: CollectorRegistry) -> Non
 def test_a_scrape_reads_the_gauges(registry: CollectorRegistry) -> None:
     metrics = Metrics("bus_events", registry)
     depths = {"bus": Depth(ready=4, oldest_age_seconds=2.5, parked=1)}
-    metrics.watch(lambda: Reading(in_flight=7, lease_left_seconds=11.5, skew_seconds=-0.25), lambda: depths)
+    metrics.watch(
+        lambda: Reading(in_flight=7, lease_left_seconds=11.5, skew_seconds=-0.25), lambda: depths
+    )
 
     assert value(registry, "entries_in_flight") == 7
     assert value(registry, "node_lease_left_seconds") == 11.5
@@ -195,7 +206,9 @@ def test_a_scrape_without_the_database_shows_the_rest(registry: CollectorRegistr
     assert value(registry, "entries_ready", queue_name="bus") is None
 
 
-def test_what_was_closed_shows_no_gauges_and_keeps_its_counters(registry: CollectorRegistry) -> None:
+def test_what_was_closed_shows_no_gauges_and_keeps_its_counters(
+    registry: CollectorRegistry,
+) -> None:
     metrics = Metrics("bus_events", registry)
     metrics.watch(lambda: NOBODY_HERE, dict)
     metrics.posted("bus", 1)
@@ -217,7 +230,9 @@ def names_shown(registry: CollectorRegistry) -> set[str]:
 def test_the_dashboard_queries_only_metrics_that_exist(registry: CollectorRegistry) -> None:
     Metrics("bus_events", registry)
     dashboard = json.loads((DOCS / "grafana-dashboard.json").read_text())
-    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    queries = [
+        target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())
+    ]
     queried = set(re.findall(rf"{PREFIX}\w+", " ".join(queries)))
 
     assert len(queried) > 15

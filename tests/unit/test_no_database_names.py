@@ -25,9 +25,14 @@ ALLOWED = {
 
 
 def modules() -> list[str]:
-    """All that is no database's room. A migration is written for the databases of its day, and never changes."""
+    """All that is no database's room.
+
+    A migration is written for the databases of its day, and never changes.
+    """
     packages = ("sql", "queue_core", "bus", "notifications", "history_pipeline", "stickybus")
-    found = (path.relative_to(ROOT) for package in packages for path in (ROOT / package).rglob("*.py"))
+    found = (
+        path.relative_to(ROOT) for package in packages for path in (ROOT / package).rglob("*.py")
+    )
     return sorted(str(path) for path in found if not (ROOMS | {"migrations"}) & set(path.parts))
 
 
@@ -56,7 +61,9 @@ def _room(module: str) -> bool:
 
 def _is_name_of_dialect(node: ast.AST) -> bool:
     match node:
-        case ast.Attribute(attr="name", value=ast.Name(id="dialect") | ast.Attribute(attr="dialect")):
+        case ast.Attribute(
+            attr="name", value=ast.Name(id="dialect") | ast.Attribute(attr="dialect")
+        ):
             return True
     return False
 

@@ -137,7 +137,9 @@ def test_parked_entries_are_told_of_and_not_claimed() -> None:
     assert not subject.lanes_with_due
 
 
-def test_a_claim_seeks_from_where_the_last_one_ended_and_a_second_earlier_if_that_was_not_full() -> None:
+def test_a_claim_seeks_from_where_the_last_one_ended_and_a_second_earlier_if_that_was_not_full() -> (
+    None
+):
     subject, _ = outlook()
     assert subject.since(OWN) == FIRST_DATE
     subject.claimed(OWN, START, whole=True)

@@ -51,7 +51,8 @@ def on_the_wall(cron: str, timezone: str, day: tuple[int, int, int]) -> list[str
         # New York, 8 March 2026: the same hour is missing.
         ("30 2 * * *", NEW_YORK, (2026, 3, 8), ["03:30-0400"]),
         ("0 1,2 * * *", NEW_YORK, (2026, 3, 8), ["01:00-0500", "03:00-0400"]),
-        # Lord Howe, 4 October 2026: 02:00 to 02:30 is missing; a moved time may pass one that isn't.
+        # Lord Howe, 4 October 2026: 02:00 to 02:30 is missing; a moved time may pass one that
+        # isn't.
         ("15,30 2 * * *", LORD_HOWE, (2026, 10, 4), ["02:30+1100", "02:45+1100"]),
         (
             "20 */2 * * *",
@@ -103,14 +104,19 @@ def test_a_cron_of_every_hour_fires_each_real_hour(
 
 @pytest.mark.parametrize("timezone", [BERLIN, NEW_YORK])
 @pytest.mark.parametrize("day", [(2026, 3, 8), (2026, 3, 29), (2026, 10, 25), (2026, 11, 1)])
-def test_an_interval_is_elapsed_time_over_gap_and_overlap(timezone: str, day: tuple[int, int, int]) -> None:
+def test_an_interval_is_elapsed_time_over_gap_and_overlap(
+    timezone: str, day: tuple[int, int, int]
+) -> None:
     begin = datetime(*day, tzinfo=UTC)
     rule = parse(every_seconds=timedelta(minutes=20), timezone=timezone, start=begin)
     dates = due_dates(rule, begin, begin + timedelta(days=1))
     assert dates == [begin + timedelta(minutes=20) * n for n in range(1, 73)]
 
 
-moments = st.datetimes(datetime(2024, 1, 1), datetime(2028, 1, 1)).map(lambda d: d.replace(tzinfo=UTC))  # noqa: DTZ001
+moments = st.datetimes(
+    datetime(2024, 1, 1),  # noqa: DTZ001 -- hypothesis wants naive bounds
+    datetime(2028, 1, 1),  # noqa: DTZ001
+).map(lambda d: d.replace(tzinfo=UTC))
 crons = st.sampled_from(
     [
         "30 2 * * *",
@@ -124,7 +130,9 @@ crons = st.sampled_from(
 )
 
 
-@given(crons, st.sampled_from([BERLIN, NEW_YORK, LORD_HOWE, "UTC"]), moments, st.integers(0, 200_000))
+@given(
+    crons, st.sampled_from([BERLIN, NEW_YORK, LORD_HOWE, "UTC"]), moments, st.integers(0, 200_000)
+)
 def test_the_next_date_is_the_same_wherever_the_search_begins(
     cron: str, timezone: str, begin: datetime, seconds: int
 ) -> None:
@@ -224,7 +232,9 @@ def test_missed_dates_fire_once_for_the_latest_by_default() -> None:
 def test_missed_dates_fire_each_if_that_is_asked_for() -> None:
     rule = parse(cron="@hourly", start=START, missed=MissedPolicy.FIRE_ALL)
     now = START + timedelta(hours=3, minutes=30)
-    assert rule.due(START + timedelta(hours=1), now)[0] == [START + timedelta(hours=n) for n in (2, 3)]
+    assert rule.due(START + timedelta(hours=1), now)[0] == [
+        START + timedelta(hours=n) for n in (2, 3)
+    ]
 
 
 def test_firing_all_is_bounded_to_the_latest() -> None:
@@ -244,7 +254,9 @@ def test_missed_dates_are_skipped_past_their_grace() -> None:
     assert rule.due(None, date + timedelta(seconds=60), skip, grace_seconds=61)[0] == [date]
 
 
-@given(crons, moments, st.timedeltas(timedelta(), timedelta(days=21)), st.sampled_from(MissedPolicy))
+@given(
+    crons, moments, st.timedeltas(timedelta(), timedelta(days=21)), st.sampled_from(MissedPolicy)
+)
 def test_what_is_due_is_the_end_of_what_was_missed(
     cron: str, start: datetime, missed: timedelta, policy: MissedPolicy
 ) -> None:
@@ -272,7 +284,9 @@ def test_a_rule_survives_its_row() -> None:
 
 def test_rules_are_equal_whenever_they_started() -> None:
     later = START + timedelta(days=1)
-    assert parse(every_seconds=60, start=START) == parse(every_seconds=timedelta(minutes=1), start=later)
+    assert parse(every_seconds=60, start=START) == parse(
+        every_seconds=timedelta(minutes=1), start=later
+    )
     assert parse(every_seconds=60, start=START) != parse(every_seconds=61, start=START)
     assert parse(cron="@daily", start=START) != parse(cron="@daily", timezone=BERLIN, start=START)
 

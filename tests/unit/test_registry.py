@@ -26,13 +26,16 @@ def test_a_missing_driver_is_named_with_the_extra_that_has_it(
     monkeypatch: pytest.MonkeyPatch, url: str, driver: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, driver, None)
-    with pytest.raises(ConfigurationError, match=rf"{driver} is not installed.*'stickybus\[{extra}\]'"):
+    with pytest.raises(
+        ConfigurationError, match=rf"{driver} is not installed.*'stickybus\[{extra}\]'"
+    ):
         PersistentBus(url)
 
 
 def test_a_database_that_is_not_registered_is_refused_with_those_that_are() -> None:
     with pytest.raises(
-        UnsupportedDatabaseError, match=r"oracle is not supported.*mariadb, mysql, postgresql, sqlite"
+        UnsupportedDatabaseError,
+        match=r"oracle is not supported.*mariadb, mysql, postgresql, sqlite",
     ):
         own_url(make_url("oracle://localhost/shop"))
 

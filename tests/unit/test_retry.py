@@ -33,7 +33,10 @@ def failure(
     now: datetime = START,
 ) -> Failure:
     return Failure(
-        error=error or ValueError("boom"), error_count=error_count, effective_date=effective_date, now=now
+        error=error or ValueError("boom"),
+        error_count=error_count,
+        effective_date=effective_date,
+        now=now,
     )
 
 
@@ -54,7 +57,9 @@ def test_a_schedule_counts_from_the_original_date() -> None:
     dates = []
     while True:
         count += 1
-        following = policy.next_date(failure(count, effective_date=date, now=date + timedelta(seconds=9)))
+        following = policy.next_date(
+            failure(count, effective_date=date, now=date + timedelta(seconds=9))
+        )
         if following is None:
             break
         dates.append(following - START)
@@ -71,7 +76,9 @@ def test_a_late_retry_moves_the_later_ones_and_keeps_their_distances() -> None:
     late = START + timedelta(days=2)
     policy = ScheduledRetries(delays=(60, 180, 600))
     assert policy.next_date(failure(1, now=late)) == late
-    assert policy.next_date(failure(2, effective_date=late, now=late)) == late + timedelta(seconds=120)
+    assert policy.next_date(failure(2, effective_date=late, now=late)) == late + timedelta(
+        seconds=120
+    )
 
 
 @given(
@@ -88,7 +95,9 @@ def test_a_schedule_has_as_many_retries_as_delays_and_none_before_now(
 
 
 def test_exponential_delays_double_up_to_the_maximum() -> None:
-    policy = ExponentialRetries(initial_seconds=1, factor=2, maximum_seconds=10, max_retries=6, jitter=0)
+    policy = ExponentialRetries(
+        initial_seconds=1, factor=2, maximum_seconds=10, max_retries=6, jitter=0
+    )
     delays = [policy.next_date(failure(count)) for count in range(1, 8)]
     assert delays == [START + timedelta(seconds=s) for s in (1, 2, 4, 8, 10, 10)] + [None]
 
@@ -97,7 +106,9 @@ def test_exponential_delays_double_up_to_the_maximum() -> None:
 def test_jitter_only_shortens_and_by_no_more_than_its_fraction(
     count: int, jitter: float, factor: float, seed: int
 ) -> None:
-    exact = ExponentialRetries(factor=factor, max_retries=10_000, jitter=0).next_date(failure(count))
+    exact = ExponentialRetries(factor=factor, max_retries=10_000, jitter=0).next_date(
+        failure(count)
+    )
     shaken = ExponentialRetries(
         factor=factor,
         max_retries=10_000,
@@ -121,7 +132,9 @@ def test_the_same_seed_gives_the_same_delays_and_jitter_spreads_them() -> None:
 
 
 @pytest.mark.parametrize("delay", [90, 90.0, timedelta(seconds=90)])
-def test_a_handler_chooses_its_own_delay_also_past_the_policy_s_limit(delay: timedelta | float) -> None:
+def test_a_handler_chooses_its_own_delay_also_past_the_policy_s_limit(
+    delay: timedelta | float,
+) -> None:
     now = START + timedelta(hours=1)
     asked = failure(50, error=RetryLater(delay), now=now)
     assert decide(ImmediateRetries(3), asked) == now + timedelta(seconds=90)
@@ -157,8 +170,12 @@ class Naive:
         return datetime(2026, 1, 1)  # noqa: DTZ001 -- the naive one is the case
 
 
-@pytest.mark.parametrize(("policy", "reason"), [(Broken(), "policy bug"), (Naive(), "no time zone")])
-def test_a_broken_policy_ends_the_retries_and_the_failure_says_so(policy: RetryPolicy, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("policy", "reason"), [(Broken(), "policy bug"), (Naive(), "no time zone")]
+)
+def test_a_broken_policy_ends_the_retries_and_the_failure_says_so(
+    policy: RetryPolicy, reason: str
+) -> None:
     failed = failure()
     assert decide(policy, failed) is None
     assert reason in failed.error.__notes__[0]
@@ -181,7 +198,10 @@ def test_a_policy_is_read_from_a_table(table: dict[str, object], policy: RetryPo
     [
         ({}, r"kind=None is not allowed. Allowed: exponential, immediate, scheduled"),
         ({"kind": "linear"}, "kind='linear' is not allowed"),
-        ({"kind": "immediate", "max_retries": -1}, "max_retries=-1 is not allowed. Allowed: 0 or more"),
+        (
+            {"kind": "immediate", "max_retries": -1},
+            "max_retries=-1 is not allowed. Allowed: 0 or more",
+        ),
         ({"kind": "immediate", "retries": 1}, "unexpected keyword argument 'retries'"),
         ({"kind": "immediate", "max_retries": "3"}, "'3'.* is not allowed"),
         ({"kind": "scheduled", "delays_seconds": [60, 5]}, "ascending order"),
@@ -190,7 +210,10 @@ def test_a_policy_is_read_from_a_table(table: dict[str, object], policy: RetryPo
         ({"kind": "exponential", "initial_seconds": 0}, "initial_seconds=0 is not allowed"),
         ({"kind": "exponential", "factor": 0.5}, "factor=0.5 is not allowed. Allowed: 1 or more"),
         ({"kind": "exponential", "maximum_seconds": 0.5}, "maximum_seconds=0.5 is not allowed"),
-        ({"kind": "exponential", "jitter": 2}, "jitter=2 is not allowed. Allowed: a fraction from 0 to 1"),
+        (
+            {"kind": "exponential", "jitter": 2},
+            "jitter=2 is not allowed. Allowed: a fraction from 0 to 1",
+        ),
         ({"kind": "exponential", "max_retries": -1}, "max_retries=-1 is not allowed"),
     ],
 )

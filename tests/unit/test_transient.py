@@ -39,7 +39,10 @@ def failing(times: int, error: type[Exception], runs: list[int]) -> Callable[[],
 @pytest.mark.parametrize("times", [0, 1, 3])
 def test_what_fails_for_a_passing_cause_runs_again_until_it_succeeds(times: int) -> None:
     runs, between = list[int](), list[None]()
-    assert persist(failing(times, PassingError, runs), passes, BRIEF, lambda: between.append(None)) == "done"
+    assert (
+        persist(failing(times, PassingError, runs), passes, BRIEF, lambda: between.append(None))
+        == "done"
+    )
     assert len(runs) == times + 1
     assert len(between) == times
 
@@ -59,7 +62,9 @@ def test_an_error_that_lasts_is_raised_at_once() -> None:
     assert len(runs) == 1
 
 
-@pytest.mark.parametrize("limits", [Patience(runs=1), BRIEF.within(0.0)], ids=["one run", "no time"])
+@pytest.mark.parametrize(
+    "limits", [Patience(runs=1), BRIEF.within(0.0)], ids=["one run", "no time"]
+)
 def test_nothing_runs_again_beyond_the_limits(limits: Patience) -> None:
     runs = list[int]()
     with pytest.raises(PassingError):

@@ -6,7 +6,16 @@ import sqlalchemy as sa
 from alembic import context, op
 
 from sql.migrations import indices, tables
-from sql.types import UtcDateTime, long_bytes, long_text, name, readable, readable_or_now, record_id, utc_now
+from sql.types import (
+    UtcDateTime,
+    long_bytes,
+    long_text,
+    name,
+    readable,
+    readable_or_now,
+    record_id,
+    utc_now,
+)
 
 revision = "0001"
 down_revision = None
@@ -58,7 +67,9 @@ def upgrade() -> None:
         sa.Column("search_key2", sa.BigInteger),
         last_due := sa.Column("last_due", UtcDateTime),
         next_due := sa.Column("next_due", UtcDateTime),
-        sa.CheckConstraint(readable(rule, class_name, last_due, next_due), name="queue_schedules_readable"),
+        sa.CheckConstraint(
+            readable(rule, class_name, last_due, next_due), name="queue_schedules_readable"
+        ),
         **OPTIONS,
     )
     for main_name in context.config.attributes["tables"]:
@@ -72,7 +83,11 @@ def create_entries(main_name: str) -> None:
         *(columns := entry_columns()),
         sa.CheckConstraint(
             readable_or_now(
-                *(column for column in columns if column.name in READ or column.name.endswith("_count"))
+                *(
+                    column
+                    for column in columns
+                    if column.name in READ or column.name.endswith("_count")
+                )
             ),
             name=f"{main_name}_readable",
         ),
@@ -95,17 +110,21 @@ def create_entries(main_name: str) -> None:
     )
     indices.create(f"{history_name}_keys", history_name, keys)
     indices.create(f"{history_name}_origin", history_name, ["origin_id"])
-    indices.create(f"{history_name}_finished", history_name, ["finished_date"], postgresql_using="brin")
+    indices.create(
+        f"{history_name}_finished", history_name, ["finished_date"], postgresql_using="brin"
+    )
     if op.get_context().dialect.name == "postgresql":
         quote = op.get_context().dialect.identifier_preparer.quote
-        # Room for the claim's update on the entry's own page, and a vacuum that keeps up with a table whose rows
-        # all go: by count, not by a share of the table.
+        # Room for the claim's update on the entry's own page, and a vacuum that keeps up with a
+        # table whose rows all go: by count, not by a share of the table.
         op.execute(
             f"ALTER TABLE {quote(main_name)} SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.01, "
             "autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.05, "
             "autovacuum_vacuum_cost_delay = 0)"
         )
-        op.execute(f"ALTER TABLE {quote(history_name)} SET (autovacuum_vacuum_insert_scale_factor = 0.1)")
+        op.execute(
+            f"ALTER TABLE {quote(history_name)} SET (autovacuum_vacuum_insert_scale_factor = 0.1)"
+        )
 
 
 def entry_columns() -> list[sa.Column[Any]]:
