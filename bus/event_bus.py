@@ -10,7 +10,7 @@ from bus.subscriptions import Subscriptions, subscriber_name
 from queue_core.errors import InvalidPostError
 from queue_core.model.config import BusConfig
 from queue_core.model.due_date import due_date
-from queue_core.model.entry import Posting, PostOptions
+from queue_core.model.entry import Posting, PostOptions, SearchKey
 from queue_core.model.event_types import EventTypes
 from queue_core.model.retry import RetryPolicy
 from queue_core.running.annotations import check_annotation
@@ -234,8 +234,8 @@ class EventBus:
         event: object,
         *,
         event_name: str | None = None,
-        search_key1: int | None = None,
-        search_key2: int | None = None,
+        search_key1: SearchKey | None = None,
+        search_key2: SearchKey | None = None,
         user_token: str | None = None,
         future_user_token: str | None = None,
         headers: Mapping[str, str] | None = None,
@@ -248,7 +248,7 @@ class EventBus:
         Args:
             event: An instance of an event type, or a plain dict together with `event_name`.
             event_name: The name to store it under. Default: that of its type.
-            search_key1: A 64-bit integer to find it by.
+            search_key1: A 64-bit integer, a text of 1 to 255 characters or a UUID to find it by.
             search_key2: Another one.
             user_token: A text of the caller's, which handlers see.
             future_user_token: Another one.

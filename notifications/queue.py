@@ -14,7 +14,7 @@ from notifications.schedules import Schedule, Schedules
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
 from queue_core.model.due_date import due_date
-from queue_core.model.entry import Entry, Posting, PostOptions
+from queue_core.model.entry import Entry, Posting, PostOptions, SearchKey
 from queue_core.model.event_types import EventTypes
 from queue_core.queue_reads import Reads
 from queue_core.reading.forgetting import Forgetting, Forgotten
@@ -33,15 +33,15 @@ from queue_core.storage.rows import name as check_name
 class SearchKeys(TypedDict, total=False):
     """The search keys of a removal."""
 
-    search_key1: int | Keyless | Unset
-    search_key2: int | Keyless | Unset
+    search_key1: SearchKey | Keyless | Unset
+    search_key2: SearchKey | Keyless | Unset
 
 
 class UpdateOptions(TypedDict, total=False):
     """The changes of an update."""
 
-    search_key1: int | Unset | None
-    search_key2: int | Unset | None
+    search_key1: SearchKey | Unset | None
+    search_key2: SearchKey | Unset | None
     event: object
     event_name: str | None
     at: datetime | None
@@ -55,8 +55,8 @@ class RecurOptions(TypedDict, total=False):
     timezone: str
     missed: MissedPolicy
     event_name: str | None
-    search_key1: int | None
-    search_key2: int | None
+    search_key1: SearchKey | None
+    search_key2: SearchKey | None
 
 
 class NotificationQueue(Reads):
@@ -126,8 +126,8 @@ class NotificationQueue(Reads):
         at: datetime | None = None,
         delay: timedelta | float | None = None,
         event_name: str | None = None,
-        search_key1: int | None = None,
-        search_key2: int | None = None,
+        search_key1: SearchKey | None = None,
+        search_key2: SearchKey | None = None,
         user_token: str | None = None,
         future_user_token: str | None = None,
         headers: Mapping[str, str] | None = None,
@@ -207,8 +207,8 @@ class NotificationQueue(Reads):
         *,
         event: object = None,
         event_name: str | None = None,
-        search_key1: int | Unset | None = UNSET,
-        search_key2: int | Unset | None = UNSET,
+        search_key1: SearchKey | Unset | None = UNSET,
+        search_key2: SearchKey | Unset | None = UNSET,
         at: datetime | None = None,
         connection: CallersConnection | None = None,
     ) -> Entry:
@@ -222,10 +222,10 @@ class NotificationQueue(Reads):
         if event is not None:
             named = self._named(Posting(event=event, event_name=event_name))
             values |= store.rows.payload(named)
-        values |= store.rows.keys(self.full_name, search_key1=search_key1, search_key2=search_key2)
+        keys = store.rows.keys(self.full_name, search_key1=search_key1, search_key2=search_key2)
         if at is not None:
             values["effective_date"] = in_utc(at, key="at")
-        entry = self._entries.update(record_id, values, connection)
+        entry = self._entries.update(record_id, values, keys, connection=connection)
         if at is not None:
             self._engine.poster.rescheduled(entry.effective_date, connection)
         return entry
@@ -234,8 +234,8 @@ class NotificationQueue(Reads):
         self,
         record_id: int | None = None,
         *,
-        search_key1: int | Keyless | Unset = UNSET,
-        search_key2: int | Keyless | Unset = UNSET,
+        search_key1: SearchKey | Keyless | Unset = UNSET,
+        search_key2: SearchKey | Keyless | Unset = UNSET,
         connection: CallersConnection | None = None,
     ) -> int:
         """Remove notifications that have not started, by id or by keys; they go to history as REMOVED.
@@ -250,8 +250,8 @@ class NotificationQueue(Reads):
     def forget(
         self,
         *,
-        search_key1: int | Unset = UNSET,
-        search_key2: int | Unset = UNSET,
+        search_key1: SearchKey | Unset = UNSET,
+        search_key2: SearchKey | Unset = UNSET,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> Forgotten:
@@ -300,8 +300,8 @@ class NotificationQueue(Reads):
         timezone: str = "UTC",
         missed: MissedPolicy = MissedPolicy.FIRE_ONCE,
         event_name: str | None = None,
-        search_key1: int | None = None,
-        search_key2: int | None = None,
+        search_key1: SearchKey | None = None,
+        search_key2: SearchKey | None = None,
     ) -> Schedule:
         """Fire `event` again and again: at the times of a cron line, or `every` so often (seconds or a timedelta).
 

@@ -19,6 +19,7 @@ from queue_core.errors import StickybusError
 from queue_core.model.entry import Posting
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
+from queue_core.storage.rows import columns_of
 from queue_core.storage.schedules import ScheduleStore, StoredSchedule
 
 log = get_logger(__name__)
@@ -69,9 +70,10 @@ class Schedules:
         alone.
         """
         store = self._store
-        payload = store.rows.payload(posting) | store.rows.keys(
+        keys = store.rows.keys(
             queue_name, search_key1=posting.search_key1, search_key2=posting.search_key2
         )
+        payload = store.rows.payload(posting) | columns_of(keys, None)
         fresh = {
             "rule": msgspec.json.encode(recurrence.to_dict()).decode(),
             "last_due": None,

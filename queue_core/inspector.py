@@ -22,7 +22,7 @@ from queue_core.engine import open_database
 from queue_core.errors import DatabaseUnreachableError, SchemaMissingError
 from queue_core.model.codec import Codecs
 from queue_core.model.config import BusConfig
-from queue_core.model.entry import Entry, State, States
+from queue_core.model.entry import Entry, SearchKey, State, States
 from queue_core.model.event_types import EventTypes
 from queue_core.reading.history import History
 from queue_core.reading.live_entries import Entries
@@ -212,8 +212,8 @@ class Inspector:
         table: str | None = None,
         queue_name: str | None = None,
         event_name: str | None = None,
-        search_key1: int | Keyless | Unset = UNSET,
-        search_key2: int | Keyless | Unset = UNSET,
+        search_key1: SearchKey | Keyless | Unset = UNSET,
+        search_key2: SearchKey | Keyless | Unset = UNSET,
         states: States | None = None,
         record_ids: Iterable[int] | None = None,
         effective_before: datetime | None = None,
@@ -260,8 +260,8 @@ class Inspector:
         table: str | None = None,
         queue_name: str | None = None,
         event_name: str | None = None,
-        search_key1: int | Keyless | Unset = UNSET,
-        search_key2: int | Keyless | Unset = UNSET,
+        search_key1: SearchKey | Keyless | Unset = UNSET,
+        search_key2: SearchKey | Keyless | Unset = UNSET,
         states: States | None = None,
         record_ids: Iterable[int] | None = None,
         finished_since: datetime | None = None,

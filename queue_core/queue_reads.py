@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TypedDict, Unpack
 
 from queue_core.engine import QueueEngine
-from queue_core.model.entry import Entry, States
+from queue_core.model.entry import Entry, SearchKey, States
 from queue_core.reading.history import History
 from queue_core.reading.live_entries import Entries
 from queue_core.runtime.awaitable import awaited
@@ -19,8 +19,8 @@ from queue_core.storage.rows import UNSET, Keyless, Unset
 class FindOptions(TypedDict, total=False):
     """The filters of `find`."""
 
-    search_key1: int | Keyless | Unset
-    search_key2: int | Keyless | Unset
+    search_key1: SearchKey | Keyless | Unset
+    search_key2: SearchKey | Keyless | Unset
     states: States | None
     record_ids: Iterable[int] | None
     effective_before: datetime | None
@@ -30,8 +30,8 @@ class FindOptions(TypedDict, total=False):
 class HistoryOptions(TypedDict, total=False):
     """The filters of `history`."""
 
-    search_key1: int | Keyless | Unset
-    search_key2: int | Keyless | Unset
+    search_key1: SearchKey | Keyless | Unset
+    search_key2: SearchKey | Keyless | Unset
     states: States | None
     record_ids: Iterable[int] | None
     finished_before: datetime | None
@@ -49,8 +49,8 @@ class Reads:
     def find(
         self,
         *,
-        search_key1: int | Keyless | Unset = UNSET,
-        search_key2: int | Keyless | Unset = UNSET,
+        search_key1: SearchKey | Keyless | Unset = UNSET,
+        search_key2: SearchKey | Keyless | Unset = UNSET,
         states: States | None = None,
         record_ids: Iterable[int] | None = None,
         effective_before: datetime | None = None,
@@ -74,8 +74,8 @@ class Reads:
     def history(
         self,
         *,
-        search_key1: int | Keyless | Unset = UNSET,
-        search_key2: int | Keyless | Unset = UNSET,
+        search_key1: SearchKey | Keyless | Unset = UNSET,
+        search_key2: SearchKey | Keyless | Unset = UNSET,
         states: States | None = None,
         record_ids: Iterable[int] | None = None,
         finished_before: datetime | None = None,

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
 from queue_core.engine import QueueEngine
-from queue_core.model.entry import Entry, States
+from queue_core.model.entry import Entry, SearchKey, States
 from queue_core.model.event_types import EventTypes
 from queue_core.reading.forgetting import Forgetting, Forgotten
 from queue_core.reading.history import History, Progress
@@ -29,8 +29,8 @@ class TruncateOptions(TypedDict, total=False):
 class ForgetOptions(TypedDict, total=False):
     """Whose data is forgotten, and whom it tells."""
 
-    search_key1: int | Unset
-    search_key2: int | Unset
+    search_key1: SearchKey | Unset
+    search_key2: SearchKey | Unset
     dry_run: bool
     progress: Progress | None
 
@@ -104,8 +104,8 @@ class Face:
     def forget(
         self,
         *,
-        search_key1: int | Unset = UNSET,
-        search_key2: int | Unset = UNSET,
+        search_key1: SearchKey | Unset = UNSET,
+        search_key2: SearchKey | Unset = UNSET,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> Forgotten:

@@ -234,6 +234,7 @@ queue_schedules = Table(
     Column("search_key2", BigInteger),
     Column("last_due", UtcDateTime),
     Column("next_due", UtcDateTime),
+    Column("headers", long_text()),
     **_OPTIONS,
 )
 queue_schedules.append_constraint(

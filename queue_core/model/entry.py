@@ -10,11 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
+from uuid import UUID
 
 import msgspec
 from sqlalchemy import Row
 
 from queue_core.errors import PayloadNotDecodableError
+from sql.search_keys import RESERVED, texts
 from sql.statements.base import IN_PROCESSING, raised
 
 T = TypeVar("T")
@@ -109,6 +111,10 @@ def is_node_lane(lane: str) -> bool:
     return bool(lane) and not lane.startswith("!")
 
 
+SearchKey: TypeAlias = int | str | UUID
+"""What entries are found by: a 64-bit integer, or a text of 1 to 255 characters. A UUID is its text."""
+
+
 class Waiting(msgspec.Struct, frozen=True):
     """A subscriber that failed, so many times, and runs again at `due` (UTC)."""
 
@@ -137,8 +143,8 @@ class Entry(msgspec.Struct, frozen=True):
     codec: str
     user_token: str | None
     future_user_token: str | None
-    search_key1: int | None
-    search_key2: int | None
+    search_key1: int | str | None
+    search_key2: int | str | None
     created_date: datetime
     effective_date: datetime
     creating_owner: str
@@ -183,7 +189,8 @@ class Entry(msgspec.Struct, frozen=True):
 
         Raises PayloadNotDecodableError if the column holds anything but a flat object of texts.
         """
-        return self._read("headers", self.headers, dict[str, str])
+        found = self._read("headers", self.headers, dict[str, str])
+        return {name: text for name, text in found.items() if not name.startswith(RESERVED)}
 
     def _read(self, column: str, text: str | None, kind: type[dict[str, T]]) -> dict[str, T]:
         if not text:
@@ -203,14 +210,15 @@ class Entry(msgspec.Struct, frozen=True):
 _PLACES = {name: place for place, name in enumerate(Entry.__struct_fields__)}
 _STATE, _LANE = _PLACES["processing_state"], _PLACES["lane"]
 _OWNER, _UNTIL = _PLACES["processing_owner"], _PLACES["processing_available_date"]
-_CLAIM_COUNT = _PLACES["claim_count"]
+_CLAIM_COUNT, _HEADERS = _PLACES["claim_count"], _PLACES["headers"]
+_KEYS = {"search_key1", "search_key2"}
 
 
 def from_row(row: Row[Any]) -> Entry:
     """The entry of a row of `Statements`, whose columns stand in the order of its fields."""
     values = list(row)
     values[_STATE] = State(values[_STATE])
-    return Entry(*values)
+    return _with_texts(values)
 
 
 def claimed(row: Sequence[Any], owner: str, until: datetime) -> Entry:
@@ -223,6 +231,15 @@ def claimed(row: Sequence[Any], owner: str, until: datetime) -> Entry:
     values[_STATE] = State.IN_PROCESSING
     values[_LANE] = values[_OWNER] = owner
     values[_UNTIL] = until
+    return _with_texts(values)
+
+
+def _with_texts(values: list[Any]) -> Entry:
+    """The entry of a row's values; its search keys are texts again where they were posted as such."""
+    if values[_HEADERS] is not None:
+        for column, text in texts(values[_HEADERS]).items():
+            if column in _KEYS:
+                values[_PLACES[column]] = text
     return Entry(*values)
 
 
@@ -230,13 +247,13 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be posted or scheduled.
 
     `event`: a dataclass, attrs, msgspec or pydantic instance, or a dict together with `event_name`. Search keys are
-    64-bit integers. `headers` is a flat dict of strings. `at` is an aware date; None means now.
+    64-bit integers, texts of 1 to 255 characters or UUIDs. `headers` is a flat dict of strings. `at` is an aware date; None means now.
     """
 
     event: object
     event_name: str | None = None
-    search_key1: int | None = None
-    search_key2: int | None = None
+    search_key1: SearchKey | None = None
+    search_key2: SearchKey | None = None
     user_token: str | None = None
     future_user_token: str | None = None
     headers: Mapping[str, str] | None = None
@@ -247,8 +264,8 @@ class PostOptions(TypedDict, total=False):
     """The options of a post or a schedule, besides its connection."""
 
     event_name: str | None
-    search_key1: int | None
-    search_key2: int | None
+    search_key1: SearchKey | None
+    search_key2: SearchKey | None
     user_token: str | None
     future_user_token: str | None
     headers: Mapping[str, str] | None

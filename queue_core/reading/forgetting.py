@@ -10,12 +10,13 @@ import msgspec
 from sqlalchemy import Connection
 
 from queue_core.errors import InvalidPostError
-from queue_core.model.entry import State
+from queue_core.model.entry import SearchKey, State
 from queue_core.reading.exclusive import exclusive_history
 from queue_core.reading.history import DELETE_BATCH, Progress
 from queue_core.runtime.arguments import function
 from queue_core.storage.rows import Unset, sought_key
 from queue_core.storage.store import Store
+from sql.search_keys import StoredKey
 from sql.statements import schedules
 
 _CLOCKS_DIFFER = timedelta(seconds=1)
@@ -47,8 +48,8 @@ class Forgetting:
     def forget(
         self,
         *,
-        search_key1: int | Unset,
-        search_key2: int | Unset,
+        search_key1: SearchKey | Unset,
+        search_key2: SearchKey | Unset,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> Forgotten:
@@ -62,7 +63,7 @@ class Forgetting:
         with exclusive_history(self._store):
             return turn.deleted()
 
-    def _keys(self, key1: int | Unset, key2: int | Unset) -> dict[str, int]:
+    def _keys(self, key1: SearchKey | Unset, key2: SearchKey | Unset) -> dict[str, StoredKey]:
         label = self._queue_name or self._store.config.table
         given = {"search_key1": key1, "search_key2": key2}
         keys = {
@@ -73,7 +74,7 @@ class Forgetting:
         found = {name: value for name, value in keys.items() if value is not None}
         if not found or len(found) < len(keys):
             raise InvalidPostError(
-                f"{label}: forget takes search_key1, search_key2 or both, each an integer. Nothing was deleted.",
+                f"{label}: forget takes search_key1, search_key2 or both, each a key. Nothing was deleted.",
                 queue_name=label,
             )
         return found
@@ -83,7 +84,11 @@ class _Turn:
     """One call: what is deleted is what was created until it began, so that a busy queue lets it end."""
 
     def __init__(
-        self, store: Store, queue_name: str | None, keys: dict[str, int], progress: Progress | None
+        self,
+        store: Store,
+        queue_name: str | None,
+        keys: dict[str, StoredKey],
+        progress: Progress | None,
     ) -> None:
         self._store = store
         self._keys = keys
@@ -186,5 +191,5 @@ class _Turn:
             for row in found
             if row.table_name == self._store.config.table
             and self._queue_name in {None, row.queue_name}
-            and all(getattr(row, name) == value for name, value in self._keys.items())
+            and all(key.stands_in(column, row._asdict()) for column, key in self._keys.items())
         ]

@@ -11,8 +11,9 @@ from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, Inval
 from queue_core.model.entry import ANY_NODE, Entry, State
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.filter import Filter
-from queue_core.storage.rows import integer, name
+from queue_core.storage.rows import columns_of, integer, name
 from queue_core.storage.store import Store
+from sql.search_keys import StoredKey
 
 EVERY = Filter()
 """What a removal without a filter would be about: refused."""
@@ -54,9 +55,14 @@ class Entries:
         return self._store.read(connection, self._label, work)
 
     def update(
-        self, record_id: int, values: Mapping[str, Any], connection: CallersConnection | None = None
+        self,
+        record_id: int,
+        values: Mapping[str, Any],
+        keys: Mapping[str, StoredKey | None] | None = None,
+        *,
+        connection: CallersConnection | None = None,
     ) -> Entry:
-        """Write columns of an entry that has not started, and return it.
+        """Write columns and search keys of an entry that has not started, and return it.
 
         Raises EntryNotFoundError, or EntryNotChangeableError if it runs or has ended; nothing was
         written then.
@@ -65,8 +71,8 @@ class Entries:
 
         def work(inner: Connection) -> Entry:
             found = self._search_id(inner, record_id)
-            if found is not None and values:
-                found = self._changed(inner, record_id, values)
+            if found is not None and (values or keys):
+                found = self._changed(inner, record_id, values, keys or {})
             if found is None:
                 raise self._unchangeable(inner, record_id)
             return found
@@ -74,13 +80,20 @@ class Entries:
         return self._store.write(connection, self._label, work)
 
     def _changed(
-        self, connection: Connection, record_id: int, values: Mapping[str, Any]
+        self,
+        connection: Connection,
+        record_id: int,
+        values: Mapping[str, Any],
+        keys: Mapping[str, StoredKey | None],
     ) -> Entry | None:
         statements = self._store.statements
         # Not by what the UPDATE counts: a driver's connection may leave out a row that has these
         # values already.
         if not statements.lock_available(connection, ids=[record_id]):
             return None
+        if keys:
+            headers = statements.locked_headers(connection, record_id=record_id)
+            values = {**values, **columns_of(keys, headers)}
         statements.change(connection, record_id=record_id, values=values)
         return self._search_id(connection, record_id)
 

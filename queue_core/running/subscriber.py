@@ -36,8 +36,8 @@ class EntryContext(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     error_count: int
     redispatch_count: int
-    search_key1: int | None
-    search_key2: int | None
+    search_key1: int | str | None
+    search_key2: int | str | None
     user_token: str | None
     future_user_token: str | None
     headers: dict[str, str]

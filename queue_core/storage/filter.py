@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import ColumnElement, FromClause
 
 from queue_core.errors import InvalidPostError
-from queue_core.model.entry import State, States, several
+from queue_core.model.entry import SearchKey, State, States, several
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
 from queue_core.storage.rows import UNSET, Keyless, Unset, integer, sought_key
@@ -27,8 +27,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     record_ids: Iterable[int] | None = None
-    search_key1: int | Keyless | Unset = UNSET
-    search_key2: int | Keyless | Unset = UNSET
+    search_key1: SearchKey | Keyless | Unset = UNSET
+    search_key2: SearchKey | Keyless | Unset = UNSET
     states: States | None = None
     class_name: str | None = None
     effective_before: datetime | None = None
@@ -59,7 +59,10 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             for key in ("search_key1", "search_key2"):
                 value = getattr(self, key)
                 if not isinstance(value, Unset):
-                    found.append(table.c[key] == sought_key(value, key, queue_name or "search"))
+                    sought = sought_key(value, key, queue_name or "search")
+                    found += (
+                        [table.c[key].is_(None)] if sought is None else sought.matches(key, table)
+                    )
             if self.class_name is not None:
                 found.append(table.c.class_name == self.class_name)
             if self.effective_before is not None:

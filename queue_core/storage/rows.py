@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from queue_core.errors import InvalidPostError, NameTooLongError
 from queue_core.model.codec import Codecs, Encoded
 from queue_core.model.config import QueueConfig, name_fault
-from queue_core.model.entry import Entry, Posting, State
+from queue_core.model.entry import Entry, Posting, SearchKey, State
 from queue_core.model.event_types import EventTypes
 from queue_core.runtime.clock import Clock, in_utc
 from queue_core.runtime.shown import shown
 from queue_core.storage.packet import check_packet
+from sql.search_keys import RESERVED, StoredKey, headers_with, of_text, texts
 from sql.statements.base import AVAILABLE, IN_PROCESSING
 from sql.tables import CLASS_NAME_LENGTH, NAME_LENGTH
 
 _SMALLEST_KEY, _LARGEST_KEY = -(2**63), 2**63 - 1
+_KEY_LENGTH = 255
+"""Longest search key that is a text, in characters."""
 _TOKEN_LENGTH = 36
 
 
@@ -106,6 +110,10 @@ class Rows:
         # Called for each entry: what is not given costs no call.
         token, future = posting.user_token, posting.future_user_token
         key1, key2 = posting.search_key1, posting.search_key2
+        headers = None if posting.headers is None else _headers(posting.headers, queue_name)
+        if key1 is not None or key2 is not None:
+            keyed = columns_of(self.keys(queue_name, search_key1=key1, search_key2=key2), headers)
+            key1, key2, headers = keyed["search_key1"], keyed["search_key2"], keyed["headers"]
         return {
             **common,
             "class_name": class_name,
@@ -116,10 +124,10 @@ class Rows:
             "future_user_token": None
             if future is None
             else _token(future, "future_user_token", queue_name),
-            "search_key1": None if key1 is None else search_key(key1, "search_key1", queue_name),
-            "search_key2": None if key2 is None else search_key(key2, "search_key2", queue_name),
+            "search_key1": key1,
+            "search_key2": key2,
             "effective_date": now if posting.at is None else in_utc(posting.at, key="at"),
-            "headers": None if posting.headers is None else _headers(posting.headers, queue_name),
+            "headers": headers,
         }
 
     def payload(self, posting: Posting) -> dict[str, Any]:
@@ -140,7 +148,9 @@ class Rows:
             check_packet(class_name, encoded, self._packet_bytes)
         return class_name, encoded
 
-    def keys(self, queue_name: str, **keys: int | Unset | None) -> dict[str, int | None]:
+    def keys(
+        self, queue_name: str, **keys: SearchKey | Unset | None
+    ) -> dict[str, StoredKey | None]:
         """The search keys that are given. Raises InvalidPostError."""
         return {
             name: search_key(value, name, queue_name)
@@ -150,30 +160,52 @@ class Rows:
 
     def entry(self, record_id: int, row: dict[str, Any]) -> Entry:
         """The entry of a row that was just inserted."""
-        return Entry(
+        entry = Entry(
             **{**row, "record_id": record_id, "processing_state": State(row["processing_state"])}
         )
+        found = texts(entry.headers)
+        return msgspec.structs.replace(entry, **found) if found else entry
 
 
-def search_key(value: Any, key: str, queue_name: str) -> int | None:
-    """Check a search key. Raises InvalidPostError if it is no 64-bit integer."""
+def columns_of(keys: Mapping[str, StoredKey | None], headers: str | None) -> dict[str, Any]:
+    """The columns of search keys, and `headers` as they are with these."""
+    columns: dict[str, Any] = {
+        column: None if key is None else key.number for column, key in keys.items()
+    }
+    if headers is not None or any(
+        key is not None and key.text is not None for key in keys.values()
+    ):
+        headers = headers_with(headers, keys)
+    return {**columns, "headers": headers}
+
+
+def search_key(value: Any, key: str, queue_name: str) -> StoredKey | None:
+    """Check a search key.
+
+    Raises InvalidPostError if it is no 64-bit integer, UUID or text that can be stored.
+    """
     if value is None:
         return None
+    if isinstance(value, UUID):
+        return of_text(str(value))
+    if isinstance(value, str):
+        return of_text(name(value, key, limit=_KEY_LENGTH, queue_name=queue_name))
     if not _is_integer(value):
         raise InvalidPostError(
-            f"{queue_name}: {key}={shown(value)} ({type(value).__name__}) is no 64-bit integer. Nothing was written; "
-            "search keys are integers or None.",
+            f"{queue_name}: {key}={shown(value)} ({type(value).__name__}) can't be a search key. "
+            f"Allowed: 64-bit integers, UUIDs, texts of 1 to {_KEY_LENGTH} characters, or None. "
+            "Nothing was written.",
             queue_name=queue_name,
             key=key,
         )
     # A subclass such as IntEnum is nothing that every driver knows.
-    return int(value)
+    return StoredKey(int(value))
 
 
-def sought_key(value: Any, key: str, queue_name: str) -> int | None:
-    """The value that a column is compared with.
+def sought_key(value: Any, key: str, queue_name: str) -> StoredKey | None:
+    """The key that rows are compared with, None for KEYLESS.
 
-    Raises InvalidPostError for what is neither an integer nor KEYLESS.
+    Raises InvalidPostError for what is neither a search key nor KEYLESS.
 
     None is most often a variable that was never set: taken as a key it would mean the entries of
     everybody else.
@@ -250,10 +282,19 @@ def _token(value: Any, key: str, queue_name: str) -> str:
 def _headers(value: Any, queue_name: str) -> str:
     try:
         # Strict: msgspec would write numbers and dates as texts of its own.
-        return msgspec.json.encode(msgspec.convert(value, dict[str, str])).decode()
+        headers = msgspec.convert(value, dict[str, str])
+        text = msgspec.json.encode(headers).decode()
     except (msgspec.MsgspecError, UnicodeEncodeError) as error:
         raise InvalidPostError(
             f"{queue_name}: headers must be a flat dict of strings: {error}. Nothing was written.",
             queue_name=queue_name,
             key="headers",
         ) from error
+    if any(name.startswith(RESERVED) for name in headers):
+        raise InvalidPostError(
+            f"{queue_name}: names of headers that begin with {RESERVED} are the library's. "
+            "Nothing was written.",
+            queue_name=queue_name,
+            key="headers",
+        )
+    return text

@@ -32,6 +32,7 @@ class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
     search_key2: int | None
     last_due: datetime | None
     next_due: datetime | None
+    headers: str | None
 
 
 class ScheduleStore:
@@ -100,7 +101,15 @@ class ScheduleStore:
         """
         store, now = self._store, self._store.clock.now()
         common = store.rows.common(schedule.queue_name, now, creator=creator, lane=lane)
-        columns = ("class_name", "event_json", "event_bytes", "codec", "search_key1", "search_key2")
+        columns = (
+            "class_name",
+            "event_json",
+            "event_bytes",
+            "codec",
+            "search_key1",
+            "search_key2",
+            "headers",
+        )
         payload = {name: getattr(schedule, name) for name in columns}
         rows = [{**common, **payload, "effective_date": date} for date in dates]
 

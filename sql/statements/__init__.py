@@ -169,6 +169,13 @@ class Statements(Claims, Outcomes, Lanes, History, Overview, Keyed):
             locked += connection.execute(ordered.with_for_update()).scalars()
         return locked
 
+    def locked_headers(self, connection: Connection, *, record_id: int) -> str | None:
+        """The headers of an entry that this transaction has locked, as they are and not as its snapshot has them."""
+        main = self.main
+        statement = select(main.c.headers).where(main.c.record_id == record_id).with_for_update()
+        found: str | None = connection.execute(statement).scalar_one()
+        return found
+
     def change(self, connection: Connection, *, record_id: int, values: Mapping[str, Any]) -> None:
         """Write `values` into an entry that this transaction has locked."""
         main = self.main

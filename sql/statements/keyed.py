@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, delete, select
 
+from sql.search_keys import StoredKey
 from sql.statements.base import PairStatements
 
 
@@ -19,7 +20,7 @@ class Keyed(PairStatements):
         connection: Connection,
         *,
         past: bool,
-        keys: Mapping[str, int],
+        keys: Mapping[str, StoredKey],
         queue_name: str | None,
         until: datetime,
         ids: Sequence[int] | None = None,
@@ -35,7 +36,7 @@ class Keyed(PairStatements):
         return list(connection.execute(among))
 
     def delete_ended(
-        self, connection: Connection, *, ids: Sequence[int], keys: Mapping[str, int]
+        self, connection: Connection, *, ids: Sequence[int], keys: Mapping[str, StoredKey]
     ) -> int:
         """Delete the rows of history that have these ids, and the keys; return how many."""
         past = self.past
@@ -44,11 +45,11 @@ class Keyed(PairStatements):
 
 
 def _having(
-    table: Table, keys: Mapping[str, int], queue_name: str | None, until: datetime
+    table: Table, keys: Mapping[str, StoredKey], queue_name: str | None, until: datetime
 ) -> list[ColumnElement[bool]]:
     of_queue = [] if queue_name is None else [table.c.queue_name == queue_name]
     return [*_equal(table, keys), *of_queue, table.c.created_date <= until]
 
 
-def _equal(table: Table, keys: Mapping[str, int]) -> list[ColumnElement[bool]]:
-    return [table.c[name] == value for name, value in keys.items()]
+def _equal(table: Table, keys: Mapping[str, StoredKey]) -> list[ColumnElement[bool]]:
+    return [one for column, key in keys.items() for one in key.matches(column, table)]

@@ -47,11 +47,28 @@ Queue = Annotated[
 EventName = Annotated[
     str | None, typer.Option("--event", help="Only this event name.", show_default=False)
 ]
+
+
+def key_of(given: str) -> int | str:
+    """A search key of the command line: an integer where it reads as one, else a text.
+
+    In JSON's quotes it is a text in any case: `'"4711"'`.
+    """
+    try:
+        return int(given)
+    except ValueError:
+        quoted = len(given) > 1 and given[0] == given[-1] == '"'
+        return str(json.loads(given)) if quoted else given
+
+
+_KEY_HELP = "Only this search key {}: an integer, or a text."
 Key1 = Annotated[
-    int | None, typer.Option("--key1", help="Only this search key 1.", show_default=False)
+    int | str | None,
+    typer.Option("--key1", parser=key_of, help=_KEY_HELP.format(1), show_default=False),
 ]
 Key2 = Annotated[
-    int | None, typer.Option("--key2", help="Only this search key 2.", show_default=False)
+    int | str | None,
+    typer.Option("--key2", parser=key_of, help=_KEY_HELP.format(2), show_default=False),
 ]
 AnyTable = Annotated[
     str | None,
@@ -62,7 +79,7 @@ Payload = Annotated[bool, typer.Option("--payload", help="Show payloads too.")]
 Ids = Annotated[list[int], typer.Argument(metavar="ID...", help="Record ids.", show_default=False)]
 
 
-def keys_of(key1: int | None, key2: int | None) -> dict[str, Any]:
+def keys_of(key1: int | str | None, key2: int | str | None) -> dict[str, Any]:
     """Search keys as the library takes them: what is not given matches all."""
     return {
         "search_key1": UNSET if key1 is None else key1,
@@ -74,7 +91,7 @@ def facts_of(entry: Entry, *, payload: bool) -> dict[str, Any]:
     """An entry for JSON output; its payload as JSON if it is, else as text or Base64."""
     facts = msgspec.structs.asdict(entry)
     text, data = facts.pop("event_json"), facts.pop("event_bytes")
-    facts["headers"] = json.loads(entry.headers) if entry.headers else {}
+    facts["headers"] = entry.captured
     facts["subscribers_done"] = msgspec.to_builtins(entry.progress)
     if payload:
         try:

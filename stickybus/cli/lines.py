@@ -98,12 +98,12 @@ def _required(found: dict[str, Any], field: str) -> Any:
     return found[field]
 
 
-def _key(found: dict[str, Any], field: str | None) -> int | None:
-    key = found.get(field) if field is not None else None
-    if key is None:
-        return None
-    if type(key) is not int:
-        raise BadLineError(f"the search key, field {field!r}, is {_kind(key)}, not an integer")
+def _key(found: dict[str, Any], field: str | None) -> int | str | None:
+    key: int | str | None = found.get(field) if field is not None else None
+    if key is not None and type(key) not in {int, str}:
+        raise BadLineError(
+            f"the search key, field {field!r}, is {_kind(key)}, neither an integer nor a string"
+        )
     return key
 
 

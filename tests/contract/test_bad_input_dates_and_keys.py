@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import decimal
 import enum
-import uuid
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
@@ -185,14 +184,12 @@ def test_a_notification_for_the_past_that_nobody_knows_waits_its_retention_from_
 # -- search keys -------------------------------------------------------------------------------------------------
 
 NO_KEYS: list[Any] = [
-    "41",
     "",
     41.0,
     float("nan"),
     decimal.Decimal(41),
     True,
     b"41",
-    uuid.UUID(int=41),
     [41],
     {41: 41},
     object(),
@@ -220,7 +217,7 @@ def test_a_search_key_of_any_other_type_is_refused_by_every_call_that_takes_one(
     ]
     for value in NO_KEYS:
         for call in calls:
-            with pytest.raises(InvalidPostError, match="64-bit integer") as refused:
+            with pytest.raises(InvalidPostError, match=key) as refused:
                 call(**{key: value})
             assert refused.value.key == key
             assert repr(value)[:20] in str(refused.value)

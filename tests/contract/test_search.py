@@ -78,7 +78,7 @@ def test_keys_are_64_bit_integers_to_both_ends(make_bus: MakeBus) -> None:
         assert (found.search_key1, found.search_key2) == (key, key)
 
 
-@pytest.mark.parametrize("key", ["7", 7.0, True, 2**63])
+@pytest.mark.parametrize("key", ["", 7.0, True, 2**63])
 def test_a_key_of_another_kind_is_refused_in_a_search_as_in_a_post(
     keyed: PersistentBus, key: object
 ) -> None:

@@ -1,0 +1,64 @@
+"""A search key as rows hold it: a number in its column, beside the text that the number is of.
+
+An integer is its own number. A text has the first 64 bits of its SHA-256 there, and stands itself
+in the headers. So one index of numbers finds both, and rows without texts cost nothing more. Two
+texts with one number can be made by trying (2^32 hashes), so that the text is compared as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import ColumnElement, FromClause
+
+RESERVED = "!"
+"""Headers whose names begin so are the library's."""
+
+
+class StoredKey(NamedTuple):
+    """The number in a column of a search key, and the text behind it; None if it is an integer."""
+
+    number: int
+    text: str | None = None
+
+    def matches(self, column: str, table: FromClause) -> list[ColumnElement[bool]]:
+        """The conditions on `table` for rows that have this key in `column`."""
+        equal = table.c[column] == self.number
+        if self.text is None:
+            return [equal]
+        # As it stands within a JSON object. Inside another header's text its quotes were escaped.
+        member = msgspec.json.encode({RESERVED + column: self.text}).decode()[1:-1]
+        return [equal, table.c.headers.contains(member, autoescape=True)]
+
+    def stands_in(self, column: str, row: Mapping[str, Any]) -> bool:
+        """Whether a row that was read has this key in `column`."""
+        return row[column] == self.number and texts(row["headers"]).get(column) == self.text
+
+
+def of_text(text: str) -> StoredKey:
+    """The key of a text."""
+    return StoredKey(int.from_bytes(sha256(text.encode()).digest()[:8], signed=True), text)
+
+
+def texts(headers: str | None) -> dict[str, str]:
+    """The texts of search keys by column, from the headers of a row; none if these can't be read."""
+    if headers is None or RESERVED not in headers:
+        return {}
+    try:
+        found = msgspec.json.decode(headers, type=dict[str, str])
+    except (msgspec.MsgspecError, RecursionError):
+        return {}  # whoever needs the headers themselves gets the error
+    return {name[1:]: text for name, text in found.items() if name.startswith(RESERVED)}
+
+
+def headers_with(headers: str | None, keys: Mapping[str, StoredKey | None]) -> str | None:
+    """The headers of a row, after its search keys in `keys` have changed."""
+    found = msgspec.json.decode(headers, type=dict[str, str]) if headers else {}
+    for column, key in keys.items():
+        found.pop(RESERVED + column, None)
+        if key is not None and key.text is not None:
+            found[RESERVED + column] = key.text
+    return msgspec.json.encode(found).decode() if found else None
