@@ -62,14 +62,8 @@ def key_of(given: str) -> int | str:
 
 
 _KEY_HELP = "Only this search key {}: an integer, or a text."
-Key1 = Annotated[
-    int | str | None,
-    typer.Option("--key1", parser=key_of, help=_KEY_HELP.format(1), show_default=False),
-]
-Key2 = Annotated[
-    int | str | None,
-    typer.Option("--key2", parser=key_of, help=_KEY_HELP.format(2), show_default=False),
-]
+Key1 = Annotated[str | None, typer.Option("--key1", help=_KEY_HELP.format(1), show_default=False)]
+Key2 = Annotated[str | None, typer.Option("--key2", help=_KEY_HELP.format(2), show_default=False)]
 AnyTable = Annotated[
     str | None,
     typer.Option("--table", help="Only of this main table. Default: all.", show_default=False),
@@ -79,11 +73,11 @@ Payload = Annotated[bool, typer.Option("--payload", help="Show payloads too.")]
 Ids = Annotated[list[int], typer.Argument(metavar="ID...", help="Record ids.", show_default=False)]
 
 
-def keys_of(key1: int | str | None, key2: int | str | None) -> dict[str, Any]:
+def keys_of(key1: str | None, key2: str | None) -> dict[str, Any]:
     """Search keys as the library takes them: what is not given matches all."""
     return {
-        "search_key1": UNSET if key1 is None else key1,
-        "search_key2": UNSET if key2 is None else key2,
+        "search_key1": UNSET if key1 is None else key_of(key1),
+        "search_key2": UNSET if key2 is None else key_of(key2),
     }
 
 

@@ -151,10 +151,10 @@ def test_a_posted_file_is_run_by_a_bus(cli: Cli, bus: PersistentBus) -> None:
         (b'{"event": ""}', "1 to 255 characters"),
         (b'{"event": "a\\u0000"}', "no NUL character"),
         (lines({"event": "x" * 256}), "not 256"),
-        (b'{"event": "a", "key": "7"}', "field 'key', is '7', not an integer"),
-        (b'{"event": "a", "key": 7.0}', "field 'key', is 7.0, not an integer"),
-        (b'{"event": "a", "key": true}', "field 'key', is true, not an integer"),
-        (b'{"event": "a", "key": 9223372036854775808}', "no 64-bit integer"),
+        (b'{"event": "a", "key": ""}', "1 to 255 characters"),
+        (b'{"event": "a", "key": 7.0}', "field 'key', is 7.0, neither an integer nor a string"),
+        (b'{"event": "a", "key": true}', "field 'key', is true, neither an integer nor a string"),
+        (b'{"event": "a", "key": 9223372036854775808}', "64-bit integers"),
         (b'{"event": "a", "payload": "text"}', "field 'payload', is 'text', not an object"),
         (b'{"event": "a", "payload": null}', "field 'payload', is null, not an object"),
         (lines({"event": "a", "payload": {"x": "y" * 1_048_576}}), "the cap is 1,048,576"),
@@ -181,7 +181,7 @@ def test_a_bad_line_leaves_its_batch_unwritten_and_a_second_run_goes_on_from_the
 ) -> None:
     events: list[dict[str, Any]] = [{"n": number, "key": number} for number in range(1_100)]
     bad = [*events]
-    bad[700] = {"n": 700, "key": "seven hundred"}
+    bad[700] = {"n": 700, "key": [700]}
     bad[900] = {"n": 900, "key": 2**63}
     done = cli(
         "post", "-", "--event", "Tick", "--key1", "key", "--json", stdin=lines(*bad), expect=1
@@ -193,7 +193,18 @@ def test_a_bad_line_leaves_its_batch_unwritten_and_a_second_run_goes_on_from_the
     again = ("post", "-", "--event", "Tick", "--key1", "key", "--from-line", from_line)
     assert "line 901: " in cli(*again, stdin=lines(*bad), expect=1).err
     cli(*again, stdin=lines(*events))
-    assert sorted(entry.search_key1 or 0 for entry in bus.find()) == list(range(1_100))
+    assert sorted(int(entry.search_key1 or 0) for entry in bus.find()) == list(range(1_100))
+
+
+def test_keys_that_are_texts_are_posted_and_found(cli: Cli, bus: PersistentBus) -> None:
+    events = [{"key": "ada@example.org"}, {"key": "41"}, {"key": 41}]
+    cli("post", "-", "--event", "Tick", "--key2", "key", stdin=lines(*events))
+
+    for given, stored in (("ada@example.org", "ada@example.org"), ('"41"', "41"), ("41", 41)):
+        found = cli("entries", "list", "--key2", given, "--json").json
+        assert [entry["search_key2"] for entry in found] == [stored]
+    cli("history", "forget", "--key2", "ada@example.org", "--yes")
+    assert sorted(str(entry.search_key2) for entry in bus.find()) == ["41", "41"]
 
 
 def test_a_file_that_is_not_there_is_a_usage_error(cli: Cli) -> None:

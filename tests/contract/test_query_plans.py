@@ -23,6 +23,7 @@ from queue_core.storage.store import FIRST_DATE
 from sql.database import Database
 from sql.doctor.base import Step
 from sql.registry import doctor_of
+from sql.search_keys import StoredKey
 from sql.statements import Statements
 from sql.statements.claims import Claim
 from sql.statements.outcomes import Ending
@@ -248,14 +249,16 @@ class Tables:
             self.statements.keyed,
             self.connection,
             past=past,
-            keys={"search_key2": 6},
+            keys={"search_key2": StoredKey(6, "six")},
             queue_name=None,
             until=self.now,
         )
         ids = [row.record_id for row in keyed()][:10]
         keyed(ids=ids or [1])
         if past:
-            self.statements.delete_ended(self.connection, ids=ids or [1], keys={"search_key2": 6})
+            self.statements.delete_ended(
+                self.connection, ids=ids or [1], keys={"search_key2": StoredKey(6, "six")}
+            )
 
     def dead_letters(self) -> None:
         self.statements.dead_letters(self.connection, limit=BATCH)
