@@ -39,7 +39,7 @@ def filled(make_bus: MakeBus) -> PersistentBus:
     return bus
 
 
-def owners(bus: PersistentBus) -> tuple[list[int | None], list[int | None]]:
+def owners(bus: PersistentBus) -> tuple[list[int | str | None], list[int | str | None]]:
     """The second keys of what is live and of what has ended."""
     return [entry.search_key2 for entry in bus.find()], [
         entry.search_key2 for entry in bus.history()

@@ -12,6 +12,7 @@ from sqlalchemy import Engine, text
 
 from sql.search_keys import of_text
 from stickybus import (
+    KEYLESS,
     InMemoryBus,
     InvalidPostError,
     NameTooLongError,
@@ -44,11 +45,12 @@ def test_a_text_finds_what_was_posted_with_it_and_nothing_else(make_bus: MakeBus
     bus.post(Order(2), search_key1=key + "." if len(key) < 255 else "y", search_key2=7)
     bus.post(Order(3))
 
-    for wanted in (
+    searches: list[dict[str, Any]] = [
         {"search_key1": key},
         {"search_key2": key},
         {"search_key1": key, "search_key2": key},
-    ):
+    ]
+    for wanted in searches:
         found = bus.find(**wanted)
         assert [entry.record_id for entry in found] == [record_id]
         assert (found[0].search_key1, found[0].search_key2) == (key, key)
@@ -130,7 +132,9 @@ def test_an_update_changes_one_key_and_leaves_the_other(make_service: MakeServic
         entry = queue.update(record_id, **changes)
         assert (entry.search_key1, entry.search_key2) == after
         assert entry.captured == {"trace": "abc"}
-        assert [found.record_id for found in queue.find(search_key2=after[1])] == [record_id]
+        assert [found.record_id for found in queue.find(search_key2=after[1] or KEYLESS)] == [
+            record_id
+        ]
     for (_, former), (_, later) in pairwise(steps):
         if former[0] not in {None, later[0]}:
             assert not queue.find(search_key1=former[0])
