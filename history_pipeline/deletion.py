@@ -23,7 +23,9 @@ from history_pipeline.fingerprint import row_hash
 from history_pipeline.manifest import Manifest, live_files
 from history_pipeline.sources import read_history
 from sql.database import Database
-from sql.statements import Statements, archives
+from sql.families import ARCHIVES, ENTRIES
+from sql.statements import Statements
+from sql.statements.archives import Archives
 from sql.tables import entry_tables
 
 DELETE_ROWS = 20_000
@@ -51,7 +53,12 @@ class History:
     @property
     def statements(self) -> Statements:
         """The statements on the table."""
-        return self.database.dialect.statements(entry_tables(self.table))
+        return self.database.dialect.statements_for(ENTRIES)(entry_tables(self.table))
+
+    @property
+    def archives(self) -> Archives:
+        """The statements on what was archived and deleted, or posted again."""
+        return self.database.dialect.statements_for(ARCHIVES)()
 
     @property
     def name(self) -> str:
@@ -78,6 +85,7 @@ class History:
 
     def deleted_runs(self) -> set[str]:
         """The runs whose rows are deleted."""
+        archives = self.archives
         return self.database.fetch(lambda connection: archives.deleted_runs(connection, self.table))
 
     def rows(self, archive: Archive, manifest: Manifest) -> DataFrame:
@@ -253,7 +261,7 @@ def _enter(
     rows: int,
     newest: datetime | None,
 ) -> None:
-    archives.enter_deleted(
+    history.archives.enter_deleted(
         connection,
         run=manifest.run,
         table_name=history.table,

@@ -16,8 +16,8 @@ from pyarrow import compute
 from sqlalchemy import ColumnElement, Connection, Select, Table, select
 
 from history_pipeline.batches import record_batch, selected
-from sql.bulk import BulkReads
 from sql.database import Database
+from sql.drivers.bulk import BulkReads
 
 PAGE_BYTES = 4 * 1024 * 1024
 """Size that a page should have, computed from the rows of the page before."""

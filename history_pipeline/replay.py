@@ -35,7 +35,6 @@ from queue_core.engine import open_tables
 from queue_core.model.config import BusConfig
 from queue_core.model.entry import ANY_NODE, State
 from queue_core.storage.store import succeeded
-from sql.statements import archives
 from sql.tables import ENTRY_COLUMNS, entry_tables
 
 BATCH_ROWS = 500
@@ -164,6 +163,7 @@ class _Replay:
     def _replayed(self, rows: DataFrame) -> DataFrame:
         """The ids of all archived entries that are known to have been posted again, marked as `replayed`."""
         spark, database = self.archive.spark, self.history.database
+        archives = self.history.archives
         archive = self.manifests[0].archive
         entered = database.fetch(lambda connection: archives.replayed(connection, archive))
         known = [
@@ -180,11 +180,12 @@ class _Replay:
         return reduce(DataFrame.union, known).distinct().withColumn("replayed", f.lit(True))
 
     def _post(self, rows: DataFrame, total: int) -> int:
-        database, statements, now = (
+        database, statements, archives = (
             self.history.database,
             self.history.statements,
-            self.history.now(),
+            self.history.archives,
         )
+        now = self.history.now()
         archive, posted = self.manifests[0].archive, 0
         for batch in _batches(rows.sort("record_id").toLocalIterator(prefetchPartitions=True)):
 

@@ -42,8 +42,8 @@ from history_pipeline.reader import entry_table
 from history_pipeline.schema import arrow_schema
 from queue_core.runtime.log import get_logger
 from sql.database import Database
+from sql.families import ARCHIVES
 from sql.settling import Ended
-from sql.statements import archives
 from sql.statements.base import IN_PROCESSING
 
 T = TypeVar("T")
@@ -158,6 +158,7 @@ class StreamPlan:
         """Raises StreamLossError if rows that ended after `start` were archived and deleted."""
         if not self._options.fail_on_data_loss:
             return
+        archives = self._database.dialect.statements_for(ARCHIVES)()
         lost = self._database.fetch(
             lambda connection: archives.deleted_after(connection, self._main.name, start.finished)
         )

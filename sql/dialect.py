@@ -14,15 +14,16 @@ from typing import Any, TypeVar
 from sqlalchemy import URL, Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from sql.bulk import BulkReads
 from sql.capabilities import Capabilities
+from sql.drivers.bulk import BulkReads
+from sql.drivers.raw import RawDriver
+from sql.families import Family
 from sql.limits import Limits
-from sql.raw import RawDriver
 from sql.settling import Ended, OpenDatabase
-from sql.statements import Statements
 from sql.watching import Heard, Notifier, Watch
 from sql.writer_lock import NO_LOCK, WriterLock
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 MARK = "stickybus_run"
@@ -33,8 +34,8 @@ class Dialect:
     """A database's ways. One instance for each `Database`."""
 
     name: str
-    statements: type[Statements] = Statements
-    """The statements on a pair of tables, as this database writes them."""
+    own_statements: tuple[type[object], ...] = ()
+    """Classes of statements that are written otherwise here; each replaces the one it derives from."""
     capabilities = Capabilities()
     """What callers choose by."""
     bulk = BulkReads()
@@ -43,6 +44,11 @@ class Dialect:
     """Callers' connections by this database's own driver."""
     _limits: Limits
     """Of the connections, since `connect_options`."""
+
+    def statements_for(self, family: Family[S]) -> type[S]:
+        """The class of the statements on a family's tables, as this database takes them."""
+        written = family.statements
+        return next((own for own in self.own_statements if issubclass(own, written)), written)
 
     @property
     def reached_as(self) -> frozenset[str]:

@@ -9,6 +9,7 @@ from sqlalchemy import URL, create_engine
 
 from sql.dialect import Dialect
 from sql.doctor.base import Doctor
+from sql.drivers.raw import RawDriver
 from sql.errors import MissingDriverError, UnsupportedDatabaseError
 from sql.mariadb.dialect import MariaDB
 from sql.mariadb.doctor import MariaDBDoctor
@@ -16,7 +17,6 @@ from sql.mysql.dialect import MySQL
 from sql.mysql.doctor import MySQLDoctor
 from sql.postgresql.dialect import PostgreSQL
 from sql.postgresql.doctor import PostgreSQLDoctor
-from sql.raw import RawDriver
 from sql.sqlite.dialect import SQLite
 from sql.sqlite.doctor import SQLiteDoctor
 

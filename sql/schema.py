@@ -32,11 +32,11 @@ from sqlalchemy import (
 )
 
 from sql.database import Database
+from sql.families import ENTRIES, VERSION_TABLE, metadata_for
 from sql.registry import BACKENDS
-from sql.tables import ENTRY_COLUMNS, metadata_for
+from sql.tables import ENTRY_COLUMNS
 from sql.transient import UPGRADE_STEP
 
-VERSION_TABLE = "stickybus_schema"
 DEFAULT_TABLES = ("bus_events", "notifications")
 
 STEP_SECONDS = 86_400.0
@@ -200,7 +200,9 @@ def _works_since(connection: Connection) -> str:
 def main_tables(connection: Connection) -> tuple[str, ...]:
     """The names of all main tables that are there, each with a history of its own."""
     present = set(inspect(connection).get_table_names())
-    paired = sorted(name for name in present if f"{name}_history" in present)
+    paired = sorted(
+        name for name in present if all(name + suffix in present for suffix in ENTRIES.suffixes)
+    )
     # An application's own tables may be named like a pair.
     return tuple(name for name in paired if set(ENTRY_COLUMNS) <= _columns(connection, name))
 

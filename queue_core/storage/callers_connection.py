@@ -23,8 +23,8 @@ from queue_core.errors import InvalidConnectionError, WriteLockError
 from queue_core.runtime.awaitable import is_asynchronous
 from queue_core.storage.tables_of_caller import check_map, check_place, check_server, foreign
 from sql.database import Database
-from sql.hot_path import LAZY
-from sql.raw import RawDriver, UnusableConnectionError
+from sql.drivers.hot_path import LAZY
+from sql.drivers.raw import RawDriver, UnusableConnectionError
 from sql.registry import raw_driver_of, raw_drivers
 
 _pending: weakref.WeakKeyDictionary[Connection, list[Callable[[], None]]] = (

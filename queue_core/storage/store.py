@@ -32,7 +32,7 @@ from queue_core.storage.filter import Where
 from queue_core.storage.reserved_ids import ReservedIds
 from queue_core.storage.rows import Rows
 from sql.database import AT_COMMIT, Database
-from sql.statements import Statements
+from sql.families import ENTRIES
 from sql.tables import entry_tables
 
 T = TypeVar("T")
@@ -78,7 +78,8 @@ class Store:
         dialect = database.dialect
         schema = database.fetch(lambda connection: dialect.schema_of(connection, config.table))
         self.rows = Rows(config, clock, types, codecs, database.fetch(dialect.largest_statement))
-        self.statements: Statements = dialect.statements(entry_tables(config.table, schema=schema))
+        statements = dialect.statements_for(ENTRIES)
+        self.statements = statements(entry_tables(config.table, schema=schema))
         self.reserved_ids = ReservedIds(database, self.statements)
         self._tried_at = float("-inf")
         """When the database's clock was to be read last (monotonic), by other than beats."""

@@ -14,9 +14,12 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, inspect
 
+from sql.dialect import Dialect
 from sql.doctor.finding import Finding
+from sql.families import ENTRIES, NODES, metadata_for
 from sql.statements import Statements
-from sql.tables import entry_tables, metadata_for
+from sql.statements.nodes import Nodes
+from sql.tables import entry_tables
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Scope:
     Transactions are reported when they are open for longer than `transaction_seconds`.
     """
 
-    kind: type[Statements]
+    dialect: Dialect
     tables: tuple[str, ...]
     now: datetime
     transaction_seconds: float
@@ -38,7 +41,13 @@ class Scope:
 
     def statements(self) -> list[Statements]:
         """Our statements on each pair of tables."""
-        return [self.kind(entry_tables(table)) for table in self.tables]
+        kind = self.dialect.statements_for(ENTRIES)
+        return [kind(entry_tables(table)) for table in self.tables]
+
+    @property
+    def nodes(self) -> Nodes:
+        """Our statements on nodes."""
+        return self.dialect.statements_for(NODES)()
 
 
 Check = Callable[[Connection, Scope], Iterable[Finding]]

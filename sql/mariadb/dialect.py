@@ -13,7 +13,7 @@ class MariaDB(MySQL):
     """MariaDB's ways."""
 
     name = "mariadb"
-    statements = MariaDBStatements
+    own_statements = (MariaDBStatements,)
     # Since 11.0 a small table would be read whole where ids are given, and waits for each row that
     # others have locked.
     _newer_settings = " /*M!110001 , optimizer_scan_setup_cost = 1000000 */"

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from sql.hot_path import send
+from sql.drivers.hot_path import send
 from sql.mysql.statements import MySQLStatements
 from sql.statements.outcomes import encoded
 

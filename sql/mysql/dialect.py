@@ -18,6 +18,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 
 from sql.dialect import Dialect
+from sql.drivers.sockets import check_socket, keep_alive
 from sql.limits import Limits, milliseconds, whole
 from sql.mysql import settling
 from sql.mysql.bulk import MySQLBulkReads
@@ -25,7 +26,6 @@ from sql.mysql.capabilities import MYSQL
 from sql.mysql.raw import MySQLRaw
 from sql.mysql.statements import MySQLStatements, largest_statement
 from sql.settling import Ended, OpenDatabase
-from sql.sockets import check_socket, keep_alive
 
 READ_ONLY = frozenset({(1290,), (1792,), (1836,)})
 """ER_OPTION_PREVENTS_STATEMENT (as --read-only does), ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, ER_READ_ONLY_MODE."""
@@ -43,7 +43,7 @@ class MySQL(Dialect):
     """MySQL's ways."""
 
     name = "mysql"
-    statements = MySQLStatements
+    own_statements = (MySQLStatements,)
     capabilities = MYSQL
     raw = MySQLRaw()
     bulk = MySQLBulkReads()

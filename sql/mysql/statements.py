@@ -25,7 +25,7 @@ from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.types import String, Text, TypeEngine
 from sqlalchemy.util import memoized_property
 
-from sql.hot_path import send
+from sql.drivers.hot_path import send
 from sql.mysql.capabilities import MYSQL
 from sql.statements import Statements
 from sql.statements.base import S

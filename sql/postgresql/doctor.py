@@ -11,9 +11,10 @@ from sqlalchemy.dialects import postgresql
 
 from sql.doctor.base import ConnectionLimit, Doctor, Fault, Keys, Scope, Step
 from sql.doctor.finding import Finding, Severity, lasting
+from sql.families import metadata_for
 from sql.postgresql.settings import settings
 from sql.postgresql.snapshots import old_snapshot, prepared_transaction, slot, standby
-from sql.tables import STORAGE, entry_tables
+from sql.tables import STORAGE
 
 DEAD_ROWS = 10_000
 STALE_SECONDS = 600.0
@@ -143,11 +144,10 @@ _quoted = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-unty
 
 def _storage_settings(scope: Scope) -> dict[str, str]:
     """The statement that gives a table its settings, by its name."""
-    pairs = map(entry_tables, scope.tables)
     return {
         table.name: f"ALTER TABLE {_quoted(table.name)} SET ({table.info[STORAGE]})"
-        for pair in pairs
-        for table in (pair.main, pair.history)
+        for table in metadata_for(*scope.tables).tables.values()
+        if STORAGE in table.info
     }
 
 

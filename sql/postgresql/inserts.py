@@ -18,7 +18,7 @@ from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
-from sql.hot_path import Use, cut, driver_errors, send, use_of
+from sql.drivers.hot_path import Use, cut, driver_errors, send, use_of
 from sql.statements import Statements
 from sql.statements.outcomes import encoded
 from sql.types import UtcDateTime

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from sql.detached import detached
+from sql.drivers.detached import detached
 from sql.limits import milliseconds
 from sql.watching import Heard, Watch
 

@@ -24,8 +24,8 @@ from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.exc import DBAPIError
 
 from sql.dialect import MARK, Dialect
+from sql.drivers.hot_path import LAZY, OURS, Use
 from sql.errors import UnsupportedDatabaseError
-from sql.hot_path import LAZY, OURS, Use
 from sql.limits import Limits, milliseconds
 from sql.settling import Ended, OpenDatabase
 from sql.sqlite import file_watch, open_files, settling
@@ -58,7 +58,7 @@ class SQLite(Dialect):
     """SQLite; see the module."""
 
     name = "sqlite"
-    statements = SQLiteStatements
+    own_statements = (SQLiteStatements,)
     capabilities = SQLITE
     raw = SQLiteRaw()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from sql.detached import detached
+from sql.drivers.detached import detached
 from sql.sqlite.file import real_path
 from sql.watching import Heard, Watch
 

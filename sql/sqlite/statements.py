@@ -40,7 +40,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.util import memoized_property
 
-from sql.hot_path import send
+from sql.drivers.hot_path import send
 from sql.sqlite.capabilities import SQLITE
 from sql.sqlite.raw import commits_each
 from sql.statements import Moved, Statements

@@ -19,7 +19,7 @@ from sqlalchemy import ColumnElement, Connection, Dialect, FromClause, Row, sele
 from sqlalchemy.sql import visitors
 from sqlalchemy.util import memoized_property
 
-from sql.hot_path import Write, writers
+from sql.drivers.hot_path import Write, writers
 from sql.statements.base import AVAILABLE, batches
 from sql.statements.claims import Claim, Claims
 from sql.statements.history import History

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Connection, Delete, Select, Table, Update, case, literal, null
 
 from sql.capabilities import Capabilities
-from sql.hot_path import Prepared, driver_errors, send
+from sql.drivers.hot_path import Prepared, driver_errors, send
 from sql.tables import ENTRY_COLUMNS, EntryTables
 
 S = TypeVar("S", Update, Delete)

@@ -30,7 +30,7 @@ from history_pipeline.sources import read_history
 from history_pipeline.storage import LocalStorage
 from queue_core.errors import LifecycleError, NaiveDateTimeError
 from sql.database import Database
-from sql.statements import archives
+from sql.statements.archives import Archives
 from stickybus import PersistentBus
 from tests.conftest import NewDatabase
 from tests.contract.harness import on_servers, on_sqlite
@@ -95,7 +95,7 @@ def test_history_is_in_the_archive_row_by_row_and_no_longer_in_the_table(
     assert manifest.fingerprint.rows == SAMPLE
     assert (manifest.first_id, manifest.last_id) == (1, 40)
     database = Database(history_url)
-    assert database.fetch(lambda connection: archives.deleted_runs(connection, "bus_events")) == {
+    assert database.fetch(lambda connection: Archives().deleted_runs(connection, "bus_events")) == {
         manifest.run
     }
     database.close()

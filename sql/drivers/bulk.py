@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select
 
-from sql.hot_path import driver_errors
+from sql.drivers.hot_path import driver_errors
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 
 from sql.dialect import Dialect
+from sql.drivers.hot_path import OURS, Use
 from sql.errors import UnsupportedDatabaseError
-from sql.hot_path import OURS, Use
 from sql.limits import Limits
 from sql.registry import own_url, recognised
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DisconnectionError
 
-from sql.engines import Engines
+from sql.database.engines import Engines
 from sql.writer_lock import WriterLock
 
 T = TypeVar("T")

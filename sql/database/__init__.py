@@ -11,9 +11,9 @@ from sqlalchemy import URL, Connection, Engine, RootTransaction
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.util import memoized_property
 
-from sql.engines import Engines
-from sql.hot_path import LAZY
-from sql.kept import KeptConnections
+from sql.database.engines import Engines
+from sql.database.kept_connections import KeptConnections
+from sql.drivers.hot_path import LAZY
 from sql.limits import Limits
 from sql.transient import OWN_TRANSACTION, Patience, persist
 from sql.writer_lock import NO_LOCK
