@@ -10,7 +10,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from posixpath import dirname
 from typing import Any, NamedTuple
 
@@ -29,15 +29,12 @@ from history_pipeline.manifest import (
     live_files,
     manifest_numbers,
     manifest_path,
-    run_began,
 )
 from history_pipeline.schema import HISTORY_SCHEMA
 from history_pipeline.storage import storage_of
 
 EVENT_DATE = "event_date"
 """The column that files are partitioned by: the day, in UTC, on which their entries ended."""
-KEPT = timedelta(days=1)
-"""Age at which files are removed that were replaced, or that no manifest names: by then nobody reads or writes them."""
 
 
 class Extent(NamedTuple):
@@ -207,42 +204,6 @@ class Archive:
         place = f.substring_index("path", "/", -2)
         found = contents.select(place.alias("place"), f.sha2("content", 256).alias("sha256"))
         return {row["place"]: row["sha256"] for row in found.collect()}
-
-    def sweep(
-        self,
-        manifests: Sequence[Manifest],
-        *,
-        now: datetime,
-        deleted_runs: Iterable[str] | None,
-        kept: timedelta = KEPT,
-    ) -> None:
-        """Remove files that were replaced, and those of runs that ended before they published a manifest.
-
-        Files that were replaced or begun less than `kept` ago stay: others may still read or write
-        them. Runs without a manifest stay if the database has deleted their rows (`deleted_runs`),
-        or if that is not known (None).
-        """
-        live = {dirname(file.path) for file in live_files(manifests)}
-        replaced = {
-            dirname(path): manifest.created for manifest in manifests for path in manifest.replaces
-        }
-        for run in self.storage.names("data"):
-            folder, began = f"data/{run}", run_began(run)
-            days = {
-                f"{folder}/{day}"
-                for day in self.storage.names(folder)
-                if day.startswith(EVENT_DATE)
-            }
-            gone = {day for day in days & replaced.keys() if replaced[day] < now - kept}
-            if not days & (live | replaced.keys()):
-                unpublished = deleted_runs is not None and run not in deleted_runs
-                if unpublished and began is not None and began < now - kept:
-                    self.storage.remove(folder)
-            elif gone == days:
-                self.storage.remove(folder)
-            else:
-                for day in sorted(gone):
-                    self.storage.remove(day)
 
 
 def dated(rows: DataFrame) -> DataFrame:

@@ -20,6 +20,7 @@ from history_pipeline.archive import EVENT_DATE, Archive, dated
 from history_pipeline.deletion import History, delete_run, finish_run, locked_history
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.fingerprint import Fingerprint, joined
+from history_pipeline.leftovers import remove_leftovers
 from history_pipeline.manifest import HASHED, Kind, Manifest, new_run
 from history_pipeline.progress import Progress, silent, watched
 from history_pipeline.session import own_session
@@ -125,8 +126,11 @@ class Archiver:
         published = self.archive.manifests()
         check_agreement(self.archive, published, self.history.database)
         finished = self.finish(published)
-        self.archive.sweep(
-            published, now=self.history.now(), deleted_runs=self.history.deleted_runs()
+        remove_leftovers(
+            self.archive,
+            published,
+            now=self.history.now(),
+            deleted_runs=self.history.deleted_runs(),
         )
         self.total = self.history.count(self.before)
         runs = list[Manifest]()

@@ -21,6 +21,7 @@ from history_pipeline.archive import EVENT_DATE, Archive, dated
 from history_pipeline.archiving import check_written
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.fingerprint import Fingerprint, joined
+from history_pipeline.leftovers import remove_leftovers
 from history_pipeline.manifest import HASHED, DataFile, Kind, Manifest, live_files, new_run
 from history_pipeline.progress import Progress, silent, watched
 from history_pipeline.session import own_session
@@ -78,7 +79,7 @@ def compact_archive(
     archive = Archive(own_session(spark), target, table)
     published = archive.open()
     # Which runs the database has deleted is not known here.
-    archive.sweep(published, now=datetime.now(UTC), deleted_runs=None)
+    remove_leftovers(archive, published, now=datetime.now(UTC), deleted_runs=None)
     days = scattered(live_files(published), file_bytes)
     if not days:
         return Compacted(table, archive.where)

@@ -8,7 +8,6 @@ this archive or this database knows of that.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -16,8 +15,6 @@ from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no annotations
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 from sqlalchemy import URL, Connection
@@ -25,8 +22,9 @@ from sqlalchemy import Engine as SqlalchemyEngine
 from sqlalchemy.exc import IntegrityError
 
 from history_pipeline.archive import Archive
+from history_pipeline.condition import chosen, counted
 from history_pipeline.deletion import History, locked_history
-from history_pipeline.errors import ReplayConditionError, ReplayError
+from history_pipeline.errors import ReplayError
 from history_pipeline.manifest import Manifest, live_files
 from history_pipeline.progress import Progress, silent
 from history_pipeline.session import own_session
@@ -34,7 +32,7 @@ from history_pipeline.sources import read_history
 from queue_core.engine import open_tables
 from queue_core.model.config import BusConfig
 from queue_core.model.entry import ANY_NODE, State
-from queue_core.storage.store import succeeded
+from queue_core.storage.progress import succeeded
 from sql.tables import ENTRY_COLUMNS, entry_tables
 
 BATCH_ROWS = 500
@@ -150,7 +148,7 @@ class _Replay:
     def work(self, *, post: bool) -> Replayed:
         rows = self.archive.read(live_files(self.manifests))
         matching = chosen(rows, self.where)
-        if not _counted(matching, self.where):
+        if not counted(matching, self.where):
             return Replayed(self.history.table, self.archive.where)
         wanted = matching.join(self._replayed(rows), "record_id", "left")
         plan = Replayed(
@@ -212,27 +210,6 @@ class _Replay:
                 ) from error
             self.progress("posted", posted, total)
         return posted
-
-
-def chosen(rows: DataFrame, where: str) -> DataFrame:
-    """The rows of history that meet a condition, and whose chain has not gone on.
-
-    Raises ReplayConditionError.
-    """
-    try:
-        found = rows.where(where)
-    except PySparkException as error:
-        reason = str(error).strip().partition("\n")[0].rstrip(";")
-        raise ReplayConditionError(
-            f"the condition {where!r} can't work: {reason}. Nothing was posted."
-        ) from error
-    plan: Any = found._jdf.queryExecution().analyzed()  # noqa: SLF001 -- PySpark does not tell it
-    if not plan.deterministic():
-        raise ReplayConditionError(
-            f"the condition {where!r} may answer differently each time. Nothing was posted. Choose entries by their "
-            "columns."
-        )
-    return found.where(f.col("processing_state") != State.REAPED.value)
 
 
 def entry(row: Row, now: datetime) -> dict[str, Any]:
@@ -297,18 +274,3 @@ def _batches(rows: Iterator[Row]) -> Iterator[dict[int, Row]]:
             batch, size = {}, 0
     if batch:
         yield batch
-
-
-def _counted(wanted: DataFrame, where: str) -> int:
-    """How many rows meet the condition.
-
-    Raises ReplayConditionError, which quotes no row, if it can't be computed.
-    """
-    try:
-        return wanted.count()
-    except (PySparkException, Py4JError) as error:
-        named = re.search(r"\[([A-Z][A-Z_.]+)\]", str(error))
-        raise ReplayConditionError(
-            f"the condition {where!r} can't be computed of some entry: {named[1] if named else type(error).__name__}. "
-            "Nothing was posted. Functions such as try_cast give NULL instead."
-        ) from error

@@ -14,7 +14,8 @@ from sqlalchemy.exc import IntegrityError
 from queue_core.errors import HistoryConflictError
 from queue_core.model.entry import SUSPECT, Entry, State, claimed
 from queue_core.model.outcome import Finished, Retried
-from queue_core.storage.store import FIRST_DATE, Store, encode_progress
+from queue_core.storage.progress import encode_progress
+from queue_core.storage.store import FIRST_DATE, Store
 from sql.statements import Moved
 from sql.statements.claims import Claim
 from sql.statements.outcomes import Batch, Ending

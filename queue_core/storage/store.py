@@ -6,56 +6,36 @@ Claims and outcomes are in `moves`. When and how much is claimed: `queue_core.cl
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from operator import attrgetter
 from typing import Any, TypeVar
 
-import msgspec
-from sqlalchemy import URL, Connection
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from queue_core.errors import (
-    CommitUnknownError,
     DatabaseUnreachableError,
     ForkedError,
 )
 from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
-from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry, SubscriberProgress, from_row
+from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry, from_row
 from queue_core.model.event_types import EventTypes
 from queue_core.runtime.clock import Clock, SystemClock, read_clock
 from queue_core.storage.callers_connection import Borrowed, borrow, explain
 from queue_core.storage.filter import Where
 from queue_core.storage.reserved_ids import ReservedIds
 from queue_core.storage.rows import Rows
-from sql.database import AT_COMMIT, Database
+from queue_core.storage.unreachable import unreachable
+from sql.database import Database
 from sql.families import ENTRIES
 from sql.tables import entry_tables
 
 T = TypeVar("T")
 
-_RECORD_ID = attrgetter("record_id")
-
 FIRST_DATE = datetime.min.replace(tzinfo=UTC)
 """No entry is due earlier."""
-
-COUNT_LIMIT = 10_000
-"""Entries that one look at the depths reads, or a tenth of it a lane if there are many lanes."""
-
-
-@dataclass
-class Depth:
-    """What waits in the table for one queue.
-
-    `oldest_age_seconds`: of the ready entries; 0 if there are none.
-    """
-
-    ready: int = 0
-    oldest_age_seconds: float = 0.0
-    parked: int = 0
 
 
 class Store:
@@ -221,30 +201,6 @@ class Store:
         }
         return due, later
 
-    def depths(self, queue_names: Iterable[str] = ()) -> dict[str, Depth]:
-        """What waits in the table by queue name, `queue_names` included if nothing does; at most some `COUNT_LIMIT`."""
-        now = self.clock.now()
-
-        def work(connection: Connection) -> dict[str, Depth]:
-            depths = {name: Depth() for name in queue_names}
-            lanes = self.statements.lanes(connection)
-            limit = max(COUNT_LIMIT // 10, COUNT_LIMIT // max(1, len(lanes)))
-            for lane in lanes:
-                until = None if lane == PARKED else now
-                for row in self.statements.lane_counts(
-                    connection, lane=lane, until=until, limit=limit
-                ):
-                    depth = depths.setdefault(row.queue_name, Depth())
-                    if lane == PARKED:
-                        depth.parked += row.entries
-                    else:
-                        depth.ready += row.entries
-                        age = (now - row.oldest).total_seconds()
-                        depth.oldest_age_seconds = max(depth.oldest_age_seconds, age)
-            return depths
-
-        return self.database.fetch(work)
-
     # -- reads --------------------------------------------------------------------------------------------------
 
     def search(
@@ -281,38 +237,3 @@ class Store:
                 connection, past=past, where=part, limit=left, newest_first=newest_first
             )
         return found
-
-
-def encode_progress(progress: SubscriberProgress) -> str | None:
-    """The column `subscribers_done`: subscriber to whether it succeeded (false: it has used up its retries)."""
-    return msgspec.json.encode(progress).decode() if progress else None
-
-
-def succeeded(column: str | None) -> str | None:
-    """Of a column `subscribers_done` those that succeeded; None if there are none, or it can't be read."""
-    try:
-        done: SubscriberProgress = {
-            name: True for name, how in msgspec.json.decode(column or "{}").items() if how is True
-        }
-    except (msgspec.MsgspecError, AttributeError, RecursionError):
-        return None
-    return encode_progress(done)
-
-
-def unreachable(
-    url: URL, error: BaseException, written: Sequence[int] = ()
-) -> DatabaseUnreachableError:
-    """What to raise when the database doesn't answer; `written` are the ids of a COMMIT that may have taken effect."""
-    reason = str(getattr(error, "orig", error)).strip()
-    where = url.render_as_string(hide_password=True)
-    if AT_COMMIT in getattr(error, "__notes__", ()):
-        return CommitUnknownError(
-            f"the database {where} can't be reached: {reason}. Its COMMIT gave no answer: if it took effect, what it wrote "
-            "is delivered; look before you write it again; check the URL and that the server runs.",
-            url=where,
-            record_ids=tuple(written),
-        )
-    return DatabaseUnreachableError(
-        f"the database {where} can't be reached: {reason}. Nothing was written; check the URL and that the server runs.",
-        url=where,
-    )

@@ -72,18 +72,14 @@ def test_tables_of_a_newer_or_unknown_version_are_refused_and_left_as_they_are(
 ) -> None:
     with engine.begin() as connection:
         connection.execute(
-            text(
-                f"UPDATE {VERSION_TABLE} SET version_num = :revision, works_since = '9999'"
-            ),
+            text(f"UPDATE {VERSION_TABLE} SET version_num = :revision, works_since = '9999'"),
             {"revision": revision},
         )
     with pytest.raises(SchemaTooNewError, match="does not know") as refused:
         _FACES[face](database_url)
     assert (refused.value.found, refused.value.expected) == (revision, HEAD)
     with engine.connect() as connection:
-        assert (
-            connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}")) == revision
-        )
+        assert connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}")) == revision
 
 
 @each_face

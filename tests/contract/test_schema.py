@@ -241,9 +241,7 @@ def set_revision(engine: Engine, revision: str, *, works_since: str | None = Non
     values = {"revision": revision, "works_since": works_since or revision}
     with engine.begin() as connection:
         connection.execute(
-            text(
-                f"UPDATE {VERSION_TABLE} SET version_num = :revision, works_since = :works_since"
-            ),
+            text(f"UPDATE {VERSION_TABLE} SET version_num = :revision, works_since = :works_since"),
             values,
         )
 

@@ -25,6 +25,7 @@ from history_pipeline.errors import (
     ArchiveTargetError,
 )
 from history_pipeline.fingerprint import joined
+from history_pipeline.leftovers import remove_leftovers
 from history_pipeline.manifest import Manifest, live_files
 from history_pipeline.sources import read_history
 from history_pipeline.storage import LocalStorage
@@ -268,9 +269,13 @@ def test_files_that_no_manifest_names_are_not_read_and_are_removed_after_a_day(
 
     assert len(archived(spark, target)) == SAMPLE
     now = datetime.now(UTC)
-    archive.sweep(archive.manifests(), now=now + timedelta(hours=23), deleted_runs=set())
+    remove_leftovers(
+        archive, archive.manifests(), now=now + timedelta(hours=23), deleted_runs=set()
+    )
     assert left.exists()
-    archive.sweep(archive.manifests(), now=now + timedelta(hours=25), deleted_runs=set())
+    remove_leftovers(
+        archive, archive.manifests(), now=now + timedelta(hours=25), deleted_runs=set()
+    )
     assert not left.exists()
     assert len(archived(spark, target)) == SAMPLE
 
