@@ -35,7 +35,10 @@ class Dialect:
 
     name: str
     own_statements: tuple[type[object], ...] = ()
-    """Classes of statements that are written otherwise here; each replaces the one it derives from."""
+    """Classes of statements that this database needs in another shape.
+
+    Each replaces the class that it derives from.
+    """
     capabilities = Capabilities()
     """What callers choose by."""
     bulk = BulkReads()
@@ -65,7 +68,7 @@ class Dialect:
         return self.name
 
     def schema_of(self, connection: Connection, table_name: str) -> str | None:
-        """The schema in which `connection` finds a table; None where that follows from the database."""
+        """The schema in which `connection` finds a table. None where the database decides that."""
         del connection, table_name
         return None
 
@@ -75,7 +78,7 @@ class Dialect:
         return None
 
     def server(self, connection: Connection) -> str | None:
-        """What the server of `connection` calls itself, wherever it is reached; None if it tells nothing."""
+        """The server's own name, the same however it is reached. None if it tells nothing."""
         del connection
         return None
 
@@ -105,7 +108,10 @@ class Dialect:
         raise NotImplementedError
 
     def shares_sessions(self, engine: Engine) -> bool:
-        """Whether `engine`, which has no settings of ours, leads to a pooler that lends a session to clients in turn."""
+        """Whether `engine` leads to a pooler that lends one session to several clients in turn.
+
+        `engine` has none of our settings.
+        """
         del engine
         return False
 
@@ -116,7 +122,7 @@ class Dialect:
         """The engine that was prepared is disposed of."""
 
     def check_open(self, driver: Any) -> None:
-        """For a driver's connection about to be used: DisconnectionError if the server has closed it."""
+        """Raises DisconnectionError if the server has closed a connection about to be used."""
 
     def writer_lock(self) -> WriterLock:
         """For one block around whatever of ours writes."""
@@ -132,15 +138,18 @@ class Dialect:
         raise NotImplementedError
 
     def may_have_cut_off(self, error: BaseException) -> bool:
-        """Whether an answer may be outstanding, of which nothing tells, after a block that raised `error`."""
+        """Whether, after a block that raised `error`, an answer may be outstanding unseen."""
         return not isinstance(error, Exception)
 
     def mark(self, connection: Connection) -> None:
-        """Mark the transaction that has begun, so that `unmark` tells whether it is still the same."""
+        """Mark the transaction that has begun: `unmark` tells whether it is still the same one."""
         connection.exec_driver_sql(f"SAVEPOINT {MARK}")
 
     def unmark(self, connection: Connection) -> None:
-        """Take the mark away; DBAPIError if the marked transaction is over, or can't be committed any more."""
+        """Take the mark away.
+
+        Raises DBAPIError if the marked transaction is over, or can't be committed any more.
+        """
         connection.exec_driver_sql(f"RELEASE SAVEPOINT {MARK}")
 
     def alone(self, connection: Connection, work: Callable[[Connection], T]) -> T:
@@ -155,7 +164,10 @@ class Dialect:
         raise NotImplementedError
 
     def is_stale(self, error: BaseException) -> bool:
-        """Whether a driver's error tells that its session can't write any more, as one that outlived a fail-over."""
+        """Whether a driver's error says that its session can't write any more.
+
+        A session that outlived a fail-over can't.
+        """
         return False
 
     def database_now(self, connection: Connection) -> datetime:
@@ -182,13 +194,18 @@ class Dialect:
         raise NotImplementedError
 
     def index_progress(self, connection: Connection) -> float | None:
-        """How much of the index that a session builds here is done, from 0 to 1; None if none is, or nothing tells."""
+        """The share that is done, from 0 to 1, of the index that a session builds here.
+
+        None if none is built, or if the database does not tell.
+        """
         del connection
         return None
 
     @contextmanager
     def named_lock(self, connection: Connection, name: str, *, wait: bool) -> Iterator[bool]:
-        """Hold a lock of the whole database on `connection`; yields whether it was had (always, with `wait`).
+        """Hold a lock of the whole database on `connection`. Yields whether it was obtained.
+
+        With `wait` it always is.
 
         Taken by migrations, and by truncation, archive and replay of one history.
         """
@@ -199,7 +216,7 @@ class Dialect:
         """Tell listeners when the connection's transaction commits, where the database can."""
 
     def notifier(self, engine: Engine, channel: str, payload: str) -> Notifier | None:
-        """A session that tells listeners of what was committed elsewhere; None where the database can't."""
+        """A session that tells listeners of others' commits. None where the database can't."""
         del engine, channel, payload
         return None
 

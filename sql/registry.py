@@ -81,7 +81,10 @@ def doctor_of(backend: str) -> Doctor:
 
 
 def raw_driver_of(backend: str) -> RawDriver:
-    """How callers' connections to this kind of database are asked, also one that Stickybus does not run on."""
+    """How callers' connections to a kind of database are asked.
+
+    It may be one that Stickybus does not run on.
+    """
     return BACKENDS[backend].dialect.raw if backend in BACKENDS else RawDriver()
 
 

@@ -81,7 +81,10 @@ _PLAIN = DateForm()
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An instant: an aware datetime in UTC, to the microsecond, whatever the session's time zone is."""
+    """An instant: an aware datetime in UTC, to the microsecond.
+
+    The session's time zone changes nothing.
+    """
 
     impl = DateTime
     cache_ok = True
@@ -157,7 +160,10 @@ class readable(FunctionElement[bool]):  # noqa: N801 -- as above
 
 
 class readable_or_now(readable):  # noqa: N801 -- as above
-    """As `readable`; and on SQLite a date may lack its fraction of a second, as CURRENT_TIMESTAMP writes it."""
+    """As `readable`, but on SQLite a date may lack its fraction of a second.
+
+    CURRENT_TIMESTAMP writes it so.
+    """
 
     inherit_cache = True
 
@@ -214,7 +220,10 @@ def _each(
 
 
 def name(length: int) -> String:
-    """A text compared byte by byte: case, accents and trailing spaces count (MySQL's defaults ignore all three)."""
+    """A text compared byte by byte: case, accents and trailing spaces count.
+
+    MySQL's defaults ignore all three.
+    """
     return (
         String(length)
         .with_variant(String(length, collation="C"), "postgresql")

@@ -1,4 +1,6 @@
-"""The caller's connections: any kind of them as one SQLAlchemy Connection, whose transaction is never touched.
+"""The caller's connection, of any kind, as one SQLAlchemy Connection.
+
+Its transaction is never touched.
 
 No event proves a commit: Core's `commit` fires before COMMIT is sent, the Session's also for
 savepoints, and a failed transaction may end as a rollback without any event (the experiments are in
@@ -84,7 +86,9 @@ class Borrowed:
 
 
 def borrow(given: Any, database: Database, schema: str | None) -> Borrowed:
-    """Wrap what a user passes as `connection=`, for tables of a `schema` (None: they are named without).
+    """Wrap the value that a user passes as `connection=`.
+
+    `schema` is that of the tables; None if they are named without one.
 
     A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg, PyMySQL or sqlite3
     connection. Raises InvalidConnectionError if it is closed, leads to another database, or is
@@ -180,7 +184,10 @@ _passive_dialects: weakref.WeakKeyDictionary[Engine, SqlalchemyDialect] = (
 
 
 def _passive(database: Database) -> SqlalchemyDialect:
-    """The database's SQLAlchemy dialect, ready for use, that never begins, commits, rolls back or closes."""
+    """The database's SQLAlchemy dialect, which never begins, commits, rolls back or closes.
+
+    It is ready for use: a first connection has completed it.
+    """
     engine = database.engine
     if engine not in _passive_dialects:
         with engine.connect():

@@ -11,12 +11,12 @@ from queue_core.model.entry import PARKED
 from queue_core.storage.store import Store
 
 COUNT_LIMIT = 10_000
-"""Entries that one look at the depths reads, or a tenth of it a lane if there are many lanes."""
+"""Entries that one look at the depths reads. Each lane gets its share, and at least a tenth."""
 
 
 @dataclass
 class Depth:
-    """What waits in the table for one queue.
+    """The entries that wait in the table for one queue.
 
     `oldest_age_seconds`: of the ready entries; 0 if there are none.
     """
@@ -29,7 +29,8 @@ class Depth:
 def depths_of(store: Store, queue_names: Iterable[str] = ()) -> dict[str, Depth]:
     """The entries that wait in the table, by queue name.
 
-    `queue_names` are included if nothing waits for them. About `COUNT_LIMIT` entries are read at most.
+    `queue_names` are included even if nothing waits for them. About `COUNT_LIMIT` entries are read
+    at most.
     """
     statements, now = store.statements, store.clock.now()
 

@@ -21,7 +21,9 @@ Where = Callable[[FromClause], Sequence[ColumnElement[bool]]]
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not given matches every entry; a search key that is KEYLESS only entries without that key.
+    """The entries that a read asks for. A field that is not given matches every entry.
+
+    A search key that is KEYLESS matches only entries without that key.
 
     Dates are aware; `…_before` excludes its date, `…_since` includes it.
     """

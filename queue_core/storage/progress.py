@@ -8,12 +8,18 @@ from queue_core.model.entry import SubscriberProgress
 
 
 def encode_progress(progress: SubscriberProgress) -> str | None:
-    """The column `subscribers_done`: subscriber to whether it succeeded (false: it has used up its retries)."""
+    """The value of `subscribers_done`: whether each subscriber succeeded.
+
+    False: it has used up its retries.
+    """
     return msgspec.json.encode(progress).decode() if progress else None
 
 
 def succeeded(column: str | None) -> str | None:
-    """Of a column `subscribers_done` those that succeeded; None if there are none, or it can't be read."""
+    """Those of a column `subscribers_done` that succeeded.
+
+    None if there are none, or if the column can't be read.
+    """
     try:
         done: SubscriberProgress = {
             name: True for name, how in msgspec.json.decode(column or "{}").items() if how is True

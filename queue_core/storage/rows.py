@@ -1,4 +1,7 @@
-"""From a posting to the columns of its row: what is posted is checked here, before anything is written."""
+"""From a posting to the columns of its row.
+
+Everything posted is checked here, before anything is written.
+"""
 
 from __future__ import annotations
 

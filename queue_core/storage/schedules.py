@@ -59,7 +59,10 @@ class ScheduleStore:
         *,
         same_rule: Callable[[str], bool],
     ) -> StoredSchedule:
-        """Add a schedule with columns `payload` and `fresh`, or change it: `fresh` only if its rule is another one."""
+        """Add a schedule with the columns `payload` and `fresh`, or change it.
+
+        A schedule that is there gets `fresh` only if its rule is another one.
+        """
 
         def work(connection: Connection) -> StoredSchedule:
             row = self._schedules.find(connection, self._table, queue_name, name, lock=True)

@@ -64,7 +64,7 @@ class Store:
         self._tried_at = float("-inf")
         """When the database's clock was to be read last (monotonic), by other than beats."""
 
-    # -- time ---------------------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------
 
     def now(self, given: Any = None) -> datetime:
         """The time by the database's clock; see `keep_time`."""
@@ -72,7 +72,9 @@ class Store:
         return self.clock.now()
 
     def keep_time(self, given: Any = None) -> None:
-        """Read the database's clock if it was not for a lease, as where no node does so with its beats.
+        """Read the database's clock, unless it was read within a lease.
+
+        Beats read it where a node runs.
 
         Raises DatabaseUnreachableError, unless a caller's connection is `given`, which may reach
         what ours can't: whoever asks for the time would wait for as long again.
@@ -96,7 +98,7 @@ class Store:
             if given is None:
                 raise
 
-    # -- process ------------------------------------------------------------------------------------------------
+    # -- process -----------------------------------------------------------------------------------
 
     @property
     def database(self) -> Database:
@@ -109,7 +111,10 @@ class Store:
 
     @property
     def forked(self) -> bool:
-        """Whether this is a child process of the one that made the store: nothing of it runs here."""
+        """Whether this is a child process of the one that made the store.
+
+        Nothing of it runs here then.
+        """
         return os.getpid() != self._pid
 
     def check_process(self) -> None:
@@ -122,20 +127,23 @@ class Store:
                 started_pid=self._pid,
             )
 
-    # -- post ---------------------------------------------------------------------------------------------------
+    # -- post --------------------------------------------------------------------------------------
 
     def insert(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> list[int]:
         """Insert rows made by `columns` and return their ids in order."""
         return self.statements.insert(connection, rows) if rows else []
 
-    # -- transactions -------------------------------------------------------------------------------------------
+    # -- transactions ------------------------------------------------------------------------------
 
     def borrow(self, given: Any) -> Borrowed:
         """The caller's connection; see `queue_core.storage.callers_connection`."""
         return borrow(given, self.database, self.statements.main.schema)
 
     def inside(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
-        """Run `work` in the caller's transaction; errors are raised and never retried, for it is lost already."""
+        """Run `work` in the caller's transaction. Errors are raised and never retried.
+
+        The transaction is lost already.
+        """
         return self.inside_borrowed(self.borrow(given), queue_name, work)
 
     def inside_borrowed(
@@ -177,7 +185,7 @@ class Store:
                 raise unreachable(self.database.url, error, written) from error
             raise
 
-    # -- the engine's reads ------------------------------------------------------------------------------------------
+    # -- the engine's reads ------------------------------------------------------------------------
 
     def owned(self, ids: Sequence[int], owner: str) -> list[Entry]:
         """Those of `ids` that are committed and run by `owner`."""
@@ -187,7 +195,9 @@ class Store:
         return [from_row(row) for row in rows]
 
     def due_and_next(self, owner: str) -> tuple[dict[str, datetime], dict[str, datetime]]:
-        """By lane that concerns `owner`, the earliest date that has come, and the next; of none but those there are.
+        """By lane that concerns `owner`, the earliest date that has come, and the next one.
+
+        A lane without such a date is left out.
 
         Of what is parked, only the former.
         """
@@ -201,7 +211,7 @@ class Store:
         }
         return due, later
 
-    # -- reads --------------------------------------------------------------------------------------------------
+    # -- reads -------------------------------------------------------------------------------------
 
     def search(
         self,
@@ -227,7 +237,7 @@ class Store:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> list[Entry]:
-        """As `search`, by several conditions, of which each is about higher ids than the one before."""
+        """As `search`, by several conditions, each about higher ids than the one before."""
         found = list[Entry]()
         for part in reversed(where) if newest_first else where:
             left = None if limit is None else limit - len(found)

@@ -13,7 +13,10 @@ from sql.database import AT_COMMIT
 def unreachable(
     url: URL, error: BaseException, written: Sequence[int] = ()
 ) -> DatabaseUnreachableError:
-    """What to raise when the database doesn't answer; `written` are the ids of a COMMIT that may have taken effect."""
+    """The error to raise when the database doesn't answer.
+
+    `written` holds the ids of a COMMIT that may have taken effect.
+    """
     reason = str(getattr(error, "orig", error)).strip()
     where = url.render_as_string(hide_password=True)
     if AT_COMMIT in getattr(error, "__notes__", ()):

@@ -1,4 +1,4 @@
-"""The transactions of our own on one database, and which of them run again."""
+"""One database: our own transactions on it, which run again after errors that pass."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ COMMITTED = "raised after the COMMIT: it took effect"
 
 
 class Database:
-    """One database, through pools of connections of its own with their own session settings.
+    """One database, through pools of our own connections, which have their own session settings.
 
-    `target` is a URL, or an engine whose pool's way of connecting is taken over (credentials from events included)
-    while its connections are left alone. A URL may name any driver, asynchronous ones too: ours is used.
-    Raises UnsupportedDatabaseError and MissingDriverError; connects to servers, to learn which of MySQL and MariaDB it
-    is, and whether a pooler that can't be used stands before PostgreSQL.
+    `target` is a URL, or an application's engine. Its pool's way of connecting is taken over,
+    credentials from events included; its connections are left alone. A URL may name any driver,
+    asynchronous ones too: ours is used. Raises UnsupportedDatabaseError and MissingDriverError. It
+    connects to servers, to learn which of MySQL and MariaDB it is, and whether a pooler that can't
+    be used stands before PostgreSQL.
     """
 
     def __init__(
@@ -71,7 +72,10 @@ class Database:
 
     @memoized_property
     def key(self) -> str:
-        """What the database calls itself: two objects for one have the same key, however their URLs are spelled."""
+        """The database's own name.
+
+        Two objects for one database have the same, however their URLs are spelled.
+        """
         return self.fetch(self.dialect.identity)
 
     @memoized_property
@@ -81,7 +85,10 @@ class Database:
 
     @contextmanager
     def begin(self, given: Connection | None = None) -> Iterator[Connection]:
-        """A write transaction, committed at the end of the block; on a connection of its own unless one is given."""
+        """A write transaction, committed at the end of the block.
+
+        It has a connection to itself unless one is given.
+        """
         lock = self.dialect.writer_lock()
         try:
             lock.begin()
@@ -177,7 +184,9 @@ class Database:
                 yield lazy
 
     def write(self, work: Callable[[Connection], T], undo: Callable[[], None] | None = None) -> T:
-        """Run `work` in a write transaction, again (see `OWN_TRANSACTION`) after a deadlock or its like.
+        """Run `work` in a write transaction, and again after a deadlock or its like.
+
+        `OWN_TRANSACTION` says how often.
 
         Never again after a COMMIT that gave no answer, nor when a statement's time has passed since
         the first. Each run that fails calls `undo` before anybody else may write: SQLite gives ids
@@ -193,7 +202,7 @@ class Database:
     ) -> R:
         """As `write`, for work that is one statement, which commits by itself: one round trip.
 
-        `then` makes the answer of what that has returned, on the same connection, while others may write.
+        `then` makes the answer of its result, on the same connection, while others may write.
         """
         return self._persist(lambda: self._autocommit_and(work, then))
 
@@ -219,7 +228,7 @@ class Database:
     def persist(
         self, run: Callable[[], T], patience: Patience, between: Callable[[], None] = lambda: None
     ) -> T:
-        """Call `run`, and again after an error that passes by itself; see `sql.transient.persist`."""
+        """Call `run`, and again after an error that passes; see `sql.transient.persist`."""
         return persist(run, self.is_transient, patience, between)
 
     def is_transient(self, error: BaseException) -> bool:
@@ -227,7 +236,9 @@ class Database:
         return isinstance(error, DBAPIError) and self.dialect.is_transient(error)
 
     def _may_succeed(self, error: BaseException) -> bool:
-        """Whether a transaction that failed like this may be run again: it has not committed, and the cause passes.
+        """Whether a transaction that failed like this may be run again.
+
+        It has not committed, and the cause passes.
 
         A connection that turned out to be broken, as all in the pool are after a restart of the
         server, is replaced.

@@ -93,7 +93,10 @@ class KeptConnections:
             self.close()
 
     def _drop(self, held: list[Connection], error: BaseException) -> None:
-        """Give back what is held, after an error; closed, unless it is between transactions for sure."""
+        """Give the held connection back after an error.
+
+        It is closed unless it is between transactions for sure.
+        """
         if not held:
             return
         connection = held.pop()

@@ -1,4 +1,6 @@
-"""What a database is asked about its own state, by a module per database; callers never ask which database it is.
+"""The questions to a database about its own state. Each database has a module of them.
+
+Callers never ask which database it is.
 
 A check only reads, takes no lock that anybody waits for, and reads a bounded number of rows or what
 the server counts anyway. What it may not see it says.

@@ -1,4 +1,7 @@
-"""Reads of many rows, in the form that a driver gives fastest: no object of SQLAlchemy for each row."""
+"""Reads of many rows, in the form that a driver gives fastest.
+
+SQLAlchemy makes no object for a row.
+"""
 
 from __future__ import annotations
 

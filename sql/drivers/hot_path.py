@@ -42,7 +42,7 @@ Write = Callable[[Any], Any]
 
 
 def writers(types: Mapping[str, TypeEngine[Any]], dialect: Dialect) -> dict[str, Write]:
-    """The conversions of values that the driver doesn't take as they are, by the names of `types`."""
+    """The conversions of values that the driver doesn't take as they are, by name."""
     found = {
         name: kind.dialect_impl(dialect).bind_processor(dialect) for name, kind in types.items()
     }
@@ -50,7 +50,10 @@ def writers(types: Mapping[str, TypeEngine[Any]], dialect: Dialect) -> dict[str,
 
 
 class Prepared:
-    """A statement as the driver takes it, its parameters and answers converted as SQLAlchemy does."""
+    """A statement as the driver takes it.
+
+    Its parameters and its answers are converted as SQLAlchemy does.
+    """
 
     def __init__(self, statement: Any, dialect: Dialect) -> None:
         compiled = statement.compile(dialect=dialect)

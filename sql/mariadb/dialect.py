@@ -19,7 +19,7 @@ class MariaDB(MySQL):
     _newer_settings = " /*M!110001 , optimizer_scan_setup_cost = 1000000 */"
 
     def recognise(self, engine: Engine) -> str:
-        """A URL that names MariaDB means it: its first connection is refused by any other server."""
+        """A URL that names MariaDB means it. Any other server refuses the first connection."""
         del engine
         return self.name
 

@@ -18,7 +18,10 @@ from sql.tables import STORAGE
 
 DEAD_ROWS = 10_000
 STALE_SECONDS = 600.0
-"""Dead rows are normal between two vacuums; so many that no vacuum has looked at for so long are not."""
+"""The time since the last vacuum from which `DEAD_ROWS` is a fault.
+
+Dead rows are normal between two vacuums.
+"""
 ANALYSE_ROWS = 10_000
 _KEYS = """
 SELECT c.relname AS name, n.relname AS index_name, i.indisprimary,
@@ -217,7 +220,10 @@ class PostgreSQLDoctor(Doctor):
 
 
 def _seeks(scan: Mapping[str, Any], table: str) -> bool:
-    """Whether a scan knows where in its index to begin: a condition on a later column alone is tried on every entry."""
+    """Whether a scan knows where in its index to begin.
+
+    A condition on a later column alone is tried on every entry.
+    """
     condition = scan.get("Index Cond")
     first = "lane" if scan.get("Index Name") == f"{table}_claim" else ""
     return condition is not None and first in condition

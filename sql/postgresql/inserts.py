@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 COPY_FROM = 20
 """Entries of one post from which COPY beats a multi-row INSERT."""
 MOST_BY_JSON, SMALL = 1_000, 500
-"""Entries of one post that are sent as one parameter at most, and the characters that they have on average, at most.
+"""Limits of a post that is sent as one parameter: its entries, and their average length.
+
+The length is in characters.
 
 Larger ones are not, nor payloads of bytes: to read JSON costs the server more for each character.
 """
@@ -65,7 +67,10 @@ class PostgreSQLInserts(Statements):
         return [row["record_id"] for row in rows]
 
     def _by_sqlalchemy(self, connection: Connection, rows: Rows) -> list[int]:
-        """On a user's connection by another driver, for which psycopg's texts, and its COPY, are nothing."""
+        """By SQLAlchemy: the user's connection is another driver's.
+
+        It takes neither psycopg's texts nor its COPY.
+        """
         return list(connection.execute(self._insert, list(rows)).scalars())
 
     @memoized_property

@@ -1,4 +1,4 @@
-"""INSERTs of PostgreSQL on the low-level interface of psycopg, and how long any answer is waited for.
+"""INSERTs of PostgreSQL on the low-level interface of psycopg, and a limit on every wait.
 
 In a process that has just woken up, the driver's cursor takes as long as all else that a post does
 (ADR 0006).

@@ -1,4 +1,7 @@
-"""PostgreSQL's statements on entries: one statement claims, one finishes; how it inserts is in `inserts`."""
+"""PostgreSQL's statements on entries: one statement claims, one finishes.
+
+`inserts` holds the ways in which it inserts.
+"""
 
 from __future__ import annotations
 

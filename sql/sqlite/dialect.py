@@ -65,7 +65,10 @@ class SQLite(Dialect):
     def __init__(self) -> None:
         self._queue = Queue()
         self._lenient = False
-        """A text that isn't UTF-8 was met, as only a row by hand holds: from then on such bytes are read as U+FFFD."""
+        """Whether bytes that are no UTF-8 are read as U+FFFD.
+
+        So from the first such text on, which only a row by hand holds.
+        """
 
     def own_url(self, url: URL) -> URL:
         if is_in_memory(url):
@@ -121,7 +124,10 @@ class SQLite(Dialect):
             self._take_write_lock(connection)
 
     def _let_wait(self, connection: Connection, seconds: float) -> None:
-        """How long SQLite itself waits for others' locks: not at all where we do, or where there are none to wait for."""
+        """Set how long SQLite itself waits for others' locks.
+
+        Not at all where we wait ourselves, or where there is no lock to wait for.
+        """
         info = connection.info
         if self._lenient:
             _driver(connection).text_factory = _REPLACING
@@ -157,7 +163,9 @@ class SQLite(Dialect):
             raise not_begun(error) from error
 
     def _patiently(self, run: Callable[[], T]) -> T:
-        """Run a statement that takes a lock, again every 2 ms or faster: SQLite's own waiting has pauses of up to 100 ms.
+        """Run a statement that takes a lock, again every 2 ms or faster.
+
+        SQLite's own waiting has pauses of up to 100 ms.
 
         There is no signal for a lock of another process to wait on. A statement that did not get it
         has done nothing.
@@ -258,13 +266,18 @@ class SQLite(Dialect):
 
 
 def _roll_back(connection: sqlite3.Connection, *_why: object) -> None:
-    """End the transaction of a connection about to be closed: a cursor in some traceback would keep it open still."""
+    """End the transaction of a connection that is about to be closed.
+
+    A cursor in some traceback would keep it open still.
+    """
     with suppress(sqlite3.Error):
         connection.rollback()
 
 
 def _trust(connection: sqlite3.Connection, _record: object) -> None:
-    """Leave the constraints of our tables to what others write: on this connection there is nothing but ours, made to fit.
+    """Skip the CHECK constraints of our tables on this connection.
+
+    They are for rows by hand. On this connection there are only rows of ours, which fit.
 
     To check three dates takes SQLite twice as long as all else that a claim changes in a row.
     """

@@ -1,4 +1,7 @@
-"""What an SQLite file is asked, most of it from outside: the connections that Stickybus opens change the file's journal."""
+"""The questions about an SQLite file, most of them from outside.
+
+A connection that Stickybus opens would change the file's journal.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ NETWORKED = frozenset(
         *("virtiofs", "vmhgfs"),
     }
 )
-"""File systems behind which another kernel may have the same file open; named as in `/proc/mounts`."""
+"""File systems behind which another kernel may have the same file open.
+
+They are named as in `/proc/mounts`.
+"""
 
 
 class SQLiteDoctor(Doctor):
@@ -112,7 +118,10 @@ def _network(path: Path) -> Iterator[Finding]:
 
 
 def _file_system(path: Path, mounts: str) -> str | None:
-    """The kind of the file system that `path` lies on: that of the deepest mount, of several at one place the last."""
+    """The kind of the file system that `path` lies on.
+
+    It is that of the deepest mount; of several at one place, of the last.
+    """
     kinds = {}
     for line in mounts.splitlines():
         _, where, kind, *_ = line.split()

@@ -1,4 +1,4 @@
-"""Transactions that write to a history of SQLite: there is one at a time, which holds the write lock."""
+"""Transactions that write to a history of SQLite: one at a time, with the write lock."""
 
 from __future__ import annotations
 

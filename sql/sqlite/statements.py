@@ -117,7 +117,7 @@ class SQLiteStatements(Statements):
         connection.exec_driver_sql(self._insert_text(connection, ["record_id", *names]), rest)
         return list(range(first, first + len(rows)))
 
-    # -- moves --------------------------------------------------------------------------------------------------
+    # -- moves -------------------------------------------------------------------------------------
 
     def move(
         self,

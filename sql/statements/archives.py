@@ -1,4 +1,4 @@
-"""The statements on `queue_archives` and `queue_replays`: what was archived and deleted, and what was posted again."""
+"""The statements on `queue_archives` and `queue_replays`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ class Archives:
         )
 
     def entered(self, connection: Connection, table_name: str) -> list[Row[Any]]:
-        """All columns of the runs of a table's archive whose rows are deleted, in the order of their deletion."""
+        """All columns of the archived runs of a table whose rows are deleted, in that order."""
         rows = select(archives).where(archives.c.table_name == table_name)
         return list(connection.execute(rows.order_by(archives.c.deleted_date, archives.c.run)))
 
     def deleted_after(
         self, connection: Connection, table_name: str, finished: datetime
     ) -> Row[Any] | None:
-        """The first run that holds rows which ended after a date; by the date before which all ended, if no more is known."""
+        """The first run that holds rows which ended after a date.
+
+        Where the newest row of a run is not known, the date before which all ended counts.
+        """
         newest = func.coalesce(archives.c.newest_date, archives.c.before_date)
         rows = select(archives).where(archives.c.table_name == table_name, newest > finished)
         return connection.execute(
@@ -54,7 +57,10 @@ class Archives:
         manifest_sha256: str,
         newest_date: datetime | None,
     ) -> None:
-        """Enter that the rows of a run, `entries` of them, were deleted in this transaction, and which manifest names it."""
+        """Enter that the rows of a run were deleted in this transaction.
+
+        `entries` is their number. The manifest is the one that names the run.
+        """
         connection.execute(
             insert(archives).values(
                 run=run,
@@ -83,7 +89,9 @@ class Archives:
     def enter_replayed(
         self, connection: Connection, archive: str, new_ids: Mapping[int, int], *, now: datetime
     ) -> None:
-        """Enter that entries of an archive were posted again in this transaction; `new_ids` maps old ids to new ones.
+        """Enter that entries of an archive were posted again in this transaction.
+
+        `new_ids` maps old ids to new ones.
 
         An IntegrityError says that another transaction has posted one of them meanwhile.
         """

@@ -23,7 +23,10 @@ LARGEST_COUNT = 2**31 - 1
 
 
 IDS = 5_000
-"""Ids that a statement names at most: a protocol's limit, or a planner's memory, is at 32,000 or more."""
+"""The most ids that a statement names.
+
+A protocol's limit, or a planner's memory, is at 32,000 or more.
+"""
 
 
 def batches(ids: Iterable[int]) -> list[list[int]]:
@@ -46,7 +49,10 @@ def raised_column(count: ColumnElement[int]) -> ColumnElement[int]:
 
 
 def fresh(table: Table, lane: str) -> dict[str, Any]:
-    """The columns of a copy of `table`'s rows that anybody may claim from `lane`; its id is a new one."""
+    """The columns of a copy of `table`'s rows that anybody may claim from `lane`.
+
+    The copy gets a new id.
+    """
     return {name: table.c[name] for name in ENTRY_COLUMNS if name != "record_id"} | {
         "processing_state": literal(AVAILABLE),
         "processing_owner": null(),
@@ -74,19 +80,22 @@ class PairStatements:
         self.columns = [self.main.c[name] for name in ENTRY_COLUMNS]
 
     def _has_id(self, record_id: ColumnElement[int]) -> ColumnElement[bool]:
-        """Whether a row of the main table has this id, of another table's row: looked up in the primary key."""
+        """Whether the id of another table's row is that of a row of the main table.
+
+        It is looked up in the primary key.
+        """
         return self.main.c.record_id == record_id
 
     def _by_id(self, table: Table, statement: S) -> S:
-        """A change of rows that are named by their ids, made to look them up in the table's primary key."""
+        """The same change of rows named by ids, made to look them up in the primary key."""
         del table
         return statement
 
     def _by_claims(self, statement: Select[Any]) -> Select[Any]:
-        """A statement on entries of a lane in claim order, made to read them in the index of claims."""
+        """The same read of a lane in claim order, made to use the index of claims."""
         return statement
 
-    # -- what a node runs all the time ------------------------------------------------------------------------------
+    # -- what a node runs all the time -------------------------------------------------------------
 
     def _rows(
         self, connection: Connection, statement: Any, parameters: Mapping[str, Any]

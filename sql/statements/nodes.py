@@ -14,13 +14,13 @@ from sqlalchemy import Connection, Row, case, delete, insert, select, update
 from sql.tables import queue_nodes as nodes
 
 LIVE, STOPPED, DEAD, GONE = "LIVE", "STOPPED", "DEAD", "GONE"
-"""A node that has stopped in order is GONE once its lease has ended; one that fell silent is DEAD."""
+"""A node that stopped in order is GONE once its lease has ended. A silent one is DEAD."""
 FENCED = frozenset({DEAD, GONE})
 """States in which a node's entries are moved to others."""
 IN_ORDER = frozenset({STOPPED, GONE})
 """States of a node whose process took leave: nothing that it left has killed it."""
 OUTLIVING = "outliving"
-"""A key of what a node serves: this table is served no more, but for these ids, which the node still runs."""
+"""A key of a table that a node serves no more, but for these ids, which it still runs."""
 
 
 class Nodes:
@@ -36,13 +36,19 @@ class Nodes:
         return connection.execute(statement.with_for_update() if lock else statement).one_or_none()
 
     def enter(self, connection: Connection, values: Mapping[str, Any]) -> None:
-        """Insert the row of a name never used before; an IntegrityError says that somebody was faster."""
+        """Insert the row of a name never used before.
+
+        An IntegrityError says that somebody was faster.
+        """
         connection.execute(insert(nodes).values(**values))
 
     def take_over(
         self, connection: Connection, name: str, *, epoch: int, beat: int, values: Mapping[str, Any]
     ) -> bool:
-        """Write `values` if the row still is as it was seen; False if its holder has beaten, or another was faster."""
+        """Write `values` if the row is as it was seen.
+
+        False if its holder has beaten, or another was faster.
+        """
         return self._change(connection, name, epoch=epoch, beat=beat, values=values)
 
     def beat(
@@ -55,7 +61,10 @@ class Nodes:
         now: datetime,
         serves: str,
     ) -> bool:
-        """Renew the lease, and write what the node serves; False if it was declared dead or its name taken."""
+        """Renew the lease, and write what the node serves.
+
+        False if it was declared dead, or if its name was taken.
+        """
         statement = update(nodes).where(
             nodes.c.name == name, nodes.c.epoch == epoch, nodes.c.state == LIVE
         )

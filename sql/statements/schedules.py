@@ -1,4 +1,7 @@
-"""The statements on `queue_schedules`: a firing is won by advancing `last_due` from what was seen."""
+"""The statements on `queue_schedules`.
+
+A firing is won by advancing `last_due` from what was seen.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,10 @@ class Schedules:
         last_due: datetime | None,
         next_due: datetime | None,
     ) -> bool:
-        """Move a schedule on from the last and next due dates `seen`; False if another node was faster, or changed it."""
+        """Move a schedule on from the last and next due dates `seen`.
+
+        False if another node was faster, or changed it.
+        """
         unmoved = [
             self._table.c.last_due == seen[0],
             self._table.c.next_due == seen[1],

@@ -1,4 +1,4 @@
-"""The statements on `queue_staged` and `queue_posted_runs`: rows that tasks stage, and runs that post them at once."""
+"""The statements on `queue_staged` and `queue_posted_runs`: rows of tasks, posted at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Staging:
         return {str(row[0]): int(row[1]) for row in found}
 
     def entered(self, connection: Connection, run: str) -> tuple[str, int] | None:
-        """The table that a run has posted into, and how many entries; None if it has posted nothing."""
+        """The table that a run has posted into, and how many entries. None if it posted nothing."""
         statement = select(func.max(runs.c.table_name), func.sum(runs.c.entries)).where(
             runs.c.run == run
         )
@@ -81,7 +81,9 @@ class Staging:
         lane: str,
         now: datetime,
     ) -> int:
-        """Insert what some attempts have staged as entries that anybody may claim from `lane`; how many.
+        """Insert the rows that some attempts have staged as entries, and return how many.
+
+        Anybody may claim them from `lane`.
 
         They are due `now` where no date is given.
         """

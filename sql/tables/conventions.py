@@ -20,7 +20,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def in_schema(table: Table, schema: str | None) -> Table:
-    """A shared table by its full name, which sessions of callers find whatever their search path is.
+    """A shared table by its full name: callers find it whatever their search path is.
 
     Made once for all statements: SQLAlchemy keeps texts by the table object.
     """

@@ -95,7 +95,10 @@ _MAIN_STORAGE = {
     "autovacuum_analyze_scale_factor": 0.05,
     "autovacuum_vacuum_cost_delay": 0,
 }
-"""PostgreSQL's, for a table whose rows are changed once and soon removed; as the migration sets it."""
+"""PostgreSQL's, for a table whose rows are changed once and soon removed.
+
+The migration sets the same.
+"""
 
 
 STORAGE = "postgresql_storage"

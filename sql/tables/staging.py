@@ -30,7 +30,10 @@ queue_staged = Table(
     Column("replay_of", BigInteger),
     **OPTIONS,
 )
-"""Rows that attempts of a job's tasks have written, to be posted when all tasks have ended; empty between jobs."""
+"""Rows that attempts of a job's tasks have written. The table is empty between jobs.
+
+They are posted when all tasks have ended.
+"""
 
 queue_posted_runs = Table(
     "queue_posted_runs",
