@@ -1,4 +1,4 @@
-"""A database's ways: how its connections are opened and set, which errors pass, and its locks.
+"""A database's ways: its connections, its locks, and the errors that pass.
 
 Callers never ask which database it is.
 """
@@ -152,7 +152,7 @@ class Dialect:
         """
         connection.exec_driver_sql(f"RELEASE SAVEPOINT {MARK}")
 
-    def alone(self, connection: Connection, work: Callable[[Connection], T]) -> T:
+    def autocommit(self, connection: Connection, work: Callable[[Connection], T]) -> T:
         """Run `work`, one statement that commits by itself."""
         return work(connection)
 

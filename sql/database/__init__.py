@@ -110,7 +110,7 @@ class Database:
     def _noted(self, work: Callable[[Connection], T], connection: Connection) -> T:
         """Run a statement that commits by itself; if its answer is lost, the error says so."""
         try:
-            return self.dialect.alone(connection, work)
+            return self.dialect.autocommit(connection, work)
         except BaseException as error:
             if connection.invalidated and not self.dialect.is_stale(getattr(error, "orig", error)):
                 error.add_note(AT_COMMIT)
