@@ -12,7 +12,9 @@ from sql.families import ARCHIVES
 
 
 def check_agreement(archive: Archive, manifests: Sequence[Manifest], database: Database) -> None:
-    """Raises ArchiveDamagedError if a manifest is missing, or another one, of a run that `queue_archives` names.
+    """Raises ArchiveDamagedError if a run that `queue_archives` names lacks its manifest.
+
+    It is raised for another manifest, too.
 
     Those count that were archived into this directory, or into one that it was copied from.
     """

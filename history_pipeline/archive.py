@@ -38,7 +38,10 @@ EVENT_DATE = "event_date"
 
 
 class Extent(NamedTuple):
-    """The sum of the ids in some files, and the latest `finished_date` (UTC; None if there is no row)."""
+    """The sum of the ids in some files, and their latest `finished_date`.
+
+    The date is in UTC, and None if there is no row.
+    """
 
     id_total: int
     newest: datetime | None
@@ -95,7 +98,9 @@ class Archive:
         return digest(self.storage.read(manifest_path(number)))
 
     def publish(self, manifest: Manifest) -> Manifest:
-        """Make the files that a manifest names part of the archive, and return the manifest with its number, the next free one.
+        """Make the files that a manifest names part of the archive.
+
+        Returns the manifest with its number, the next free one.
 
         Raises ArchiveConflictError if a run of the same kind has published meanwhile: both may have
         read the same.
@@ -149,7 +154,9 @@ class Archive:
         return Extent(int(found["total"] or 0), found["newest"])
 
     def write(self, rows: DataFrame, run: str) -> tuple[Fingerprint, list[DataFile]]:
-        """Write rows as the files of a run, read them back, and return what was written and what was found.
+        """Write rows as the files of a run, and read them back.
+
+        Returns what was written and what was found.
 
         `rows` are `dated` and parted. In each file they stand by queue and id.
         """
@@ -199,7 +206,10 @@ class Archive:
         ]
 
     def _digests(self, paths: Sequence[str]) -> dict[str, str]:
-        """The SHA-256 of files, by the last two parts of their paths; computed where the data is."""
+        """The SHA-256 of files, by the last two parts of their paths.
+
+        Spark computes it where the data is.
+        """
         contents = self.spark.read.format("binaryFile").load(list(paths))
         place = f.substring_index("path", "/", -2)
         found = contents.select(place.alias("place"), f.sha2("content", 256).alias("sha256"))
@@ -220,10 +230,12 @@ def read_archive(spark: SparkSession, target: str, table: str | None = None) -> 
     Args:
         spark: A session, as `open_session` returns it.
         target: The directory of the archive.
-        table: A main table or its history. It may be left out if the directory holds one table only.
+        table: A main table or its history. It may be left out if the directory holds one table
+            only.
 
     Raises:
-        ArchiveNotFoundError: Nothing was archived there, or several tables were and `table` was left out.
+        ArchiveNotFoundError: Nothing was archived there, or several tables were and `table` was
+            left out.
         ArchiveDamagedError: A file or manifest is missing or damaged.
         ArchiveTargetError: Spark can't reach the directory.
     """

@@ -30,7 +30,10 @@ from queue_core.reading.history import RECENT
 from queue_core.runtime.clock import in_utc
 
 RUN_ROWS = 1_000_000
-"""Entries of one run: the most that one transaction deletes, and that are copied again after a kill."""
+"""Entries of one run.
+
+It is the most that one transaction deletes, and that is copied again after a kill.
+"""
 STATEMENT_SECONDS = 600.0
 """Longest statement of the archive's own connections."""
 
@@ -77,13 +80,15 @@ def archive_history(
         table: The main table whose history is archived.
         before: An aware date. The default is a minute ago.
         run_rows: Most entries of one run.
-        progress: Called with the name of the step, the entries done so far, and all entries; from any thread.
+        progress: Called with the name of the step, the entries done so far, and all entries; from
+            any thread.
 
     Returns:
         The runs and rows of this call.
 
     Raises:
-        ArchiveError: The archive or the history is not as expected. The message says what was published or deleted.
+        ArchiveError: The archive or the history is not as expected. The message says what was
+            published or deleted.
         NaiveDateTimeError: `before` has no time zone.
         StickybusError: The database can't be opened, or lacks the table.
 
@@ -156,7 +161,10 @@ class Archiver:
         return sum(finish_run(self.history, self.archive, manifest) for manifest in left)
 
     def choose(self, published: list[Manifest]) -> Manifest | None:
-        """The closed range of the next run, as a manifest without files; None if nothing is left to archive."""
+        """The closed range of the next run, as a manifest without files.
+
+        None if nothing is left to archive.
+        """
         found = self.history.closed_range(self.before, self.run_rows)
         if found is None:
             return None

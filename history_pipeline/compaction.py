@@ -66,7 +66,8 @@ def compact_archive(
         target: The directory of the archive.
         table: The main table whose history was archived.
         file_bytes: Size that a file should have, in bytes.
-        progress: Called with the name of the step, the entries done so far, and all entries; from any thread.
+        progress: Called with the name of the step, the entries done so far, and all entries; from
+            any thread.
 
     Returns:
         The days and files that were rewritten.
@@ -163,7 +164,9 @@ def _rewritten(
 def _expected(
     archive: Archive, published: Sequence[Manifest], old: Sequence[DataFile]
 ) -> Fingerprint:
-    """The fingerprint of files over all columns that history has now: by their manifests, or as they are read.
+    """The fingerprint of files over all columns that history has now.
+
+    Manifests tell it, or else the files are read.
 
     What is read of a file with fewer columns must have its fingerprint over those. Raises
     ArchiveDamagedError.

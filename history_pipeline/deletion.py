@@ -62,7 +62,10 @@ class History:
 
     @property
     def name(self) -> str:
-        """The database as manifests name it: without user and password, SQLite's by its whole path."""
+        """The database as manifests name it, without user and password.
+
+        An SQLite file has its whole path.
+        """
         return self.database.dialect.path_name(self.database.url) or self.database.key
 
     def now(self) -> datetime:
@@ -77,7 +80,10 @@ class History:
         )
 
     def closed_range(self, before: datetime, limit: int) -> tuple[int, int] | None:
-        """Return the first and last of the `limit` lowest ids of the rows that ended before a date; None if there are none."""
+        """Return the first and last of the `limit` lowest ids of rows that ended before a date.
+
+        None if there are no such rows.
+        """
         statements = self.statements
         return self.database.fetch(
             lambda connection: statements.closed_range(connection, before=before, limit=limit)
@@ -200,8 +206,8 @@ def finish_run(history: History, archive: Archive, manifest: Manifest) -> int:
 class Comparison:
     """Ids of the rows in the closed range of a run, ascending, by what the archive holds of them.
 
-    `archived`: the same row. `late`: nothing, they were committed after the run had read. `foreign`: another row of
-    the same id, though ids are never reused.
+    `archived`: the same row. `late`: nothing, they were committed after the run had read.
+    `foreign`: another row of the same id, though ids are never reused.
     """
 
     archived: list[int]

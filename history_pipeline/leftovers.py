@@ -10,7 +10,10 @@ from history_pipeline.archive import EVENT_DATE, Archive
 from history_pipeline.manifest import Manifest, live_files, run_began
 
 KEPT = timedelta(days=1)
-"""Age at which files are removed that were replaced, or that no manifest names: by then nobody reads or writes them."""
+"""Age at which files are removed that were replaced, or that no manifest names.
+
+By then nobody reads or writes them.
+"""
 
 
 def remove_leftovers(
@@ -21,7 +24,7 @@ def remove_leftovers(
     deleted_runs: Iterable[str] | None,
     kept: timedelta = KEPT,
 ) -> None:
-    """Remove files that were replaced, and those of runs that ended before they published a manifest.
+    """Remove files that were replaced, and files of runs that published no manifest.
 
     Files that were replaced or begun less than `kept` ago stay: others may still read or write
     them. Runs without a manifest stay if the database has deleted their rows (`deleted_runs`),

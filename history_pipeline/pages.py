@@ -99,7 +99,9 @@ def _page(
 
 
 def _cut(page: pa.RecordBatch, limit: int) -> tuple[pa.RecordBatch, int, int]:
-    """Return a full page without its last id, which may have more rows; the id to go on with; and the next limit.
+    """Return a full page without its last id, the id to go on with, and the next limit.
+
+    The last id may have more rows.
 
     The key of history is (id, date), so that an id may be there twice, though only by somebody's
     hand.

@@ -1,9 +1,10 @@
 """Replay: archived entries are posted again, each once.
 
-Every replayed entry begins a new chain, and names the archived one (`replay_of`). The transaction that posts it enters it in
-`queue_replays`, under the name of the archive. So no entry is posted twice, however often a replay is killed and started
-again, and whatever became of the entries that it posted. An entry that was tried again by hand counts as posted, too, if
-this archive or this database knows of that.
+Every replayed entry begins a new chain, and names the archived one (`replay_of`). The transaction
+that posts it enters it in `queue_replays`, under the name of the archive. So no entry is posted
+twice, however often a replay is killed and started again, and whatever became of the entries that
+it posted. An entry that was tried again by hand counts as posted, too, if this archive or this
+database knows of that.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Group:
-    """Counts of one queue and type: entries that a replay would post, and entries that were posted again before."""
+    """Counts of one queue and type.
+
+    `entries` would be posted by a replay; `replayed` were posted again before.
+    """
 
     queue_name: str
     class_name: str
@@ -118,7 +122,8 @@ def replay_archive(
             `processing_state = 'FAILED' AND finished_date >= '2026-01-31'`.
         table: The main table whose history was archived, and to which is posted.
         post: True to post; False only counts.
-        progress: Called with the name of the step, the entries done so far, and all entries; from any thread.
+        progress: Called with the name of the step, the entries done so far, and all entries; from
+            any thread.
 
     Returns:
         Counts by queue and type, and the first entries.
@@ -159,7 +164,7 @@ class _Replay:
         return replace(plan, posted=self._post(_open(wanted), plan.entries))
 
     def _replayed(self, rows: DataFrame) -> DataFrame:
-        """The ids of all archived entries that are known to have been posted again, marked as `replayed`."""
+        """The ids of all archived entries known to have been posted again, marked as `replayed`."""
         spark, database = self.archive.spark, self.history.database
         archives = self.history.archives
         archive = self.manifests[0].archive

@@ -1,4 +1,4 @@
-"""A move on SQLite: one INSERT into a temporary view, whose trigger finishes entries and claims others.
+"""A move on SQLite: one INSERT into a temporary view, whose trigger finishes and claims.
 
 The reason is Python's lock. Each statement, and each row of an answer, lets go of it and has to get
 it back, which takes up to 5 ms while handlers compute. A transaction that writes outcomes and

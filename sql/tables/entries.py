@@ -1,8 +1,8 @@
 """The two tables of entries: a main table with live work only, and a history with what has ended.
 
-Both have one set of columns, so that an entry keeps its id when it moves. Column names are Kill Bill's where the meaning is
-the same, and every column that Kill Bill does not have has a default: an INSERT written for its
-tables works on these.
+Both have one set of columns, so that an entry keeps its id when it moves. Column names are Kill
+Bill's where the meaning is the same, and every column that Kill Bill does not have has a default:
+an INSERT written for its tables works on these.
 """
 
 from __future__ import annotations
