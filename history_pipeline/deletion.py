@@ -114,12 +114,8 @@ def locked_history(database: Database, table: str) -> Iterator[History]:
     Raises ArchiveConflictError if one does.
     """
     name = entry_tables(table).history.name
-    with (
-        database.beside() as connection,
-        database.dialect.named_lock(connection, name, wait=False) as had,
-    ):
-        connection.commit()
-        if not had:
+    with database.holding(name) as connection:
+        if connection is None:
             raise ArchiveConflictError(
                 f"{name}: another archive, replay or truncation is under way. Nothing was done. Wait for its end."
             )

@@ -1,6 +1,6 @@
 """Rows of an entry table by their ids, read page by page.
 
-Each page is a statement and a transaction of its own, however slowly Spark takes the rows: no
+Each page is one statement and one transaction, however slowly Spark takes the rows: no
 snapshot, lock or statement lasts longer than a page, and a page after a deadlock or a broken
 connection is simply read again.
 """

@@ -31,7 +31,7 @@ class IdRange(InputPartition):
 class HistoryReader(DataSourceReader):
     """Reads the columns of `schema`.
 
-    Planning and reading run in processes of their own, and open what they need.
+    Planning and reading run in other processes, which open their connections.
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:

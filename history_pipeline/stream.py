@@ -47,12 +47,10 @@ from queue_core.runtime.log import get_logger
 from sql.database import Database
 from sql.families import ARCHIVES
 from sql.settling import Ended
-from sql.statements.base import IN_PROCESSING
+from sql.statements.base import IN_PROCESSING, batches
 
 T = TypeVar("T")
 
-IDS_PER_LOOK = 5_000
-"""Ids that one statement names."""
 PLANNING_SECONDS = 600.0
 """Time limit of a statement that reads many rows, as those of a first batch do."""
 _IDS = pa.schema([("record_id", pa.int64())])
@@ -71,7 +69,7 @@ class EndedEntries(InputPartition):
 class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the columns of `schema`.
 
-    One object plans all batches of a query; tasks read in processes of their own.
+    One object plans all batches of a query; tasks read in other processes.
     """
 
     def __init__(self, schema: StructType, options: StreamOptions) -> None:
@@ -250,8 +248,8 @@ class StreamPlan:
 
     def _ended_of(self, ids: Sequence[int], until: datetime) -> set[int]:
         history, found = self._history, set[int]()
-        for place in range(0, len(ids), IDS_PER_LOOK):
-            chosen = history.c.record_id.in_(ids[place : place + IDS_PER_LOOK])
+        for batch in batches(ids):
+            chosen = history.c.record_id.in_(batch)
             statement = select(history.c.record_id).where(chosen, history.c.finished_date <= until)
             found |= set(self._rows(statement))
         return found

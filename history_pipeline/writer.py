@@ -53,7 +53,7 @@ class Staged(WriterCommitMessage):
 class EventWriter(DataSourceArrowWriter):
     """Posts the rows of one `save()`.
 
-    Tasks and the end of the job run in processes of their own.
+    Tasks and the end of the job run in other processes.
     """
 
     def __init__(self, schema: StructType, options: WriteOptions) -> None:

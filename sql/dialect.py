@@ -40,7 +40,7 @@ class Dialect:
     Each replaces the class that it derives from.
     """
     capabilities = Capabilities()
-    """What callers choose by."""
+    """The facts by which callers choose."""
     bulk = BulkReads()
     """How many rows are read at once."""
     raw: RawDriver
@@ -125,11 +125,11 @@ class Dialect:
         """Raises DisconnectionError if the server has closed a connection about to be used."""
 
     def writer_lock(self) -> WriterLock:
-        """For one block around whatever of ours writes."""
+        """The lock for one block in which the library writes."""
         return NO_LOCK
 
     def lending(self, connection: Connection) -> AbstractContextManager[None]:
-        """A transaction of ours in which the user's code writes, in this thread."""
+        """The block of a transaction in which the user's code writes, in this thread."""
         del connection
         return nullcontext()
 
@@ -223,7 +223,7 @@ class Dialect:
     def commits_of_others(self, engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
         """Hints of others' commits, until the watch's bell rings.
 
-        Only with the capability `hears_commits`. It opens a connection of its own through `engine`,
+        Only with the capability `hears_commits`. It opens a connection through `engine`,
         in the thread that asks. Raises the driver's errors.
         """
         raise NotImplementedError

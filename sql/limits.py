@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 ANSWER_SECONDS = 1.0
-"""What an error that the server raises at its own limit may need to arrive."""
+"""The time that an error needs to arrive, which the server raises at its own limit."""
 
 LOCK_SHARE = 0.5
 """The share of a statement's time that it may wait for locks.

@@ -23,7 +23,7 @@ from sql.sqlite.doctor import SQLiteDoctor
 
 @dataclass(frozen=True)
 class Backend:
-    """What serves one kind of database."""
+    """The classes that serve one kind of database."""
 
     driver: str
     """The driver of our own connections, as a URL of SQLAlchemy names it."""

@@ -212,7 +212,7 @@ def _works_since(connection: Connection) -> str:
 
 
 def main_tables(connection: Connection) -> tuple[str, ...]:
-    """The names of all main tables that are there, each with a history of its own."""
+    """The names of all main tables that are there, each with its history."""
     present = set(inspect(connection).get_table_names())
     paired = sorted(
         name for name in present if all(name + suffix in present for suffix in ENTRIES.suffixes)

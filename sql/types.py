@@ -36,7 +36,7 @@ def _aware(value: datetime | None) -> datetime | None:
 
 
 def _in_utc(value: datetime | None) -> datetime | None:
-    # On a session of ours it is in UTC already.
+    # On our own sessions it is in UTC already.
     return value if value is None or value.tzinfo is UTC else value.astimezone(UTC)
 
 
@@ -124,7 +124,7 @@ def _form(dialect: Dialect) -> DateForm:
 class utc_now(FunctionElement[datetime]):  # noqa: N801 -- an SQL function, written as SQLAlchemy writes them
     """The server's UTC time: only for column defaults, so that an INSERT by hand works.
 
-    No statement of ours uses it.
+    None of our statements uses it.
     """
 
     type = UtcDateTime()
@@ -182,7 +182,7 @@ def _(element: readable, compiler: Any, **options: object) -> str:
 
 
 SECONDS_GLOB = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9] [0-9][0-9]:[0-9][0-9]:[0-9][0-9]"
-"""What a date of SQLite looks like, to the second."""
+"""The form of a date on SQLite, to the second."""
 DATE_GLOB = SECONDS_GLOB + "." + "[0-9]" * 6
 
 

@@ -1,4 +1,4 @@
-"""Hints between processes: one tells the others of its commits, and hears of theirs."""
+"""Hints between processes: each learns that others have committed."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class WriterLock:
-    """A block in which something of ours writes.
+    """A block in which the library writes.
 
     It does nothing where the server queues writers itself.
     """

@@ -32,7 +32,7 @@ from sql.registry import raw_driver_of, raw_drivers
 _pending: weakref.WeakKeyDictionary[Connection, list[Callable[[], None]]] = (
     weakref.WeakKeyDictionary()
 )
-"""What to call at the end of each connection's transaction.
+"""The functions to call at the end of each connection's transaction.
 
 `Connection.info` is out of reach once it has broken.
 """

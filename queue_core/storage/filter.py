@@ -92,7 +92,7 @@ def checked_ids(record_ids: Iterable[int]) -> list[int]:
 
 
 def state_values(states: States) -> list[str]:
-    """The states as columns hold them. Raises InvalidPostError for what is no state."""
+    """The states as columns hold them. Raises InvalidPostError for other values."""
     try:
         return [State(state).value for state in several(states)]
     except (TypeError, ValueError) as error:

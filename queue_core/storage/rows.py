@@ -88,7 +88,7 @@ class Rows:
     def common(
         self, queue_name: str, now: datetime, *, creator: str, lane: str, claimed: bool = False
     ) -> dict[str, Any]:
-        """What all rows of one post share."""
+        """The columns that all rows of one post share."""
         return {
             "queue_name": queue_name,
             "created_date": now,
@@ -159,7 +159,7 @@ class Rows:
 
 
 def search_key(value: Any, key: str, queue_name: str) -> int | None:
-    """Check a search key. Raises InvalidPostError if it is no 64-bit integer."""
+    """Check a search key. Raises InvalidPostError unless it is a 64-bit integer."""
     if value is None:
         return None
     if not _is_integer(value):
@@ -196,7 +196,7 @@ def sought_key(value: Any, key: str, queue_name: str) -> int | None:
 def integer(value: Any, key: str, *, least: int = _SMALLEST_KEY) -> int:
     """Check an id or a limit.
 
-    Raises InvalidPostError if it is no 64-bit integer of `least` or more.
+    Raises InvalidPostError unless it is a 64-bit integer of `least` or more.
     """
     if not _is_integer(value) or value < least:
         raise InvalidPostError(
@@ -252,7 +252,7 @@ def _token(value: Any, key: str, queue_name: str) -> str:
 
 def _headers(value: Any, queue_name: str) -> str:
     try:
-        # Strict: msgspec would write numbers and dates as texts of its own.
+        # Strict: msgspec would write numbers and dates as texts.
         return msgspec.json.encode(msgspec.convert(value, dict[str, str])).decode()
     except (msgspec.MsgspecError, UnicodeEncodeError) as error:
         raise InvalidPostError(

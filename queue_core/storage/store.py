@@ -1,4 +1,4 @@
-"""The tables of one bus or service: reads, inserts, and transactions of ours or of a caller.
+"""The tables of one bus or service: reads, inserts, and transactions, a caller's or our own.
 
 Claims and outcomes are in `moves`. When and how much is claimed: `queue_core.claiming`.
 """

@@ -30,7 +30,7 @@ _raw_servers: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictiona
 
 
 def foreign(given: str, own: str) -> InvalidConnectionError:
-    """What to raise for a connection to `given`."""
+    """The error to raise for a connection to `given`."""
     return InvalidConnectionError(
         f"the connection passed in is to {given}, this queue lives on {own}. Nothing was written; "
         "pass a connection to the queue's own database."

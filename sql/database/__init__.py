@@ -80,7 +80,7 @@ class Database:
 
     @memoized_property
     def server(self) -> str | None:
-        """What its server calls itself; see `Dialect.server`."""
+        """The server's own name; see `Dialect.server`."""
         return self.fetch(self.dialect.server)
 
     @contextmanager
@@ -143,7 +143,7 @@ class Database:
     def read(self) -> Iterator[Connection]:
         """For work that only reads.
 
-        In READ COMMITTED each statement sees a state of its own anyway.
+        In READ COMMITTED each statement sees the state of its own moment anyway.
         """
         with self._kept.connection(self.autocommit) as connection:
             self.dialect.read_on(connection)
@@ -174,6 +174,16 @@ class Database:
             errors: Any = self.engine.dialect.loaded_dbapi
             with suppress(errors.Error):  # closed already, mostly
                 driver.close()
+
+    @contextmanager
+    def holding(self, name: str) -> Iterator[Connection | None]:
+        """Hold a lock of the whole database. Yields its connection, or None if another has it."""
+        with (
+            self.beside() as connection,
+            self.dialect.named_lock(connection, name, wait=False) as had,
+        ):
+            connection.commit()
+            yield connection if had else None
 
     @contextmanager
     def lazy(self) -> Iterator[Connection]:
@@ -266,7 +276,7 @@ class Database:
             return False
 
     def reopened(self, *, statement_timeout_seconds: float) -> Database:
-        """The same database with connections of its own and another limit. The caller closes it."""
+        """The same database, with other connections and another limit. The caller closes it."""
         return Database(self.url, statement_timeout_seconds=statement_timeout_seconds)
 
     @property

@@ -44,7 +44,7 @@ class KeptConnections:
 
         An exception that comes anywhere from outside leaves nothing behind.
 
-        So this is no context manager: of one that is cut off at its end, the rest would wait for
+        A context manager could not promise that: one that is cut off at its end leaves the rest to
         the garbage collector.
         """
         held = list[Connection]()
@@ -106,7 +106,7 @@ class KeptConnections:
         elif self._settles(connection, error):
             connection.close()
         else:
-            # Not by `close`: SQLAlchemy may have been cut off in the middle of its own begin.
+            # Not by `close`: SQLAlchemy may have been cut off in the middle of its begin.
             connection.invalidate(error)
 
     def _settles(self, connection: Connection, error: BaseException) -> bool:

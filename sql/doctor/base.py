@@ -26,7 +26,7 @@ from sql.tables import entry_tables
 
 @dataclass(frozen=True)
 class Scope:
-    """What is examined: the main tables that are there, as of `now` (UTC) by the database's clock.
+    """The scope of an examination: main tables, as of `now` (UTC) by the database's clock.
 
     Transactions are reported when they are open for longer than `transaction_seconds`.
     """
@@ -38,7 +38,7 @@ class Scope:
 
     @property
     def names(self) -> list[str]:
-        """All tables of ours, histories and shared ones too."""
+        """The names of all our tables, histories and shared ones included."""
         return list(metadata_for(*self.tables).tables)
 
     def statements(self) -> list[Statements]:
@@ -57,7 +57,7 @@ Check = Callable[[Connection, Scope], Iterable[Finding]]
 
 
 class Step(StrEnum):
-    """What a plan does besides looking up what it needs by an index."""
+    """The steps of a plan that look nothing up by an index."""
 
     SCAN = "reads the whole table"
     WALK = "reads an index from its start"
@@ -94,12 +94,12 @@ class Doctor:
     """The questions to one kind of database."""
 
     explain = "EXPLAIN "
-    """What makes a statement into one that tells its plan and runs nothing."""
+    """The words before a statement that make it tell its plan and run nothing."""
     checks: Sequence[Check] = ()
     """Questions that only this kind of database has."""
 
     def outside(self, url: URL, *, integrity: bool) -> Iterator[Finding]:
-        """What is seen without our connections, which may not open for just that reason.
+        """Findings from outside: our connections may not open for just the reason that is sought.
 
         `integrity`: read everything that is stored, too, and see that it is whole.
         """

@@ -1,4 +1,4 @@
-"""What an examination of a database tells: findings, each with its cure."""
+"""The findings of an examination of a database, each with its cure."""
 
 from __future__ import annotations
 

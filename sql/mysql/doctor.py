@@ -1,4 +1,4 @@
-"""What a MySQL or MariaDB server is asked."""
+"""The questions to a MySQL or MariaDB server."""
 
 from __future__ import annotations
 

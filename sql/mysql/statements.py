@@ -28,7 +28,7 @@ from sqlalchemy.util import memoized_property
 from sql.drivers.hot_path import send
 from sql.mysql.capabilities import MYSQL
 from sql.statements import Statements
-from sql.statements.base import S
+from sql.statements.base import S, full_name
 from sql.statements.claims import Claim
 from sql.statements.outcomes import FINISH_COLUMNS
 from sql.types import UtcDateTime
@@ -66,7 +66,7 @@ class MySQLStatements(Statements):
 
     def _remove(self, connection: Connection, ids: Sequence[int]) -> int:
         # A list of parameters would be compiled anew each time.
-        table = connection.dialect.identifier_preparer.quote(self.main.name)
+        table = full_name(connection, self.main)
         marks = ", ".join([self.mark] * len(ids))
         statement = (
             f"DELETE {_index_hint(self.main, 'PRIMARY')} FROM {table} WHERE record_id IN ({marks})"

@@ -1,4 +1,4 @@
-"""What a PostgreSQL server is asked."""
+"""The questions to a PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _storage_settings(scope: Scope) -> dict[str, str]:
 
 
 class PostgreSQLDoctor(Doctor):
-    """PostgreSQL; see the module."""
+    """Asks PostgreSQL."""
 
     explain = "EXPLAIN (FORMAT JSON) "
 

@@ -103,7 +103,7 @@ class Inserts:
             send(*arguments)
             results = self._driver.wait(execute(self._driver.pgconn))
         except BaseException:
-            # What is still to come would be taken for the next statement's answer.
+            # The rest of the answer would be taken for the next statement's.
             self._driver.pgconn.finish()
             raise
         # The commit comes after the rows, and may fail by itself.

@@ -1,4 +1,4 @@
-"""What holds a snapshot on a PostgreSQL server, and so keeps every dead row that is newer."""
+"""Holders of snapshots on a PostgreSQL server: they keep every dead row that is newer."""
 
 from __future__ import annotations
 

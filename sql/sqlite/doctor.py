@@ -60,7 +60,7 @@ They are named as in `/proc/mounts`.
 
 
 class SQLiteDoctor(Doctor):
-    """SQLite; see the module."""
+    """Asks about an SQLite file."""
 
     explain = "EXPLAIN QUERY PLAN "
 
@@ -96,7 +96,7 @@ def _file(url: URL) -> Path:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """The file as it is: a connection of ours would switch its journal."""
+    """The file as it is: one of our connections would switch its journal."""
     return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=BUSY_SECONDS)
 
 

@@ -57,7 +57,7 @@ def commits_of_others(
                 if wanted_since is None:
                     wanted_since = seen_at
             busy = now - changed_at < 1.0
-            # An idle node's own beat is followed by a look of its own accord, more often than not.
+            # An idle node's own beat is mostly followed by a look without a hint.
             if wanted_since is not None:
                 spared = now - (woken_at if busy else wanted_since)
                 if spared > (BUSY_OWN_WAKE_SECONDS if busy else OWN_WAKE_SECONDS):

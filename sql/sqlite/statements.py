@@ -18,6 +18,7 @@ from sqlalchemy import (
 from sql.drivers.hot_path import send
 from sql.sqlite.moves import SQLiteMoves
 from sql.sqlite.raw import commits_each
+from sql.statements.base import full_name
 from sql.statements.outcomes import FINISH_COLUMNS, encoded
 from sql.types import TEXT_LENGTH, UtcDateTime
 
@@ -41,7 +42,7 @@ class SQLiteStatements(SQLiteMoves):
 
     def _remove(self, connection: Connection, ids: Sequence[int]) -> int:
         # A list of parameters would be compiled anew each time.
-        name = connection.dialect.identifier_preparer.quote(self.main.name)
+        name = full_name(connection, self.main)
         listed = "SELECT value FROM json_each(?)"
         statement = f"DELETE FROM {name} WHERE record_id IN ({listed})"
         return int(send(connection, statement, (encoded(list(ids)),)).rowcount)

@@ -20,7 +20,7 @@ from sqlalchemy.sql import visitors
 from sqlalchemy.util import memoized_property
 
 from sql.drivers.hot_path import Write, writers
-from sql.statements.base import AVAILABLE, batches
+from sql.statements.base import AVAILABLE, batches, full_name
 from sql.statements.claims import Claim, Claims
 from sql.statements.history import History
 from sql.statements.keyed import Keyed
@@ -64,7 +64,7 @@ class Statements(Claims, Outcomes, Lanes, History, Overview, Keyed):
         known = (*names, rows)
         text = self._insert_texts.get(known)
         if text is None:
-            table = connection.dialect.identifier_preparer.format_table(self.main)
+            table = full_name(connection, self.main)
             marks = ", ".join(["(" + ", ".join([self.mark] * len(names)) + ")"] * rows)
             text = f"INSERT INTO {table} ({', '.join(names)}) VALUES {marks}"  # noqa: S608 -- the table's own names
             if rows == 1:  # else one for each size of a batch would be kept
@@ -115,7 +115,7 @@ class Statements(Claims, Outcomes, Lanes, History, Overview, Keyed):
         return names, values
 
     def _processors(self, dialect: Dialect) -> Mapping[str, Write]:
-        """What turns a column's value into the driver's, where that is not the same."""
+        """The conversions of values that the driver takes in another form, by column."""
         found = self._known_processors.get(dialect)
         if found is None:
             found = writers({column.name: column.type for column in self.main.c}, dialect)

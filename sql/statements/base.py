@@ -1,4 +1,4 @@
-"""What all statements on one pair of tables have in common: the tables, states and counts."""
+"""The base of all statements on one pair of tables: the tables, states and counts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROCESSED = "PROCESSED"
 FAILED = "FAILED"
 
 LARGEST_COUNT = 2**31 - 1
-"""What a count's column can hold."""
+"""The largest value of a count's column."""
 
 
 IDS = 5_000
@@ -67,6 +67,11 @@ def lane_by_suspicion(table: Table, lane: str, suspect_lane: str) -> ColumnEleme
     return case((table.c.crash_count > 0, literal(suspect_lane)), else_=literal(lane))
 
 
+def full_name(connection: Connection, table: Table) -> str:
+    """A table's name with its schema, quoted for a text that goes to the driver."""
+    return connection.dialect.identifier_preparer.format_table(table)
+
+
 class PairStatements:
     """Stands on one pair of tables: `main` with live work, `past` with what has ended."""
 
@@ -100,7 +105,7 @@ class PairStatements:
     def _rows(
         self, connection: Connection, statement: Any, parameters: Mapping[str, Any]
     ) -> list[Sequence[Any]]:
-        """What a statement answers."""
+        """The rows that a statement answers with."""
         prepared = self._prepared(connection, statement)
         with driver_errors(connection, prepared.text):
             rows = send(connection, prepared.text, prepared.bound(parameters)).fetchall()

@@ -127,13 +127,13 @@ class Outcomes(PairStatements):
         return delete(self.main).where(self.main.c.record_id.in_(bindparam("ids", expanding=True)))
 
     def batch(self, endings: Sequence[Ending]) -> Batch:
-        """What `finish` takes; `endings` by ascending id."""
+        """Endings as `finish` takes them, by ascending id."""
         return Batch(self._encode(endings), [ending.record_id for ending in endings])
 
     def finish(self, connection: Connection, *, owner: str, batch: Batch) -> set[int]:
         """Move entries to history with their outcomes, and return the ids moved.
 
-        For open transactions. What the finish loop writes goes through `Statements.move`, which
+        For open transactions. The finish loop writes by `Statements.move`, which
         PostgreSQL and SQLite write as one statement.
 
         An id that is missing had been taken over: its fence no longer held, and nothing of it was

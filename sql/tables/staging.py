@@ -45,4 +45,7 @@ queue_posted_runs = Table(
     Column("posted_date", UtcDateTime, nullable=False),
     **OPTIONS,
 )
-"""What runs of jobs have posted, by partition, entered by the transaction that posted it."""
+"""Counts of the entries that runs of jobs have posted, by partition.
+
+The transaction that posts them enters them.
+"""
