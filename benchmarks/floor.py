@@ -36,7 +36,7 @@ from benchmarks.workload import (
 )
 from bus.persistent import PersistentBus
 from queue_core.model.entry import Posting
-from sql.hot_path import writers
+from sql.drivers.hot_path import writers
 from sql.tables import ENTRY_COLUMNS
 
 CLAIM = 100

@@ -40,8 +40,8 @@ from queue_core.runtime.arguments import of_kind, wait_seconds
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import Clock, SystemClock
 from queue_core.storage.filter import state_values
+from queue_core.storage.progress import encode_progress
 from queue_core.storage.rows import Rows
-from queue_core.storage.store import encode_progress
 
 
 class _Unleased:

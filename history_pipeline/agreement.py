@@ -8,14 +8,17 @@ from history_pipeline.archive import Archive
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.manifest import Manifest, manifest_path
 from sql.database import Database
-from sql.statements import archives
+from sql.families import ARCHIVES
 
 
 def check_agreement(archive: Archive, manifests: Sequence[Manifest], database: Database) -> None:
-    """Raises ArchiveDamagedError if a manifest is missing, or another one, of a run that `queue_archives` names.
+    """Raises ArchiveDamagedError if a run that `queue_archives` names lacks its manifest.
+
+    It is raised for another manifest, too.
 
     Those count that were archived into this directory, or into one that it was copied from.
     """
+    archives = database.dialect.statements_for(ARCHIVES)()
     entered = database.fetch(lambda connection: archives.entered(connection, archive.table))
     by_run = {manifest.run: manifest for manifest in manifests}
     places = {archive.where} | {row.target for row in entered if row.run in by_run}

@@ -10,7 +10,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from posixpath import dirname
 from typing import Any, NamedTuple
 
@@ -29,19 +29,19 @@ from history_pipeline.manifest import (
     live_files,
     manifest_numbers,
     manifest_path,
-    run_began,
 )
 from history_pipeline.schema import HISTORY_SCHEMA
 from history_pipeline.storage import storage_of
 
 EVENT_DATE = "event_date"
 """The column that files are partitioned by: the day, in UTC, on which their entries ended."""
-KEPT = timedelta(days=1)
-"""Age at which files are removed that were replaced, or that no manifest names: by then nobody reads or writes them."""
 
 
 class Extent(NamedTuple):
-    """The sum of the ids in some files, and the latest `finished_date` (UTC; None if there is no row)."""
+    """The sum of the ids in some files, and their latest `finished_date`.
+
+    The date is in UTC, and None if there is no row.
+    """
 
     id_total: int
     newest: datetime | None
@@ -60,7 +60,7 @@ class Archive:
         """The table's folder, as Spark takes it."""
         return self.storage.root
 
-    # -- manifests ----------------------------------------------------------------------------------------------
+    # -- manifests ---------------------------------------------------------------------------------
 
     def open(self) -> list[Manifest]:
         """All manifests, in order.
@@ -98,7 +98,9 @@ class Archive:
         return digest(self.storage.read(manifest_path(number)))
 
     def publish(self, manifest: Manifest) -> Manifest:
-        """Make the files that a manifest names part of the archive, and return the manifest with its number, the next free one.
+        """Make the files that a manifest names part of the archive.
+
+        Returns the manifest with its number, the next free one.
 
         Raises ArchiveConflictError if a run of the same kind has published meanwhile: both may have
         read the same.
@@ -122,7 +124,7 @@ class Archive:
             else:
                 return manifest
 
-    # -- data ---------------------------------------------------------------------------------------------------
+    # -- data --------------------------------------------------------------------------------------
 
     def read(self, files: Iterable[DataFile]) -> DataFrame:
         """The rows of some files, with `HISTORY_SCHEMA`.
@@ -152,7 +154,9 @@ class Archive:
         return Extent(int(found["total"] or 0), found["newest"])
 
     def write(self, rows: DataFrame, run: str) -> tuple[Fingerprint, list[DataFile]]:
-        """Write rows as the files of a run, read them back, and return what was written and what was found.
+        """Write rows as the files of a run, and read them back.
+
+        Returns what was written and what was found.
 
         `rows` are `dated` and parted. In each file they stand by queue and id.
         """
@@ -202,47 +206,14 @@ class Archive:
         ]
 
     def _digests(self, paths: Sequence[str]) -> dict[str, str]:
-        """The SHA-256 of files, by the last two parts of their paths; computed where the data is."""
+        """The SHA-256 of files, by the last two parts of their paths.
+
+        Spark computes it where the data is.
+        """
         contents = self.spark.read.format("binaryFile").load(list(paths))
         place = f.substring_index("path", "/", -2)
         found = contents.select(place.alias("place"), f.sha2("content", 256).alias("sha256"))
         return {row["place"]: row["sha256"] for row in found.collect()}
-
-    def sweep(
-        self,
-        manifests: Sequence[Manifest],
-        *,
-        now: datetime,
-        deleted_runs: Iterable[str] | None,
-        kept: timedelta = KEPT,
-    ) -> None:
-        """Remove files that were replaced, and those of runs that ended before they published a manifest.
-
-        Files that were replaced or begun less than `kept` ago stay: others may still read or write
-        them. Runs without a manifest stay if the database has deleted their rows (`deleted_runs`),
-        or if that is not known (None).
-        """
-        live = {dirname(file.path) for file in live_files(manifests)}
-        replaced = {
-            dirname(path): manifest.created for manifest in manifests for path in manifest.replaces
-        }
-        for run in self.storage.names("data"):
-            folder, began = f"data/{run}", run_began(run)
-            days = {
-                f"{folder}/{day}"
-                for day in self.storage.names(folder)
-                if day.startswith(EVENT_DATE)
-            }
-            gone = {day for day in days & replaced.keys() if replaced[day] < now - kept}
-            if not days & (live | replaced.keys()):
-                unpublished = deleted_runs is not None and run not in deleted_runs
-                if unpublished and began is not None and began < now - kept:
-                    self.storage.remove(folder)
-            elif gone == days:
-                self.storage.remove(folder)
-            else:
-                for day in sorted(gone):
-                    self.storage.remove(day)
 
 
 def dated(rows: DataFrame) -> DataFrame:
@@ -259,10 +230,12 @@ def read_archive(spark: SparkSession, target: str, table: str | None = None) -> 
     Args:
         spark: A session, as `open_session` returns it.
         target: The directory of the archive.
-        table: A main table or its history. It may be left out if the directory holds one table only.
+        table: A main table or its history. It may be left out if the directory holds one table
+            only.
 
     Raises:
-        ArchiveNotFoundError: Nothing was archived there, or several tables were and `table` was left out.
+        ArchiveNotFoundError: Nothing was archived there, or several tables were and `table` was
+            left out.
         ArchiveDamagedError: A file or manifest is missing or damaged.
         ArchiveTargetError: Spark can't reach the directory.
     """

@@ -20,6 +20,7 @@ from history_pipeline.archive import EVENT_DATE, Archive, dated
 from history_pipeline.deletion import History, delete_run, finish_run, locked_history
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.fingerprint import Fingerprint, joined
+from history_pipeline.leftovers import remove_leftovers
 from history_pipeline.manifest import HASHED, Kind, Manifest, new_run
 from history_pipeline.progress import Progress, silent, watched
 from history_pipeline.session import own_session
@@ -29,7 +30,10 @@ from queue_core.reading.history import RECENT
 from queue_core.runtime.clock import in_utc
 
 RUN_ROWS = 1_000_000
-"""Entries of one run: the most that one transaction deletes, and that are copied again after a kill."""
+"""Entries of one run.
+
+It is the most that one transaction deletes, and that is copied again after a kill.
+"""
 STATEMENT_SECONDS = 600.0
 """Longest statement of the archive's own connections."""
 
@@ -76,13 +80,15 @@ def archive_history(
         table: The main table whose history is archived.
         before: An aware date. The default is a minute ago.
         run_rows: Most entries of one run.
-        progress: Called with the name of the step, the entries done so far, and all entries; from any thread.
+        progress: Called with the name of the step, the entries done so far, and all entries; from
+            any thread.
 
     Returns:
         The runs and rows of this call.
 
     Raises:
-        ArchiveError: The archive or the history is not as expected. The message says what was published or deleted.
+        ArchiveError: The archive or the history is not as expected. The message says what was
+            published or deleted.
         NaiveDateTimeError: `before` has no time zone.
         StickybusError: The database can't be opened, or lacks the table.
 
@@ -125,8 +131,11 @@ class Archiver:
         published = self.archive.manifests()
         check_agreement(self.archive, published, self.history.database)
         finished = self.finish(published)
-        self.archive.sweep(
-            published, now=self.history.now(), deleted_runs=self.history.deleted_runs()
+        remove_leftovers(
+            self.archive,
+            published,
+            now=self.history.now(),
+            deleted_runs=self.history.deleted_runs(),
         )
         self.total = self.history.count(self.before)
         runs = list[Manifest]()
@@ -152,7 +161,10 @@ class Archiver:
         return sum(finish_run(self.history, self.archive, manifest) for manifest in left)
 
     def choose(self, published: list[Manifest]) -> Manifest | None:
-        """The closed range of the next run, as a manifest without files; None if nothing is left to archive."""
+        """The closed range of the next run, as a manifest without files.
+
+        None if nothing is left to archive.
+        """
         found = self.history.closed_range(self.before, self.run_rows)
         if found is None:
             return None

@@ -123,7 +123,8 @@ def audit(
         url: The database; None to read the archive only.
         archive: The directory of an archive; None to read the database only.
         tables: Names of main tables. The default is all of them.
-        progress: Called with the name of the step, the entries done so far, and all entries; from any thread.
+        progress: Called with the name of the step, the entries done so far, and all entries; from
+            any thread.
 
     Returns:
         All figures, which `history_pipeline.report` shows.
@@ -243,7 +244,10 @@ def _faults(
 
 
 def _confirmed(faults: Iterable[dict[str, Any]], database: Database) -> Iterator[dict[str, Any]]:
-    """Return the faults that are still there: an entry may have moved between the reading of one table and the next."""
+    """Return the faults that are still there.
+
+    An entry may have moved between the reading of one table and the next.
+    """
     for (table, fault), group in groupby(faults, key=itemgetter("table_name", "fault")):
         rows = list(group)
         ids = [row["record_id"] for row in rows]
@@ -290,4 +294,7 @@ _LOOKS: Mapping[str, Callable[[Database, str, Sequence[int]], set[int]]] = {
     Fault.NO_END: _with_end,
     Fault.ENDED_AND_LIVE: _not_live,
 }
-"""By each fault that a moving entry can look like: a function that returns the chains which no longer have it."""
+"""Functions that return the chains which no longer have a fault.
+
+They are keyed by each fault that a moving entry can look like.
+"""

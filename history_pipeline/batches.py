@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import csv
 from sqlalchemy import Column, ColumnElement, Connection, Select, null
 
-from sql.bulk import BulkReads, CsvText, DriverRows
+from sql.drivers.bulk import BulkReads, CsvText, DriverRows
 
 
 def selected(bulk: BulkReads, column: Column[Any] | None) -> ColumnElement[Any]:

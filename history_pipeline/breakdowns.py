@@ -1,4 +1,4 @@
-"""Figures beside the statistics: how entries failed, were retried, late or redispatched, and which of them stand out.
+"""Figures beside the statistics: failures, retries, lateness, redispatches and outliers.
 
 Every function takes the rows of `transforms.entries`.
 """
@@ -21,7 +21,9 @@ _MICROS = 1_000_000.0
 
 
 def failures(entries: DataFrame) -> DataFrame:
-    """Entries FAILED by `table_name`, `queue_name`, `class_name` and `error_type` (null if none was written).
+    """Entries FAILED by `table_name`, `queue_name`, `class_name` and `error_type`.
+
+    The type is null if none was written.
 
     Column `entries` (bigint); most first.
     """
@@ -33,7 +35,10 @@ def failures(entries: DataFrame) -> DataFrame:
 
 
 def retries(entries: DataFrame) -> DataFrame:
-    """Entries PROCESSED or FAILED by table_name, `failed_runs` and outcome: column `entries` (bigint), in that order."""
+    """Entries PROCESSED or FAILED by table_name, `failed_runs` and outcome, in that order.
+
+    Their number is the column `entries` (bigint).
+    """
     ran = entries.where("outcome IN ('PROCESSED', 'FAILED')").withColumnRenamed(
         "error_count", "failed_runs"
     )
@@ -42,7 +47,9 @@ def retries(entries: DataFrame) -> DataFrame:
 
 
 def lateness(entries: DataFrame) -> DataFrame:
-    """How late entries of a later date started: `entries` (bigint) by table_name and class of lateness, in order.
+    """How late entries of a later date started, by table_name and class of lateness, in order.
+
+    Their number is the column `entries` (bigint).
 
     A class holds entries that were late by at least `from_seconds` (null: no lower bound) and by
     less than `to_seconds` (null: no upper bound).
@@ -70,14 +77,20 @@ def lateness(entries: DataFrame) -> DataFrame:
 
 
 def redispatches(entries: DataFrame) -> DataFrame:
-    """Return for each dead node: `node`, `reaped` (bigint: entries taken from it), and the dates `first` and `last`; most first."""
+    """Return the redispatches of each dead node, most first.
+
+    Columns: `node`, `reaped` (bigint: entries taken from it), and the dates `first` and `last`.
+    """
     reaped = entries.where("outcome = 'REAPED'").groupBy("node")
     dates = (F.min("finished_date").alias("first"), F.max("finished_date").alias("last"))
     return reaped.agg(F.count("*").alias("reaped"), *dates).orderBy(F.desc("reaped"), "node")
 
 
 def slowest(entries: DataFrame, limit: int = STANDING_OUT) -> DataFrame:
-    """Return the entries whose last run took longest: their keys, `finished_date`, and `seconds` (double)."""
+    """Return the entries whose last run took longest.
+
+    Columns: their keys, `finished_date`, and `seconds` (double).
+    """
     took = entries.where("handler_micros IS NOT NULL").withColumn(
         "seconds", F.col("handler_micros") / _MICROS
     )
@@ -86,7 +99,9 @@ def slowest(entries: DataFrame, limit: int = STANDING_OUT) -> DataFrame:
 
 
 def most_failing(entries: DataFrame, limit: int = STANDING_OUT) -> DataFrame:
-    """Return the entries with most failed runs, then most redispatches: their keys, both counts, and `error_type`.
+    """Return the entries with most failed runs, then most redispatches.
+
+    Columns: their keys, both counts, and `error_type`.
 
     Entries without either are left out. So are REAPED rows, whose copies have the same counts.
     """

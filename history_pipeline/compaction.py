@@ -21,6 +21,7 @@ from history_pipeline.archive import EVENT_DATE, Archive, dated
 from history_pipeline.archiving import check_written
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.fingerprint import Fingerprint, joined
+from history_pipeline.leftovers import remove_leftovers
 from history_pipeline.manifest import HASHED, DataFile, Kind, Manifest, live_files, new_run
 from history_pipeline.progress import Progress, silent, watched
 from history_pipeline.session import own_session
@@ -65,7 +66,8 @@ def compact_archive(
         target: The directory of the archive.
         table: The main table whose history was archived.
         file_bytes: Size that a file should have, in bytes.
-        progress: Called with the name of the step, the entries done so far, and all entries; from any thread.
+        progress: Called with the name of the step, the entries done so far, and all entries; from
+            any thread.
 
     Returns:
         The days and files that were rewritten.
@@ -78,7 +80,7 @@ def compact_archive(
     archive = Archive(own_session(spark), target, table)
     published = archive.open()
     # Which runs the database has deleted is not known here.
-    archive.sweep(published, now=datetime.now(UTC), deleted_runs=None)
+    remove_leftovers(archive, published, now=datetime.now(UTC), deleted_runs=None)
     days = scattered(live_files(published), file_bytes)
     if not days:
         return Compacted(table, archive.where)
@@ -162,7 +164,9 @@ def _rewritten(
 def _expected(
     archive: Archive, published: Sequence[Manifest], old: Sequence[DataFile]
 ) -> Fingerprint:
-    """The fingerprint of files over all columns that history has now: by their manifests, or as they are read.
+    """The fingerprint of files over all columns that history has now.
+
+    Manifests tell it, or else the files are read.
 
     What is read of a file with fewer columns must have its fingerprint over those. Raises
     ArchiveDamagedError.

@@ -1,6 +1,7 @@
 """Completeness: whether every entry is somewhere and has ended once, as far as ids and chains show.
 
-`ended` are rows of `transforms.entries`; `live` are the entries of main tables: `table_name`, `record_id`, `chain_id`.
+`ended` are rows of `transforms.entries`; `live` are the entries of main tables: `table_name`,
+`record_id`, `chain_id`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Fault(StrEnum):
 
 
 def gaps(ids: DataFrame) -> DataFrame:
-    """Ids that are missing between those that are there (`table_name`, `record_id`; repeated ones don't matter).
+    """Ids that are missing between those that are there.
+
+    Columns: `table_name`, `record_id`. Repeated ids don't matter.
 
     A row for each gap: `table_name`, `first_id`, `last_id`, and `missing`, the number of ids from
     the one to the other.
@@ -66,7 +69,9 @@ def known_ids(ids: DataFrame) -> DataFrame:
 
 
 def chain_faults(ended: DataFrame, live: DataFrame) -> DataFrame:
-    """Entries that have ended twice, or never, or are still live: `table_name`, `record_id` (the chain's first), `fault`.
+    """Entries that have ended twice, or never, or are still live.
+
+    Columns: `table_name`, `record_id` (the chain's first), `fault`.
 
     Only chains that have, or must have, more than one row are put together. The other rows are
     found by their ids.

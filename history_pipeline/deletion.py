@@ -23,7 +23,9 @@ from history_pipeline.fingerprint import row_hash
 from history_pipeline.manifest import Manifest, live_files
 from history_pipeline.sources import read_history
 from sql.database import Database
-from sql.statements import Statements, archives
+from sql.families import ARCHIVES, ENTRIES
+from sql.statements import Statements
+from sql.statements.archives import Archives
 from sql.tables import entry_tables
 
 DELETE_ROWS = 20_000
@@ -51,11 +53,19 @@ class History:
     @property
     def statements(self) -> Statements:
         """The statements on the table."""
-        return self.database.dialect.statements(entry_tables(self.table))
+        return self.database.dialect.statements_for(ENTRIES)(entry_tables(self.table))
+
+    @property
+    def archives(self) -> Archives:
+        """The statements on what was archived and deleted, or posted again."""
+        return self.database.dialect.statements_for(ARCHIVES)()
 
     @property
     def name(self) -> str:
-        """The database as manifests name it: without user and password, SQLite's by its whole path."""
+        """The database as manifests name it, without user and password.
+
+        An SQLite file has its whole path.
+        """
         return self.database.dialect.path_name(self.database.url) or self.database.key
 
     def now(self) -> datetime:
@@ -70,7 +80,10 @@ class History:
         )
 
     def closed_range(self, before: datetime, limit: int) -> tuple[int, int] | None:
-        """Return the first and last of the `limit` lowest ids of the rows that ended before a date; None if there are none."""
+        """Return the first and last of the `limit` lowest ids of rows that ended before a date.
+
+        None if there are no such rows.
+        """
         statements = self.statements
         return self.database.fetch(
             lambda connection: statements.closed_range(connection, before=before, limit=limit)
@@ -78,6 +91,7 @@ class History:
 
     def deleted_runs(self) -> set[str]:
         """The runs whose rows are deleted."""
+        archives = self.archives
         return self.database.fetch(lambda connection: archives.deleted_runs(connection, self.table))
 
     def rows(self, archive: Archive, manifest: Manifest) -> DataFrame:
@@ -100,12 +114,8 @@ def locked_history(database: Database, table: str) -> Iterator[History]:
     Raises ArchiveConflictError if one does.
     """
     name = entry_tables(table).history.name
-    with (
-        database.beside() as connection,
-        database.dialect.named_lock(connection, name, wait=False) as had,
-    ):
-        connection.commit()
-        if not had:
+    with database.holding(name) as connection:
+        if connection is None:
             raise ArchiveConflictError(
                 f"{name}: another archive, replay or truncation is under way. Nothing was done. Wait for its end."
             )
@@ -192,8 +202,8 @@ def finish_run(history: History, archive: Archive, manifest: Manifest) -> int:
 class Comparison:
     """Ids of the rows in the closed range of a run, ascending, by what the archive holds of them.
 
-    `archived`: the same row. `late`: nothing, they were committed after the run had read. `foreign`: another row of
-    the same id, though ids are never reused.
+    `archived`: the same row. `late`: nothing, they were committed after the run had read.
+    `foreign`: another row of the same id, though ids are never reused.
     """
 
     archived: list[int]
@@ -253,7 +263,7 @@ def _enter(
     rows: int,
     newest: datetime | None,
 ) -> None:
-    archives.enter_deleted(
+    history.archives.enter_deleted(
         connection,
         run=manifest.run,
         table_name=history.table,

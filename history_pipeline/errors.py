@@ -4,7 +4,7 @@ StickybusError
 └── PipelineError
     ├── SparkUnavailableError       the extra or a Java runtime that fits is missing
     ├── SourceOptionError           an option of the format `stickybus` is missing or can't work
-    ├── StreamLossError             entries that a stream has not handed over were archived and deleted
+    ├── StreamLossError             entries that a stream still lacks were archived and deleted
     ├── WriteError                  rows can't be posted as events
     │   └── RunConflictError        the run has posted other rows before
     ├── ArchiveError
@@ -32,13 +32,19 @@ class SparkUnavailableError(PipelineError):
 
 
 class SourceOptionError(PipelineError):
-    """The option `key` of the format `stickybus` is missing or can't work; nothing was read or written."""
+    """The option `key` of the format `stickybus` is missing or can't work.
+
+    Nothing was read or written.
+    """
 
     key: str | None = None
 
 
 class StreamLossError(PipelineError):
-    """Entries that a stream has not handed over were archived and deleted, by the run `run`; nothing was handed over."""
+    """Entries that a stream has not handed over were archived and deleted, by the run `run`.
+
+    Nothing was handed over.
+    """
 
     run: str | None = None
 
@@ -85,7 +91,10 @@ class ArchiveMismatchError(ArchiveError):
 
 
 class ArchiveConflictError(ArchiveError):
-    """Another run is at work on the archive or the history, or the archive belongs to another database."""
+    """Another run is at work on the archive or the history.
+
+    Or the archive belongs to another database.
+    """
 
 
 class ReplayError(PipelineError):

@@ -1,4 +1,7 @@
-"""The Java runtime that Spark would start, looked at before it does: Spark's own errors name no cause."""
+"""The Java runtime that Spark would start.
+
+It is looked at before Spark starts: Spark's own errors name no cause.
+"""
 
 from __future__ import annotations
 

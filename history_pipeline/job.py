@@ -1,4 +1,7 @@
-"""The session of one command or submitted job: quiet, ended with it, and with errors that a person can read."""
+"""The session of one command or submitted job.
+
+It is quiet, ends with the command, and its errors are for a person to read.
+"""
 
 from __future__ import annotations
 

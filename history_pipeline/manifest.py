@@ -34,7 +34,9 @@ class Kind(StrEnum):
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """One Parquet file: its path below the table's folder, the day (UTC) on which its entries ended, and its rows.
+    """One Parquet file and its rows.
+
+    `path` is below the table's folder. `event_date` is the day (UTC) on which the entries ended.
 
     `sha256` is that of its bytes, in hexadecimal; None in manifests of format 1.
     """
@@ -66,10 +68,11 @@ _FORMAT_1_COLUMNS = 28
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The files that one run has added to the archive of a table. Dates are in UTC.
 
-    `archive` is the run of manifest 1, which names the archive as a whole. The rows are all those of the history of
-    `database` with ids from `first_id` to `last_id` that ended before `before`; of a compaction, those of the files
-    that it replaces, which it gives the same dates and ids. `columns` (in order) and `hash_version` say what the
-    fingerprints cover; `previous_sha256` is that of the manifest before, None in the first and in format 1.
+    `archive` is the run of manifest 1, which names the archive as a whole. The rows are all those
+    of the history of `database` with ids from `first_id` to `last_id` that ended before `before`;
+    of a compaction, those of the files that it replaces, which it gives the same dates and ids.
+    `columns` (in order) and `hash_version` say what the fingerprints cover; `previous_sha256` is
+    that of the manifest before, None in the first and in format 1.
     """
 
     format: Literal[1, 2] = 2

@@ -36,14 +36,17 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """The options of a stream: where it starts, how far it stays behind, and how many rows a batch has."""
+    """The options of a stream: its start, its distance from the present, and rows of a batch."""
 
     url: str = field(repr=False)
     table: str = "bus_events_history"
     after: datetime | None = None
     """Rows that ended by then are left out; all by default."""
     lag_seconds: float = 60.0
-    """How far to stay behind the present: longer than any statement may take twice, and than clocks may differ."""
+    """How far to stay behind the present.
+
+    It is longer than twice what any statement may take, and than clocks may differ.
+    """
     settle_seconds: float = 15.0
     """How long a batch waits for open transactions, before it is left to the next trigger."""
     max_rows_per_batch: int = 1_000_000

@@ -1,6 +1,6 @@
 """Rows of an entry table by their ids, read page by page.
 
-Each page is a statement and a transaction of its own, however slowly Spark takes the rows: no
+Each page is one statement and one transaction, however slowly Spark takes the rows: no
 snapshot, lock or statement lasts longer than a page, and a page after a deadlock or a broken
 connection is simply read again.
 """
@@ -16,8 +16,8 @@ from pyarrow import compute
 from sqlalchemy import ColumnElement, Connection, Select, Table, select
 
 from history_pipeline.batches import record_batch, selected
-from sql.bulk import BulkReads
 from sql.database import Database
+from sql.drivers.bulk import BulkReads
 
 PAGE_BYTES = 4 * 1024 * 1024
 """Size that a page should have, computed from the rows of the page before."""
@@ -99,7 +99,9 @@ def _page(
 
 
 def _cut(page: pa.RecordBatch, limit: int) -> tuple[pa.RecordBatch, int, int]:
-    """Return a full page without its last id, which may have more rows; the id to go on with; and the next limit.
+    """Return a full page without its last id, the id to go on with, and the next limit.
+
+    The last id may have more rows.
 
     The key of history is (id, date), so that an id may be there twice, though only by somebody's
     hand.

@@ -23,7 +23,9 @@ _BUCKET = ["group", "bucket"]
 def percentiles(
     values: DataFrame, keys: Sequence[str], sets: Sequence[Sequence[str]], value: str
 ) -> DataFrame:
-    """The percentiles of the column `value` (bigint; null is left out), grouped by each of `sets`, which hold `keys`.
+    """The percentiles of the column `value`, grouped by each of `sets`, which hold `keys`.
+
+    `value` is a bigint. Null is left out.
 
     One row for each group that has a value: `set` (int, its place in `sets`), `keys` (null where
     the set does not hold them; null in a row is a key like any other), and `p50`, `p90`, `p95`,
@@ -66,7 +68,10 @@ def percentiles(
 
 
 def _bucket(value: str) -> Column:
-    """A number that never falls as `value` rises, and is the same for values of equal length and first two digits."""
+    """A number that never falls as `value` rises.
+
+    It is the same for values of equal length and first two digits.
+    """
     size = F.abs(value)
     beyond = F.greatest(F.length(size.cast("string")) - 2, F.lit(0))
     power = F.get(
@@ -76,7 +81,10 @@ def _bucket(value: str) -> Column:
 
 
 def _placed(counted: DataFrame, keys: Sequence[str], by: str) -> DataFrame:
-    """Add the ranks (`first`, and `next` behind the last) of the `rows` of each row in the order of `by`, from 0."""
+    """Add the ranks of the `rows` of each row in the order of `by`, from 0.
+
+    `first` is the first rank, `next` the one behind the last.
+    """
     following = counted.withColumn(
         "next", F.sum("rows").over(Window.partitionBy(*keys).orderBy(by))
     )
@@ -84,9 +92,12 @@ def _placed(counted: DataFrame, keys: Sequence[str], by: str) -> DataFrame:
 
 
 def _ranks(bucketed: DataFrame, keys: Sequence[str], sets: Sequence[Sequence[str]]) -> DataFrame:
-    """For each group and percentile the two ranks that it lies between: the bucket, and their `place` in it from 0.
+    """For each group and percentile the two ranks that it lies between.
 
-    `upper`: of the two, whether it is the second; `share`: how many hundredths of the way to it the percentile lies.
+    A rank is a bucket, and a `place` in it from 0.
+
+    `upper`: of the two, whether it is the second; `share`: how many hundredths of the way to it the
+    percentile lies.
     """
     grouped = bucketed.groupingSets([[*chosen, "bucket"] for chosen in sets], *keys, "bucket")
     group = F.struct(place_in(sets, keys, "bucket").alias("set"), *keys)
@@ -115,7 +126,9 @@ def _ranks(bucketed: DataFrame, keys: Sequence[str], sets: Sequence[Sequence[str
 
 
 def place_in(sets: Iterable[Sequence[str]], keys: Sequence[str], *more: str) -> Column:
-    """The place (int) in `sets` of the one that a row is grouped by; `more` are keys of all sets, after `keys`.
+    """The place (int) in `sets` of the set that a row is grouped by.
+
+    `more` are keys of all sets, after `keys`.
 
     Spark tells it as a number with a bit for each key that is not in the set, the highest for the
     first.

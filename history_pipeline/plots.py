@@ -58,7 +58,7 @@ _STYLE: dict[Any, Any] = {
 }
 _WIDE, _HALF = 10.4, 5.1
 _ROW, _MARGIN = 0.28, 0.75
-"""Inches: the widths of the page and of its half, the height of a bar, and of what is above and below all bars."""
+"""Inches: the page's width, its half's, a bar's height, and the space around all bars."""
 _MOST_STEPS = 180
 _STEPS = {
     timedelta(hours=1): "hour",
@@ -128,7 +128,10 @@ def throughput(hours: Sequence[Row]) -> str | None:
 
 
 def latencies(rows: Sequence[tuple[str, Row, str]]) -> str | None:
-    """Percentiles of times, a line for each of `rows`: its name, statistics, and the measure to be shown of them."""
+    """Percentiles of times, a line for each of `rows`.
+
+    A row is a name, its statistics, and the measure that is shown.
+    """
     shown = rows[:MOST_BARS]
     if not shown:
         return None
@@ -173,7 +176,10 @@ def bars(
     most: int = MOST_BARS,
     legend: bool = True,
 ) -> str | None:
-    """Horizontal bars of counts with their sums behind them; `series` by the variable of their colour are stacked."""
+    """Horizontal bars of counts, each with its sum behind it.
+
+    `series` are stacked, by the variable of their colour.
+    """
     shown = names[:most]
     if not shown or not any(map(any, series.values())):
         return None

@@ -24,7 +24,8 @@ def silent(step: str, done: int, total: int) -> None:
 def watched(spark: SparkSession, stages: int, tell: Callable[[float], None]) -> Iterator[None]:
     """Tell, several times a second, the share of work done by the Spark jobs that start inside.
 
-    `stages` is the number of stages that the jobs have in all: Spark does not tell which are still to come.
+    `stages` is the number of stages that the jobs have in all: Spark does not tell which are still
+    to come.
     """
     context, group = spark.sparkContext, f"stickybus-{uuid4().hex}"
     tracker, ended = context.statusTracker(), threading.Event()

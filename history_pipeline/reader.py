@@ -31,7 +31,7 @@ class IdRange(InputPartition):
 class HistoryReader(DataSourceReader):
     """Reads the columns of `schema`.
 
-    Planning and reading run in processes of their own, and open what they need.
+    Planning and reading run in other processes, which open their connections.
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
@@ -39,7 +39,10 @@ class HistoryReader(DataSourceReader):
         self.options = options
 
     def partitions(self) -> list[IdRange]:
-        """Ranges of ids that hold all rows committed by now; one that holds none if there are no rows."""
+        """Ranges of ids that hold all rows committed by now.
+
+        There is one, which holds none, if there are no rows.
+        """
         database = Database(self.options.url)
         try:
             first, last = database.fetch(self._bounds)
@@ -85,7 +88,10 @@ def entry_table(name: str) -> Table:
 
 
 def ranges(first: int, last: int, width: int) -> list[IdRange]:
-    """Split the ids from `first` to `last` into ranges of `width` ids, or wider ones if they were too many."""
+    """Split the ids from `first` to `last` into ranges of `width` ids.
+
+    The ranges are wider if there would be too many.
+    """
     width = max(width, (last - first) // MOST_PARTITIONS + 1)
     return [IdRange(low, min(low + width - 1, last)) for low in range(first, last + 1, width)] or [
         IdRange(first, last)

@@ -1,14 +1,14 @@
 """Replay: archived entries are posted again, each once.
 
-Every replayed entry begins a new chain, and names the archived one (`replay_of`). The transaction that posts it enters it in
-`queue_replays`, under the name of the archive. So no entry is posted twice, however often a replay is killed and started
-again, and whatever became of the entries that it posted. An entry that was tried again by hand counts as posted, too, if
-this archive or this database knows of that.
+Every replayed entry begins a new chain, and names the archived one (`replay_of`). The transaction
+that posts it enters it in `queue_replays`, under the name of the archive. So no entry is posted
+twice, however often a replay is killed and started again, and whatever became of the entries that
+it posted. An entry that was tried again by hand counts as posted, too, if this archive or this
+database knows of that.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -16,8 +16,6 @@ from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no annotations
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 from sqlalchemy import URL, Connection
@@ -25,8 +23,9 @@ from sqlalchemy import Engine as SqlalchemyEngine
 from sqlalchemy.exc import IntegrityError
 
 from history_pipeline.archive import Archive
+from history_pipeline.condition import chosen, counted
 from history_pipeline.deletion import History, locked_history
-from history_pipeline.errors import ReplayConditionError, ReplayError
+from history_pipeline.errors import ReplayError
 from history_pipeline.manifest import Manifest, live_files
 from history_pipeline.progress import Progress, silent
 from history_pipeline.session import own_session
@@ -34,8 +33,7 @@ from history_pipeline.sources import read_history
 from queue_core.engine import open_tables
 from queue_core.model.config import BusConfig
 from queue_core.model.entry import ANY_NODE, State
-from queue_core.storage.store import succeeded
-from sql.statements import archives
+from queue_core.storage.progress import succeeded
 from sql.tables import ENTRY_COLUMNS, entry_tables
 
 BATCH_ROWS = 500
@@ -65,7 +63,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Group:
-    """Counts of one queue and type: entries that a replay would post, and entries that were posted again before."""
+    """Counts of one queue and type.
+
+    `entries` would be posted by a replay; `replayed` were posted again before.
+    """
 
     queue_name: str
     class_name: str
@@ -121,7 +122,8 @@ def replay_archive(
             `processing_state = 'FAILED' AND finished_date >= '2026-01-31'`.
         table: The main table whose history was archived, and to which is posted.
         post: True to post; False only counts.
-        progress: Called with the name of the step, the entries done so far, and all entries; from any thread.
+        progress: Called with the name of the step, the entries done so far, and all entries; from
+            any thread.
 
     Returns:
         Counts by queue and type, and the first entries.
@@ -151,7 +153,7 @@ class _Replay:
     def work(self, *, post: bool) -> Replayed:
         rows = self.archive.read(live_files(self.manifests))
         matching = chosen(rows, self.where)
-        if not _counted(matching, self.where):
+        if not counted(matching, self.where):
             return Replayed(self.history.table, self.archive.where)
         wanted = matching.join(self._replayed(rows), "record_id", "left")
         plan = Replayed(
@@ -162,8 +164,9 @@ class _Replay:
         return replace(plan, posted=self._post(_open(wanted), plan.entries))
 
     def _replayed(self, rows: DataFrame) -> DataFrame:
-        """The ids of all archived entries that are known to have been posted again, marked as `replayed`."""
+        """The ids of all archived entries known to have been posted again, marked as `replayed`."""
         spark, database = self.archive.spark, self.history.database
+        archives = self.history.archives
         archive = self.manifests[0].archive
         entered = database.fetch(lambda connection: archives.replayed(connection, archive))
         known = [
@@ -180,11 +183,12 @@ class _Replay:
         return reduce(DataFrame.union, known).distinct().withColumn("replayed", f.lit(True))
 
     def _post(self, rows: DataFrame, total: int) -> int:
-        database, statements, now = (
+        database, statements, archives = (
             self.history.database,
             self.history.statements,
-            self.history.now(),
+            self.history.archives,
         )
+        now = self.history.now()
         archive, posted = self.manifests[0].archive, 0
         for batch in _batches(rows.sort("record_id").toLocalIterator(prefetchPartitions=True)):
 
@@ -211,27 +215,6 @@ class _Replay:
                 ) from error
             self.progress("posted", posted, total)
         return posted
-
-
-def chosen(rows: DataFrame, where: str) -> DataFrame:
-    """The rows of history that meet a condition, and whose chain has not gone on.
-
-    Raises ReplayConditionError.
-    """
-    try:
-        found = rows.where(where)
-    except PySparkException as error:
-        reason = str(error).strip().partition("\n")[0].rstrip(";")
-        raise ReplayConditionError(
-            f"the condition {where!r} can't work: {reason}. Nothing was posted."
-        ) from error
-    plan: Any = found._jdf.queryExecution().analyzed()  # noqa: SLF001 -- PySpark does not tell it
-    if not plan.deterministic():
-        raise ReplayConditionError(
-            f"the condition {where!r} may answer differently each time. Nothing was posted. Choose entries by their "
-            "columns."
-        )
-    return found.where(f.col("processing_state") != State.REAPED.value)
 
 
 def entry(row: Row, now: datetime) -> dict[str, Any]:
@@ -296,18 +279,3 @@ def _batches(rows: Iterator[Row]) -> Iterator[dict[int, Row]]:
             batch, size = {}, 0
     if batch:
         yield batch
-
-
-def _counted(wanted: DataFrame, where: str) -> int:
-    """How many rows meet the condition.
-
-    Raises ReplayConditionError, which quotes no row, if it can't be computed.
-    """
-    try:
-        return wanted.count()
-    except (PySparkException, Py4JError) as error:
-        named = re.search(r"\[([A-Z][A-Z_.]+)\]", str(error))
-        raise ReplayConditionError(
-            f"the condition {where!r} can't be computed of some entry: {named[1] if named else type(error).__name__}. "
-            "Nothing was posted. Functions such as try_cast give NULL instead."
-        ) from error

@@ -48,7 +48,9 @@ def as_json(audit: Audit) -> dict[str, Any]:
 
 
 def write_figures(audit: Audit, folder: Path) -> list[Path]:
-    """Write `figures.json` and a Parquet file for each table of figures into a folder, and return their paths.
+    """Write `figures.json` and a Parquet file for each table of figures into a folder.
+
+    Returns their paths.
 
     The folder is made if it is not there; each file is replaced at once or not at all.
     """

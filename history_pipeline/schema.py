@@ -33,7 +33,9 @@ _KINDS: tuple[tuple[type[Any], DataType], ...] = (
 
 
 def spark_schema(table: Table) -> StructType:
-    """The columns of an entry table in their order; dates are instants (`TimestampType`), microseconds in UTC.
+    """The columns of an entry table in their order.
+
+    Dates are instants (`TimestampType`), microseconds in UTC.
 
     All are nullable, as Spark reads them from Parquet: live rows and archived ones have one schema.
     """

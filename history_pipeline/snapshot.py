@@ -1,4 +1,6 @@
-"""The snapshot that an audit reads: live entries, history and archive of a table, each read once and kept on disk.
+"""The snapshot that an audit reads: live entries, history and archive of a table.
+
+Each is read once and kept on disk.
 
 The main table is read before its history, and history before the archive: an entry that moves
 meanwhile is seen twice rather than never.
@@ -68,7 +70,9 @@ class Snapshot:
         self._archived_tables = () if archive is None else tuple(archived_tables(spark, archive))
 
     def tables(self, wanted: Sequence[str] | None) -> list[str]:
-        """The names of the main tables to be read: all of the database and the archive, or those `wanted`.
+        """The names of the main tables to be read.
+
+        They are all of the database and the archive, or those `wanted`.
 
         Raises SchemaMissingError if one, or all, are in neither.
         """

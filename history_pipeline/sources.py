@@ -64,7 +64,8 @@ def read_history(
     Args:
         spark: A session, as `open_session` returns it.
         url: The database.
-        table: A history table, or a main table, whose columns `finished_date`, `started_date` and `last_error` are NULL.
+        table: A history table, or a main table, whose columns `finished_date`, `started_date` and
+            `last_error` are NULL.
         first_id: The lowest id to read, included. The default is the lowest of all.
         last_id: The highest id to read, included. The default is the highest of all.
         columns: The columns to read. The default is all.

@@ -30,12 +30,14 @@ _MICROS = 1_000_000.0
 
 
 def statistics(entries: DataFrame) -> DataFrame:
-    """All figures of `transforms.entries`, a row for each group that has an entry, ordered by grouping and keys.
+    """All figures of `transforms.entries`, ordered by grouping and keys.
 
-    Columns: `grouping`; `KEYS`, null where they are none of the grouping; counts by outcome, `ok`, `retried` and
-    `retries` (bigint); `retry_percentage` (double, null if nothing was processed or failed); and for each of
-    `MEASURES` its `_count` (bigint), `_avg`, `_min`, `_max`, `_p50`, `_p90`, `_p95` and `_p99` in seconds (double, null
-    if nothing was timed).
+    There is a row for each group that has an entry.
+
+    Columns: `grouping`; `KEYS`, null where they are none of the grouping; counts by outcome, `ok`,
+    `retried` and `retries` (bigint); `retry_percentage` (double, null if nothing was processed or
+    failed); and for each of `MEASURES` its `_count` (bigint), `_avg`, `_min`, `_max`, `_p50`,
+    `_p90`, `_p95` and `_p99` in seconds (double, null if nothing was timed).
     """
     aggregates = {
         **_counts(),

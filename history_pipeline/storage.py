@@ -19,7 +19,10 @@ from pyspark.sql import SparkSession
 from history_pipeline.errors import ArchiveTargetError
 
 _HIDDEN = ("_", ".")
-"""First characters of names that Spark does not read: markers, checksums, files that are still being written."""
+"""First characters of names that Spark does not read.
+
+They are markers, checksums, and files that are still being written.
+"""
 
 
 class Storage(Protocol):
@@ -56,7 +59,9 @@ class Storage(Protocol):
 
 
 def storage_of(spark: SparkSession, target: str) -> Storage:
-    """The storage of a path, as Hadoop understands it: without a scheme it is on the configured file system.
+    """The storage of a path, as Hadoop understands it.
+
+    A path without a scheme is on the configured file system.
 
     Raises ArchiveTargetError for a path that Spark can't write to.
     """
@@ -150,7 +155,10 @@ class LocalStorage:
 
 
 class HadoopStorage:
-    """A directory of any other file system that Hadoop knows: HDFS, or object storage through a connector."""
+    """A directory of any other file system that Hadoop knows.
+
+    It may be HDFS, or object storage through a connector.
+    """
 
     def __init__(self, jvm: Any, system: Any, path: Any) -> None:
         self._jvm = jvm
@@ -194,8 +202,8 @@ class HadoopStorage:
     def create(self, path: str, content: bytes) -> None:
         """See `Storage`.
 
-        By the way in which Spark writes its own checkpoints: a rename that replaces nothing, or what
-        `spark.sql.streaming.checkpointFileManagerClass` names for the storage.
+        By the way in which Spark writes its own checkpoints: a rename that replaces nothing, or
+        what `spark.sql.streaming.checkpointFileManagerClass` names for the storage.
         """
         where = self._at(path)
         self._system.mkdirs(where.getParent())

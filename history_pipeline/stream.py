@@ -1,15 +1,18 @@
-"""Streaming reads: history in the order in which entries ended, each row once, late commits included.
+"""Streaming reads: history in the order in which entries ended, each row once.
+
+Rows that are committed late are among them.
 
 A row's `finished_date` is bound before its transaction commits, so that rows become visible in
 another order than their dates. Therefore only dates are handed over to which no transaction can add
 a row any more:
 
-1. rows that ended `lag_seconds` ago or earlier by the database's clock, since a row is inserted at most that much
-   later than its date (a statement's time twice; clocks differ by less),
-2. once every transaction that had inserted into history by then has ended (see `sql.settling`). While one stays open, the
-   stream waits; it hands over nothing in its stead.
-3. The exception to 1 are outcomes that a node keeps while the database is out of reach. Their entries are seen in the
-   main table as running: the position names them, and their rows are handed over when they come, whatever their date.
+1. rows that ended `lag_seconds` ago or earlier by the database's clock. A row is inserted at most
+   that much later than its date: a statement's time twice. Clocks differ by less.
+2. once every transaction that had inserted into history by then has ended (see `sql.settling`).
+   While one stays open, the stream waits; it hands over nothing in its stead.
+3. The exception to 1 are outcomes that a node keeps while the database is out of reach. Their
+   entries are seen in the main table as running: the position names them, and their rows are handed
+   over when they come, whatever their date.
 
 A batch of rows is thus the same whenever it is read again, unless history is truncated meanwhile.
 """
@@ -42,14 +45,12 @@ from history_pipeline.reader import entry_table
 from history_pipeline.schema import arrow_schema
 from queue_core.runtime.log import get_logger
 from sql.database import Database
+from sql.families import ARCHIVES
 from sql.settling import Ended
-from sql.statements import archives
-from sql.statements.base import IN_PROCESSING
+from sql.statements.base import IN_PROCESSING, batches
 
 T = TypeVar("T")
 
-IDS_PER_LOOK = 5_000
-"""Ids that one statement names."""
 PLANNING_SECONDS = 600.0
 """Time limit of a statement that reads many rows, as those of a first batch do."""
 _IDS = pa.schema([("record_id", pa.int64())])
@@ -68,7 +69,7 @@ class EndedEntries(InputPartition):
 class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the columns of `schema`.
 
-    One object plans all batches of a query; tasks read in processes of their own.
+    One object plans all batches of a query; tasks read in other processes.
     """
 
     def __init__(self, schema: StructType, options: StreamOptions) -> None:
@@ -158,6 +159,7 @@ class StreamPlan:
         """Raises StreamLossError if rows that ended after `start` were archived and deleted."""
         if not self._options.fail_on_data_loss:
             return
+        archives = self._database.dialect.statements_for(ARCHIVES)()
         lost = self._database.fetch(
             lambda connection: archives.deleted_after(connection, self._main.name, start.finished)
         )
@@ -171,7 +173,10 @@ class StreamPlan:
             )
 
     def frontier(self, start: Position) -> datetime:
-        """Return the date up to which no row can be added any more; `start`'s date while a writer's transaction stays open."""
+        """Return the date up to which no row can be added any more.
+
+        It is `start`'s date while a writer's transaction stays open.
+        """
         now = self._database.fetch(self._database.dialect.database_now)
         candidate = now - timedelta(seconds=self._options.lag_seconds)
         if candidate <= start.finished:
@@ -183,7 +188,10 @@ class StreamPlan:
         return start.finished
 
     def _has_settled(self, after: datetime, until: datetime, seconds: float) -> bool:
-        """Whether, in time, all rows inserted by now that ended in (`after`, `until`] have settled."""
+        """Whether, in time, all rows have settled that were inserted by now.
+
+        It is asked of those that ended in (`after`, `until`].
+        """
         ended = Ended(self._history, after, until, deadline=time.monotonic() + seconds)
         return self._database.dialect.settled(self._database, ended)
 
@@ -201,7 +209,10 @@ class StreamPlan:
         return Position(until, open=tuple(sorted(running - set(late))), late=tuple(late))
 
     def parts(self, start: Position, end: Position) -> list[EndedEntries]:
-        """Rows of the dates between two positions but for those still open at the second, and the late ones."""
+        """Rows of the dates between two positions, and the late ones.
+
+        Entries that are still open at the second position are left out.
+        """
         statement = select(self._history.c.record_id).where(
             _ended(self._history, start.finished, end.finished)
         )
@@ -225,7 +236,10 @@ class StreamPlan:
         ]
 
     def _running(self, frontier: datetime) -> set[int]:
-        """Entries whose rows may come with a date up to `frontier`: they run, and were due by then."""
+        """Entries whose rows may come with a date up to `frontier`.
+
+        They run, and were due by then.
+        """
         main = self._main
         statement = select(main.c.record_id).where(
             main.c.processing_state == IN_PROCESSING, main.c.effective_date <= frontier
@@ -234,8 +248,8 @@ class StreamPlan:
 
     def _ended_of(self, ids: Sequence[int], until: datetime) -> set[int]:
         history, found = self._history, set[int]()
-        for place in range(0, len(ids), IDS_PER_LOOK):
-            chosen = history.c.record_id.in_(ids[place : place + IDS_PER_LOOK])
+        for batch in batches(ids):
+            chosen = history.c.record_id.in_(batch)
             statement = select(history.c.record_id).where(chosen, history.c.finished_date <= until)
             found |= set(self._rows(statement))
         return found
@@ -246,7 +260,10 @@ class StreamPlan:
         )
 
     def _limited(self, after: datetime, until: datetime, most: int | None) -> datetime:
-        """A date up to which there are at most `most` rows, and at least half as many if there are more."""
+        """A date up to which there are at most `most` rows.
+
+        There are at least half as many, if there are more.
+        """
         if most is None or self._count(after, until, most) <= most:
             return until
         low, high = self._first(after, until) - timedelta(microseconds=1), until

@@ -44,9 +44,12 @@ _ERROR_TYPE_LENGTH = 80
 
 
 def entries(history: DataFrame, table: str) -> DataFrame:
-    """Rows of the history of the main table `table` (with `READ_COLUMNS`), one for one, as the audit takes them.
+    """Rows of the history of the main table `table`, one for one, as the audit takes them.
 
-    `content` is a hash of all that was read: two rows of one id that differ in it are not the same row.
+    They have `READ_COLUMNS`.
+
+    `content` is a hash of all that was read: two rows of one id that differ in it are not the same
+    row.
     """
     started = F.unix_micros("started_date")
     posted, due = F.unix_micros("created_date"), F.unix_micros("effective_date")
@@ -76,7 +79,10 @@ def entries(history: DataFrame, table: str) -> DataFrame:
 
 
 def _node() -> Column:
-    """The node that ran an entry; for a REAPED row the dead one, in whose lane it stood even if it had not started."""
+    """The node that ran an entry.
+
+    For a REAPED row it is the dead node, in whose lane it stood even if it had not started.
+    """
     return F.when(F.col("processing_state") == "REAPED", F.nullif("lane", F.lit(""))).otherwise(
         F.col("processing_owner")
     )
@@ -89,7 +95,9 @@ def _error_type() -> Column:
 
 
 def once(live: DataFrame, archived: DataFrame) -> DataFrame:
-    """The entries of both; those that are in both, between the manifest's publication and their deletion, only once.
+    """The entries of both, each once.
+
+    Some are in both, between the manifest's publication and their deletion.
 
     If the two differ, the archived row is taken; `differing` lists such ids.
     """
@@ -101,7 +109,10 @@ def once(live: DataFrame, archived: DataFrame) -> DataFrame:
 
 
 def differing(live: DataFrame, archived: DataFrame) -> DataFrame:
-    """Ids that are in live history and in the archive with different content: table_name, record_id."""
+    """Ids that are in live history and in the archive with different content.
+
+    Columns: table_name, record_id.
+    """
     other = archived.select("table_name", "record_id", F.col("content").alias("archived_content"))
     both = live.join(other, on=["table_name", "record_id"])
     return both.where("content != archived_content").select("table_name", "record_id").distinct()

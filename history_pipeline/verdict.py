@@ -31,7 +31,10 @@ class Standing(StrEnum):
     COMPLETE = "complete"
     FAULTY = "faulty"
     UNKNOWN = "unknown"
-    """No fault was found, but entries were deleted, or some faults can't be decided without the database."""
+    """No fault was found, but not everything could be decided.
+
+    Entries were deleted, or some faults can't be decided without the database.
+    """
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Verification: whether the files of an archive still hold what their manifests say, and a database what they deleted."""
+"""Verification of an archive: its files hold what their manifests say.
+
+A database tells which runs it has deleted.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,8 @@ def verify_archive(
         spark: A session, as `open_session` returns it.
         target: The directory of the archive.
         table: The main table whose history was archived.
-        database: The database that was archived. Only it shows whether the newest manifests are there.
+        database: The database that was archived. Only it shows whether the newest manifests are
+            there.
 
     Returns:
         The counts, and the paths of damaged files.

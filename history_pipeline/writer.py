@@ -9,7 +9,7 @@ again, whatever happened to the job that posted it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -29,7 +29,8 @@ from history_pipeline.postings import check_columns, posting
 from history_pipeline.reader import entry_table
 from queue_core.model.entry import ANY_NODE
 from sql.database import Database
-from sql.statements import staging
+from sql.families import STAGING
+from sql.statements.staging import Staging
 
 OWNER = "spark"
 """`creating_owner` of the posted rows."""
@@ -52,7 +53,7 @@ class Staged(WriterCommitMessage):
 class EventWriter(DataSourceArrowWriter):
     """Posts the rows of one `save()`.
 
-    Tasks and the end of the job run in processes of their own.
+    Tasks and the end of the job run in other processes.
     """
 
     def __init__(self, schema: StructType, options: WriteOptions) -> None:
@@ -67,6 +68,7 @@ class EventWriter(DataSourceArrowWriter):
         attempt, place = uuid4().hex, 0
         rows = (posting(row, self.options) for batch in iterator for row in batch.to_pylist())
         database = Database(self.options.url)
+        staging = _staging(database)
         try:
             while chunk := list(islice(rows, ROWS_PER_TRANSACTION)):
                 key = {"run": self.options.run, "job": self.job, "part": part, "attempt": attempt}
@@ -109,13 +111,14 @@ class EventWriter(DataSourceArrowWriter):
         del messages
         run, job = self.options.run, self.job
         database = Database(self.options.url)
+        staging = _staging(database)
         try:
             database.write(lambda connection: staging.drop_staged(connection, run=run, job=job))
         finally:
             database.close()
 
     def _post(self, connection: Connection, database: Database, winners: Sequence[Staged]) -> None:
-        run, table = self.options.run, self.options.table
+        run, table, staging = self.options.run, self.options.table, _staging(database)
         total = sum(message.rows for message in winners)
         now = database.dialect.database_now(connection)
         before = staging.entered(connection, run)
@@ -125,7 +128,9 @@ class EventWriter(DataSourceArrowWriter):
                 # its staged rows.
                 entries = {message.part: message.rows for message in winners}
                 staging.enter(connection, run=run, table_name=table, entries=entries, now=now)
-            self._check_staged(connection, winners)
+            self._check_staged(
+                winners, staging.staged_by_attempt(connection, run=run, job=self.job)
+            )
             posted = staging.post_staged(
                 connection,
                 entry_table(table),
@@ -151,8 +156,8 @@ class EventWriter(DataSourceArrowWriter):
         staging.drop_staged(connection, run=run)
         staging.drop_staged_before(connection, now - STALE)
 
-    def _check_staged(self, connection: Connection, winners: Sequence[Staged]) -> None:
-        found = staging.staged_by_attempt(connection, run=self.options.run, job=self.job)
+    def _check_staged(self, winners: Sequence[Staged], found: Mapping[str, int]) -> None:
+        """Raises WriteError unless each attempt has staged as many rows as its task says."""
         wrong = [message for message in winners if found.get(message.attempt, 0) != message.rows]
         if wrong:
             first = wrong[0]
@@ -160,3 +165,7 @@ class EventWriter(DataSourceArrowWriter):
                 f"{len(wrong)} partitions of run {self.options.run!r} are not staged as their tasks say: partition "
                 f"{first.part} has {found.get(first.attempt, 0)} rows, not {first.rows}. Nothing was posted."
             )
+
+
+def _staging(database: Database) -> Staging:
+    return database.dialect.statements_for(STAGING)()

@@ -27,7 +27,9 @@ from queue_core.parts import Parts
 from queue_core.running.subscriber import Router
 from queue_core.runtime.arguments import function, not_allowed, of_kind
 from queue_core.runtime.clock import Clock, SystemClock, read_clock
-from queue_core.storage.store import Store, unreachable
+from queue_core.storage.depths import depths_of
+from queue_core.storage.store import Store
+from queue_core.storage.unreachable import unreachable
 from sql import schema
 from sql.database import Database
 from sql.errors import InheritedFileError, MissingDriverError, UnsupportedDatabaseError
@@ -62,7 +64,7 @@ class QueueEngine:
         parts = Parts(self.store, router, self.metrics)
         self.lifecycle, self.poster = parts.lifecycle, parts.poster
         self.metrics.watch(
-            self.lifecycle.reading, lambda: self.store.depths(router.describe()["queues"])
+            self.lifecycle.reading, lambda: depths_of(self.store, router.describe()["queues"])
         )
 
     def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:

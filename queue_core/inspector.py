@@ -40,7 +40,7 @@ from queue_core.storage.store import Store
 from sql import schema
 from sql.database import Database
 from sql.doctor.finding import Finding
-from sql.statements import nodes, schedules
+from sql.families import NODES, SCHEDULES
 from sql.tables import CLASS_NAME_LENGTH, QUEUE_NAME_LENGTH
 
 T = TypeVar("T")
@@ -178,6 +178,7 @@ class Inspector:
 
     def nodes(self) -> list[NodeStatus]:
         """All nodes that have a row, by name."""
+        nodes = self._database.dialect.statements_for(NODES)()
 
         def read(connection: Connection) -> list[NodeStatus]:
             now = self._database.dialect.database_now(connection)
@@ -187,6 +188,7 @@ class Inspector:
 
     def differing_subscribers(self, *, table: str | None = None) -> list[Difference]:
         """The event types of which live nodes have different subscribers; by table, queue and type."""
+        nodes = self._database.dialect.statements_for(NODES)()
 
         def read(connection: Connection) -> list[Difference]:
             now = self._database.dialect.database_now(connection)
@@ -198,6 +200,7 @@ class Inspector:
 
     def schedules(self, *, table: str | None = None) -> list[ScheduleStatus]:
         """The recurring schedules with their next dates; by table, queue and name."""
+        schedules = self._database.dialect.statements_for(SCHEDULES)()
 
         def read(connection: Connection) -> list[ScheduleStatus]:
             found = map(schedule_status, schedules.all_schedules(connection))

@@ -25,7 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from queue_core.model.entry import Entry, State
 from queue_core.model.outcome import ENDED, Finished, Lost, Outcome, Retried
 from queue_core.runtime.lock import Lock
-from queue_core.storage.store import Depth
+from queue_core.storage.depths import Depth
 
 PREFIX = "stickybus_"
 SECONDS = (

@@ -1,1 +1,4 @@
-"""Tables, statements and migrations: all that is known about the databases, and nothing about the queue's rules."""
+"""Tables, statements, migrations and connections.
+
+All knowledge of the databases is here, and none of the queue's rules.
+"""

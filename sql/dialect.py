@@ -1,4 +1,4 @@
-"""A database's ways: how its connections are opened and set, which errors pass, and its locks.
+"""A database's ways: its connections, its locks, and the errors that pass.
 
 Callers never ask which database it is.
 """
@@ -14,15 +14,16 @@ from typing import Any, TypeVar
 from sqlalchemy import URL, Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from sql.bulk import BulkReads
 from sql.capabilities import Capabilities
+from sql.drivers.bulk import BulkReads
+from sql.drivers.raw import RawDriver
+from sql.families import Family
 from sql.limits import Limits
-from sql.raw import RawDriver
 from sql.settling import Ended, OpenDatabase
-from sql.statements import Statements
 from sql.watching import Heard, Notifier, Watch
 from sql.writer_lock import NO_LOCK, WriterLock
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 MARK = "stickybus_run"
@@ -33,16 +34,24 @@ class Dialect:
     """A database's ways. One instance for each `Database`."""
 
     name: str
-    statements: type[Statements] = Statements
-    """The statements on a pair of tables, as this database writes them."""
+    own_statements: tuple[type[object], ...] = ()
+    """Classes of statements that this database needs in another shape.
+
+    Each replaces the class that it derives from.
+    """
     capabilities = Capabilities()
-    """What callers choose by."""
+    """The facts by which callers choose."""
     bulk = BulkReads()
     """How many rows are read at once."""
     raw: RawDriver
     """Callers' connections by this database's own driver."""
     _limits: Limits
     """Of the connections, since `connect_options`."""
+
+    def statements_for(self, family: Family[S]) -> type[S]:
+        """The class of the statements on a family's tables, as this database takes them."""
+        written = family.statements
+        return next((own for own in self.own_statements if issubclass(own, written)), written)
 
     @property
     def reached_as(self) -> frozenset[str]:
@@ -59,7 +68,7 @@ class Dialect:
         return self.name
 
     def schema_of(self, connection: Connection, table_name: str) -> str | None:
-        """The schema in which `connection` finds a table; None where that follows from the database."""
+        """The schema in which `connection` finds a table. None where the database decides that."""
         del connection, table_name
         return None
 
@@ -69,7 +78,7 @@ class Dialect:
         return None
 
     def server(self, connection: Connection) -> str | None:
-        """What the server of `connection` calls itself, wherever it is reached; None if it tells nothing."""
+        """The server's own name, the same however it is reached. None if it tells nothing."""
         del connection
         return None
 
@@ -99,7 +108,10 @@ class Dialect:
         raise NotImplementedError
 
     def shares_sessions(self, engine: Engine) -> bool:
-        """Whether `engine`, which has no settings of ours, leads to a pooler that lends a session to clients in turn."""
+        """Whether `engine` leads to a pooler that lends one session to several clients in turn.
+
+        `engine` has none of our settings.
+        """
         del engine
         return False
 
@@ -110,14 +122,14 @@ class Dialect:
         """The engine that was prepared is disposed of."""
 
     def check_open(self, driver: Any) -> None:
-        """For a driver's connection about to be used: DisconnectionError if the server has closed it."""
+        """Raises DisconnectionError if the server has closed a connection about to be used."""
 
     def writer_lock(self) -> WriterLock:
-        """For one block around whatever of ours writes."""
+        """The lock for one block in which the library writes."""
         return NO_LOCK
 
     def lending(self, connection: Connection) -> AbstractContextManager[None]:
-        """A transaction of ours in which the user's code writes, in this thread."""
+        """The block of a transaction in which the user's code writes, in this thread."""
         del connection
         return nullcontext()
 
@@ -126,18 +138,21 @@ class Dialect:
         raise NotImplementedError
 
     def may_have_cut_off(self, error: BaseException) -> bool:
-        """Whether an answer may be outstanding, of which nothing tells, after a block that raised `error`."""
+        """Whether, after a block that raised `error`, an answer may be outstanding unseen."""
         return not isinstance(error, Exception)
 
     def mark(self, connection: Connection) -> None:
-        """Mark the transaction that has begun, so that `unmark` tells whether it is still the same."""
+        """Mark the transaction that has begun: `unmark` tells whether it is still the same one."""
         connection.exec_driver_sql(f"SAVEPOINT {MARK}")
 
     def unmark(self, connection: Connection) -> None:
-        """Take the mark away; DBAPIError if the marked transaction is over, or can't be committed any more."""
+        """Take the mark away.
+
+        Raises DBAPIError if the marked transaction is over, or can't be committed any more.
+        """
         connection.exec_driver_sql(f"RELEASE SAVEPOINT {MARK}")
 
-    def alone(self, connection: Connection, work: Callable[[Connection], T]) -> T:
+    def autocommit(self, connection: Connection, work: Callable[[Connection], T]) -> T:
         """Run `work`, one statement that commits by itself."""
         return work(connection)
 
@@ -149,7 +164,10 @@ class Dialect:
         raise NotImplementedError
 
     def is_stale(self, error: BaseException) -> bool:
-        """Whether a driver's error tells that its session can't write any more, as one that outlived a fail-over."""
+        """Whether a driver's error says that its session can't write any more.
+
+        A session that outlived a fail-over can't.
+        """
         return False
 
     def database_now(self, connection: Connection) -> datetime:
@@ -176,13 +194,18 @@ class Dialect:
         raise NotImplementedError
 
     def index_progress(self, connection: Connection) -> float | None:
-        """How much of the index that a session builds here is done, from 0 to 1; None if none is, or nothing tells."""
+        """The share that is done, from 0 to 1, of the index that a session builds here.
+
+        None if none is built, or if the database does not tell.
+        """
         del connection
         return None
 
     @contextmanager
     def named_lock(self, connection: Connection, name: str, *, wait: bool) -> Iterator[bool]:
-        """Hold a lock of the whole database on `connection`; yields whether it was had (always, with `wait`).
+        """Hold a lock of the whole database on `connection`. Yields whether it was obtained.
+
+        With `wait` it always is.
 
         Taken by migrations, and by truncation, archive and replay of one history.
         """
@@ -193,14 +216,14 @@ class Dialect:
         """Tell listeners when the connection's transaction commits, where the database can."""
 
     def notifier(self, engine: Engine, channel: str, payload: str) -> Notifier | None:
-        """A session that tells listeners of what was committed elsewhere; None where the database can't."""
+        """A session that tells listeners of others' commits. None where the database can't."""
         del engine, channel, payload
         return None
 
     def commits_of_others(self, engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
         """Hints of others' commits, until the watch's bell rings.
 
-        Only with the capability `hears_commits`. It opens a connection of its own through `engine`,
+        Only with the capability `hears_commits`. It opens a connection through `engine`,
         in the thread that asks. Raises the driver's errors.
         """
         raise NotImplementedError

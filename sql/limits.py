@@ -11,10 +11,13 @@ import math
 from dataclasses import dataclass
 
 ANSWER_SECONDS = 1.0
-"""What an error that the server raises at its own limit may need to arrive."""
+"""The time that an error needs to arrive, which the server raises at its own limit."""
 
 LOCK_SHARE = 0.5
-"""Of a statement's time, what it may wait for locks: a transaction that got none may run once more within that time."""
+"""The share of a statement's time that it may wait for locks.
+
+A transaction that got none may run once more within that time.
+"""
 
 LONGEST_CONNECT_SECONDS = 10.0
 LONGEST_SECONDS = 2_000_000.0

@@ -9,6 +9,7 @@ from sqlalchemy import URL, create_engine
 
 from sql.dialect import Dialect
 from sql.doctor.base import Doctor
+from sql.drivers.raw import RawDriver
 from sql.errors import MissingDriverError, UnsupportedDatabaseError
 from sql.mariadb.dialect import MariaDB
 from sql.mariadb.doctor import MariaDBDoctor
@@ -16,14 +17,13 @@ from sql.mysql.dialect import MySQL
 from sql.mysql.doctor import MySQLDoctor
 from sql.postgresql.dialect import PostgreSQL
 from sql.postgresql.doctor import PostgreSQLDoctor
-from sql.raw import RawDriver
 from sql.sqlite.dialect import SQLite
 from sql.sqlite.doctor import SQLiteDoctor
 
 
 @dataclass(frozen=True)
 class Backend:
-    """What serves one kind of database."""
+    """The classes that serve one kind of database."""
 
     driver: str
     """The driver of our own connections, as a URL of SQLAlchemy names it."""
@@ -81,7 +81,10 @@ def doctor_of(backend: str) -> Doctor:
 
 
 def raw_driver_of(backend: str) -> RawDriver:
-    """How callers' connections to this kind of database are asked, also one that Stickybus does not run on."""
+    """How callers' connections to a kind of database are asked.
+
+    It may be one that Stickybus does not run on.
+    """
     return BACKENDS[backend].dialect.raw if backend in BACKENDS else RawDriver()
 
 

@@ -32,17 +32,23 @@ from sqlalchemy import (
 )
 
 from sql.database import Database
+from sql.families import ENTRIES, VERSION_TABLE, metadata_for
 from sql.registry import BACKENDS
-from sql.tables import ENTRY_COLUMNS, metadata_for
+from sql.tables import ENTRY_COLUMNS
 from sql.transient import UPGRADE_STEP
 
-VERSION_TABLE = "stickybus_schema"
 DEFAULT_TABLES = ("bus_events", "notifications")
 
 STEP_SECONDS = 86_400.0
-"""What one step of an upgrade may take: an index of a large table takes longer than any statement of ours should."""
+"""The time limit of one step of an upgrade.
+
+To build an index of a large table takes longer than any other statement may.
+"""
 LOCK_SECONDS = 2.0
-"""What one try of a step waits for a lock at most: statements that come meanwhile wait behind it."""
+"""The longest that one try of a step waits for a lock.
+
+Statements that come meanwhile wait behind it.
+"""
 
 _upgrading = threading.Lock()
 """Alembic keeps what it works on in globals of its modules: one upgrade at a time in a process."""
@@ -65,7 +71,10 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True)
 class SchemaReport:
-    """What `check` found: `found` and `expected` are revisions, `missing_tables` names that don't exist."""
+    """The result of `check`.
+
+    `found` and `expected` are revisions, `missing_tables` names that don't exist.
+    """
 
     fit: Fit
     found: str | None
@@ -74,11 +83,13 @@ class SchemaReport:
 
 
 Progress = Callable[[str, int, int], None]
-"""Told of each step of an upgrade when it has ended: its name, how many have ended, and of how many."""
+"""Called after each step of an upgrade with its name, the steps done, and all steps."""
 
 
 def create(url: str | URL, *, tables: Sequence[str] = DEFAULT_TABLES) -> SchemaReport:
-    """Create what is missing of the schema for the main tables `tables`, and return the report of before.
+    """Create the missing part of the schema for the main tables `tables`.
+
+    Returns the report of before.
 
     Also upgrades an older schema. Nothing is changed when the schema is newer than this version's.
     """
@@ -123,7 +134,10 @@ def ensure(
 
 
 def _create_missing(connection: Connection, metadata: MetaData, *, indices: bool) -> None:
-    """Create the tables that are missing; and indices, if a process that was killed may have left tables without."""
+    """Create the tables that are missing.
+
+    With `indices`, their indices, too: a process that was killed may have left tables without them.
+    """
     metadata.create_all(connection)
     for made in metadata.sorted_tables if indices else ():
         for index in made.indexes:
@@ -198,9 +212,11 @@ def _works_since(connection: Connection) -> str:
 
 
 def main_tables(connection: Connection) -> tuple[str, ...]:
-    """The names of all main tables that are there, each with a history of its own."""
+    """The names of all main tables that are there, each with its history."""
     present = set(inspect(connection).get_table_names())
-    paired = sorted(name for name in present if f"{name}_history" in present)
+    paired = sorted(
+        name for name in present if all(name + suffix in present for suffix in ENTRIES.suffixes)
+    )
     # An application's own tables may be named like a pair.
     return tuple(name for name in paired if set(ENTRY_COLUMNS) <= _columns(connection, name))
 

@@ -47,7 +47,10 @@ class OpenDatabase(Protocol):
 
 @dataclass(frozen=True)
 class Ended:
-    """Rows of a history that ended in (`after`, `until`], UTC, waited for until `deadline` (monotonic, in seconds)."""
+    """Rows of a history that ended in (`after`, `until`], UTC.
+
+    They are waited for until `deadline` (monotonic, in seconds).
+    """
 
     history: Table
     after: datetime

@@ -1,4 +1,4 @@
-"""The one retry of errors that pass by themselves: deadlocks, lock time-outs, closed connections."""
+"""The one retry of errors that pass by themselves, as deadlocks and lock time-outs do."""
 
 from __future__ import annotations
 
@@ -19,15 +19,20 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Patience:
-    """The limits of a retry: no run begins after the last one allowed, or after the time is over."""
+    """The limits of a retry.
+
+    No run begins after the last one allowed, or after the time is over.
+    """
 
     runs: float = math.inf
     """All runs, the first among them."""
     seconds: float = math.inf
     """From the beginning of the first run to the beginning of the last."""
     pause_seconds: float = 0.01
-    """The longest pause after the second run; it doubles with each run. Its length is random, so that
-    two that met do not meet again."""
+    """The longest pause after the second run; it doubles with each run.
+
+    Its length is random, so that two that met do not meet again.
+    """
     longest_pause_seconds: float = 1.0
     """Where the doubling ends."""
 
@@ -37,16 +42,20 @@ class Patience:
 
 
 OWN_TRANSACTION = Patience(runs=8)
-"""Our own transactions are short. One that met eight deadlocks would meet a ninth. A statement's time
-limits them, too."""
+"""Our own transactions are short. One that met eight deadlocks would meet a ninth.
+
+A statement's time limits them, too.
+"""
 HANDLER = Patience(runs=5)
 """A handler's code runs again each time.
 
 After the fifth run the entry's own retry policy decides.
 """
 EMPTYING = Patience(runs=600, longest_pause_seconds=0.05)
-"""The lock on a whole history. Each try waits for it 50 ms, and holds up writers as long: hence many
-short tries."""
+"""The lock on a whole history.
+
+Each try waits for it 50 ms, and holds up writers as long: hence many short tries.
+"""
 UPGRADE_STEP = Patience(seconds=600.0, pause_seconds=0.1, longest_pause_seconds=2.0)
 """A step of an upgrade beside traffic.
 

@@ -36,7 +36,7 @@ def _aware(value: datetime | None) -> datetime | None:
 
 
 def _in_utc(value: datetime | None) -> datetime | None:
-    # On a session of ours it is in UTC already.
+    # On our own sessions it is in UTC already.
     return value if value is None or value.tzinfo is UTC else value.astimezone(UTC)
 
 
@@ -81,7 +81,10 @@ _PLAIN = DateForm()
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An instant: an aware datetime in UTC, to the microsecond, whatever the session's time zone is."""
+    """An instant: an aware datetime in UTC, to the microsecond.
+
+    The session's time zone changes nothing.
+    """
 
     impl = DateTime
     cache_ok = True
@@ -121,7 +124,7 @@ def _form(dialect: Dialect) -> DateForm:
 class utc_now(FunctionElement[datetime]):  # noqa: N801 -- an SQL function, written as SQLAlchemy writes them
     """The server's UTC time: only for column defaults, so that an INSERT by hand works.
 
-    No statement of ours uses it.
+    None of our statements uses it.
     """
 
     type = UtcDateTime()
@@ -157,7 +160,10 @@ class readable(FunctionElement[bool]):  # noqa: N801 -- as above
 
 
 class readable_or_now(readable):  # noqa: N801 -- as above
-    """As `readable`; and on SQLite a date may lack its fraction of a second, as CURRENT_TIMESTAMP writes it."""
+    """As `readable`, but on SQLite a date may lack its fraction of a second.
+
+    CURRENT_TIMESTAMP writes it so.
+    """
 
     inherit_cache = True
 
@@ -176,7 +182,7 @@ def _(element: readable, compiler: Any, **options: object) -> str:
 
 
 SECONDS_GLOB = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9] [0-9][0-9]:[0-9][0-9]:[0-9][0-9]"
-"""What a date of SQLite looks like, to the second."""
+"""The form of a date on SQLite, to the second."""
 DATE_GLOB = SECONDS_GLOB + "." + "[0-9]" * 6
 
 
@@ -214,7 +220,10 @@ def _each(
 
 
 def name(length: int) -> String:
-    """A text compared byte by byte: case, accents and trailing spaces count (MySQL's defaults ignore all three)."""
+    """A text compared byte by byte: case, accents and trailing spaces count.
+
+    MySQL's defaults ignore all three.
+    """
     return (
         String(length)
         .with_variant(String(length, collation="C"), "postgresql")

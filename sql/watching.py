@@ -1,4 +1,4 @@
-"""Hints between processes: one tells the others of its commits, and hears of theirs."""
+"""Hints between processes: each learns that others have committed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Heard(NamedTuple):
 
 
 class Bell:
-    """Ends a wait in another thread, whether that waits for a file descriptor or looks at a flag."""
+    """Ends a wait in another thread, for a file descriptor or for a flag."""
 
     def __init__(self) -> None:
         self._rung = threading.Event()
@@ -73,7 +73,10 @@ class Notifier(Protocol):
         ...
 
     def notify(self) -> bool:
-        """Notify; False while the answer to the one before is outstanding, or if the server was lost."""
+        """Notify.
+
+        False while the answer to the one before is outstanding, or if the server was lost.
+        """
         ...
 
     def close(self) -> None:

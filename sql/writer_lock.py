@@ -9,7 +9,10 @@ T = TypeVar("T")
 
 
 class WriterLock:
-    """A block in which something of ours writes: nothing, where the server queues writers itself."""
+    """A block in which the library writes.
+
+    It does nothing where the server queues writers itself.
+    """
 
     __slots__ = ()
 

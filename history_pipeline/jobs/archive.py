@@ -1,4 +1,6 @@
-"""`stickybus history archive` for a cluster: `spark-submit …/jobs/archive.py --url URL --to DIR [--before DATE]`.
+"""`stickybus history archive` for a cluster.
+
+    spark-submit …/jobs/archive.py --url URL --to DIR [--before DATE]
 
 Master, memory and packages are what `spark-submit` is given; executors need this library and the
 database's driver. Writes what it has done as one JSON document to standard output.

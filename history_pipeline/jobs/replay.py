@@ -1,4 +1,6 @@
-"""`stickybus history replay --yes` for a cluster: `spark-submit …/jobs/replay.py --url URL --from DIR --where CONDITION`.
+"""`stickybus history replay --yes` for a cluster.
+
+    spark-submit …/jobs/replay.py --url URL --from DIR --where CONDITION
 
 Spark looks for the entries on the cluster, and the driver posts them. Writes what it has done as
 one JSON document to standard output.

@@ -1,4 +1,6 @@
-"""`stickybus report` for a cluster: `spark-submit …/jobs/report.py [--url URL] [--from-archive DIR] --to FILE`.
+"""`stickybus report` for a cluster.
+
+    spark-submit …/jobs/report.py [--url URL] [--from-archive DIR] --to FILE
 
 Executors read and count; the driver writes the page, and the figures if a directory is given.
 Writes the verdict as one JSON document to standard output.

@@ -29,6 +29,7 @@ from queue_core.runtime.loop import Loop
 from queue_core.runtime.signal import Signal
 from queue_core.storage.store import Store
 from sql.database import Database
+from sql.families import NODES
 from sql.statements import nodes
 
 log = get_logger(__name__)
@@ -83,6 +84,7 @@ class Node:
     ) -> None:
         self.name = name
         self.database = database
+        self._nodes = database.dialect.statements_for(NODES)()
         self.clock = clock
         self.config = config
         self.epoch = 0
@@ -131,7 +133,7 @@ class Node:
         watched_since = looked_at = self.clock.monotonic()
         while True:
             sent = self.clock.monotonic()
-            row = self.database.fetch(lambda connection: nodes.node(connection, self.name))
+            row = self.database.fetch(lambda connection: self._nodes.node(connection, self.name))
             answered = self.clock.monotonic()
             if answered - looked_at > self.config.lease_seconds / 2:
                 seen = None  # while this process, or the database, was away, the holder could not beat either
@@ -204,7 +206,9 @@ class Node:
         epoch = int(self.clock.now().timestamp() * 1000)
         try:
             with self._telling:
-                self.database.write(lambda connection: nodes.enter(connection, self._values(epoch)))
+                self.database.write(
+                    lambda connection: self._nodes.enter(connection, self._values(epoch))
+                )
         except IntegrityError:
             return False
         self.epoch, self._beat, self._clock_read_at = epoch, 0, float("-inf")
@@ -214,7 +218,7 @@ class Node:
         epoch = row.epoch + 1
 
         def work(connection: Connection) -> bool:
-            return nodes.take_over(
+            return self._nodes.take_over(
                 connection, self.name, epoch=row.epoch, beat=row.beat, values=self._values(epoch)
             )
 
@@ -235,7 +239,7 @@ class Node:
         def work(connection: Connection) -> tuple[bool, ClockReading | None]:
             # Never the same number twice: for the reapers of others the second would be none.
             self._beat += 1
-            renewed = nodes.beat(
+            renewed = self._nodes.beat(
                 connection,
                 self.name,
                 epoch=self.epoch,
@@ -285,7 +289,7 @@ class Node:
         """Write what the members serve."""
         with self._telling:
             self.database.write(
-                lambda connection: nodes.serve(
+                lambda connection: self._nodes.serve(
                     connection, self.name, epoch=self.epoch, serves=self._serves()
                 )
             )
@@ -308,7 +312,7 @@ class Node:
         self.lease.end()
         with suppress(SQLAlchemyError):  # the lease then ends by itself
             self.database.write(
-                lambda connection: nodes.leave(connection, self.name, epoch=self.epoch)
+                lambda connection: self._nodes.leave(connection, self.name, epoch=self.epoch)
             )
         log.info("node_stopped", node=self.name, epoch=self.epoch)
 

@@ -30,6 +30,7 @@ from queue_core.cluster.subscriber_sets import SubscriberWatch
 from queue_core.model.entry import ANY_NODE, SUSPECT, Entry, State, is_node_lane
 from queue_core.runtime.log import get_logger
 from queue_core.storage.store import Store
+from sql.families import NODES
 from sql.statements import nodes
 
 log = get_logger(__name__)
@@ -61,6 +62,7 @@ class Reaper:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._nodes = node.database.dialect.statements_for(NODES)()
         self._seen: dict[str, _Seen] = {}
         self._served: dict[str, set[str]] = {}
         self._missed: dict[str, float] = {}
@@ -74,7 +76,7 @@ class Reaper:
         Returns seconds until the next turn.
         """
         node = self._node
-        rows = {row.name: row for row in node.database.fetch(nodes.all_nodes)}
+        rows = {row.name: row for row in node.database.fetch(self._nodes.all_nodes)}
         self._watch(rows)
         self._subscribers.look(rows, node.clock.now())
         if not node.lease.holds():
@@ -155,7 +157,9 @@ class Reaper:
         if row.name == node.name or self._watched_seconds(row) < self._due_seconds(row):
             return False
         fenced = node.database.write(
-            lambda connection: nodes.fence(connection, row.name, epoch=row.epoch, beat=row.beat)
+            lambda connection: self._nodes.fence(
+                connection, row.name, epoch=row.epoch, beat=row.beat
+            )
         )
         if fenced:
             # A stop in order is nothing to worry about: each deploy has some.
@@ -197,7 +201,7 @@ class Reaper:
             "serves": "[]",
         }
         try:
-            node.database.write(lambda connection: nodes.enter(connection, values))
+            node.database.write(lambda connection: self._nodes.enter(connection, values))
         except IntegrityError:
             return False
         return True
@@ -231,7 +235,7 @@ class Reaper:
 
         Returns the queues of its entries, one by one, and those entries that have ended FAILED.
         """
-        row = nodes.node(connection, lane, lock=True)
+        row = self._nodes.node(connection, lane, lock=True)
         if row is None:
             return [], []
         besides = [] if row.state in nodes.FENCED else _outliving(row, store.config.table)
@@ -270,7 +274,9 @@ class Reaper:
         now = self._node.clock.now()
         for row in rows:
             if (now - row.beat_date).total_seconds() > FORGET_SECONDS:
-                self._node.database.write(partial(nodes.forget, name=row.name, epoch=row.epoch))
+                self._node.database.write(
+                    partial(self._nodes.forget, name=row.name, epoch=row.epoch)
+                )
 
 
 class _Member(msgspec.Struct):

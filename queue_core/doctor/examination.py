@@ -40,7 +40,7 @@ def examine(
     )
     now, found = _clock_skew(database, clock or SystemClock())
     found += _schema(report)
-    scope = Scope(database.dialect.statements, tables, now, transaction_seconds)
+    scope = Scope(database.dialect, tables, now, transaction_seconds)
     named: list[tuple[str, Check]] = [(check.__name__, check) for check in doctor.checks]
     if report.fit.works:
         named += [

@@ -28,7 +28,7 @@ AT_REST = 10
 
 def silent_node(connection: Connection, scope: Scope) -> Iterator[Finding]:
     """Nodes that are LIVE by their rows, and no longer beat."""
-    rows = nodes.all_nodes(connection)
+    rows = scope.nodes.all_nodes(connection)
     others = any(_beats(row, scope) for row in rows)
     for row in rows:
         if row.state == nodes.LIVE and not _beats(row, scope):
@@ -49,7 +49,7 @@ def silent_node(connection: Connection, scope: Scope) -> Iterator[Finding]:
 
 def stranded_lane(connection: Connection, scope: Scope) -> Iterator[Finding]:
     """Entries in the lane of a node that does not live, while no live node reaps their table."""
-    rows = nodes.all_nodes(connection)
+    rows = scope.nodes.all_nodes(connection)
     living = [row for row in rows if _beats(row, scope)]
     states = {row.name: row.state for row in rows}
     for statements in scope.statements():
@@ -88,7 +88,7 @@ def overdue_schedule(connection: Connection, scope: Scope) -> Iterator[Finding]:
 
 def differing_subscribers(connection: Connection, scope: Scope) -> Iterator[Finding]:
     """Event types of which the live nodes of a bus have different subscribers: each runs its share with its own."""
-    for difference in differences(nodes.all_nodes(connection), scope.now):
+    for difference in differences(scope.nodes.all_nodes(connection), scope.now):
         rows = [row for rows in difference.nodes_of.values() for row in rows]
         done = all((scope.now - row.started_date).total_seconds() > DEPLOY_SECONDS for row in rows)
         yield Finding(
@@ -106,7 +106,7 @@ def connections(connection: Connection, scope: Scope, *, doctor: Doctor) -> Iter
     """Limits of connections that are nearly used up, or less than the live nodes keep open."""
     members = [
         served
-        for row in nodes.all_nodes(connection)
+        for row in scope.nodes.all_nodes(connection)
         if _beats(row, scope)
         for served in _served(row)
     ]

@@ -14,10 +14,9 @@ from pydantic import AfterValidator, Field, field_validator
 from queue_core.errors import ConfigurationError
 from queue_core.model.retry import ImmediateRetries, RetryPolicy, policy_from_table
 from queue_core.model.settings import Settings, combination
-from sql.tables import SHARED_TABLES
+from sql.families import is_reserved, shared_names, suffixes
 
 MAX_NAME_LENGTH = 64
-_OWN_TABLES = frozenset({"stickybus_schema", *(table.name for table in SHARED_TABLES)})
 
 
 class Mode(StrEnum):
@@ -65,8 +64,10 @@ def table_fault(table: object) -> str | None:
     """Why `table` can't be the name of a main table, None if it can."""
     if not isinstance(table, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,47}", table):
         return "1 to 48 letters, digits and underscores, no digit first"
-    if table.lower() in _OWN_TABLES or table.lower().endswith("_history"):
-        return f"neither {', '.join(sorted(_OWN_TABLES))} nor a name that ends in _history"
+    if is_reserved(table):
+        return (
+            f"neither {', '.join(shared_names())} nor a name that ends in {' or '.join(suffixes())}"
+        )
     return None
 
 

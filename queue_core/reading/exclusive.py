@@ -15,13 +15,9 @@ def exclusive_history(store: Store) -> Iterator[None]:
 
     Raises LifecycleError if another holds it; nothing was deleted then.
     """
-    database, table = store.database, store.config.history_table
-    with (
-        database.beside() as connection,
-        database.dialect.named_lock(connection, table, wait=False) as had,
-    ):
-        connection.commit()
-        if not had:
+    table = store.config.history_table
+    with store.database.holding(table) as connection:
+        if connection is None:
             raise LifecycleError(
                 f"{table}: another truncation, archive or forgetting is under way. Nothing was deleted.",
                 table=table,

@@ -16,8 +16,8 @@ from queue_core.reading.history import DELETE_BATCH, Progress
 from queue_core.runtime.arguments import function
 from queue_core.storage.rows import Unset, sought_key
 from queue_core.storage.store import Store
+from sql.families import SCHEDULES
 from sql.search_keys import StoredKey
-from sql.statements import schedules
 
 _CLOCKS_DIFFER = timedelta(seconds=1)
 """What another process posted just before may bear a date that is later by less than this."""
@@ -185,6 +185,7 @@ class _Turn:
         )
 
     def _schedules(self, connection: Connection) -> list[str]:
+        schedules = self._store.database.dialect.statements_for(SCHEDULES)()
         found = schedules.all_schedules(connection)
         return [
             f"{row.queue_name}/{row.name}"

@@ -20,8 +20,9 @@ from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
 from queue_core.storage.filter import Filter
+from queue_core.storage.progress import succeeded
 from queue_core.storage.rows import integer
-from queue_core.storage.store import Store, succeeded
+from queue_core.storage.store import Store
 from sql.transient import EMPTYING
 
 DELETE_BATCH = 2_000

@@ -20,7 +20,8 @@ from queue_core.model.entry import Entry, State, SubscriberProgress
 from queue_core.model.outcome import Finished, Lost, Recorded, given_up
 from queue_core.running.subscriber import Subscriber, exactly_once_context
 from queue_core.storage.moves import batch_of
-from queue_core.storage.store import Store, encode_progress
+from queue_core.storage.progress import encode_progress
+from queue_core.storage.store import Store
 from sql.transient import HANDLER
 
 

@@ -1,4 +1,6 @@
-"""The caller's connections: any kind of them as one SQLAlchemy Connection, whose transaction is never touched.
+"""The caller's connection, of any kind, as one SQLAlchemy Connection.
+
+Its transaction is never touched.
 
 No event proves a commit: Core's `commit` fires before COMMIT is sent, the Session's also for
 savepoints, and a failed transaction may end as a rollback without any event (the experiments are in
@@ -23,14 +25,14 @@ from queue_core.errors import InvalidConnectionError, WriteLockError
 from queue_core.runtime.awaitable import is_asynchronous
 from queue_core.storage.tables_of_caller import check_map, check_place, check_server, foreign
 from sql.database import Database
-from sql.hot_path import LAZY
-from sql.raw import RawDriver, UnusableConnectionError
+from sql.drivers.hot_path import LAZY
+from sql.drivers.raw import RawDriver, UnusableConnectionError
 from sql.registry import raw_driver_of, raw_drivers
 
 _pending: weakref.WeakKeyDictionary[Connection, list[Callable[[], None]]] = (
     weakref.WeakKeyDictionary()
 )
-"""What to call at the end of each connection's transaction.
+"""The functions to call at the end of each connection's transaction.
 
 `Connection.info` is out of reach once it has broken.
 """
@@ -84,7 +86,9 @@ class Borrowed:
 
 
 def borrow(given: Any, database: Database, schema: str | None) -> Borrowed:
-    """Wrap what a user passes as `connection=`, for tables of a `schema` (None: they are named without).
+    """Wrap the value that a user passes as `connection=`.
+
+    `schema` is that of the tables; None if they are named without one.
 
     A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg, PyMySQL or sqlite3
     connection. Raises InvalidConnectionError if it is closed, leads to another database, or is
@@ -180,7 +184,10 @@ _passive_dialects: weakref.WeakKeyDictionary[Engine, SqlalchemyDialect] = (
 
 
 def _passive(database: Database) -> SqlalchemyDialect:
-    """The database's SQLAlchemy dialect, ready for use, that never begins, commits, rolls back or closes."""
+    """The database's SQLAlchemy dialect, which never begins, commits, rolls back or closes.
+
+    It is ready for use: a first connection has completed it.
+    """
     engine = database.engine
     if engine not in _passive_dialects:
         with engine.connect():

@@ -21,7 +21,9 @@ Where = Callable[[FromClause], Sequence[ColumnElement[bool]]]
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not given matches every entry; a search key that is KEYLESS only entries without that key.
+    """The entries that a read asks for. A field that is not given matches every entry.
+
+    A search key that is KEYLESS matches only entries without that key.
 
     Dates are aware; `…_before` excludes its date, `…_since` includes it.
     """
@@ -93,7 +95,7 @@ def checked_ids(record_ids: Iterable[int]) -> list[int]:
 
 
 def state_values(states: States) -> list[str]:
-    """The states as columns hold them. Raises InvalidPostError for what is no state."""
+    """The states as columns hold them. Raises InvalidPostError for other values."""
     try:
         return [State(state).value for state in several(states)]
     except (TypeError, ValueError) as error:

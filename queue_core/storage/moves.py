@@ -14,7 +14,8 @@ from sqlalchemy.exc import IntegrityError
 from queue_core.errors import HistoryConflictError
 from queue_core.model.entry import SUSPECT, Entry, State, claimed
 from queue_core.model.outcome import Finished, Retried
-from queue_core.storage.store import FIRST_DATE, Store, encode_progress
+from queue_core.storage.progress import encode_progress
+from queue_core.storage.store import FIRST_DATE, Store
 from sql.statements import Moved
 from sql.statements.claims import Claim
 from sql.statements.outcomes import Batch, Ending
@@ -45,7 +46,10 @@ class Moves:
         since: datetime = FIRST_DATE,
         ahead: timedelta = timedelta(),
     ) -> list[Entry]:
-        """Claim up to `limit` entries of `lane` for `owner` that are due since `since` (UTC), or will be within `ahead`."""
+        """Claim entries of `lane` for `owner`, up to `limit` of them.
+
+        They are due since `since` (UTC), or will be within `ahead`.
+        """
         taking = self.taking(lane, owner, limit, since, ahead)
         move = partial(self._store.statements.move, owner=owner, claim=taking)
         _, rows = self._move(move, lambda connection, moved: moved(connection))
@@ -67,7 +71,9 @@ class Moves:
         retried: Sequence[Retried],
         taking: Taking | None = None,
     ) -> set[int]:
-        """Write outcomes in one transaction, and return the ids that had been taken over: nothing changed for them.
+        """Write outcomes in one transaction, and return the ids that had been taken over.
+
+        Nothing has changed for these.
 
         `taking`: a claim to be made in the same transaction.
         """
@@ -99,7 +105,7 @@ class Moves:
         *,
         autocommit: bool = True,
     ) -> T:
-        """Run a move, and `learn` what came of it: without a transaction around them where they need none."""
+        """Run a move, and `learn` its result, without a transaction where they need none."""
         database = self._store.database
         if autocommit and self._store.statements.capabilities.moves_at_once:
             return database.write_autocommit(move, learn)
@@ -108,7 +114,10 @@ class Moves:
     def _recorded(
         self, connection: Connection, owner: str, finished: Sequence[Finished]
     ) -> set[int]:
-        """The ids whose very outcome stands in history: recorded by a former try, whose COMMIT gave no answer."""
+        """The ids whose very outcome stands in history.
+
+        A former try recorded it, and its COMMIT gave no answer.
+        """
         if not finished:
             return set()
         tried = {
@@ -147,7 +156,10 @@ class Moves:
             ) from error
 
     def retry(self, connection: Connection, owner: str, lane: str, outcome: Retried) -> bool:
-        """Make a failed entry AVAILABLE in `lane` (a suspect among its like) at its next date; False if taken over."""
+        """Make a failed entry AVAILABLE at its next date. False if it was taken over.
+
+        A suspect goes to the lane of suspects, any other entry to `lane`.
+        """
         entry = outcome.entry
         return self._store.statements.change_claimed(
             connection,

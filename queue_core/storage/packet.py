@@ -1,4 +1,7 @@
-"""What a server takes in one statement: MariaDB and MySQL close the connection on more, and say nothing first."""
+"""The size limit of one statement on the server.
+
+MariaDB and MySQL close the connection on a longer one, without a word before.
+"""
 
 from __future__ import annotations
 

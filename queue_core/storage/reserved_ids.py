@@ -46,7 +46,9 @@ class ReservedIds:
         """How many connections had been opened when the ids were taken, and when that was."""
 
     def take(self, count: int) -> tuple[list[int], int]:
-        """`count` ids, ascending, and how many connections had been opened then: once it is more, they are of no use.
+        """`count` ids, ascending, and the number of connections that had been opened then.
+
+        Once that number has grown, the ids are of no use.
 
         No ids where a row's id comes from its INSERT, or where each use opens a connection.
         """

@@ -1,4 +1,7 @@
-"""From a posting to the columns of its row: what is posted is checked here, before anything is written."""
+"""From a posting to the columns of its row.
+
+Everything posted is checked here, before anything is written.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,7 @@ class Rows:
     def common(
         self, queue_name: str, now: datetime, *, creator: str, lane: str, claimed: bool = False
     ) -> dict[str, Any]:
-        """What all rows of one post share."""
+        """The columns that all rows of one post share."""
         return {
             "queue_name": queue_name,
             "created_date": now,
@@ -182,7 +185,7 @@ def columns_of(keys: Mapping[str, StoredKey | None], headers: str | None) -> dic
 def search_key(value: Any, key: str, queue_name: str) -> StoredKey | None:
     """Check a search key.
 
-    Raises InvalidPostError if it is no 64-bit integer, UUID or text that can be stored.
+    Raises InvalidPostError unless it is a 64-bit integer, a UUID or a text that can be stored.
     """
     if value is None:
         return None
@@ -225,7 +228,7 @@ def sought_key(value: Any, key: str, queue_name: str) -> StoredKey | None:
 def integer(value: Any, key: str, *, least: int = _SMALLEST_KEY) -> int:
     """Check an id or a limit.
 
-    Raises InvalidPostError if it is no 64-bit integer of `least` or more.
+    Raises InvalidPostError unless it is a 64-bit integer of `least` or more.
     """
     if not _is_integer(value) or value < least:
         raise InvalidPostError(
@@ -281,7 +284,7 @@ def _token(value: Any, key: str, queue_name: str) -> str:
 
 def _headers(value: Any, queue_name: str) -> str:
     try:
-        # Strict: msgspec would write numbers and dates as texts of its own.
+        # Strict: msgspec would write numbers and dates as texts.
         headers = msgspec.convert(value, dict[str, str])
         text = msgspec.json.encode(headers).decode()
     except (msgspec.MsgspecError, UnicodeEncodeError) as error:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
 from queue_core.storage.store import Store
-from sql.statements import schedules
+from sql.families import SCHEDULES
 
 
 class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +41,13 @@ class ScheduleStore:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._table = store.config.table
+        schedules = store.database.dialect.statements_for(SCHEDULES)
+        self._schedules = schedules(store.statements.main.schema)
 
     def of(self, queue_names: Sequence[str]) -> list[StoredSchedule]:
         """The schedules of some queues, by queue and name."""
         rows = self._store.database.fetch(
-            lambda connection: schedules.of_queues(connection, self._table, queue_names)
+            lambda connection: self._schedules.of_queues(connection, self._table, queue_names)
         )
         return [_stored(row) for row in rows]
 
@@ -58,20 +60,23 @@ class ScheduleStore:
         *,
         same_rule: Callable[[str], bool],
     ) -> StoredSchedule:
-        """Add a schedule with columns `payload` and `fresh`, or change it: `fresh` only if its rule is another one."""
+        """Add a schedule with the columns `payload` and `fresh`, or change it.
+
+        A schedule that is there gets `fresh` only if its rule is another one.
+        """
 
         def work(connection: Connection) -> StoredSchedule:
-            row = schedules.find(connection, self._table, queue_name, name, lock=True)
+            row = self._schedules.find(connection, self._table, queue_name, name, lock=True)
             if row is None:
                 key: dict[str, Any] = {
                     "table_name": self._table,
                     "queue_name": queue_name,
                     "name": name,
                 }
-                schedules.add(connection, {**key, **payload, **fresh})
+                self._schedules.add(connection, {**key, **payload, **fresh})
                 return StoredSchedule(**key, **payload, **fresh)
             changes = dict(payload) if same_rule(row.rule) else {**payload, **fresh}
-            schedules.change(connection, self._table, queue_name, name, changes)
+            self._schedules.change(connection, self._table, queue_name, name, changes)
             return msgspec.structs.replace(_stored(row), **changes)
 
         try:
@@ -82,7 +87,7 @@ class ScheduleStore:
     def remove(self, queue_name: str, name: str) -> bool:
         """Remove a schedule; False if there was none."""
         return self._store.database.write(
-            lambda connection: schedules.remove(connection, self._table, queue_name, name)
+            lambda connection: self._schedules.remove(connection, self._table, queue_name, name)
         )
 
     def fire(
@@ -114,7 +119,7 @@ class ScheduleStore:
         rows = [{**common, **payload, "effective_date": date} for date in dates]
 
         def work(connection: Connection) -> bool:
-            moved = schedules.advance(
+            moved = self._schedules.advance(
                 connection,
                 self._table,
                 schedule.queue_name,

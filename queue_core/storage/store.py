@@ -1,4 +1,4 @@
-"""The tables of one bus or service: reads, inserts, and transactions of ours or of a caller.
+"""The tables of one bus or service: reads, inserts, and transactions, a caller's or our own.
 
 Claims and outcomes are in `moves`. When and how much is claimed: `queue_core.claiming`.
 """
@@ -6,56 +6,36 @@ Claims and outcomes are in `moves`. When and how much is claimed: `queue_core.cl
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from operator import attrgetter
 from typing import Any, TypeVar
 
-import msgspec
-from sqlalchemy import URL, Connection
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from queue_core.errors import (
-    CommitUnknownError,
     DatabaseUnreachableError,
     ForkedError,
 )
 from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
-from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry, SubscriberProgress, from_row
+from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry, from_row
 from queue_core.model.event_types import EventTypes
 from queue_core.runtime.clock import Clock, SystemClock, read_clock
 from queue_core.storage.callers_connection import Borrowed, borrow, explain
 from queue_core.storage.filter import Where
 from queue_core.storage.reserved_ids import ReservedIds
 from queue_core.storage.rows import Rows
-from sql.database import AT_COMMIT, Database
-from sql.statements import Statements
+from queue_core.storage.unreachable import unreachable
+from sql.database import Database
+from sql.families import ENTRIES
 from sql.tables import entry_tables
 
 T = TypeVar("T")
 
-_RECORD_ID = attrgetter("record_id")
-
 FIRST_DATE = datetime.min.replace(tzinfo=UTC)
 """No entry is due earlier."""
-
-COUNT_LIMIT = 10_000
-"""Entries that one look at the depths reads, or a tenth of it a lane if there are many lanes."""
-
-
-@dataclass
-class Depth:
-    """What waits in the table for one queue.
-
-    `oldest_age_seconds`: of the ready entries; 0 if there are none.
-    """
-
-    ready: int = 0
-    oldest_age_seconds: float = 0.0
-    parked: int = 0
 
 
 class Store:
@@ -78,12 +58,13 @@ class Store:
         dialect = database.dialect
         schema = database.fetch(lambda connection: dialect.schema_of(connection, config.table))
         self.rows = Rows(config, clock, types, codecs, database.fetch(dialect.largest_statement))
-        self.statements: Statements = dialect.statements(entry_tables(config.table, schema=schema))
+        statements = dialect.statements_for(ENTRIES)
+        self.statements = statements(entry_tables(config.table, schema=schema))
         self.reserved_ids = ReservedIds(database, self.statements)
         self._tried_at = float("-inf")
         """When the database's clock was to be read last (monotonic), by other than beats."""
 
-    # -- time ---------------------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------
 
     def now(self, given: Any = None) -> datetime:
         """The time by the database's clock; see `keep_time`."""
@@ -91,7 +72,9 @@ class Store:
         return self.clock.now()
 
     def keep_time(self, given: Any = None) -> None:
-        """Read the database's clock if it was not for a lease, as where no node does so with its beats.
+        """Read the database's clock, unless it was read within a lease.
+
+        Beats read it where a node runs.
 
         Raises DatabaseUnreachableError, unless a caller's connection is `given`, which may reach
         what ours can't: whoever asks for the time would wait for as long again.
@@ -115,7 +98,7 @@ class Store:
             if given is None:
                 raise
 
-    # -- process ------------------------------------------------------------------------------------------------
+    # -- process -----------------------------------------------------------------------------------
 
     @property
     def database(self) -> Database:
@@ -128,7 +111,10 @@ class Store:
 
     @property
     def forked(self) -> bool:
-        """Whether this is a child process of the one that made the store: nothing of it runs here."""
+        """Whether this is a child process of the one that made the store.
+
+        Nothing of it runs here then.
+        """
         return os.getpid() != self._pid
 
     def check_process(self) -> None:
@@ -141,20 +127,23 @@ class Store:
                 started_pid=self._pid,
             )
 
-    # -- post ---------------------------------------------------------------------------------------------------
+    # -- post --------------------------------------------------------------------------------------
 
     def insert(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> list[int]:
         """Insert rows made by `columns` and return their ids in order."""
         return self.statements.insert(connection, rows) if rows else []
 
-    # -- transactions -------------------------------------------------------------------------------------------
+    # -- transactions ------------------------------------------------------------------------------
 
     def borrow(self, given: Any) -> Borrowed:
         """The caller's connection; see `queue_core.storage.callers_connection`."""
         return borrow(given, self.database, self.statements.main.schema)
 
     def inside(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
-        """Run `work` in the caller's transaction; errors are raised and never retried, for it is lost already."""
+        """Run `work` in the caller's transaction. Errors are raised and never retried.
+
+        The transaction is lost already.
+        """
         return self.inside_borrowed(self.borrow(given), queue_name, work)
 
     def inside_borrowed(
@@ -196,7 +185,7 @@ class Store:
                 raise unreachable(self.database.url, error, written) from error
             raise
 
-    # -- the engine's reads ------------------------------------------------------------------------------------------
+    # -- the engine's reads ------------------------------------------------------------------------
 
     def owned(self, ids: Sequence[int], owner: str) -> list[Entry]:
         """Those of `ids` that are committed and run by `owner`."""
@@ -206,7 +195,9 @@ class Store:
         return [from_row(row) for row in rows]
 
     def due_and_next(self, owner: str) -> tuple[dict[str, datetime], dict[str, datetime]]:
-        """By lane that concerns `owner`, the earliest date that has come, and the next; of none but those there are.
+        """By lane that concerns `owner`, the earliest date that has come, and the next one.
+
+        A lane without such a date is left out.
 
         Of what is parked, only the former.
         """
@@ -220,31 +211,7 @@ class Store:
         }
         return due, later
 
-    def depths(self, queue_names: Iterable[str] = ()) -> dict[str, Depth]:
-        """What waits in the table by queue name, `queue_names` included if nothing does; at most some `COUNT_LIMIT`."""
-        now = self.clock.now()
-
-        def work(connection: Connection) -> dict[str, Depth]:
-            depths = {name: Depth() for name in queue_names}
-            lanes = self.statements.lanes(connection)
-            limit = max(COUNT_LIMIT // 10, COUNT_LIMIT // max(1, len(lanes)))
-            for lane in lanes:
-                until = None if lane == PARKED else now
-                for row in self.statements.lane_counts(
-                    connection, lane=lane, until=until, limit=limit
-                ):
-                    depth = depths.setdefault(row.queue_name, Depth())
-                    if lane == PARKED:
-                        depth.parked += row.entries
-                    else:
-                        depth.ready += row.entries
-                        age = (now - row.oldest).total_seconds()
-                        depth.oldest_age_seconds = max(depth.oldest_age_seconds, age)
-            return depths
-
-        return self.database.fetch(work)
-
-    # -- reads --------------------------------------------------------------------------------------------------
+    # -- reads -------------------------------------------------------------------------------------
 
     def search(
         self,
@@ -270,7 +237,7 @@ class Store:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> list[Entry]:
-        """As `search`, by several conditions, of which each is about higher ids than the one before."""
+        """As `search`, by several conditions, each about higher ids than the one before."""
         found = list[Entry]()
         for part in reversed(where) if newest_first else where:
             left = None if limit is None else limit - len(found)
@@ -280,38 +247,3 @@ class Store:
                 connection, past=past, where=part, limit=left, newest_first=newest_first
             )
         return found
-
-
-def encode_progress(progress: SubscriberProgress) -> str | None:
-    """The column `subscribers_done`: subscriber to whether it succeeded (false: it has used up its retries)."""
-    return msgspec.json.encode(progress).decode() if progress else None
-
-
-def succeeded(column: str | None) -> str | None:
-    """Of a column `subscribers_done` those that succeeded; None if there are none, or it can't be read."""
-    try:
-        done: SubscriberProgress = {
-            name: True for name, how in msgspec.json.decode(column or "{}").items() if how is True
-        }
-    except (msgspec.MsgspecError, AttributeError, RecursionError):
-        return None
-    return encode_progress(done)
-
-
-def unreachable(
-    url: URL, error: BaseException, written: Sequence[int] = ()
-) -> DatabaseUnreachableError:
-    """What to raise when the database doesn't answer; `written` are the ids of a COMMIT that may have taken effect."""
-    reason = str(getattr(error, "orig", error)).strip()
-    where = url.render_as_string(hide_password=True)
-    if AT_COMMIT in getattr(error, "__notes__", ()):
-        return CommitUnknownError(
-            f"the database {where} can't be reached: {reason}. Its COMMIT gave no answer: if it took effect, what it wrote "
-            "is delivered; look before you write it again; check the URL and that the server runs.",
-            url=where,
-            record_ids=tuple(written),
-        )
-    return DatabaseUnreachableError(
-        f"the database {where} can't be reached: {reason}. Nothing was written; check the URL and that the server runs.",
-        url=where,
-    )

@@ -1,4 +1,6 @@
-"""Whether a caller's connection leads to the queue's own tables: rows written elsewhere would be read by nobody.
+"""Whether a caller's connection leads to the queue's own tables.
+
+Nobody would read rows that are written elsewhere.
 
 Statements name the schema that the tables were found in, so that a session's search path changes
 nothing.
@@ -18,14 +20,17 @@ from sql.database import Database
 from sql.tables import queue_nodes
 
 _SERVERS = "stickybus_servers"
-"""In a connection's `info`, which lasts as long as the driver's connection: names of servers whose database it is to."""
+"""In a connection's `info`: names of the servers whose database it is known to lead to.
+
+It lasts as long as the driver's connection.
+"""
 
 _raw_servers: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 """The same of raw connections."""
 
 
 def foreign(given: str, own: str) -> InvalidConnectionError:
-    """What to raise for a connection to `given`."""
+    """The error to raise for a connection to `given`."""
     return InvalidConnectionError(
         f"the connection passed in is to {given}, this queue lives on {own}. Nothing was written; "
         "pass a connection to the queue's own database."
@@ -41,7 +46,7 @@ def check_place(found: str | None, database: Database) -> None:
 
 
 def check_map(connection: Connection, schema: str | None) -> None:
-    """Refuse a connection whose `schema_translate_map` would lead its statements to other tables than `schema`'s."""
+    """Refuse a connection whose `schema_translate_map` leads to other tables than `schema`'s."""
     names: dict[str | None, str | None] = (
         connection.get_execution_options().get("schema_translate_map") or {}
     )
@@ -74,7 +79,10 @@ def check_server(connection: Connection, database: Database, raw: Any = None) ->
 
 
 def _is_copy(connection: Connection, database: Database) -> bool:
-    """Whether it is to the same database on another server of a cluster, or on the one that has taken over: by its nodes."""
+    """Whether a connection leads to a copy of the database: it has the same nodes.
+
+    A copy is on another server of a cluster, or on the one that has taken over.
+    """
     if not database.dialect.capabilities.copies_have_names:
         return False
     nodes = select(queue_nodes.c.name, queue_nodes.c.epoch)

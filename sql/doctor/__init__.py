@@ -1,1 +1,1 @@
-"""What `stickybus doctor` asks of every database."""
+"""The questions of `stickybus doctor` to every database."""

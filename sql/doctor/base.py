@@ -1,4 +1,6 @@
-"""What a database is asked about its own state, by a module per database; callers never ask which database it is.
+"""The questions to a database about its own state. Each database has a module of them.
+
+Callers never ask which database it is.
 
 A check only reads, takes no lock that anybody waits for, and reads a bounded number of rows or what
 the server counts anyway. What it may not see it says.
@@ -14,31 +16,40 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, inspect
 
+from sql.dialect import Dialect
 from sql.doctor.finding import Finding
+from sql.families import ENTRIES, NODES, metadata_for
 from sql.statements import Statements
-from sql.tables import entry_tables, metadata_for
+from sql.statements.nodes import Nodes
+from sql.tables import entry_tables
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What is examined: the main tables that are there, as of `now` (UTC) by the database's clock.
+    """The scope of an examination: main tables, as of `now` (UTC) by the database's clock.
 
     Transactions are reported when they are open for longer than `transaction_seconds`.
     """
 
-    kind: type[Statements]
+    dialect: Dialect
     tables: tuple[str, ...]
     now: datetime
     transaction_seconds: float
 
     @property
     def names(self) -> list[str]:
-        """All tables of ours, histories and shared ones too."""
+        """The names of all our tables, histories and shared ones included."""
         return list(metadata_for(*self.tables).tables)
 
     def statements(self) -> list[Statements]:
         """Our statements on each pair of tables."""
-        return [self.kind(entry_tables(table)) for table in self.tables]
+        kind = self.dialect.statements_for(ENTRIES)
+        return [kind(entry_tables(table)) for table in self.tables]
+
+    @property
+    def nodes(self) -> Nodes:
+        """Our statements on nodes."""
+        return self.dialect.statements_for(NODES)()
 
 
 Check = Callable[[Connection, Scope], Iterable[Finding]]
@@ -46,7 +57,7 @@ Check = Callable[[Connection, Scope], Iterable[Finding]]
 
 
 class Step(StrEnum):
-    """What a plan does besides looking up what it needs by an index."""
+    """The steps of a plan that look nothing up by an index."""
 
     SCAN = "reads the whole table"
     WALK = "reads an index from its start"
@@ -83,12 +94,12 @@ class Doctor:
     """The questions to one kind of database."""
 
     explain = "EXPLAIN "
-    """What makes a statement into one that tells its plan and runs nothing."""
+    """The words before a statement that make it tell its plan and run nothing."""
     checks: Sequence[Check] = ()
     """Questions that only this kind of database has."""
 
     def outside(self, url: URL, *, integrity: bool) -> Iterator[Finding]:
-        """What is seen without our connections, which may not open for just that reason.
+        """Findings from outside: our connections may not open for just the reason that is sought.
 
         `integrity`: read everything that is stored, too, and see that it is whole.
         """

@@ -1,4 +1,4 @@
-"""What an examination of a database tells: findings, each with its cure."""
+"""The findings of an examination of a database, each with its cure."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Severity(StrEnum):
 class Finding:
     """One thing that slows or endangers a database.
 
-    `check` names what was looked at, and the section of `PAGE` about it; `subject` is a table, session, node or
-    setting; `what` a sentence; `cure` the SQL, setting or command that helps.
+    `check` names the check, and the section of `PAGE` about it. `subject` is a table, session, node
+    or setting. `what` is a sentence, `cure` the SQL, setting or command that helps.
     """
 
     check: str

@@ -9,7 +9,7 @@ from sqlalchemy.schema import CreateIndex
 
 from sql.doctor.base import Doctor, Scope
 from sql.doctor.finding import Finding, Severity
-from sql.tables import metadata_for
+from sql.families import metadata_for
 
 
 def missing_index(connection: Connection, scope: Scope, *, doctor: Doctor) -> Iterator[Finding]:

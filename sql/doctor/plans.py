@@ -27,7 +27,10 @@ class _Caught(Exception):
 
 @dataclass(frozen=True)
 class Asked:
-    """A statement to be explained: what it is for, its table, and steps of its plan that are right."""
+    """A statement to be explained, with its purpose and its table.
+
+    `right` are steps that its plan may have.
+    """
 
     purpose: str
     table: Table
@@ -52,7 +55,10 @@ def bad_plan(connection: Connection, scope: Scope, *, doctor: Doctor) -> Iterato
 def explained(
     connection: Connection, doctor: Doctor, work: Callable[[Connection], object], table: str
 ) -> list[Fault]:
-    """The faults of the first statement that `work` would send; it is explained in its place, and nothing is sent."""
+    """The faults of the first statement that `work` would send.
+
+    The statement is explained in its place, and nothing is sent.
+    """
 
     def catch(
         _connection: object, _cursor: object, statement: str, parameters: Any, *_rest: object

@@ -10,7 +10,7 @@ from sql.doctor.finding import Finding, Severity
 
 @dataclass(frozen=True)
 class Rule:
-    """A setting, the values of it that are wrong, what they lead to, and the SQL that changes it."""
+    """A setting: its wrong values, their consequence, and the SQL that changes it."""
 
     setting: str
     wrong: Callable[[str], bool]
@@ -20,7 +20,7 @@ class Rule:
 
 
 def broken(check: str, rules: Sequence[Rule], values: Mapping[str, str]) -> Iterator[Finding]:
-    """A finding for each rule that a value breaks; settings that the server doesn't have break none."""
+    """A finding for each rule that a value breaks. A setting that the server lacks breaks none."""
     for rule in rules:
         value = values.get(rule.setting)
         if value is not None and rule.wrong(value):

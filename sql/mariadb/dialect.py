@@ -13,13 +13,13 @@ class MariaDB(MySQL):
     """MariaDB's ways."""
 
     name = "mariadb"
-    statements = MariaDBStatements
+    own_statements = (MariaDBStatements,)
     # Since 11.0 a small table would be read whole where ids are given, and waits for each row that
     # others have locked.
     _newer_settings = " /*M!110001 , optimizer_scan_setup_cost = 1000000 */"
 
     def recognise(self, engine: Engine) -> str:
-        """A URL that names MariaDB means it: its first connection is refused by any other server."""
+        """A URL that names MariaDB means it. Any other server refuses the first connection."""
         del engine
         return self.name
 

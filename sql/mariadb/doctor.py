@@ -1,4 +1,4 @@
-"""What a MariaDB server is asked."""
+"""The questions to a MariaDB server."""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from sql.hot_path import send
+from sql.drivers.hot_path import send
 from sql.mysql.statements import MySQLStatements
+from sql.statements.base import full_name
 from sql.statements.outcomes import encoded
 
 
@@ -29,7 +30,7 @@ class MariaDBStatements(MySQLStatements):
     def _remove(self, connection: Connection, ids: Sequence[int]) -> int:
         # As `_looked_up`: a DELETE takes no hint here, and with a list of ids it would read a small
         # table whole.
-        table = connection.dialect.identifier_preparer.quote(self.main.name)
+        table = full_name(connection, self.main)
         listed = f"JSON_TABLE({self.mark}, '$[*]' COLUMNS (record_id BIGINT PATH '$')) AS listed"
         joined = f"{listed} STRAIGHT_JOIN {table} FORCE INDEX (PRIMARY) USING (record_id)"
         return int(
@@ -37,7 +38,7 @@ class MariaDBStatements(MySQLStatements):
         )
 
     def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
-        name = connection.dialect.identifier_preparer.quote(self.past.name)
+        name = full_name(connection, self.past)
         connection.execute(text(f"LOCK TABLES {name} WRITE NOWAIT"))
         try:
             return self._empty_locked(connection, name, recent_since)

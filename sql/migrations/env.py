@@ -1,4 +1,4 @@
-"""Alembic's entry point: runs on the connection, and for the tables, that `sql.schema` hands over."""
+"""Alembic's entry point. It gets its connection and its tables from `sql.schema`."""
 
 from alembic import context
 

@@ -1,4 +1,7 @@
-"""Indices of tables that may be in use: PostgreSQL builds them beside the traffic, without a lock that writers wait for."""
+"""Indices of tables that may be in use.
+
+PostgreSQL builds them beside the traffic, without a lock that writers wait for.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from sql.migrations.tables import may_be_there
 
 
 def create(name: str, table: str, columns: Sequence[str], **options: Any) -> None:
-    """Create an index, unless a killed upgrade did; what one left of it on PostgreSQL is made anew."""
+    """Create an index, unless a killed upgrade did.
+
+    PostgreSQL may have left an invalid one, which is made anew.
+    """
     if not _beside_traffic():
         if not (may_be_there() and _exists(name, table)):
             op.create_index(name, table, columns, **options)

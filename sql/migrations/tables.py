@@ -1,4 +1,7 @@
-"""Tables and columns that an upgrade which was killed may have made already, where each of them commits by itself."""
+"""Tables and columns that a killed upgrade may have made already.
+
+It may where each change commits by itself.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from sqlalchemy.schema import SchemaItem
 
 
 def create(name: str, *items: SchemaItem, **options: Any) -> None:
-    """Create a table, unless one with these columns is there; one with others is an error of the database."""
+    """Create a table, unless one with these columns is there.
+
+    One with other columns is an error of the database.
+    """
     if _columns(name) != {item.name for item in items if isinstance(item, Column)}:
         op.create_table(name, *items, **options)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, func, literal, literal_column
 
-from sql.bulk import BulkReads, DriverRows, fetched
+from sql.drivers.bulk import BulkReads, DriverRows, fetched
 from sql.types import UtcDateTime
 
 

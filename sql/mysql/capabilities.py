@@ -1,4 +1,4 @@
-"""What MySQL and MariaDB can do."""
+"""The capabilities of MySQL and MariaDB."""
 
 from sql.capabilities import Capabilities
 

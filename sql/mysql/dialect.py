@@ -18,6 +18,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 
 from sql.dialect import Dialect
+from sql.drivers.sockets import check_socket, keep_alive
 from sql.limits import Limits, milliseconds, whole
 from sql.mysql import settling
 from sql.mysql.bulk import MySQLBulkReads
@@ -25,10 +26,13 @@ from sql.mysql.capabilities import MYSQL
 from sql.mysql.raw import MySQLRaw
 from sql.mysql.statements import MySQLStatements, largest_statement
 from sql.settling import Ended, OpenDatabase
-from sql.sockets import check_socket, keep_alive
 
 READ_ONLY = frozenset({(1290,), (1792,), (1836,)})
-"""ER_OPTION_PREVENTS_STATEMENT (as --read-only does), ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, ER_READ_ONLY_MODE."""
+"""Refusals of a server that only reads.
+
+ER_OPTION_PREVENTS_STATEMENT (as --read-only does), ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION,
+ER_READ_ONLY_MODE.
+"""
 TRANSIENT = frozenset({1020, 1205, 1213})
 """ER_CHECKREAD (MariaDB's snapshot isolation), ER_LOCK_WAIT_TIMEOUT, ER_LOCK_DEADLOCK."""
 
@@ -43,7 +47,7 @@ class MySQL(Dialect):
     """MySQL's ways."""
 
     name = "mysql"
-    statements = MySQLStatements
+    own_statements = (MySQLStatements,)
     capabilities = MYSQL
     raw = MySQLRaw()
     bulk = MySQLBulkReads()
@@ -54,7 +58,10 @@ class MySQL(Dialect):
         return largest_statement(connection)
 
     def server(self, connection: Connection) -> str:
-        """See `Dialect.server`: its own id, which MariaDB and MySQL call by different names; older ones have none."""
+        """See `Dialect.server`: the server's id, which MariaDB and MySQL call by different names.
+
+        Older servers have none.
+        """
         names = "('server_uid', 'server_uuid', 'hostname', 'port')"
         shown = connection.exec_driver_sql(
             f"SHOW GLOBAL VARIABLES WHERE Variable_name IN {names}"

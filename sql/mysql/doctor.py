@@ -1,4 +1,4 @@
-"""What a MySQL or MariaDB server is asked."""
+"""The questions to a MySQL or MariaDB server."""
 
 from __future__ import annotations
 
@@ -101,7 +101,10 @@ def storage(connection: Connection, scope: Scope) -> Iterator[Finding]:
 
 
 def invalid_index(connection: Connection, scope: Scope) -> Iterator[Finding]:
-    """Indices that are kept up, and hidden from every statement: IGNORED on MariaDB, INVISIBLE on MySQL."""
+    """Indices that no statement uses, though they are kept up.
+
+    MariaDB calls them IGNORED, MySQL INVISIBLE.
+    """
     hidden = {
         (row["TABLE_NAME"], row["INDEX_NAME"]): "NOT IGNORED"
         if row.get("IGNORED") == "YES"
@@ -138,7 +141,7 @@ def history_list(connection: Connection, scope: Scope) -> Iterator[Finding]:
 
 
 def _index_columns(connection: Connection, tables: Sequence[str]) -> list[Mapping[str, Any]]:
-    """A row for each column of each index, in order; MariaDB and MySQL have columns of their own in it."""
+    """A row for each column of each index, in order. MariaDB's and MySQL's rows differ."""
     statement = text(
         "SELECT * FROM information_schema.statistics WHERE table_schema = database() AND table_name IN :names "
         "ORDER BY table_name, index_name, seq_in_index"
@@ -168,7 +171,10 @@ class MySQLDoctor(Doctor):
         self.checks = (settings, storage, invalid_index, self.long_transaction, history_list)
 
     def long_transaction(self, connection: Connection, scope: Scope) -> Iterator[Finding]:
-        """Transactions that stay open, or wait for a lock: what they have locked waits, and the purge too."""
+        """Transactions that stay open, or wait for a lock.
+
+        The purge waits for them, and so do all who need what they have locked.
+        """
         rows = connection.execute(
             text(
                 # InnoDB tells these dates in the time zone of its machine, not of the session.

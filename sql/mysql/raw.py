@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sql.raw import RawDriver, UnusableConnectionError
+from sql.drivers.raw import RawDriver, UnusableConnectionError
 
 
 class MySQLRaw(RawDriver):

@@ -1,4 +1,4 @@
-"""MySQL's statements on entries, and what MariaDB's have in common with them: ids first, then writes by sorted primary key.
+"""MySQL's statements on entries, which MariaDB's extend: ids first, then writes by sorted key.
 
 InnoDB locks every index entry that it reads under a lock, so that the claim index must answer the
 whole ORDER BY: the hint keeps it from being answered by a sort.
@@ -25,10 +25,10 @@ from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.types import String, Text, TypeEngine
 from sqlalchemy.util import memoized_property
 
-from sql.hot_path import send
+from sql.drivers.hot_path import send
 from sql.mysql.capabilities import MYSQL
 from sql.statements import Statements
-from sql.statements.base import S
+from sql.statements.base import S, full_name
 from sql.statements.claims import Claim
 from sql.statements.outcomes import FINISH_COLUMNS
 from sql.types import UtcDateTime
@@ -66,7 +66,7 @@ class MySQLStatements(Statements):
 
     def _remove(self, connection: Connection, ids: Sequence[int]) -> int:
         # A list of parameters would be compiled anew each time.
-        table = connection.dialect.identifier_preparer.quote(self.main.name)
+        table = full_name(connection, self.main)
         marks = ", ".join([self.mark] * len(ids))
         statement = (
             f"DELETE {_index_hint(self.main, 'PRIMARY')} FROM {table} WHERE record_id IN ({marks})"
@@ -121,7 +121,11 @@ class MySQLStatements(Statements):
         return self._packet_limit // 2 - _ROW_OVERHEAD
 
     def _insert_chunk(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-        """InnoDB gives a multi-row INSERT of a known size ids without gaps, in every lock mode for auto-increments."""
+        """Insert one chunk, and return its ids.
+
+        In every lock mode for auto-increments, InnoDB gives a multi-row INSERT of a known size ids
+        without gaps.
+        """
         first = int(self._insert_rows(connection, rows).lastrowid)
         step = 1
         if len(rows) > 1:
@@ -143,7 +147,10 @@ def largest_statement(connection: Connection) -> int:
 
 
 def _index_hint(table: Table, index: str) -> str:
-    """Unlike FORCE INDEX it allows no scan of the index, and is no error if there is none; a comment to MariaDB."""
+    """A hint to look rows up in an index. MariaDB takes it for a comment.
+
+    Unlike FORCE INDEX it allows no scan of the index, and a missing index is no error.
+    """
     return f"/*+ INDEX({table.name} {index}) */"
 
 

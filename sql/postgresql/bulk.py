@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Select
 
-from sql.bulk import BulkReads, CsvText
-from sql.hot_path import driver_errors
+from sql.drivers.bulk import BulkReads, CsvText
+from sql.drivers.hot_path import driver_errors
 
 
 class PostgreSQLBulkReads(BulkReads):

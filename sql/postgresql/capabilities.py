@@ -1,4 +1,4 @@
-"""What PostgreSQL can do."""
+"""The capabilities of PostgreSQL."""
 
 from sql.capabilities import Capabilities
 

@@ -22,7 +22,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from sql.dialect import Dialect
-from sql.hot_path import OURS, Use
+from sql.drivers.hot_path import OURS, Use
+from sql.drivers.sockets import check_socket, keep_alive
 from sql.limits import Limits, milliseconds
 from sql.postgresql import notify, settling
 from sql.postgresql.bulk import PostgreSQLBulkReads
@@ -31,7 +32,6 @@ from sql.postgresql.inserts import INSERTS
 from sql.postgresql.raw import PostgreSQLRaw
 from sql.postgresql.statements import PostgreSQLStatements
 from sql.settling import Ended, OpenDatabase
-from sql.sockets import check_socket, keep_alive
 from sql.watching import Heard, Notifier, Watch
 
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
@@ -56,7 +56,7 @@ class PostgreSQL(Dialect):
     """PostgreSQL's ways."""
 
     name = "postgresql"
-    statements = PostgreSQLStatements
+    own_statements = (PostgreSQLStatements,)
     capabilities = POSTGRESQL
     raw = PostgreSQLRaw()
     bulk = PostgreSQLBulkReads()

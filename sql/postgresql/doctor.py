@@ -1,4 +1,4 @@
-"""What a PostgreSQL server is asked."""
+"""The questions to a PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from sqlalchemy.dialects import postgresql
 
 from sql.doctor.base import ConnectionLimit, Doctor, Fault, Keys, Scope, Step
 from sql.doctor.finding import Finding, Severity, lasting
+from sql.families import metadata_for
 from sql.postgresql.settings import settings
 from sql.postgresql.snapshots import old_snapshot, prepared_transaction, slot, standby
-from sql.tables import STORAGE, entry_tables
+from sql.tables import STORAGE
 
 DEAD_ROWS = 10_000
 STALE_SECONDS = 600.0
-"""Dead rows are normal between two vacuums; so many that no vacuum has looked at for so long are not."""
+"""The time since the last vacuum from which `DEAD_ROWS` is a fault.
+
+Dead rows are normal between two vacuums.
+"""
 ANALYSE_ROWS = 10_000
 _KEYS = """
 SELECT c.relname AS name, n.relname AS index_name, i.indisprimary,
@@ -143,16 +147,15 @@ _quoted = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-unty
 
 def _storage_settings(scope: Scope) -> dict[str, str]:
     """The statement that gives a table its settings, by its name."""
-    pairs = map(entry_tables, scope.tables)
     return {
         table.name: f"ALTER TABLE {_quoted(table.name)} SET ({table.info[STORAGE]})"
-        for pair in pairs
-        for table in (pair.main, pair.history)
+        for table in metadata_for(*scope.tables).tables.values()
+        if STORAGE in table.info
     }
 
 
 class PostgreSQLDoctor(Doctor):
-    """PostgreSQL; see the module."""
+    """Asks PostgreSQL."""
 
     explain = "EXPLAIN (FORMAT JSON) "
 
@@ -217,7 +220,10 @@ class PostgreSQLDoctor(Doctor):
 
 
 def _seeks(scan: Mapping[str, Any], table: str) -> bool:
-    """Whether a scan knows where in its index to begin: a condition on a later column alone is tried on every entry."""
+    """Whether a scan knows where in its index to begin.
+
+    A condition on a later column alone is tried on every entry.
+    """
     condition = scan.get("Index Cond")
     first = "lane" if scan.get("Index Name") == f"{table}_claim" else ""
     return condition is not None and first in condition

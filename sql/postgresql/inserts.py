@@ -1,6 +1,6 @@
 """The ways in which PostgreSQL inserts entries, and the one place that chooses among them.
 
-Each is one statement, so that it may be a transaction of its own. ADR 0006 has the measurements
+Each is one statement, so that it may commit by itself. ADR 0006 has the measurements
 behind them. A new column needs no change here: all ways go by the names of the rows. ON CONFLICT
 would belong to each.
 """
@@ -11,15 +11,16 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Table, bindparam, cast, func, insert, select, true
+from sqlalchemy import Connection, bindparam, cast, func, insert, select, true
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.engine.interfaces import Dialect as SqlalchemyDialect
 from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
-from sql.hot_path import Use, cut, driver_errors, send, use_of
+from sql.drivers.hot_path import Use, cut, driver_errors, send, use_of
 from sql.statements import Statements
+from sql.statements.base import full_name
 from sql.statements.outcomes import encoded
 from sql.types import UtcDateTime
 
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 COPY_FROM = 20
 """Entries of one post from which COPY beats a multi-row INSERT."""
 MOST_BY_JSON, SMALL = 1_000, 500
-"""Entries of one post that are sent as one parameter at most, and the characters that they have on average, at most.
+"""Limits of a post that is sent as one parameter: its entries, and their average length.
+
+The length is in characters.
 
 Larger ones are not, nor payloads of bytes: to read JSON costs the server more for each character.
 """
@@ -65,7 +68,10 @@ class PostgreSQLInserts(Statements):
         return [row["record_id"] for row in rows]
 
     def _by_sqlalchemy(self, connection: Connection, rows: Rows) -> list[int]:
-        """On a user's connection by another driver, for which psycopg's texts, and its COPY, are nothing."""
+        """By SQLAlchemy: the user's connection is another driver's.
+
+        It takes neither psycopg's texts nor its COPY.
+        """
         return list(connection.execute(self._insert, list(rows)).scalars())
 
     @memoized_property
@@ -137,7 +143,7 @@ class PostgreSQLInserts(Statements):
     def _with_ids(self, connection: Connection, rows: Rows) -> Rows:
         """The rows with ids of their own.
 
-        To reserve them changes no row, so that it is no part of a transaction.
+        To reserve them changes no row, and needs no transaction.
         """
         if "record_id" in rows[0]:
             return rows
@@ -163,11 +169,6 @@ class PostgreSQLInserts(Statements):
         return select(func.array_agg(func.nextval(source.c.sequence))).select_from(
             source.join(numbers, true())
         )
-
-
-def full_name(connection: Connection, table: Table) -> str:
-    """A table's name with its schema, as a text for the driver has it."""
-    return connection.dialect.identifier_preparer.format_table(table)
 
 
 def record_fields(kinds: Mapping[str, TypeEngine[Any]]) -> str:

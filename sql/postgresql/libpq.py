@@ -1,4 +1,4 @@
-"""INSERTs of PostgreSQL on the low-level interface of psycopg, and how long any answer is waited for.
+"""INSERTs of PostgreSQL on the low-level interface of psycopg, and a limit on every wait.
 
 In a process that has just woken up, the driver's cursor takes as long as all else that a post does
 (ADR 0006).
@@ -103,7 +103,7 @@ class Inserts:
             send(*arguments)
             results = self._driver.wait(execute(self._driver.pgconn))
         except BaseException:
-            # What is still to come would be taken for the next statement's answer.
+            # The rest of the answer would be taken for the next statement's.
             self._driver.pgconn.finish()
             raise
         # The commit comes after the rows, and may fail by itself.

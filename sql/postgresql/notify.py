@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from sql.detached import detached
+from sql.drivers.detached import detached
 from sql.limits import milliseconds
 from sql.watching import Heard, Watch
 
@@ -19,7 +19,10 @@ LISTEN_SECONDS = 10.0
 
 
 def commits_of_others(engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
-    """See `Dialect.commits_of_others`: the payloads of NOTIFY, after one hint for what came while nobody listened."""
+    """See `Dialect.commits_of_others`: the payloads of NOTIFY.
+
+    One hint comes first, for what was committed while nobody listened.
+    """
     with listening(engine, watch.channel, watch.bell.fileno()) as notified:
         yield Heard(watch.monotonic())
         while not watch.bell.rung:
@@ -85,7 +88,9 @@ def _detached(engine: Engine) -> Any:
 
 @contextmanager
 def listening(engine: Engine, channel: str, bell: int) -> Iterator[Callable[[float], list[str]]]:
-    """A function that waits up to a number of seconds for notifications on `channel` and returns their payloads.
+    """A function that waits for notifications on `channel` and returns their payloads.
+
+    It takes the longest wait, in seconds.
 
     It returns at once when the file descriptor `bell` has something to read.
     """

@@ -38,7 +38,7 @@ def shares_sessions(engine: Engine, answer_seconds: float) -> bool:
 
         first, told = connect()
         if _process(first) == told:
-            return False  # a pooler makes a number of its own up
+            return False  # a pooler makes a number up
         second, _ = connect()
         clients = {"a": first, "b": second}
         seen: dict[str, set[int]] = {"a": set(), "b": set()}

@@ -59,7 +59,7 @@ _RULES = (
 
 
 def settings(connection: Connection, scope: Scope) -> Iterator[Finding]:
-    """Settings as they hold in a session of ours."""
+    """Settings as they hold in one of our sessions."""
     del scope
     names = [rule.setting for rule in _RULES]
     rows = connection.execute(

@@ -1,4 +1,7 @@
-"""Transactions that write to a history of PostgreSQL: told, to every user, by the locks that they hold on the table."""
+"""Transactions that write to a history of PostgreSQL.
+
+Every user may see them: by the locks that they hold on the table.
+"""
 
 from __future__ import annotations
 

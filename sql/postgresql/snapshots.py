@@ -1,4 +1,4 @@
-"""What holds a snapshot on a PostgreSQL server, and so keeps every dead row that is newer."""
+"""Holders of snapshots on a PostgreSQL server: they keep every dead row that is newer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ SHOWN = 5
 
 
 def old_snapshot(connection: Connection, scope: Scope) -> Iterator[Finding]:
-    """Transactions that stay open: until they end, no vacuum removes what has ended since they began."""
+    """Transactions that stay open.
+
+    Until they end, no vacuum removes rows that have ended since they began.
+    """
     role, allowed = connection.execute(
         text("SELECT current_user, pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')")
     ).one()
@@ -97,7 +100,10 @@ def slot(connection: Connection, scope: Scope) -> Iterator[Finding]:
 
 
 def standby(connection: Connection, scope: Scope) -> Iterator[Finding]:
-    """Snapshots that queries on standbys hold here, by `hot_standby_feedback`: through a slot, or without one."""
+    """Snapshots that queries on standbys hold here, by `hot_standby_feedback`.
+
+    They do so through a slot, or without one.
+    """
     del scope
     rows = connection.execute(
         text(

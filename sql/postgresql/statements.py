@@ -1,4 +1,7 @@
-"""PostgreSQL's statements on entries: one statement claims, one finishes; how it inserts is in `inserts`."""
+"""PostgreSQL's statements on entries: one statement claims, one finishes.
+
+`inserts` holds the ways in which it inserts.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.util import memoized_property
 
 from sql.postgresql.capabilities import POSTGRESQL
-from sql.postgresql.inserts import PostgreSQLInserts, full_name, record_fields
+from sql.postgresql.inserts import PostgreSQLInserts, record_fields
+from sql.statements.base import full_name
 from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, Ending, encoded
 from sql.tables import ENTRY_COLUMNS
 

@@ -1,4 +1,4 @@
-"""What SQLite can do."""
+"""The capabilities of SQLite."""
 
 from sql.capabilities import Capabilities
 

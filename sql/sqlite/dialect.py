@@ -1,11 +1,20 @@
-"""SQLite: WAL, one writer at a time.
+"""SQLite: WAL, one writer at a time, and transactions that begin with the write lock.
 
-Transactions are begun by us, not by the driver: BEGIN IMMEDIATE for those that write (a transaction
-that reads first and then writes fails at once with SQLITE_BUSY when another wrote in between).
-Statements in autocommit, and what only reads, have none: as in READ COMMITTED, each statement sees
-a state of its own. The post of an event that is born claimed is a transaction, so that its id
-enters the ledger before the COMMIT. Writers of one process queue on a lock, since SQLite's own
-waiting is by sleeping.
+How a write transaction begins. The driver begins none (`isolation_level` is None). SQLAlchemy calls
+the listeners of its event "begin" where a transaction starts; ours (`_begin`) sends BEGIN
+IMMEDIATE, which takes the file's write lock. A transaction that took it later, after a read, would
+fail at once with SQLITE_BUSY if another had written in between.
+
+How writers wait. Threads of this process queue on one of Python's locks (`writers`). While another
+process has the file's lock, BEGIN IMMEDIATE is sent again and again (`_patiently`). SQLite's own
+waiting is by sleeping, for up to 100 ms.
+
+Without a transaction are reads, and statements that commit by themselves: moves are such
+(`moves`). As in READ COMMITTED, each statement sees the state of its own moment. The post of an
+event that is born claimed is a transaction, so that its id enters the ledger before the COMMIT.
+
+Connections lent to a user's handler begin without the lock. They take it at their first write
+(`_lock_at_first_write`, called before each statement).
 """
 
 from __future__ import annotations
@@ -24,8 +33,8 @@ from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.exc import DBAPIError
 
 from sql.dialect import MARK, Dialect
+from sql.drivers.hot_path import LAZY, OURS, Use
 from sql.errors import UnsupportedDatabaseError
-from sql.hot_path import LAZY, OURS, Use
 from sql.limits import Limits, milliseconds
 from sql.settling import Ended, OpenDatabase
 from sql.sqlite import file_watch, open_files, settling
@@ -55,17 +64,20 @@ _lent: dict[tuple[str, int], Connection] = {}
 
 
 class SQLite(Dialect):
-    """SQLite; see the module."""
+    """SQLite's ways."""
 
     name = "sqlite"
-    statements = SQLiteStatements
+    own_statements = (SQLiteStatements,)
     capabilities = SQLITE
     raw = SQLiteRaw()
 
     def __init__(self) -> None:
         self._queue = Queue()
         self._lenient = False
-        """A text that isn't UTF-8 was met, as only a row by hand holds: from then on such bytes are read as U+FFFD."""
+        """Whether bytes that are no UTF-8 are read as U+FFFD.
+
+        So from the first such text on, which only a row by hand holds.
+        """
 
     def own_url(self, url: URL) -> URL:
         if is_in_memory(url):
@@ -75,7 +87,7 @@ class SQLite(Dialect):
         return absolute(url)
 
     def path_name(self, url: URL) -> str | None:
-        """See `Dialect.path_name`; a URI says more than a path."""
+        """See `Dialect.path_name`. None for a URI, which says more than a path."""
         if not url.database or url.database.startswith("file:"):
             return None
         return url.set(database=str(Path(url.database).resolve())).render_as_string()
@@ -112,16 +124,20 @@ class SQLite(Dialect):
         if engine.get_execution_options()[OURS] is Use.TRANSACTIONS:
             event.listen(engine, "begin", self._begin)
         else:
-            event.listen(engine, "connect", _trust)
+            event.listen(engine, "connect", _skip_checks)
 
     def _begin(self, connection: Connection) -> None:
+        """Called by SQLAlchemy where a transaction starts: sends BEGIN IMMEDIATE, or waits to."""
         if LAZY in connection.get_execution_options():
-            self._let_wait(connection, self._limits.statement)
+            self._set_wait(connection, self._limits.statement)
         else:
             self._take_write_lock(connection)
 
-    def _let_wait(self, connection: Connection, seconds: float) -> None:
-        """How long SQLite itself waits for others' locks: not at all where we do, or where there are none to wait for."""
+    def _set_wait(self, connection: Connection, seconds: float) -> None:
+        """Set how long SQLite itself waits for others' locks.
+
+        Not at all where we wait ourselves, or where there is no lock to wait for.
+        """
         info = connection.info
         if self._lenient:
             _driver(connection).text_factory = _REPLACING
@@ -140,6 +156,10 @@ class SQLite(Dialect):
         _context: object,
         _many: bool,  # noqa: FBT001 -- SQLAlchemy's signature
     ) -> None:
+        """Called by SQLAlchemy before each statement on a lent connection.
+
+        The first one that writes takes the write lock, and sets the mark of `mark`.
+        """
         reads = statement.lstrip()[:6].upper() in {"SELECT", "PRAGMA", "EXPLAI"}
         if not reads and not _driver(connection).in_transaction:
             self._take_write_lock(connection)
@@ -149,7 +169,8 @@ class SQLite(Dialect):
                 _driver(connection).execute(f"SAVEPOINT {MARK}")
 
     def _take_write_lock(self, connection: Connection) -> None:
-        self._let_wait(connection, 0.0)
+        """Send BEGIN IMMEDIATE: a transaction and the file's write lock, or DBAPIError."""
+        self._set_wait(connection, 0.0)
         begin = partial(_driver(connection).execute, "BEGIN IMMEDIATE")
         try:
             self._patiently(begin)
@@ -157,7 +178,9 @@ class SQLite(Dialect):
             raise not_begun(error) from error
 
     def _patiently(self, run: Callable[[], T]) -> T:
-        """Run a statement that takes a lock, again every 2 ms or faster: SQLite's own waiting has pauses of up to 100 ms.
+        """Run a statement that takes a lock, again every 2 ms or faster.
+
+        SQLite's own waiting has pauses of up to 100 ms.
 
         There is no signal for a lock of another process to wait on. A statement that did not get it
         has done nothing.
@@ -175,6 +198,7 @@ class SQLite(Dialect):
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def _configure(self, connection: sqlite3.Connection, _record: object) -> None:
+        """Called by SQLAlchemy for each connection that it opens."""
         # Of two that turn a new file's log on at the same time, SQLite refuses one at once,
         # whatever it may wait.
         self._patiently(partial(connection.execute, "PRAGMA journal_mode=WAL"))
@@ -201,11 +225,11 @@ class SQLite(Dialect):
             self._queue.changes += 1
 
     def mark(self, connection: Connection) -> None:
-        """Done at its first write: until then there is no transaction."""
+        """See `_lock_at_first_write`: until the first write there is no transaction."""
 
     def unmark(self, connection: Connection) -> None:
         if connection.info[MARKED]:
-            # Where the transaction is over, this would begin another: the mark is not in it.
+            # Where the transaction is over, this begins another, which lacks the mark: an error.
             super().unmark(connection)
 
     def writer_lock(self) -> WriterLock:
@@ -221,20 +245,20 @@ class SQLite(Dialect):
             )
         return SQLiteWriterLock(self._queue)
 
-    def alone(self, connection: Connection, work: Callable[[Connection], T]) -> T:
-        self._let_wait(connection, 0.0)
+    def autocommit(self, connection: Connection, work: Callable[[Connection], T]) -> T:
+        self._set_wait(connection, 0.0)
         return self._patiently(partial(work, connection))
 
     def is_idle(self, driver: Any) -> bool:
         return not driver.in_transaction
 
     def read_on(self, connection: Connection) -> None:
-        self._let_wait(connection, self._limits.statement)
+        self._set_wait(connection, self._limits.statement)
 
     @contextmanager
     def named_lock(self, connection: Connection, name: str, *, wait: bool) -> Iterator[bool]:
         if wait:
-            # Who waits has nothing to do but write, and writers take turns.
+            # With `wait`, it is asked for by writers alone, and these take turns.
             yield True
             return
         lock = locked_file(f"{self._path}-{name}.lock")
@@ -258,13 +282,18 @@ class SQLite(Dialect):
 
 
 def _roll_back(connection: sqlite3.Connection, *_why: object) -> None:
-    """End the transaction of a connection about to be closed: a cursor in some traceback would keep it open still."""
+    """End the transaction of a connection that is about to be closed.
+
+    A cursor in some traceback would keep it open still.
+    """
     with suppress(sqlite3.Error):
         connection.rollback()
 
 
-def _trust(connection: sqlite3.Connection, _record: object) -> None:
-    """Leave the constraints of our tables to what others write: on this connection there is nothing but ours, made to fit.
+def _skip_checks(connection: sqlite3.Connection, _record: object) -> None:
+    """Skip the CHECK constraints of our tables on this connection.
+
+    They are for rows by hand. The library's own rows fit, and this connection writes no others.
 
     To check three dates takes SQLite twice as long as all else that a claim changes in a row.
     """

@@ -1,4 +1,7 @@
-"""What an SQLite file is asked, most of it from outside: the connections that Stickybus opens change the file's journal."""
+"""The questions about an SQLite file, most of them from outside.
+
+A connection that Stickybus opens would change the file's journal.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +53,14 @@ NETWORKED = frozenset(
         *("virtiofs", "vmhgfs"),
     }
 )
-"""File systems behind which another kernel may have the same file open; named as in `/proc/mounts`."""
+"""File systems behind which another kernel may have the same file open.
+
+They are named as in `/proc/mounts`.
+"""
 
 
 class SQLiteDoctor(Doctor):
-    """SQLite; see the module."""
+    """Asks about an SQLite file."""
 
     explain = "EXPLAIN QUERY PLAN "
 
@@ -90,7 +96,7 @@ def _file(url: URL) -> Path:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """The file as it is: a connection of ours would switch its journal."""
+    """The file as it is: one of our connections would switch its journal."""
     return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=BUSY_SECONDS)
 
 
@@ -112,7 +118,10 @@ def _network(path: Path) -> Iterator[Finding]:
 
 
 def _file_system(path: Path, mounts: str) -> str | None:
-    """The kind of the file system that `path` lies on: that of the deepest mount, of several at one place the last."""
+    """The kind of the file system that `path` lies on.
+
+    It is that of the deepest mount; of several at one place, of the last.
+    """
     kinds = {}
     for line in mounts.splitlines():
         _, where, kind, *_ = line.split()

@@ -11,8 +11,7 @@ from typing import IO
 def locked_file(path: str) -> IO[bytes] | None:
     """A file that is locked until it is closed or this process ends; None if another has it.
 
-    A file of its own beside the database: to close the database's would let go of SQLite's locks on
-    it.
+    It is a file beside the database: to close the database's own lets go of SQLite's locks on it.
     """
     while True:
         file = Path(path).open("ab")  # noqa: SIM115 -- open as long as the lock is held

@@ -1,4 +1,7 @@
-"""Commits of others, told by an SQLite file: it signals nothing, so that it is looked at every few milliseconds."""
+"""Commits of others, seen by looks at an SQLite file every few milliseconds.
+
+SQLite signals nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from sql.detached import detached
+from sql.drivers.detached import detached
 from sql.sqlite.file import real_path
 from sql.watching import Heard, Watch
 
@@ -19,7 +22,10 @@ BUSY_WATCH_SECONDS, IDLE_WATCH_SECONDS = 0.002, 0.007
 TICK_SECONDS = 0.1
 """More than a file system's clock takes from one time of a file to the next."""
 BUSY_OWN_WAKE_SECONDS, OWN_WAKE_SECONDS = 0.004, 0.05
-"""When this process wrote too, its own commit may be the reason of a change: looks are spared by this much."""
+"""How long a look is put off when this process wrote, too.
+
+Its own commit may be the reason of the change.
+"""
 
 
 def commits_of_others(
@@ -51,7 +57,7 @@ def commits_of_others(
                 if wanted_since is None:
                     wanted_since = seen_at
             busy = now - changed_at < 1.0
-            # An idle node's own beat is followed by a look of its own accord, more often than not.
+            # An idle node's own beat is mostly followed by a look without a hint.
             if wanted_since is not None:
                 spared = now - (woken_at if busy else wanted_since)
                 if spared > (BUSY_OWN_WAKE_SECONDS if busy else OWN_WAKE_SECONDS):
@@ -63,7 +69,7 @@ def commits_of_others(
 
 @contextmanager
 def data_version(engine: Engine) -> Iterator[Callable[[], int]]:
-    """A function that returns a number which changes when another connection has committed (4 us a call)."""
+    """A function whose number changes when another connection has committed (4 us a call)."""
     driver: Any = detached(engine)
     try:
         yield lambda: driver.execute("PRAGMA data_version").fetchone()[0]

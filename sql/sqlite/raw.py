@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import URL, Connection
 
-from sql.raw import RawDriver, UnusableConnectionError
+from sql.drivers.raw import RawDriver, UnusableConnectionError
 from sql.sqlite.file import real_path
 
 _FILES = "PRAGMA database_list"

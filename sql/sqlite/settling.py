@@ -1,4 +1,4 @@
-"""Transactions that write to a history of SQLite: there is one at a time, which holds the write lock."""
+"""Transactions that write to a history of SQLite: one at a time, with the write lock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHORTEST_SECONDS = 0.1
 def settled(database: OpenDatabase, ended: Ended) -> bool:
     """See `Dialect.settled`."""
     seconds = max(SHORTEST_SECONDS, ended.deadline - time.monotonic())
-    # One of its own, which waits for the lock for half of its statements' time.
+    # Another one, which waits for the lock for half of its statements' time.
     waiting = database.reopened(statement_timeout_seconds=2 * seconds)
     try:
         return waiting.has_written()

@@ -1,4 +1,7 @@
-"""The turns of the threads of this process that write to one SQLite file: its own waiting is by sleeping."""
+"""The turns of the threads of this process that write to one SQLite file.
+
+SQLite's own waiting is by sleeping.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,16 @@ class Queue:
         """Shared by all that writes to one file. It knows whose it is."""
         self.longest_wait_seconds = 0.0
         self.changes = 0
-        """Raised when a turn begins and when it ends: tells its own commits from other processes'."""
+        """Raised when a turn begins and when it ends.
+
+        It tells own commits from those of other processes.
+        """
 
     def join(self, path: str) -> None:
-        """Queue with all others of this process that write to the same file, given by its real path."""
+        """Queue with all others of this process that write to the same file.
+
+        `path` is the file's real path.
+        """
         self.lock = _locks.setdefault(path, self.lock)
 
 

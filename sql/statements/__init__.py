@@ -19,8 +19,8 @@ from sqlalchemy import ColumnElement, Connection, Dialect, FromClause, Row, sele
 from sqlalchemy.sql import visitors
 from sqlalchemy.util import memoized_property
 
-from sql.hot_path import Write, writers
-from sql.statements.base import AVAILABLE, batches
+from sql.drivers.hot_path import Write, writers
+from sql.statements.base import AVAILABLE, batches, full_name
 from sql.statements.claims import Claim, Claims
 from sql.statements.history import History
 from sql.statements.keyed import Keyed
@@ -30,29 +30,41 @@ from sql.statements.overview import Overview
 from sql.tables import ENTRY_COLUMNS
 
 Moved = Callable[[Connection], tuple[set[int], list[Sequence[Any]]]]
-"""What a move has done: the ids that have ended, and the rows that were claimed, asked of its connection."""
+"""Asked of its connection, tells the ids that a move has ended, and the rows that it claimed."""
 
 
 class Statements(Claims, Outcomes, Lanes, History, Overview, Keyed):
-    """All statements on one pair of tables: those of its bases, and what a user posts, asks for or changes."""
+    """All statements on one pair of tables.
+
+    Those of its bases, and those for a user's posts, searches and changes.
+    """
 
     mark = "%s"
     """A parameter's place in a text for the driver."""
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Insert entries (all with the same keys, in order) and return their ids in the same order."""
+        """Insert entries, and return their ids in the same order.
+
+        All have the same keys, in one order.
+        """
         raise NotImplementedError
 
     def reserve(self, connection: Connection, count: int) -> list[int]:
-        """Ids that no other row will have, ascending; rows that bring their ids may be inserted with them."""
+        """Ids that no other row will have, ascending.
+
+        Rows that bring their ids may be inserted with them.
+        """
         raise NotImplementedError
 
     def _insert_text(self, connection: Connection, names: Sequence[str], rows: int = 1) -> str:
-        """A multi-row INSERT for the driver: SQLAlchemy would compile its parameters anew for each number of rows."""
+        """A multi-row INSERT for the driver.
+
+        SQLAlchemy would compile its parameters anew for each number of rows.
+        """
         known = (*names, rows)
         text = self._insert_texts.get(known)
         if text is None:
-            table = connection.dialect.identifier_preparer.format_table(self.main)
+            table = full_name(connection, self.main)
             marks = ", ".join(["(" + ", ".join([self.mark] * len(names)) + ")"] * rows)
             text = f"INSERT INTO {table} ({', '.join(names)}) VALUES {marks}"  # noqa: S608 -- the table's own names
             if rows == 1:  # else one for each size of a batch would be kept
@@ -66,7 +78,7 @@ class Statements(Claims, Outcomes, Lanes, History, Overview, Keyed):
     def _insert_values(
         self, connection: Connection, rows: Sequence[Mapping[str, Any]]
     ) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """The columns that any of the rows fills, and the values of each row as the driver takes them.
+        """The columns that any of the rows fills, and each row's values as the driver takes them.
 
         A third of an entry's columns is empty most of the time, and costs as much as the others.
         """
@@ -103,7 +115,7 @@ class Statements(Claims, Outcomes, Lanes, History, Overview, Keyed):
         return names, values
 
     def _processors(self, dialect: Dialect) -> Mapping[str, Write]:
-        """What turns a column's value into the driver's, where that is not the same."""
+        """The conversions of values that the driver takes in another form, by column."""
         found = self._known_processors.get(dialect)
         if found is None:
             found = writers({column.name: column.type for column in self.main.c}, dialect)
@@ -122,7 +134,10 @@ class Statements(Claims, Outcomes, Lanes, History, Overview, Keyed):
         batch: Batch | None = None,
         claim: Claim | None = None,
     ) -> Moved:
-        """Do what `finish` does with a batch, and then what `claim` does; what both return can be had of the connection."""
+        """Do what `finish` does with a batch, then what `claim` does.
+
+        The function that is returned tells the results of both.
+        """
         ids = set[int]() if batch is None else self.finish(connection, owner=owner, batch=batch)
         rows = [] if claim is None else self.claim(connection, claim)
         return lambda _: (ids, rows)

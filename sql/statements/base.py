@@ -1,4 +1,4 @@
-"""What all statements on one pair of tables have in common: the tables, states and counts."""
+"""The base of all statements on one pair of tables: the tables, states and counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Connection, Delete, Select, Table, Update, case, literal, null
 
 from sql.capabilities import Capabilities
-from sql.hot_path import Prepared, driver_errors, send
+from sql.drivers.hot_path import Prepared, driver_errors, send
 from sql.tables import ENTRY_COLUMNS, EntryTables
 
 S = TypeVar("S", Update, Delete)
@@ -19,11 +19,14 @@ PROCESSED = "PROCESSED"
 FAILED = "FAILED"
 
 LARGEST_COUNT = 2**31 - 1
-"""What a count's column can hold."""
+"""The largest value of a count's column."""
 
 
 IDS = 5_000
-"""Ids that a statement names at most: a protocol's limit, or a planner's memory, is at 32,000 or more."""
+"""The most ids that a statement names.
+
+A protocol's limit, or a planner's memory, is at 32,000 or more.
+"""
 
 
 def batches(ids: Iterable[int]) -> list[list[int]]:
@@ -46,7 +49,10 @@ def raised_column(count: ColumnElement[int]) -> ColumnElement[int]:
 
 
 def fresh(table: Table, lane: str) -> dict[str, Any]:
-    """The columns of a copy of `table`'s rows that anybody may claim from `lane`; its id is a new one."""
+    """The columns of a copy of `table`'s rows that anybody may claim from `lane`.
+
+    The copy gets a new id.
+    """
     return {name: table.c[name] for name in ENTRY_COLUMNS if name != "record_id"} | {
         "processing_state": literal(AVAILABLE),
         "processing_owner": null(),
@@ -59,6 +65,11 @@ def fresh(table: Table, lane: str) -> dict[str, Any]:
 def lane_by_suspicion(table: Table, lane: str, suspect_lane: str) -> ColumnElement[str]:
     """Where an entry goes: to `lane`, or to `suspect_lane` if its process has died of it once."""
     return case((table.c.crash_count > 0, literal(suspect_lane)), else_=literal(lane))
+
+
+def full_name(connection: Connection, table: Table) -> str:
+    """A table's name with its schema, quoted for a text that goes to the driver."""
+    return connection.dialect.identifier_preparer.format_table(table)
 
 
 class PairStatements:
@@ -74,24 +85,27 @@ class PairStatements:
         self.columns = [self.main.c[name] for name in ENTRY_COLUMNS]
 
     def _has_id(self, record_id: ColumnElement[int]) -> ColumnElement[bool]:
-        """Whether a row of the main table has this id, of another table's row: looked up in the primary key."""
+        """Whether the id of another table's row is that of a row of the main table.
+
+        It is looked up in the primary key.
+        """
         return self.main.c.record_id == record_id
 
     def _by_id(self, table: Table, statement: S) -> S:
-        """A change of rows that are named by their ids, made to look them up in the table's primary key."""
+        """The same change of rows named by ids, made to look them up in the primary key."""
         del table
         return statement
 
     def _by_claims(self, statement: Select[Any]) -> Select[Any]:
-        """A statement on entries of a lane in claim order, made to read them in the index of claims."""
+        """The same read of a lane in claim order, made to use the index of claims."""
         return statement
 
-    # -- what a node runs all the time ------------------------------------------------------------------------------
+    # -- what a node runs all the time -------------------------------------------------------------
 
     def _rows(
         self, connection: Connection, statement: Any, parameters: Mapping[str, Any]
     ) -> list[Sequence[Any]]:
-        """What a statement answers."""
+        """The rows that a statement answers with."""
         prepared = self._prepared(connection, statement)
         with driver_errors(connection, prepared.text):
             rows = send(connection, prepared.text, prepared.bound(parameters)).fetchall()

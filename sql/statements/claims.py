@@ -48,11 +48,17 @@ CLAIM_PARAMETERS: dict[str, TypeEngine[Any]] = {
     "due_by": UtcDateTime(),
     "until": UtcDateTime(),
 }
-"""The parameters of every statement that claims, with their types: the fields of a `Claim`, in order."""
+"""The parameters of every statement that claims, with their types.
+
+They are the fields of a `Claim`, in order.
+"""
 
 
 class Claim(msgspec.Struct):
-    """For `owner` up to `limit` entries of `lane` that are due from `since` to `due_by`, its own until `until` (UTC)."""
+    """A claim, for `owner`, of up to `limit` entries of `lane` due from `since` to `due_by`.
+
+    They are the owner's until `until`. All dates are in UTC.
+    """
 
     lane: str
     owner: str
@@ -133,7 +139,10 @@ class Claims(PairStatements):
         )
 
     def owned(self, connection: Connection, *, ids: Sequence[int], owner: str) -> list[Row[Any]]:
-        """Those of `ids` that stand in the table as run by `owner`: what proves that their transaction committed."""
+        """Those of `ids` that stand in the table as run by `owner`.
+
+        It proves that their transaction committed.
+        """
         return list(connection.execute(self._owned, {"ids": list(ids), "owner": owner}))
 
     def held(
@@ -190,7 +199,9 @@ class Claims(PairStatements):
         suspect_lane: str,
         claims: Sequence[tuple[int, int]],
     ) -> int:
-        """Put entries that `owner` holds, named by (record id, claim count), into a lane; their fence is raised.
+        """Put entries that `owner` holds into a lane. Their fence is raised.
+
+        `claims` names them by (record id, claim count).
 
         One statement for all that have been claimed as often: what is given back in bulk was
         claimed once.

@@ -1,4 +1,4 @@
-"""The statements on history: pages and closed ranges to delete, the whole of it at once, and what is tried again."""
+"""The statements on history: pages and closed ranges to delete, and entries to try again."""
 
 from __future__ import annotations
 
@@ -35,14 +35,20 @@ class History(PairStatements):
         raise NotImplementedError
 
     def ended_as(self, connection: Connection, record_id: int) -> tuple[str, str | None] | None:
-        """The state in which an entry ended, and its `subscribers_done`; None if it is not in history."""
+        """The state in which an entry ended, and its `subscribers_done`.
+
+        None if it is not in history.
+        """
         past = self.past
         statement = select(past.c.processing_state, past.c.subscribers_done)
         found = connection.execute(statement.where(past.c.record_id == record_id)).first()
         return None if found is None else (found[0], found[1])
 
     def successor(self, connection: Connection, record_id: int) -> tuple[int, str | None] | None:
-        """The entry that was last posted of this one by hand, and the state in which its chain ended here, if any."""
+        """The entry last posted of this one by hand, and the state in which its chain ended.
+
+        The state is None if the chain has not ended here.
+        """
         found = connection.execute(
             select(replays.c.replay_id).where(*self._by_hand(record_id))
         ).scalar()
@@ -84,7 +90,9 @@ class History(PairStatements):
         now: datetime,
         progress: str | None,
     ) -> int:
-        """Copy an entry to the main table as a new chain that names it (`replay_of`), due `now`; its new id.
+        """Copy an entry to the main table as a new chain, due `now`, and return its new id.
+
+        The copy names the entry (`replay_of`).
 
         For the holder of `take_turn`. `progress`: its `subscribers_done`.
         """
@@ -110,7 +118,9 @@ class History(PairStatements):
         return new_id
 
     def dead_letters(self, connection: Connection, *, limit: int) -> list[Row[Any]]:
-        """By queue (queue_name, entries, newest): what ended FAILED and was not posted again by hand.
+        """The entries that ended FAILED and were not posted again by hand, by queue.
+
+        Columns: queue_name, entries, newest.
 
         What was is left to the entry that was posted of it. Of the `limit` highest ids only: no
         index knows states.
@@ -145,14 +155,16 @@ class History(PairStatements):
 
     @property
     def _hand(self) -> str:
-        """What stands in `queue_replays` for the archive: entries are posted again by hand, of this table."""
+        """The name in `queue_replays` for entries that are posted by hand, not from an archive."""
         return "hand-" + sha256(self.main.name.encode()).hexdigest()[: RUN_LENGTH - 5]
 
     def _by_hand(self, record_id: int) -> tuple[ColumnElement[bool], ...]:
         return replays.c.archive == self._hand, replays.c.record_id == record_id
 
     def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
-        """Empty history at once under its exclusive lock, and return the number of rows not older than `recent_since`.
+        """Empty history at once, and return the number of rows not older than `recent_since`.
+
+        It holds an exclusive lock.
 
         The lock is waited for at most 50 ms: an error for which `Dialect.is_transient` holds says
         that it was not had. None: this database can't; delete in batches.
@@ -212,7 +224,10 @@ class History(PairStatements):
     def closed_range(
         self, connection: Connection, *, before: datetime, limit: int
     ) -> tuple[int, int] | None:
-        """The lowest and the highest of the `limit` lowest ids of rows that ended before a date; None if none did."""
+        """The lowest and the highest of the `limit` lowest ids of rows that ended before a date.
+
+        None if there are no such rows.
+        """
         ids = select(self.past.c.record_id).where(*self._past(before, None))
         lowest = ids.order_by(self.past.c.record_id).limit(limit).subquery()
         statement = select(func.min(lowest.c.record_id), func.max(lowest.c.record_id))
@@ -220,7 +235,10 @@ class History(PairStatements):
         return None if first_id is None else (first_id, last_id)
 
     def range_page(self, connection: Connection, *, first_id: int, last_id: int, limit: int) -> int:
-        """The last id of the first `limit` rows with ids from first to last; `last_id` if there are no more."""
+        """The last id of the first `limit` rows with ids from first to last.
+
+        It is `last_id` if there are no more rows.
+        """
         # Whenever they ended: MariaDB might look them up by that, and sort them for each page anew.
         id_column = self.past.c.record_id
         ids = select(id_column).where(id_column.between(first_id, last_id)).order_by(id_column)

@@ -25,7 +25,10 @@ class Keyed(PairStatements):
         until: datetime,
         ids: Sequence[int] | None = None,
     ) -> list[Row[Any]]:
-        """(record_id, processing_state) of the main or the history table, by id; only among `ids`, if given."""
+        """(record_id, processing_state) of the main or the history table, by id.
+
+        Only rows among `ids`, if these are given.
+        """
         table = self.past if past else self.main
         rows = select(table.c.record_id, table.c.processing_state)
         # Not the bare column: PostgreSQL, told to avoid sorts, would walk all ids in their order.

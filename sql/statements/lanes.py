@@ -1,4 +1,4 @@
-"""The statements on lanes: what stands in each, a page at a time in claim order, and its move to another."""
+"""The statements on lanes: pages in claim order, counts, and moves to another lane."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ class Lanes(PairStatements):
     def due_and_next(
         self, connection: Connection, *, lanes: Sequence[str], now: datetime
     ) -> dict[str, tuple[datetime | None, datetime | None]]:
-        """By lane (`LOOKED_AT` of them), the earliest dates of what is due at `now` and of what comes later.
+        """The earliest dates of due and of later entries, by lane (`LOOKED_AT` of them).
+
+        An entry is due if its date is not after `now`.
 
         One statement, which locks nothing.
         """
@@ -96,7 +98,9 @@ class Lanes(PairStatements):
     def lane_counts(
         self, connection: Connection, *, lane: str, until: datetime | None, limit: int
     ) -> list[Row[Any]]:
-        """(queue_name, entries, oldest effective date) of what is AVAILABLE among a lane's first `limit` entries.
+        """Counts of the AVAILABLE entries among a lane's first `limit` entries.
+
+        Columns: queue_name, entries, oldest effective date.
 
         `until` leaves out what is due later.
         """
@@ -126,7 +130,10 @@ class Lanes(PairStatements):
         to_lane: str,
         suspect_lane: str,
     ) -> int:
-        """Move entries that are AVAILABLE from one lane to another, suspects to one of their own; return how many."""
+        """Move AVAILABLE entries from one lane to another, and return how many.
+
+        Suspects go to a lane apart.
+        """
         main = self.main
         # Not the bare column: SQLite would rather read the whole lane than look up the ids.
         lane = func.coalesce(main.c.lane, "")
@@ -149,7 +156,10 @@ class Lanes(PairStatements):
         due_after: datetime | None = None,
         besides: Collection[int] = (),
     ) -> list[Row[Any]]:
-        """Lock and return up to `limit` entries of a lane in claim order, skipping what others hold, and ids `besides`."""
+        """Lock and return up to `limit` entries of a lane in claim order.
+
+        Entries that others hold are skipped, and so are the ids `besides`.
+        """
         main = self.main
         of_lane = main.c.lane == lane, main.c.processing_state == state
         statement = self._by_claims(select(*self.columns)).where(*of_lane)
@@ -171,7 +181,9 @@ class Lanes(PairStatements):
         crashes: int,
         due: datetime | None = None,
     ) -> int:
-        """Insert AVAILABLE copies, with new ids, of entries that this transaction has locked: the next of their chains.
+        """Insert AVAILABLE copies, with new ids, of entries that this transaction has locked.
+
+        A copy is the next entry of its chain.
 
         They are `due` then (default: as they were).
         """

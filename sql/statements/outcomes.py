@@ -48,7 +48,10 @@ FINISH_COLUMNS = FENCE_COLUMNS | OUTCOME_COLUMNS
 
 
 class Ending(msgspec.Struct):
-    """One outcome: the fence (with the owner, which is bound once a batch) and what history gets to know."""
+    """One outcome: the fence, and the columns that history gets.
+
+    The owner is part of the fence; it is bound once a batch.
+    """
 
     record_id: int
     claim_count: int
@@ -62,7 +65,10 @@ class Ending(msgspec.Struct):
 
 
 class Batch(msgspec.Struct):
-    """Endings as they are sent, made ahead of the transaction: on SQLite all other writers wait for that."""
+    """Endings as they are sent.
+
+    They are made ahead of the transaction: on SQLite all other writers wait for it.
+    """
 
     text: str
     ids: list[int]
@@ -121,13 +127,13 @@ class Outcomes(PairStatements):
         return delete(self.main).where(self.main.c.record_id.in_(bindparam("ids", expanding=True)))
 
     def batch(self, endings: Sequence[Ending]) -> Batch:
-        """What `finish` takes; `endings` by ascending id."""
+        """Endings as `finish` takes them, by ascending id."""
         return Batch(self._encode(endings), [ending.record_id for ending in endings])
 
     def finish(self, connection: Connection, *, owner: str, batch: Batch) -> set[int]:
         """Move entries to history with their outcomes, and return the ids moved.
 
-        For open transactions. What the finish loop writes goes through `Statements.move`, which
+        For open transactions. The finish loop writes by `Statements.move`, which
         PostgreSQL and SQLite write as one statement.
 
         An id that is missing had been taken over: its fence no longer held, and nothing of it was
@@ -156,7 +162,10 @@ class Outcomes(PairStatements):
     def to_history(
         self, connection: Connection, *, ids: Sequence[int], values: Mapping[str, Any]
     ) -> int:
-        """Move entries that this transaction has locked to history with `values` changed; return how many."""
+        """Move entries that this transaction has locked to history, and return how many.
+
+        `values` are changed on the way.
+        """
         overrides = {"started_date": null(), "last_error": null()} | {
             name: literal(value, self.past.c[name].type) if value is not None else null()
             for name, value in values.items()
@@ -173,7 +182,10 @@ class Outcomes(PairStatements):
 
 
 def _texts(dates: Sequence[datetime | None]) -> list[str | None]:
-    """Dates in UTC as columns of text hold them; by way of JSON, in a sixth of the time that `isoformat` takes."""
+    """Dates in UTC as columns of text hold them.
+
+    JSON makes them in a sixth of the time that `isoformat` takes.
+    """
     texts = msgspec.json.encode(dates).replace(b"T", b" ").replace(b"Z", b"")
     return [
         text if text is None or len(text) == TEXT_LENGTH else f"{text}.000000"

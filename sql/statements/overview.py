@@ -30,7 +30,10 @@ class Overview(PairStatements):
     def live_counts(
         self, connection: Connection, *, now: datetime, since: datetime, parked: str, suspect: str
     ) -> list[Row[Any]]:
-        """By queue: ready, scheduled, running, parked, suspect, posted since a date, and the oldest date that is ready."""
+        """Counts of live entries by queue, and the oldest date that is ready.
+
+        Columns: ready, scheduled, running, parked, suspect, posted since a date, oldest.
+        """
         main = self.main
         waiting = and_(main.c.processing_state == AVAILABLE, main.c.lane.not_in([parked, suspect]))
         ready = and_(waiting, main.c.effective_date <= now)

@@ -1,4 +1,4 @@
-"""The statements on `queue_staged` and `queue_posted_runs`: rows that tasks stage, and runs that post them at once."""
+"""The statements on `queue_staged` and `queue_posted_runs`: rows of tasks, posted at once."""
 
 from __future__ import annotations
 
@@ -19,92 +19,98 @@ POSTED = tuple(column.name for column in staged.c if column.name not in _KEY)
 ATTEMPTS_PER_STATEMENT = 500
 
 
-def stage(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows of one attempt, with all columns of `queue_staged`."""
-    connection.execute(insert(staged), list(rows))
+class Staging:
+    """Rows that wait to be posted, and runs that have posted theirs."""
 
+    def stage(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write rows of one attempt, with all columns of `queue_staged`."""
+        connection.execute(insert(staged), list(rows))
 
-def staged_by_attempt(connection: Connection, *, run: str, job: str) -> dict[str, int]:
-    """How many rows each attempt of a job has staged."""
-    statement = select(staged.c.attempt, func.count()).where(
-        staged.c.run == run, staged.c.job == job
-    )
-    found = connection.execute(statement.group_by(staged.c.attempt))
-    return {str(row[0]): int(row[1]) for row in found}
-
-
-def entered(connection: Connection, run: str) -> tuple[str, int] | None:
-    """The table that a run has posted into, and how many entries; None if it has posted nothing."""
-    statement = select(func.max(runs.c.table_name), func.sum(runs.c.entries)).where(
-        runs.c.run == run
-    )
-    table_name, entries = connection.execute(statement).one()
-    return None if table_name is None else (table_name, int(entries))
-
-
-def enter(
-    connection: Connection, *, run: str, table_name: str, entries: Mapping[int, int], now: datetime
-) -> None:
-    """Enter how many entries each partition of a run posts in this transaction.
-
-    An IntegrityError says that another transaction has posted the run meanwhile.
-    """
-    connection.execute(
-        insert(runs),
-        [
-            {
-                "run": run,
-                "part": part,
-                "table_name": table_name,
-                "entries": count,
-                "posted_date": now,
-            }
-            for part, count in entries.items()
-        ],
-    )
-
-
-def post_staged(
-    connection: Connection,
-    main: Table,
-    *,
-    run: str,
-    job: str,
-    attempts: Sequence[str],
-    owner: str,
-    lane: str,
-    now: datetime,
-) -> int:
-    """Insert what some attempts have staged as entries that anybody may claim from `lane`; how many.
-
-    They are due `now` where no date is given.
-    """
-    date = staged.c.effective_date
-    values = {name: staged.c[name] for name in POSTED} | {
-        "effective_date": func.coalesce(date, literal(now, date.type)),
-        "created_date": literal(now, date.type),
-        "creating_owner": literal(owner),
-        "processing_owner": null(),
-        "lane": literal(lane),
-        "processing_state": literal(AVAILABLE),
-    }
-    posted = 0
-    for place in range(0, len(attempts), ATTEMPTS_PER_STATEMENT):
-        chosen = staged.c.attempt.in_(attempts[place : place + ATTEMPTS_PER_STATEMENT])
-        rows = select(*values.values()).where(staged.c.run == run, staged.c.job == job, chosen)
-        copied = insert(main).from_select(
-            list(values), rows.order_by(staged.c.part, staged.c.place)
+    def staged_by_attempt(self, connection: Connection, *, run: str, job: str) -> dict[str, int]:
+        """How many rows each attempt of a job has staged."""
+        statement = select(staged.c.attempt, func.count()).where(
+            staged.c.run == run, staged.c.job == job
         )
-        posted += connection.execute(copied.execution_options(preserve_rowcount=True)).rowcount
-    return posted
+        found = connection.execute(statement.group_by(staged.c.attempt))
+        return {str(row[0]): int(row[1]) for row in found}
 
+    def entered(self, connection: Connection, run: str) -> tuple[str, int] | None:
+        """The table that a run has posted into, and how many entries. None if it posted nothing."""
+        statement = select(func.max(runs.c.table_name), func.sum(runs.c.entries)).where(
+            runs.c.run == run
+        )
+        table_name, entries = connection.execute(statement).one()
+        return None if table_name is None else (table_name, int(entries))
 
-def drop_staged(connection: Connection, *, run: str, job: str | None = None) -> None:
-    """Delete what is staged for a run, or for one of its jobs."""
-    statement = delete(staged).where(staged.c.run == run)
-    connection.execute(statement if job is None else statement.where(staged.c.job == job))
+    def enter(
+        self,
+        connection: Connection,
+        *,
+        run: str,
+        table_name: str,
+        entries: Mapping[int, int],
+        now: datetime,
+    ) -> None:
+        """Enter how many entries each partition of a run posts in this transaction.
 
+        An IntegrityError says that another transaction has posted the run meanwhile.
+        """
+        connection.execute(
+            insert(runs),
+            [
+                {
+                    "run": run,
+                    "part": part,
+                    "table_name": table_name,
+                    "entries": count,
+                    "posted_date": now,
+                }
+                for part, count in entries.items()
+            ],
+        )
 
-def drop_staged_before(connection: Connection, date: datetime) -> None:
-    """Delete what was staged before a date, by jobs that died."""
-    connection.execute(delete(staged).where(staged.c.staged_date < date))
+    def post_staged(
+        self,
+        connection: Connection,
+        main: Table,
+        *,
+        run: str,
+        job: str,
+        attempts: Sequence[str],
+        owner: str,
+        lane: str,
+        now: datetime,
+    ) -> int:
+        """Insert the rows that some attempts have staged as entries, and return how many.
+
+        Anybody may claim them from `lane`.
+
+        They are due `now` where no date is given.
+        """
+        date = staged.c.effective_date
+        values = {name: staged.c[name] for name in POSTED} | {
+            "effective_date": func.coalesce(date, literal(now, date.type)),
+            "created_date": literal(now, date.type),
+            "creating_owner": literal(owner),
+            "processing_owner": null(),
+            "lane": literal(lane),
+            "processing_state": literal(AVAILABLE),
+        }
+        posted = 0
+        for place in range(0, len(attempts), ATTEMPTS_PER_STATEMENT):
+            chosen = staged.c.attempt.in_(attempts[place : place + ATTEMPTS_PER_STATEMENT])
+            rows = select(*values.values()).where(staged.c.run == run, staged.c.job == job, chosen)
+            copied = insert(main).from_select(
+                list(values), rows.order_by(staged.c.part, staged.c.place)
+            )
+            posted += connection.execute(copied.execution_options(preserve_rowcount=True)).rowcount
+        return posted
+
+    def drop_staged(self, connection: Connection, *, run: str, job: str | None = None) -> None:
+        """Delete what is staged for a run, or for one of its jobs."""
+        statement = delete(staged).where(staged.c.run == run)
+        connection.execute(statement if job is None else statement.where(staged.c.job == job))
+
+    def drop_staged_before(self, connection: Connection, date: datetime) -> None:
+        """Delete what was staged before a date, by jobs that died."""
+        connection.execute(delete(staged).where(staged.c.staged_date < date))

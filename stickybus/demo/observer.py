@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, func, literal, select
 
 from queue_core.model.entry import Entry, State
 from queue_core.storage.store import Store
-from sql.statements import nodes
+from sql.families import NODES
 from stickybus.demo import shop
 
 
@@ -97,7 +97,9 @@ class Observer:
 
     def states(self) -> dict[str, str]:
         """Each node's state, as the cluster sees it."""
-        return {row.name: row.state for row in self._bus._engine.database.fetch(nodes.all_nodes)}
+        database = self._bus._engine.database
+        nodes = database.dialect.statements_for(NODES)()
+        return {row.name: row.state for row in database.fetch(nodes.all_nodes)}
 
     def look(self) -> View:
         """Return the state of all nodes and queues."""

@@ -23,6 +23,7 @@ from queue_core.model.entry import Posting, State
 from queue_core.model.retry import ImmediateRetries
 from queue_core.runtime.clock import ManualClock
 from sql import schema
+from sql.families import VERSION_TABLE
 from sql.tables import queue_nodes
 from stickybus.cli import main
 from stickybus.testing import drain
@@ -615,7 +616,7 @@ def test_a_newer_schema_that_works_with_this_version_is_worked_with_and_left_alo
     cli: Cli, engine: Engine
 ) -> None:
     with engine.begin() as connection:
-        connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"))
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
     for command in ("create", "upgrade"):
         assert "nothing to do, the schema is newer (9999) and works" in cli("schema", command).out
     assert cli("schema", "check", "--json").json["fit"] == "newer, and compatible"
@@ -627,7 +628,7 @@ def test_a_newer_schema_that_does_not_work_with_this_version_is_left_alone(
 ) -> None:
     with engine.begin() as connection:
         connection.execute(
-            text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999', works_since = '9999'")
+            text(f"UPDATE {VERSION_TABLE} SET version_num = '9999', works_since = '9999'")
         )
     for command in (("create",), ("upgrade",), ("check",)):
         done = cli("schema", *command, expect=3)

@@ -47,7 +47,7 @@ class Nodes:
 
     def states(self) -> dict[str, tuple[str, int]]:
         """State and epoch of each node."""
-        rows = self.buses[0]._engine.database.fetch(nodes.all_nodes)
+        rows = self.buses[0]._engine.database.fetch(nodes.Nodes().all_nodes)
         return {row.name: (row.state, row.epoch) for row in rows}
 
     def recovered(self) -> None:

@@ -38,7 +38,7 @@ def by_number(entries: list[Entry]) -> dict[str, list[str]]:
 
 
 def state_of(observer: PersistentBus, name: str) -> str:
-    row = observer._engine.database.fetch(lambda connection: nodes.node(connection, name))
+    row = observer._engine.database.fetch(lambda connection: nodes.Nodes().node(connection, name))
     assert row is not None
     return str(row.state)
 
@@ -167,14 +167,16 @@ def test_a_freeze_shorter_than_the_lease_costs_nothing(
         briefly.tell("post -1 1 2")
         briefly.wait("run -1", "done 1", "done 2")
         eventually(lambda: len(observer.history()) == 2, "the two short ones have ended")
-        row = observer._engine.database.fetch(lambda connection: nodes.node(connection, "other"))
+        row = observer._engine.database.fetch(
+            lambda connection: nodes.Nodes().node(connection, "other")
+        )
         assert row is not None
         briefly.freeze(lambda: holds_no_lock(observer, "briefly"))
         seen = row.beat
 
         def beats() -> bool:
             now = observer._engine.database.fetch(
-                lambda connection: nodes.node(connection, "other")
+                lambda connection: nodes.Nodes().node(connection, "other")
             )
             return now is not None and now.beat >= seen + 3  # three eighths of a lease
 

@@ -143,7 +143,9 @@ class Cluster:
 
     def row(self, name: str) -> Row[Any]:
         """The row of a node."""
-        found = self.peers[0].store.database.fetch(lambda connection: nodes.node(connection, name))
+        found = self.peers[0].store.database.fetch(
+            lambda connection: nodes.Nodes().node(connection, name)
+        )
         assert found is not None
         return found
 

@@ -14,6 +14,7 @@ from notifications.service import NotificationService
 from queue_core.errors import SchemaError, SchemaMissingError, SchemaTooNewError, SchemaTooOldError
 from queue_core.model.config import BusConfig, NotificationConfig
 from sql import schema
+from sql.families import VERSION_TABLE
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder, on_servers, on_sqlite
 
@@ -71,18 +72,14 @@ def test_tables_of_a_newer_or_unknown_version_are_refused_and_left_as_they_are(
 ) -> None:
     with engine.begin() as connection:
         connection.execute(
-            text(
-                f"UPDATE {schema.VERSION_TABLE} SET version_num = :revision, works_since = '9999'"
-            ),
+            text(f"UPDATE {VERSION_TABLE} SET version_num = :revision, works_since = '9999'"),
             {"revision": revision},
         )
     with pytest.raises(SchemaTooNewError, match="does not know") as refused:
         _FACES[face](database_url)
     assert (refused.value.found, refused.value.expected) == (revision, HEAD)
     with engine.connect() as connection:
-        assert (
-            connection.scalar(text(f"SELECT version_num FROM {schema.VERSION_TABLE}")) == revision
-        )
+        assert connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}")) == revision
 
 
 @each_face
@@ -90,7 +87,7 @@ def test_tables_of_an_older_version_are_refused_with_the_command_that_upgrades_t
     engine: Engine, database_url: URL, face: str
 ) -> None:
     with engine.begin() as connection:
-        connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '0001'"))
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0001'"))
     with pytest.raises(SchemaTooOldError, match="Run: stickybus schema upgrade") as refused:
         _FACES[face](database_url)
     assert (refused.value.found, refused.value.expected) == ("0001", HEAD)

@@ -116,7 +116,7 @@ def test_a_machine_that_was_suspended_starts_nothing_before_its_beat_and_reaps_n
     other.reaper.turn()
     first.beat_turn()
     assert first.lease.holds()
-    rows = other.database.fetch(nodes.all_nodes)
+    rows = other.database.fetch(nodes.Nodes().all_nodes)
     assert [row.state for row in rows] == [nodes.LIVE, nodes.LIVE]
     for bus in buses:
         bus._engine.lifecycle.leave()

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from sql.database import Database
-from sql.kept import KEPT
+from sql.database.kept_connections import KEPT
 from stickybus import DatabaseUnreachableError, PersistentBus
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder, eventually, on_servers, on_sqlite

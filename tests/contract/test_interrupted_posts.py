@@ -27,7 +27,7 @@ from queue_core.running.dispatcher import Dispatcher
 from queue_core.running.serial import SerialGate
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.signal import Signal
-from sql.kept import KeptConnections
+from sql.database.kept_connections import KeptConnections
 from sql.sqlite.writers import SQLiteWriterLock
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, eventually

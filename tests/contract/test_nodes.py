@@ -58,7 +58,7 @@ def test_a_started_bus_beats_by_itself(make_bus: MakeBus) -> None:
     database = bus._engine.database
 
     def beat() -> int:
-        row = database.fetch(lambda connection: nodes.node(connection, "beating"))
+        row = database.fetch(lambda connection: nodes.Nodes().node(connection, "beating"))
         return 0 if row is None else int(row.beat)
 
     eventually(lambda: beat() >= 3, "three beats")
@@ -236,7 +236,7 @@ def test_a_bus_and_a_service_of_one_process_share_a_node_until_the_last_one_stop
     database = service._engine.database
 
     def row() -> tuple[str, str]:
-        found = database.fetch(lambda connection: nodes.node(connection, "shared"))
+        found = database.fetch(lambda connection: nodes.Nodes().node(connection, "shared"))
         assert found is not None
         return found.state, found.serves
 
@@ -475,5 +475,6 @@ def test_two_schemas_of_one_database_are_two_nodes(make_bus: MakeBus, database_u
 
     assert there._engine.lifecycle.node is not here._engine.lifecycle.node
     assert (
-        there._engine.database.fetch(lambda connection: nodes.node(connection, "one")) is not None
+        there._engine.database.fetch(lambda connection: nodes.Nodes().node(connection, "one"))
+        is not None
     )

@@ -526,7 +526,7 @@ def test_a_queue_that_is_deleted_while_its_entry_is_read_does_not_end_it_unhandl
 
 def served(service: NotificationService) -> list[str]:
     """The queues that the only node is said to serve."""
-    [row] = service._engine.database.fetch(nodes.all_nodes)
+    [row] = service._engine.database.fetch(nodes.Nodes().all_nodes)
     [member] = json.loads(row.serves)
     return list(member["queues"])
 

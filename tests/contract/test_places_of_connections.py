@@ -31,7 +31,8 @@ from notifications.queue import NotificationQueue
 from queue_core.errors import InvalidConnectionError
 from queue_core.model.entry import State
 from sql import schema
-from sql.tables import entry_tables, metadata_for, queue_nodes
+from sql.families import metadata_for
+from sql.tables import entry_tables, queue_nodes
 from tests.contract.conftest import MakeService
 from tests.contract.harness import Order, Recorder, on_postgresql, on_servers, states
 from tests.servers import URL_VARIABLES, DatabaseServer

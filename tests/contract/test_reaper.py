@@ -166,7 +166,7 @@ def test_a_beat_between_the_look_and_the_verdict_saves_the_node(cluster: Cluster
     late.beat()
 
     fenced = other.store.database.write(
-        lambda connection: nodes.fence(connection, "a", epoch=seen.epoch, beat=seen.beat)
+        lambda connection: nodes.Nodes().fence(connection, "a", epoch=seen.epoch, beat=seen.beat)
     )
 
     assert not fenced
@@ -405,7 +405,7 @@ def test_the_row_of_a_dead_node_is_forgotten_after_a_day(cluster: Cluster) -> No
     other.beat()
     other.reap()
 
-    known = other.store.database.fetch(nodes.all_nodes)
+    known = other.store.database.fetch(nodes.Nodes().all_nodes)
     assert [row.name for row in known] == ["b"]
 
 

@@ -31,8 +31,8 @@ from sqlalchemy.exc import DBAPIError
 
 from sql import schema
 from sql.database import Database
+from sql.families import VERSION_TABLE, metadata_for
 from sql.schema import Fit, SchemaReport
-from sql.tables import metadata_for
 from sql.types import DATE_GLOB, SECONDS_GLOB
 from stickybus import (
     BusConfig,
@@ -93,7 +93,7 @@ def _reflecting(url: URL) -> Engine:
 
 
 def tables(engine: Engine) -> set[str]:
-    return set(inspect(engine).get_table_names()) - {schema.VERSION_TABLE}
+    return set(inspect(engine).get_table_names()) - {VERSION_TABLE}
 
 
 def report(engine: Engine, *names: str) -> SchemaReport:
@@ -104,12 +104,12 @@ def report(engine: Engine, *names: str) -> SchemaReport:
 def differences(connection: Connection, *names: str) -> list[Any]:
     """What Alembic would still change to reach the tables' definition."""
     context = MigrationContext.configure(
-        connection, opts={"version_table": schema.VERSION_TABLE, "compare_type": True}
+        connection, opts={"version_table": VERSION_TABLE, "compare_type": True}
     )
     return [
         difference
         for difference in compare_metadata(context, metadata_for(*names))
-        if not (difference[0] == "remove_table" and difference[1].name == schema.VERSION_TABLE)
+        if not (difference[0] == "remove_table" and difference[1].name == VERSION_TABLE)
     ]
 
 
@@ -241,9 +241,7 @@ def set_revision(engine: Engine, revision: str, *, works_since: str | None = Non
     values = {"revision": revision, "works_since": works_since or revision}
     with engine.begin() as connection:
         connection.execute(
-            text(
-                f"UPDATE {schema.VERSION_TABLE} SET version_num = :revision, works_since = :works_since"
-            ),
+            text(f"UPDATE {VERSION_TABLE} SET version_num = :revision, works_since = :works_since"),
             values,
         )
 

@@ -35,7 +35,7 @@ class Toy(SQLite):
     """Speaks SQLite's SQL under a name of its own, as CockroachDB speaks PostgreSQL's."""
 
     name = "toy"
-    statements = ToyStatements
+    own_statements = (ToyStatements,)
 
     @property
     def reached_as(self) -> frozenset[str]:

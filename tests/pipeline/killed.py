@@ -26,7 +26,7 @@ from history_pipeline.archiving import Archiver, archive_history
 from history_pipeline.compaction import compact_archive
 from history_pipeline.replay import replay_archive
 from history_pipeline.session import open_session
-from sql.statements import archives
+from sql.statements.archives import Archives
 from sql.statements.history import History as Statements
 
 
@@ -73,9 +73,9 @@ POINTS: dict[str, Callable[[str], None]] = {
     "before the manifest is published": lambda _target: die_before(os, "link"),
     "when the manifest is published": lambda _target: die_after(os, "link"),
     "while rows are deleted": lambda _target: die_after(Statements, "delete_range", calls=2),
-    "before the deletion is committed": lambda _target: die_after(archives, "enter_deleted"),
+    "before the deletion is committed": lambda _target: die_after(Archives, "enter_deleted"),
     "when rows are deleted": lambda _target: die_after(Archiver, "delete"),
-    "before a batch is committed": lambda _target: die_after(archives, "enter_replayed", calls=2),
+    "before a batch is committed": lambda _target: die_after(Archives, "enter_replayed", calls=2),
 }
 
 

@@ -25,12 +25,13 @@ from history_pipeline.errors import (
     ArchiveTargetError,
 )
 from history_pipeline.fingerprint import joined
+from history_pipeline.leftovers import remove_leftovers
 from history_pipeline.manifest import Manifest, live_files
 from history_pipeline.sources import read_history
 from history_pipeline.storage import LocalStorage
 from queue_core.errors import LifecycleError, NaiveDateTimeError
 from sql.database import Database
-from sql.statements import archives
+from sql.statements.archives import Archives
 from stickybus import PersistentBus
 from tests.conftest import NewDatabase
 from tests.contract.harness import on_servers, on_sqlite
@@ -95,7 +96,7 @@ def test_history_is_in_the_archive_row_by_row_and_no_longer_in_the_table(
     assert manifest.fingerprint.rows == SAMPLE
     assert (manifest.first_id, manifest.last_id) == (1, 40)
     database = Database(history_url)
-    assert database.fetch(lambda connection: archives.deleted_runs(connection, "bus_events")) == {
+    assert database.fetch(lambda connection: Archives().deleted_runs(connection, "bus_events")) == {
         manifest.run
     }
     database.close()
@@ -268,9 +269,13 @@ def test_files_that_no_manifest_names_are_not_read_and_are_removed_after_a_day(
 
     assert len(archived(spark, target)) == SAMPLE
     now = datetime.now(UTC)
-    archive.sweep(archive.manifests(), now=now + timedelta(hours=23), deleted_runs=set())
+    remove_leftovers(
+        archive, archive.manifests(), now=now + timedelta(hours=23), deleted_runs=set()
+    )
     assert left.exists()
-    archive.sweep(archive.manifests(), now=now + timedelta(hours=25), deleted_runs=set())
+    remove_leftovers(
+        archive, archive.manifests(), now=now + timedelta(hours=25), deleted_runs=set()
+    )
     assert not left.exists()
     assert len(archived(spark, target)) == SAMPLE
 

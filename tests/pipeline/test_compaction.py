@@ -14,6 +14,7 @@ from history_pipeline.archiving import archive_history
 from history_pipeline.compaction import compact_archive, scattered
 from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError, ArchiveNotFoundError
 from history_pipeline.fingerprint import Fingerprint
+from history_pipeline.leftovers import remove_leftovers
 from history_pipeline.manifest import DataFile, Kind, live_files
 from history_pipeline.verification import verify_archive
 from tests.contract.harness import on_sqlite
@@ -103,9 +104,13 @@ def test_replaced_files_stay_for_a_day_for_those_who_read_them(
 
     assert sorted(reading.collect()) == rows
     now = datetime.now(UTC)
-    archive.sweep(archive.manifests(), now=now + timedelta(hours=23), deleted_runs=set())
+    remove_leftovers(
+        archive, archive.manifests(), now=now + timedelta(hours=23), deleted_runs=set()
+    )
     assert len(list(Path(target).rglob("*.parquet"))) == 6
-    archive.sweep(archive.manifests(), now=now + timedelta(hours=25), deleted_runs=set())
+    remove_leftovers(
+        archive, archive.manifests(), now=now + timedelta(hours=25), deleted_runs=set()
+    )
     assert len(list(Path(target).rglob("*.parquet"))) == 2
     assert rows_of(spark, target) == rows
 

@@ -17,6 +17,7 @@ from history_pipeline.archiving import archive_history
 from history_pipeline.audit import audit
 from history_pipeline.errors import ArchiveDamagedError
 from history_pipeline.fingerprint import row_hash
+from history_pipeline.leftovers import remove_leftovers
 from history_pipeline.schema import HISTORY_SCHEMA
 from history_pipeline.verification import verify_archive
 from sql.database import Database
@@ -82,10 +83,10 @@ def test_no_sweep_removes_files_of_a_run_that_the_database_has_deleted(
     database.close()
     data = sorted((target / "bus_events/data").rglob("*"))
 
-    archive.sweep(archive.manifests(), now=later, deleted_runs=None)
-    archive.sweep(archive.manifests(), now=later, deleted_runs=runs)
+    remove_leftovers(archive, archive.manifests(), now=later, deleted_runs=None)
+    remove_leftovers(archive, archive.manifests(), now=later, deleted_runs=runs)
     assert sorted((target / "bus_events/data").rglob("*")) == data
-    archive.sweep(archive.manifests(), now=later, deleted_runs=set())
+    remove_leftovers(archive, archive.manifests(), now=later, deleted_runs=set())
     assert sorted((target / "bus_events/data").rglob("*")) != data
 
 

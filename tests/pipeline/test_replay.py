@@ -24,7 +24,7 @@ from queue_core.model.entry import Entry, Posting
 from queue_core.reading.live_entries import Entries
 from queue_core.storage.filter import Filter
 from sql.database import Database
-from sql.statements import archives
+from sql.statements.archives import Archives
 from stickybus import BusConfig, PersistentBus, State
 from stickybus.testing import drain
 from tests.conftest import NewDatabase
@@ -314,7 +314,7 @@ def test_an_entry_that_the_database_refuses_stops_the_replay_with_its_batch(
     database = Database(history_url)
     # As when another session has posted it between our look and our entry.
     archive = Archive(spark, target, "bus_events").manifests()[0].archive
-    monkeypatch.setattr(archives, "replayed", lambda *_arguments: set())
+    monkeypatch.setattr(Archives, "replayed", lambda *_arguments: set())
     database.write(
         lambda connection: connection.execute(
             text("INSERT INTO queue_replays VALUES (:archive, 6, 1, '2026-01-01 00:00:00.000000')"),

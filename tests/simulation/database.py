@@ -17,7 +17,7 @@ from sqlalchemy.engine.interfaces import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 
 from sql.database import Database
-from sql.hot_path import LAZY
+from sql.drivers.hot_path import LAZY
 from tests.simulation.steps import Fault
 from tests.simulation.threads import Killed, Scheduler, Task
 
@@ -66,7 +66,8 @@ class Databases:
         if not self._free:
             database = Database(self.url)
             dialect: Any = database.dialect
-            dialect.statements = functools.cache(dialect.statements)
+            kind = dialect.statements_for
+            dialect.statements_for = functools.cache(lambda family: functools.cache(kind(family)))
             application = create_engine(self.url, **self._options(database))
             if self._one_writer:
                 # Processes don't share the lock of one process; the file's own lock is waited for

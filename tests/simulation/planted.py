@@ -18,7 +18,6 @@ import queue_core.lifecycle
 import sql.statements.base
 import sql.statements.claims
 import sql.statements.lanes
-import sql.statements.nodes
 from queue_core.claiming.claimer import Claimer
 from queue_core.cluster.node import Node
 from queue_core.cluster.reaper import Reaper
@@ -33,6 +32,7 @@ from queue_core.posting.poster import Poster
 from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.storage.store import Store
 from sql.statements import Statements
+from sql.statements.nodes import DEAD, LIVE, Nodes
 from sql.tables import queue_nodes
 
 Planting = tuple[Any, str, Any]
@@ -95,9 +95,7 @@ def fence_of_the_node_table() -> list[Planting]:
     """A finish asks whether the owner's node lives, instead of asking the row."""
 
     def held(self: Statements, batch: Any) -> list[Any]:
-        lives = (queue_nodes.c.name == bindparam("owner")) & (
-            queue_nodes.c.state == sql.statements.nodes.LIVE
-        )
+        lives = (queue_nodes.c.name == bindparam("owner")) & (queue_nodes.c.state == LIVE)
         return [
             self.main.c.record_id == batch.c.record_id,
             queue_nodes.select().where(lives).exists(),
@@ -154,7 +152,7 @@ def epoch_not_raised() -> list[Planting]:
 
     def take_over(self: Node, row: Any) -> bool:
         taken = self.database.write(
-            lambda connection: sql.statements.nodes.take_over(
+            lambda connection: Nodes().take_over(
                 connection,
                 self.name,
                 epoch=row.epoch,
@@ -216,14 +214,21 @@ def beat_of_a_dead_node() -> list[Planting]:
     """A node that was declared dead, or lost its name, goes on beating."""
 
     def beat(
-        connection: Connection, name: str, *, epoch: int, beat: int, now: Any, serves: str
+        _nodes: Nodes,
+        connection: Connection,
+        name: str,
+        *,
+        epoch: int,
+        beat: int,
+        now: Any,
+        serves: str,
     ) -> bool:
         del epoch
         values = {"beat": beat, "beat_date": now, "serves": serves}
         changed = update(queue_nodes).where(queue_nodes.c.name == name).values(values)
         return connection.execute(changed).rowcount == 1
 
-    return [(sql.statements.nodes, "beat", beat)]
+    return [(Nodes, "beat", beat)]
 
 
 @_bug
@@ -233,9 +238,7 @@ def name_taken_at_once() -> list[Planting]:
 
     def registered(self: Node) -> None:
         sent = self.clock.monotonic()
-        row = self.database.fetch(
-            lambda connection: sql.statements.nodes.node(connection, self.name)
-        )
+        row = self.database.fetch(lambda connection: Nodes().node(connection, self.name))
         if row is not None and self._take_over(row):
             self._beaten(sent)
         else:
@@ -256,9 +259,7 @@ def lease_judged_by_dates() -> list[Planting]:
         ):
             return False
         return node.database.write(
-            lambda connection: sql.statements.nodes.fence(
-                connection, row.name, epoch=row.epoch, beat=row.beat
-            )
+            lambda connection: Nodes().fence(connection, row.name, epoch=row.epoch, beat=row.beat)
         )
 
     return [(Reaper, "_fence", fence)]
@@ -296,12 +297,12 @@ def gap_judged_by_the_own_lease() -> list[Planting]:
 @_bug
 def reaper_without_lock() -> list[Planting]:
     """A reaper moves what a node left without looking whether it has come back."""
-    row: Any = sql.statements.nodes.node
+    row: Any = Nodes.node
 
-    def node(connection: Connection, name: str, *, lock: bool = False) -> Any:
-        return SimpleNamespace(state=sql.statements.nodes.DEAD) if lock else row(connection, name)
+    def node(self: Nodes, connection: Connection, name: str, *, lock: bool = False) -> Any:
+        return SimpleNamespace(state=DEAD) if lock else row(self, connection, name)
 
-    return [(sql.statements.nodes, "node", node)]
+    return [(Nodes, "node", node)]
 
 
 @_bug

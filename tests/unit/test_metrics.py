@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 from queue_core.metrics import COUNTERS, GAUGES, HISTOGRAMS, PREFIX, Metrics, Reading
 from queue_core.model.entry import Entry, State
 from queue_core.model.outcome import Finished, Lost, Outcome, Parked, Recorded, Released, Retried
-from queue_core.storage.store import Depth
+from queue_core.storage.depths import Depth
 
 DOCS = Path(__file__).parents[2] / "docs"
 DUE = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,7 +14,8 @@ DRIVERS = frozenset({"sqlite3", "psycopg", "pymysql"})
 
 ALLOWED = {
     "sql/registry.py": "names all of them, so that nobody else has to",
-    "sql/tables.py": "options of SQLAlchemy's Table, which it keeps by the name of a dialect",
+    "sql/tables/conventions.py": "options of SQLAlchemy's Table, kept by the name of a dialect",
+    "sql/tables/entries.py": "a statement after CREATE TABLE, for one dialect of SQLAlchemy",
     "sql/types.py": "forms of SQLAlchemy's types, which it looks up by the name of a dialect",
     "sql/doctor/indices.py": "an option of SQLAlchemy's Index, for the text of a cure",
     "queue_core/inspector.py": "says that a file is missing before a connection would make it",

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import make_url
 
 from queue_core.errors import ConfigurationError
+from sql.drivers.raw import RawDriver
 from sql.errors import UnsupportedDatabaseError
-from sql.raw import RawDriver
 from sql.registry import BACKENDS, own_url, raw_driver_of, raw_drivers
 from stickybus import PersistentBus
 
@@ -44,7 +44,7 @@ def test_a_database_that_is_not_registered_is_refused_with_those_that_are() -> N
 def test_each_database_is_served_by_classes_of_its_own_room(name: str) -> None:
     backend = BACKENDS[name]
     assert backend.dialect.name == name
-    for kind in (backend.dialect, backend.doctor, backend.dialect.statements):
+    for kind in (backend.dialect, backend.doctor, *backend.dialect.own_statements):
         assert kind.__module__.split(".")[1] == name
 
 

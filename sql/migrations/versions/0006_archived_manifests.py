@@ -1,4 +1,7 @@
-"""The database knows the manifest of each archived run, so that none can vanish unseen, and when its newest row ended."""
+"""The database knows the manifest of each archived run, so that none can vanish unseen.
+
+It also knows when the run's newest row ended.
+"""
 
 import sqlalchemy as sa
 

@@ -19,7 +19,10 @@ def upgrade() -> None:
 
 
 def _change(connection: sa.Connection, main_name: str) -> None:
-    """Make the table anew, with its rows, ids, indices: SQLite changes no constraint of one that is there."""
+    """Make the table anew, with its rows, ids and indices.
+
+    SQLite changes no constraint of a table that is there.
+    """
     quote = connection.dialect.identifier_preparer.quote
     made = sa.table("sqlite_master", *map(sa.column, ("name", "tbl_name", "sql")))
     definition = connection.scalars(sa.select(made.c.sql).where(made.c.name == main_name)).one()

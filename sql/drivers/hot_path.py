@@ -28,7 +28,7 @@ SQLite locks at their first write.
 
 
 class Use(Enum):
-    """What connections of our own are for."""
+    """The use of one of our connections."""
 
     TRANSACTIONS = auto()
     AUTOCOMMIT = auto()
@@ -42,7 +42,7 @@ Write = Callable[[Any], Any]
 
 
 def writers(types: Mapping[str, TypeEngine[Any]], dialect: Dialect) -> dict[str, Write]:
-    """The conversions of values that the driver doesn't take as they are, by the names of `types`."""
+    """The conversions of values that the driver doesn't take as they are, by name."""
     found = {
         name: kind.dialect_impl(dialect).bind_processor(dialect) for name, kind in types.items()
     }
@@ -50,7 +50,10 @@ def writers(types: Mapping[str, TypeEngine[Any]], dialect: Dialect) -> dict[str,
 
 
 class Prepared:
-    """A statement as the driver takes it, its parameters and answers converted as SQLAlchemy does."""
+    """A statement as the driver takes it.
+
+    Its parameters and its answers are converted as SQLAlchemy does.
+    """
 
     def __init__(self, statement: Any, dialect: Dialect) -> None:
         compiled = statement.compile(dialect=dialect)
@@ -72,7 +75,7 @@ class Prepared:
         return values if self._order is None else tuple(values[name] for name in self._order)
 
     def read(self, rows: list[Sequence[Any]]) -> list[Sequence[Any]]:
-        """What the driver answered, as SQLAlchemy's columns would hold it."""
+        """The driver's rows, as SQLAlchemy's columns would hold them."""
         if not self._readers:
             return rows
         converted = list[Sequence[Any]]()
@@ -129,7 +132,7 @@ def driver_errors(connection: Connection, statement: str) -> Iterator[None]:
 
 
 def use_of(connection: Connection) -> Use | None:
-    """What a connection of our own is for; None if its statements have to go by way of SQLAlchemy.
+    """The use of a connection. None if its statements have to go by way of SQLAlchemy.
 
     So they have if the transaction is still to begin, too.
     """

@@ -1,4 +1,7 @@
-"""Reads of many rows, in the form that a driver gives fastest: no object of SQLAlchemy for each row."""
+"""Reads of many rows, in the form that a driver gives fastest.
+
+SQLAlchemy makes no object for a row.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select
 
-from sql.hot_path import driver_errors
+from sql.drivers.hot_path import driver_errors
 
 
 @dataclass(frozen=True)

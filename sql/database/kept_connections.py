@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DisconnectionError
 
-from sql.engines import Engines
+from sql.database.engines import Engines
 from sql.writer_lock import WriterLock
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class KeptConnections:
 
         An exception that comes anywhere from outside leaves nothing behind.
 
-        So this is no context manager: of one that is cut off at its end, the rest would wait for
+        A context manager could not promise that: one that is cut off at its end leaves the rest to
         the garbage collector.
         """
         held = list[Connection]()
@@ -93,7 +93,10 @@ class KeptConnections:
             self.close()
 
     def _drop(self, held: list[Connection], error: BaseException) -> None:
-        """Give back what is held, after an error; closed, unless it is between transactions for sure."""
+        """Give the held connection back after an error.
+
+        It is closed unless it is between transactions for sure.
+        """
         if not held:
             return
         connection = held.pop()
@@ -103,7 +106,7 @@ class KeptConnections:
         elif self._settles(connection, error):
             connection.close()
         else:
-            # Not by `close`: SQLAlchemy may have been cut off in the middle of its own begin.
+            # Not by `close`: SQLAlchemy may have been cut off in the middle of its begin.
             connection.invalidate(error)
 
     def _settles(self, connection: Connection, error: BaseException) -> bool:

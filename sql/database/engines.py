@@ -10,8 +10,8 @@ from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 
 from sql.dialect import Dialect
+from sql.drivers.hot_path import OURS, Use
 from sql.errors import UnsupportedDatabaseError
-from sql.hot_path import OURS, Use
 from sql.limits import Limits
 from sql.registry import own_url, recognised
 
@@ -20,7 +20,9 @@ EACH_COMMITS: dict[str, Any] = {"isolation_level": "AUTOCOMMIT", "skip_autocommi
 
 
 class Engines:
-    """All engines for a URL, or for an application's engine, whose way of connecting they take over.
+    """All engines for a URL, or for an application's engine.
+
+    The way of connecting is that of the application's engine.
 
     Connects to MySQL's servers to learn whether they are MariaDB, and to PostgreSQL's to find a
     pooler that can't be used. Raises UnsupportedDatabaseError and MissingDriverError.
@@ -136,7 +138,7 @@ class Engines:
         self.opened += 1
 
     def _let_go(self, _connection: object, record: ConnectionPoolEntry) -> None:
-        """A connection that was in use when the pool was disposed of comes back to nobody: close it."""
+        """Close a connection that was in use when its pool was disposed of."""
         if self.closed and self.are_own:
             record.invalidate()
 

@@ -1,4 +1,4 @@
-"""The transactions of our own on one database, and which of them run again."""
+"""One database: our own transactions on it, which run again after errors that pass."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sqlalchemy import URL, Connection, Engine, RootTransaction
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.util import memoized_property
 
-from sql.engines import Engines
-from sql.hot_path import LAZY
-from sql.kept import KeptConnections
+from sql.database.engines import Engines
+from sql.database.kept_connections import KeptConnections
+from sql.drivers.hot_path import LAZY
 from sql.limits import Limits
 from sql.transient import OWN_TRANSACTION, Patience, persist
 from sql.writer_lock import NO_LOCK
@@ -27,12 +27,13 @@ COMMITTED = "raised after the COMMIT: it took effect"
 
 
 class Database:
-    """One database, through pools of connections of its own with their own session settings.
+    """One database, through pools of our own connections, which have their own session settings.
 
-    `target` is a URL, or an engine whose pool's way of connecting is taken over (credentials from events included)
-    while its connections are left alone. A URL may name any driver, asynchronous ones too: ours is used.
-    Raises UnsupportedDatabaseError and MissingDriverError; connects to servers, to learn which of MySQL and MariaDB it
-    is, and whether a pooler that can't be used stands before PostgreSQL.
+    `target` is a URL, or an application's engine. Its pool's way of connecting is taken over,
+    credentials from events included; its connections are left alone. A URL may name any driver,
+    asynchronous ones too: ours is used. Raises UnsupportedDatabaseError and MissingDriverError. It
+    connects to servers, to learn which of MySQL and MariaDB it is, and whether a pooler that can't
+    be used stands before PostgreSQL.
     """
 
     def __init__(
@@ -71,17 +72,23 @@ class Database:
 
     @memoized_property
     def key(self) -> str:
-        """What the database calls itself: two objects for one have the same key, however their URLs are spelled."""
+        """The database's own name.
+
+        Two objects for one database have the same, however their URLs are spelled.
+        """
         return self.fetch(self.dialect.identity)
 
     @memoized_property
     def server(self) -> str | None:
-        """What its server calls itself; see `Dialect.server`."""
+        """The server's own name; see `Dialect.server`."""
         return self.fetch(self.dialect.server)
 
     @contextmanager
     def begin(self, given: Connection | None = None) -> Iterator[Connection]:
-        """A write transaction, committed at the end of the block; on a connection of its own unless one is given."""
+        """A write transaction, committed at the end of the block.
+
+        It has a connection to itself unless one is given.
+        """
         lock = self.dialect.writer_lock()
         try:
             lock.begin()
@@ -103,7 +110,7 @@ class Database:
     def _noted(self, work: Callable[[Connection], T], connection: Connection) -> T:
         """Run a statement that commits by itself; if its answer is lost, the error says so."""
         try:
-            return self.dialect.alone(connection, work)
+            return self.dialect.autocommit(connection, work)
         except BaseException as error:
             if connection.invalidated and not self.dialect.is_stale(getattr(error, "orig", error)):
                 error.add_note(AT_COMMIT)
@@ -136,7 +143,7 @@ class Database:
     def read(self) -> Iterator[Connection]:
         """For work that only reads.
 
-        In READ COMMITTED each statement sees a state of its own anyway.
+        In READ COMMITTED each statement sees the state of its own moment anyway.
         """
         with self._kept.connection(self.autocommit) as connection:
             self.dialect.read_on(connection)
@@ -169,6 +176,16 @@ class Database:
                 driver.close()
 
     @contextmanager
+    def holding(self, name: str) -> Iterator[Connection | None]:
+        """Hold a lock of the whole database. Yields its connection, or None if another has it."""
+        with (
+            self.beside() as connection,
+            self.dialect.named_lock(connection, name, wait=False) as had,
+        ):
+            connection.commit()
+            yield connection if had else None
+
+    @contextmanager
     def lazy(self) -> Iterator[Connection]:
         """A connection whose transaction the caller ends. SQLite locks at its first write."""
         with self.lent.connect() as connection:
@@ -177,7 +194,9 @@ class Database:
                 yield lazy
 
     def write(self, work: Callable[[Connection], T], undo: Callable[[], None] | None = None) -> T:
-        """Run `work` in a write transaction, again (see `OWN_TRANSACTION`) after a deadlock or its like.
+        """Run `work` in a write transaction, and again after a deadlock or its like.
+
+        `OWN_TRANSACTION` says how often.
 
         Never again after a COMMIT that gave no answer, nor when a statement's time has passed since
         the first. Each run that fails calls `undo` before anybody else may write: SQLite gives ids
@@ -193,7 +212,7 @@ class Database:
     ) -> R:
         """As `write`, for work that is one statement, which commits by itself: one round trip.
 
-        `then` makes the answer of what that has returned, on the same connection, while others may write.
+        `then` makes the answer of its result, on the same connection, while others may write.
         """
         return self._persist(lambda: self._autocommit_and(work, then))
 
@@ -219,7 +238,7 @@ class Database:
     def persist(
         self, run: Callable[[], T], patience: Patience, between: Callable[[], None] = lambda: None
     ) -> T:
-        """Call `run`, and again after an error that passes by itself; see `sql.transient.persist`."""
+        """Call `run`, and again after an error that passes; see `sql.transient.persist`."""
         return persist(run, self.is_transient, patience, between)
 
     def is_transient(self, error: BaseException) -> bool:
@@ -227,7 +246,9 @@ class Database:
         return isinstance(error, DBAPIError) and self.dialect.is_transient(error)
 
     def _may_succeed(self, error: BaseException) -> bool:
-        """Whether a transaction that failed like this may be run again: it has not committed, and the cause passes.
+        """Whether a transaction that failed like this may be run again.
+
+        It has not committed, and the cause passes.
 
         A connection that turned out to be broken, as all in the pool are after a restart of the
         server, is replaced.
@@ -255,7 +276,7 @@ class Database:
             return False
 
     def reopened(self, *, statement_timeout_seconds: float) -> Database:
-        """The same database with connections of its own and another limit. The caller closes it."""
+        """The same database, with other connections and another limit. The caller closes it."""
         return Database(self.url, statement_timeout_seconds=statement_timeout_seconds)
 
     @property

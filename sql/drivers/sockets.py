@@ -10,11 +10,13 @@ from sqlalchemy.exc import DisconnectionError
 from sql.limits import milliseconds
 
 KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""Options of TCP on our own connections: after so many seconds of silence, so many probes this far apart."""
+"""TCP's options on our connections: seconds of silence, seconds between probes, probes."""
 
 
 def keep_alive(connected: socket.socket, unanswered_seconds: float) -> None:
-    """Let the kernel tell when nobody is at the other end, as after a firewall has dropped an idle connection.
+    """Let the kernel notice that nobody is at the other end.
+
+    A firewall that dropped an idle connection leaves it so.
 
     What was sent may be unanswered for so long. A socket of another kind than TCP, and a kernel
     that lacks an option, is left as it is.
@@ -29,7 +31,9 @@ def keep_alive(connected: socket.socket, unanswered_seconds: float) -> None:
 
 
 def check_socket(number: int) -> None:
-    """Raises DisconnectionError, for which a pool takes another connection, if the server has closed this one.
+    """Raises DisconnectionError if the server has closed this connection.
+
+    A pool then takes another one.
 
     A server that has restarted has closed all of them. On an idle connection nothing else can be
     read. Found out by a statement that commits by itself, it could not be run again: whether it

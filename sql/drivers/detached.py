@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 
 def detached(engine: Engine) -> Any:
-    """A driver's connection that no pool has any more: it takes none of a pool's places while it is held."""
+    """A driver's connection that no pool has any more: it takes none of a pool's places."""
     pooled = engine.raw_connection()
     driver: Any = pooled.driver_connection  # a detached one no longer tells
     pooled.detach()

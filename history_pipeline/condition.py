@@ -1,0 +1,50 @@
+"""The condition that chooses the archived entries of a replay, in Spark's SQL."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no annotations
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from history_pipeline.errors import ReplayConditionError
+from queue_core.model.entry import State
+
+
+def chosen(rows: DataFrame, where: str) -> DataFrame:
+    """The rows of history that meet a condition, and whose chain has not gone on.
+
+    Raises ReplayConditionError.
+    """
+    try:
+        found = rows.where(where)
+    except PySparkException as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(";")
+        raise ReplayConditionError(
+            f"the condition {where!r} can't work: {reason}. Nothing was posted."
+        ) from error
+    plan: Any = found._jdf.queryExecution().analyzed()  # noqa: SLF001 -- PySpark does not tell it
+    if not plan.deterministic():
+        raise ReplayConditionError(
+            f"the condition {where!r} may answer differently each time. Nothing was posted. Choose entries by their "
+            "columns."
+        )
+    return found.where(f.col("processing_state") != State.REAPED.value)
+
+
+def counted(wanted: DataFrame, where: str) -> int:
+    """How many rows meet the condition.
+
+    Raises ReplayConditionError, which quotes no row, if it can't be computed.
+    """
+    try:
+        return wanted.count()
+    except (PySparkException, Py4JError) as error:
+        named = re.search(r"\[([A-Z][A-Z_.]+)\]", str(error))
+        raise ReplayConditionError(
+            f"the condition {where!r} can't be computed of some entry: {named[1] if named else type(error).__name__}. "
+            "Nothing was posted. Functions such as try_cast give NULL instead."
+        ) from error

@@ -1,0 +1,32 @@
+"""The errors of a database that does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import URL
+
+from queue_core.errors import CommitUnknownError, DatabaseUnreachableError
+from sql.database import AT_COMMIT
+
+
+def unreachable(
+    url: URL, error: BaseException, written: Sequence[int] = ()
+) -> DatabaseUnreachableError:
+    """The error to raise when the database doesn't answer.
+
+    `written` holds the ids of a COMMIT that may have taken effect.
+    """
+    reason = str(getattr(error, "orig", error)).strip()
+    where = url.render_as_string(hide_password=True)
+    if AT_COMMIT in getattr(error, "__notes__", ()):
+        return CommitUnknownError(
+            f"the database {where} can't be reached: {reason}. Its COMMIT gave no answer: if it took effect, what it wrote "
+            "is delivered; look before you write it again; check the URL and that the server runs.",
+            url=where,
+            record_ids=tuple(written),
+        )
+    return DatabaseUnreachableError(
+        f"the database {where} can't be reached: {reason}. Nothing was written; check the URL and that the server runs.",
+        url=where,
+    )

@@ -1,0 +1,86 @@
+"""The families of tables that a database of Stickybus has. No other module lists all tables.
+
+The schema is created, and checked, by this list; it says which names no main table may have; the
+doctor examines all that is in it. A further family is one declaration here and one migration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from sqlalchemy import MetaData, Table
+
+from sql.statements import Statements
+from sql.statements.archives import Archives
+from sql.statements.nodes import Nodes
+from sql.statements.schedules import Schedules
+from sql.statements.staging import Staging
+from sql.tables import (
+    entry_tables,
+    queue_archives,
+    queue_nodes,
+    queue_posted_runs,
+    queue_replays,
+    queue_schedules,
+    queue_staged,
+)
+
+S_co = TypeVar("S_co", covariant=True)
+
+VERSION_TABLE = "stickybus_schema"
+"""The table in which Alembic keeps the schema's revision. No family has it."""
+
+
+@dataclass(frozen=True)
+class Family(Generic[S_co]):
+    """The tables of one purpose, with the class of the statements on them.
+
+    Attributes:
+        statements: As most databases take them; `Dialect.statements_for` knows the others.
+        shared: Tables that a database has once.
+        define: Defines the tables that a database has for each main table, the main table first.
+        suffixes: What the names of these add to the name of the main table.
+    """
+
+    statements: type[S_co]
+    shared: tuple[Table, ...] = ()
+    define: Callable[[str, MetaData], object] | None = None
+    suffixes: tuple[str, ...] = ()
+
+
+NODES = Family(Nodes, (queue_nodes,))
+SCHEDULES = Family(Schedules, (queue_schedules,))
+ARCHIVES = Family(Archives, (queue_archives, queue_replays))
+STAGING = Family(Staging, (queue_staged, queue_posted_runs))
+ENTRIES = Family(Statements, define=entry_tables, suffixes=("_history",))
+
+FAMILIES: tuple[Family[object], ...] = (NODES, SCHEDULES, ARCHIVES, STAGING, ENTRIES)
+
+
+def shared_names() -> list[str]:
+    """The names of the tables that a database has once."""
+    return sorted([VERSION_TABLE, *(table.name for family in FAMILIES for table in family.shared)])
+
+
+def suffixes() -> tuple[str, ...]:
+    """The ends of the names of tables that stand beside a main table."""
+    return tuple(suffix for family in FAMILIES for suffix in family.suffixes)
+
+
+def metadata_for(*main_names: str) -> MetaData:
+    """All tables of a database whose buses and services use `main_names`."""
+    metadata = MetaData()
+    for family in FAMILIES:
+        for table in family.shared:
+            table.to_metadata(metadata)
+        if family.define is not None:
+            for main_name in main_names:
+                family.define(main_name, metadata)
+    return metadata
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a main table may not have this name: another table has it, or would have."""
+    return name.lower() in shared_names() or name.lower().endswith(suffixes())

@@ -1,0 +1,227 @@
+"""A move on SQLite: one INSERT into a temporary view, whose trigger finishes and claims.
+
+The reason is Python's lock. Each statement, and each row of an answer, lets go of it and has to get
+it back, which takes up to 5 ms while handlers compute. A transaction that writes outcomes and
+claims waits for it a hundred times, with the file's write lock in hand. A move as one statement is
+over when that returns. ADR 0010 has the measurements.
+
+SQLite has no procedures, and one of its statements changes one table. But a trigger holds many
+statements, and a view with a trigger takes INSERTs. So a connection creates two views and two
+tables before its first move on a main table, all of them temporary: no other connection sees them,
+and they end with it. For `bus_events` they are
+
+- `bus_events_move`, a view whose columns are the parameters of a move. An INSERT into it runs the
+  trigger of `_steps`, which reads the parameters as `NEW."owner"`, `NEW."batch"` and so on.
+- `bus_events_gone`, a view. An INSERT of an id into it runs a trigger that deletes the entry.
+- `bus_events_ended`, a table: the outcomes that the last move has written to history.
+- `bus_events_claims`, a table: the ids that the last move has claimed.
+
+The INSERT commits by itself. The two tables are read after it, while others write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from time import sleep
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Dialect,
+    FromClause,
+    Select,
+    TableClause,
+    Text,
+    and_,
+    bindparam,
+    column,
+    delete,
+    false,
+    func,
+    insert,
+    literal_column,
+    select,
+    table,
+    true,
+)
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
+from sqlalchemy.util import memoized_property
+
+from sql.drivers.hot_path import send
+from sql.sqlite.capabilities import SQLITE
+from sql.statements import Moved, Statements
+from sql.statements.claims import CLAIM_PARAMETERS, Claim, in_claim_order
+from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch
+from sql.tables import ENTRY_COLUMNS
+
+MOVES = "stickybus_moves"
+"""In a connection's `info`: the main tables for whose moves it has views and triggers."""
+_NO_CLAIM, _NO_BATCH = dict.fromkeys(CLAIM_PARAMETERS) | {"limit": 0}, Batch("[]", [])
+
+
+class _InsideTrigger(SQLiteCompiler):
+    """Writes a statement's parameters as columns of the row whose INSERT runs the trigger."""
+
+    def visit_bindparam(
+        self, bindparam: BindParameter[Any], *arguments: Any, **options: Any
+    ) -> str:
+        if bindparam.required:
+            return f'NEW."{bindparam.key}"'
+        return str(super().visit_bindparam(bindparam, *arguments, **options))  # type: ignore[no-untyped-call]
+
+
+class SQLiteMoves(Statements):
+    """Moves on a pair of tables."""
+
+    mark = "?"
+    capabilities = SQLITE
+
+    def move(
+        self,
+        connection: Connection,
+        *,
+        owner: str,
+        batch: Batch | None = None,
+        claim: Claim | None = None,
+    ) -> Moved:
+        """See `Statements.move`. Inside a transaction, it is as on all databases."""
+        driver: Any = connection.connection.driver_connection
+        if driver.in_transaction:  # if it is rolled back, so is what a move would create
+            return super().move(connection, owner=owner, batch=batch, claim=claim)
+        known: set[str] = connection.info.setdefault(MOVES, set())
+        if self.main.name not in known:
+            for statement in self._creation(connection.dialect):
+                send(connection, statement, ())
+            known.add(self.main.name)
+        given = _NO_CLAIM if claim is None else claim.parameters()
+        ended = _NO_BATCH if batch is None else batch
+        self._change(connection, self._move, {**given, "owner": owner, "batch": ended.text})
+
+        def moved(connection: Connection) -> tuple[set[int], list[Sequence[Any]]]:
+            sleep(0)  # whoever is to write next needs Python's lock for it
+            ids = {row[0] for row in self._rows(connection, self._ended_ids, {})}
+            rows = (
+                self._rows(connection, self._claimed_rows, {"owner": owner})
+                if claim is not None
+                else []
+            )
+            return ids, in_claim_order(rows)
+
+        return moved
+
+    # -- what a move sends ----------------------------------------------------------------
+
+    @memoized_property
+    def _move(self) -> Any:
+        return insert(self._move_view)
+
+    @memoized_property
+    def _ended_ids(self) -> Any:
+        return select(self._ended.c.record_id)
+
+    @memoized_property
+    def _claimed_rows(self) -> Any:
+        # Not those that were taken over since.
+        mine = self.main.c.processing_owner == bindparam("owner")
+        return self._found(self._claimed, self.columns, mine)
+
+    def _found(
+        self,
+        ids: FromClause,
+        columns: Iterable[ColumnElement[Any]],
+        *conditions: ColumnElement[bool],
+    ) -> Select[Any]:
+        """The columns of entries with these ids that meet the conditions, each looked up by its id.
+
+        Statistics of a time when there were few entries say that to read all of them costs less. An
+        outer join keeps its order, unless SQLite sees that the conditions leave out what was not
+        found: it sees through no function.
+        """
+        found = ids.outerjoin(self.main, self._has_id(ids.c.record_id))
+        return (
+            select(*columns)
+            .select_from(found)
+            .where(func.coalesce(and_(true(), *conditions), false()))
+        )
+
+    # -- what a connection creates --------------------------------------------------------
+
+    @memoized_property
+    def _move_view(self) -> TableClause:
+        given = {"batch": Text(), **CLAIM_PARAMETERS}
+        return table(f"{self.main.name}_move", *(column(*one) for one in given.items()))
+
+    @memoized_property
+    def _gone_view(self) -> TableClause:
+        return table(f"{self.main.name}_gone", column("record_id", BigInteger()))
+
+    @memoized_property
+    def _ended(self) -> TableClause:
+        return table(f"{self.main.name}_ended", *(column(*one) for one in FINISH_COLUMNS.items()))
+
+    @memoized_property
+    def _claimed(self) -> TableClause:
+        return table(f"{self.main.name}_claims", column("record_id", BigInteger()))
+
+    def _creation(self, dialect: Dialect) -> Iterator[str]:
+        """The statements that create the tables, the views and their triggers."""
+
+        def sql(statement: Any) -> str:
+            return str(_InsideTrigger(dialect, statement, compile_kwargs={"literal_binds": True}))
+
+        quoted = dialect.identifier_preparer.quote
+        for made in (self._ended, self._claimed):
+            names = ", ".join(made.c.keys()).replace("record_id", "record_id INTEGER PRIMARY KEY")
+            yield f"CREATE TEMP TABLE {quoted(made.name)} ({names})"
+        deletion = delete(self.main).where(self._has_id(bindparam("record_id", required=True)))
+        for view, statements in ((self._gone_view, [deletion]), (self._move_view, self._steps())):
+            columns = ", ".join(f'NULL AS "{parameter.name}"' for parameter in view.c)
+            yield f"CREATE TEMP VIEW {quoted(view.name)} AS SELECT {columns}"
+            texts = "; ".join(map(sql, statements))
+            yield (
+                f"CREATE TEMP TRIGGER {quoted(view.name + '_trigger')} "
+                f"INSTEAD OF INSERT ON {quoted(view.name)} BEGIN {texts}; END"
+            )
+
+    def _steps(self) -> list[Any]:
+        """The statements of a move's trigger, in order. They do what `finish` and `claim` do."""
+        main, ended, claimed, batch = self.main, self._ended, self._claimed, self._batch()
+        held = self._found(batch, batch.c, *self._held(batch))
+        history = {name: main.c[name] for name in ENTRY_COLUMNS} | {
+            name: ended.c[name] for name in OUTCOME_COLUMNS
+        }
+        rows_of_ended = self._found(ended, history.values(), main.c.record_id.is_not(None))
+        return [
+            # Outcomes whose fence still holds are kept,
+            delete(ended),
+            insert(ended).from_select(list(FINISH_COLUMNS), held),
+            # their entries copied to history,
+            insert(self.past).from_select(list(history), rows_of_ended),
+            # and deleted, one by one.
+            insert(self._gone_view).from_select(["record_id"], select(ended.c.record_id)),
+            # Then the first due entries of the lane are listed, and taken.
+            delete(claimed),
+            insert(claimed).from_select(["record_id"], self._due(main.c.record_id)),
+            self._take_claimed(),
+        ]
+
+    def _take_claimed(self) -> Any:
+        """Marks the claimed entries as taken, by an INSERT of ids that are there already.
+
+        An UPDATE would not look each of them up by its id, whatever statistics say.
+        """
+        claimed = self._claimed
+        # The rows are there, so that none is inserted, and these values are never written.
+        given = {"record_id": claimed.c.record_id} | dict.fromkeys(
+            ("class_name", "created_date", "effective_date"), literal_column("''")
+        )
+        # SQLite's grammar wants a WHERE before ON CONFLICT.
+        source = select(*given.values()).where(literal_column("1"))
+        taken = sqlite.insert(self.main).from_select(list(given), source, include_defaults=False)
+        return taken.on_conflict_do_update(
+            index_elements=[self.main.c.record_id], set_=self._taken()
+        )

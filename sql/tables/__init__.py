@@ -1,0 +1,36 @@
+"""The tables as they are at the newest migration; `sql/migrations` holds how they came to be.
+
+A module each for what belongs together. `sql.families` says which of them a database has.
+"""
+
+from sql.tables.archives import RUN_LENGTH, queue_archives, queue_replays
+from sql.tables.conventions import CLASS_NAME_LENGTH, NAME_LENGTH, QUEUE_NAME_LENGTH, in_schema
+from sql.tables.entries import (
+    ENTRY_COLUMNS,
+    ERROR_LENGTH,
+    STORAGE,
+    EntryTables,
+    entry_tables,
+)
+from sql.tables.nodes import queue_nodes
+from sql.tables.schedules import queue_schedules
+from sql.tables.staging import queue_posted_runs, queue_staged
+
+__all__ = [
+    "CLASS_NAME_LENGTH",
+    "ENTRY_COLUMNS",
+    "ERROR_LENGTH",
+    "NAME_LENGTH",
+    "QUEUE_NAME_LENGTH",
+    "RUN_LENGTH",
+    "STORAGE",
+    "EntryTables",
+    "entry_tables",
+    "in_schema",
+    "queue_archives",
+    "queue_nodes",
+    "queue_posted_runs",
+    "queue_replays",
+    "queue_schedules",
+    "queue_staged",
+]

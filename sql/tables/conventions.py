@@ -1,0 +1,27 @@
+"""The lengths and options that all tables keep to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import MetaData, Table
+
+NAME_LENGTH = 64
+"""Longest node, bus, service and queue name, in characters."""
+QUEUE_NAME_LENGTH = 2 * NAME_LENGTH + 1
+CLASS_NAME_LENGTH = 255
+
+OPTIONS: dict[str, Any] = {
+    f"{database}_{option}": value
+    for database in ("mysql", "mariadb")
+    for option, value in {"engine": "InnoDB", "charset": "utf8mb4", "row_format": "DYNAMIC"}.items()
+}
+"""Options of every table."""
+
+
+def in_schema(table: Table, schema: str | None) -> Table:
+    """A shared table by its full name: callers find it whatever their search path is.
+
+    Made once for all statements: SQLAlchemy keeps texts by the table object.
+    """
+    return table if schema is None else table.to_metadata(MetaData(), schema=schema)
