@@ -24,15 +24,8 @@ from bus.event_bus import EventBus
 from queue_core.errors import ConfigurationError, InvalidConnectionError, LifecycleError
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import BusConfig
-from queue_core.model.entry import (
-    ANY_NODE,
-    Entry,
-    Posting,
-    State,
-    States,
-    SubscriberProgress,
-    Waiting,
-)
+from queue_core.model.entry import Entry, Posting, State, States, SubscriberProgress, Waiting
+from queue_core.model.lanes import ANY_NODE
 from queue_core.model.outcome import Finished, Outcome, Released, Retried
 from queue_core.running.dispatcher import Dispatcher
 from queue_core.running.subscriber import Subscriber

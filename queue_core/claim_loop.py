@@ -10,6 +10,7 @@ from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.holding.holdings import Holdings
 from queue_core.holding.sweep import Sweep
+from queue_core.model.lanes import Lane
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.running.pools import Pools
 from queue_core.running.watchdog import Watchdog
@@ -71,7 +72,7 @@ class ClaimLoop:
             self._next_turn_at = self._clock.monotonic() + pause
             return pause
 
-    def hear(self, lane: str) -> None:
+    def hear(self, lane: Lane) -> None:
         """Another process has committed entries in `lane`: claim them in this thread, rather than wake the loop's.
 
         On a machine that has just woken up, each change of threads takes as long as a tenth of a

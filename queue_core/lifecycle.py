@@ -150,7 +150,7 @@ class Lifecycle:
             )
         process_nodes.forget(self)  # the ledger holds what outlived the last stop
         # Only from here on are events born claimed: recovery would take them for those of a crash.
-        self.holdings.name, self.holdings.node, self.holdings.stopping = node.name, node, False
+        self.holdings.take_part(node)
         self.parked.look_at_all()
 
     def stop(self, timeout_seconds: float | None = None) -> bool:

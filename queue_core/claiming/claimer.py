@@ -21,7 +21,8 @@ from queue_core.claiming.outlook import AHEAD, Outlook
 from queue_core.holding.handing import Handing, those_of
 from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.metrics import Metrics
-from queue_core.model.entry import ANY_NODE, SUSPECT, Entry
+from queue_core.model.entry import Entry
+from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 from queue_core.running.pools import Pools
 from queue_core.runtime.signal import Signal
 from queue_core.storage.moves import Taking
@@ -44,7 +45,7 @@ class Claimer:
         self.metrics = metrics
         self._pools = pools
         self._awake = awake
-        self._along_from, self._along_failed = "", False
+        self._along_from, self._along_failed = ANY_NODE, False
         """The lane that the last claim along with outcomes was from, and whether one has failed since the loop's turn."""
         self._goes_along = holdings.store.database.dialect.capabilities.one_writer
         self._early = deque[tuple[Entry, int]]()
@@ -75,7 +76,7 @@ class Claimer:
         self._outlook.request_look()
         self._awake.set()
 
-    def hint(self, lane: str) -> None:
+    def hint(self, lane: Lane) -> None:
         """Another process has committed entries in `lane`: claim there next, without a look."""
         self._outlook.hint(lane)
 
@@ -137,10 +138,10 @@ class Claimer:
                 if limit:
                     self._claim(lane, limit)
 
-    def _open_lanes(self) -> Iterator[str]:
+    def _open_lanes(self) -> Iterator[Lane]:
         """Lanes that the claim loop may claim from now: suspects last, for one may kill this process."""
         for lane in (
-            (SUSPECT,) if self._left_to_outcomes else (self._holdings.name, ANY_NODE, SUSPECT)
+            (SUSPECT,) if self._left_to_outcomes else (self._holdings.own_lane, ANY_NODE, SUSPECT)
         ):
             if lane in self._outlook.lanes_with_due and self._budget.limit(lane) > 0:
                 yield lane
@@ -182,11 +183,11 @@ class Claimer:
         finally:
             self._awake.set()
 
-    def _lane_along(self, ending: Collection[int]) -> str | None:
+    def _lane_along(self, ending: Collection[int]) -> Lane | None:
         """Where to claim along with outcomes, if anywhere."""
         if self._goes_along and self._holdings.running and not self._along_failed:
             # In turns: what waits in one lane must not keep the other waiting.
-            for lane in sorted((self._holdings.name, ANY_NODE), key=self._along_from.__eq__):
+            for lane in sorted((self._holdings.own_lane, ANY_NODE), key=self._along_from.__eq__):
                 if lane in self._outlook.lanes_with_due and self._budget.limit(lane, ending) > 0:
                     return lane
         return None
@@ -215,7 +216,7 @@ class Claimer:
         """Whether the last look has found parked entries that are due."""
         return self._outlook.finds_parked
 
-    def _claim(self, lane: str, limit: int) -> None:
+    def _claim(self, lane: Lane, limit: int) -> None:
         """Claim up to `limit` entries."""
         lease = self._holdings.lease
         try:
@@ -228,7 +229,7 @@ class Claimer:
             self._holdings.doubt()  # its COMMIT may have taken effect
             raise
 
-    def _has_claimed(self, lane: str, limit: int, entries: Sequence[Entry], lease: int) -> None:
+    def _has_claimed(self, lane: Lane, limit: int, entries: Sequence[Entry], lease: int) -> None:
         if entries:
             claims = claims_of(entries)
             with self._handing(claims) as handing:
@@ -283,7 +284,7 @@ class Claimer:
         """Learn where something is due, and the next dates: a read, while a claim that finds nothing is a write."""
         self._outlook.look_begins()
         try:
-            due, upcoming = self._store.due_and_next(self._holdings.name)
+            due, upcoming = self._store.due_and_next(self._holdings.own_lane)
         except BaseException:
             self._outlook.look_failed()
             raise

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from queue_core.claiming.hint_sender import channel
-from queue_core.model.entry import ANY_NODE
+from queue_core.model.lanes import ANY_NODE
 from queue_core.runtime.log import get_logger
 from queue_core.storage.store import Store
 from sql.watching import Watch

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from itertools import islice
 
-from queue_core.model.entry import ANY_NODE, SUSPECT
+from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 from queue_core.runtime.lock import Lock
 
 MOST_ASIDE = 1_000
@@ -32,7 +32,7 @@ class Ledger:
         self._aside = set[int]()
         self._adding = Lock()
         self._waiting: deque[int] = deque()
-        self._origins: dict[str, set[int]] = {ANY_NODE: set(), SUSPECT: set()}
+        self._origins: dict[Lane, set[int]] = {ANY_NODE: set(), SUSPECT: set()}
 
     def __contains__(self, record_id: int) -> bool:
         return record_id in self._claims
@@ -58,7 +58,7 @@ class Ledger:
     def add(
         self,
         claims: Iterable[tuple[int, int]],
-        lane: str | None = None,
+        lane: Lane | None = None,
         new: list[int] | None = None,
     ) -> None:
         """Hold entries, given as (record id, claim count); lane None: they were born claimed.
@@ -88,11 +88,11 @@ class Ledger:
         """Its turn has come."""
         self._aside.discard(record_id)
 
-    def held_from(self, lane: str, besides: Iterable[int] = ()) -> int:
+    def held_from(self, lane: Lane, besides: Iterable[int] = ()) -> int:
         """How many entries that are held, `besides` some, were claimed from `lane`: the suspects' or any node's."""
         return len(self._origins[lane].difference(besides))
 
-    def active_from(self, lane: str, besides: Iterable[int] = ()) -> int:
+    def active_from(self, lane: Lane, besides: Iterable[int] = ()) -> int:
         """As `held_from`, those aside not counted."""
         aside = min(len(self._origins[lane] & self._aside), MOST_ASIDE) if self._aside else 0
         return self.held_from(lane, besides) - aside

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field, field_validator
 
 from queue_core.errors import ConfigurationError
+from queue_core.model.lanes import is_reserved
 from queue_core.model.retry import ImmediateRetries, RetryPolicy, policy_from_table
 from queue_core.model.settings import Settings, combination
 from sql.tables import SHARED_TABLES
@@ -56,7 +57,7 @@ def _storable(name: str) -> str:
 
 
 def _no_lane(name: str) -> str:
-    if name.startswith("!"):
+    if is_reserved(name):
         raise ValueError("no leading '!', which marks the lanes !parked and !suspect")
     return name
 

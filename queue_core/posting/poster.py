@@ -21,7 +21,8 @@ from queue_core.holding.handing import Handing
 from queue_core.holding.holdings import Holdings
 from queue_core.metrics import Metrics
 from queue_core.model.config import Mode
-from queue_core.model.entry import ANY_NODE, Posting
+from queue_core.model.entry import Posting
+from queue_core.model.lanes import ANY_NODE
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.hand_over import HandOver
 from queue_core.runtime.callers import CallersConnection
@@ -110,7 +111,9 @@ class Poster:
             queue_name,
             postings,
             creator=holdings.name or name_of(self._config),
-            lane=holdings.name if running and self._config.mode is not Mode.POLLING else ANY_NODE,
+            lane=holdings.own_lane
+            if running and self._config.mode is not Mode.POLLING
+            else ANY_NODE,
             claimed=claimed,
         )
         return rows, claimed

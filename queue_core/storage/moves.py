@@ -12,7 +12,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from queue_core.errors import HistoryConflictError
-from queue_core.model.entry import SUSPECT, Entry, State, claimed
+from queue_core.model.entry import Entry, State, claimed
+from queue_core.model.lanes import SUSPECT
 from queue_core.model.outcome import Finished, Retried
 from queue_core.storage.store import FIRST_DATE, Store, encode_progress
 from sql.statements import Moved

@@ -16,7 +16,8 @@ from queue_core.claiming.outlook import (
     LOOK_SHARE,
 )
 from queue_core.holding.pace import WINDOW_SECONDS
-from queue_core.model.entry import ANY_NODE, Entry
+from queue_core.model.entry import Entry
+from queue_core.model.lanes import ANY_NODE, Lane
 from queue_core.model.outcome import Finished
 from stickybus import Mode, NotificationConfig, NotificationService, Posting, State
 from tests.contract.cluster import Cluster, Peer, cluster
@@ -102,9 +103,9 @@ def test_a_look_that_takes_long_is_not_repeated_soon_beside_a_backlog(cluster: C
     cluster.peer("b").bus.post_many([Order(1), Order(2)])
     claimer, prospects = node.lifecycle.claimer, node.store.due_and_next
 
-    def slow(owner: str) -> object:
+    def slow(own: Lane) -> object:
         cluster.clock.advance(seconds=LOOK_SECONDS)
-        return prospects(owner)
+        return prospects(own)
 
     vars(node.store)["due_and_next"] = slow
     claimer.look()
@@ -231,7 +232,7 @@ def test_what_comes_due_before_that_which_was_claimed_ahead_is_claimed_next(
     cluster.clock.advance(seconds=0.001)
 
     node.bus.post_many([Posting(event=Order(2), at=date - timedelta(seconds=0.002))])
-    node.lifecycle.claimer.hint(node.lifecycle.name)
+    node.lifecycle.claimer.hint(node.lifecycle.holdings.own_lane)
 
     assert turn(node) == ([1, 2], 0)
 

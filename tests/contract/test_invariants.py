@@ -13,7 +13,7 @@ from sqlalchemy import URL, Connection, Engine, Row, create_engine, event
 from queue_core import lifecycle
 from queue_core.cluster.node import Node
 from queue_core.cluster.redispatch import recover
-from queue_core.model.entry import SUSPECT
+from queue_core.model.lanes import SUSPECT
 from queue_core.posting import announced_commits as announced
 from queue_core.posting import hand_over
 from sql.statements import nodes

@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sqlalchemy import Connection, select
 
 from queue_core.cluster.redispatch import recover, redispatch
-from queue_core.model.entry import ANY_NODE, SUSPECT, Entry, Posting, State
+from queue_core.model.entry import Entry, Posting, State
+from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 from queue_core.model.outcome import Finished, Retried
 from queue_core.runtime.clock import ManualClock
 from queue_core.storage.moves import Moves
@@ -130,14 +131,14 @@ class ClaimLife(RuleBasedStateMachine):
             "bus",
             [Posting(event=Order(number), at=due) for number in range(count)],
             creator=owner,
-            lane=owner if born else lane,
+            lane=Lane(owner if born else lane),
             claimed=born,
         )
         ids = self.store.database.write(lambda connection: self.store.insert(connection, rows))
         for record_id, row in zip(ids, rows, strict=True):
             self.live[record_id] = Row(
                 state=State.IN_PROCESSING if born else State.AVAILABLE,
-                lane=owner if born else lane,
+                lane=Lane(owner if born else lane),
                 owner=owner if born else None,
                 claims=1 if born else 0,
                 due=self._now + (0 if born else later),

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from queue_core.holding.ledger import Ledger
-from queue_core.model.entry import ANY_NODE, SUSPECT
+from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 
 CAPACITY = 12
 ids = st.integers(1, 30)
-lanes = st.sampled_from([None, "own", ANY_NODE, SUSPECT])
+lanes = st.sampled_from([None, Lane("own"), ANY_NODE, SUSPECT])
 
 
 class LedgerLife(RuleBasedStateMachine):
@@ -22,7 +22,7 @@ class LedgerLife(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.ledger = Ledger(CAPACITY)
-        self.held = dict[int, tuple[int, str | None]]()
+        self.held = dict[int, tuple[int, Lane | None]]()
         self.waiting = list[int]()
         self.given_back = list[tuple[int, int]]()
         self.counts = dict[int, int]()
@@ -35,7 +35,7 @@ class LedgerLife(RuleBasedStateMachine):
             self.given_back.append((record_id, self.held.pop(record_id)[0]))
 
     @rule(wanted=st.lists(ids, max_size=6, unique=True), lane=lanes)
-    def claim(self, wanted: list[int], lane: str | None) -> None:
+    def claim(self, wanted: list[int], lane: Lane | None) -> None:
         """Never more than there is room for; each claim of an entry has a count of its own."""
         new = [record_id for record_id in wanted if record_id not in self.held][: self.ledger.room]
         for record_id in new:

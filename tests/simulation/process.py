@@ -17,7 +17,7 @@ from notifications.queue import NotificationQueue
 from queue_core.cluster.node import Member, Node
 from queue_core.errors import StickybusError
 from queue_core.lifecycle import Lifecycle
-from queue_core.model.entry import ANY_NODE
+from queue_core.model.lanes import ANY_NODE
 from queue_core.running.subscriber import EntryContext
 from queue_core.runtime.clock import Clock
 from queue_core.runtime.loop import Loop
