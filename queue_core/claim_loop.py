@@ -72,6 +72,15 @@ class ClaimLoop:
             self._next_turn_at = self._clock.monotonic() + pause
             return pause
 
+    @property
+    def own_lane(self) -> Lane:
+        """See `Holdings.own_lane`."""
+        return self._holdings.own_lane
+
+    def wake(self, since: float) -> None:
+        """See `Claimer.wake`."""
+        self._claimer.wake(since)
+
     def hear(self, lane: Lane) -> None:
         """Another process has committed entries in `lane`: claim them in this thread, rather than wake the loop's.
 
@@ -102,6 +111,6 @@ class ClaimLoop:
         if self._sweep.turn(now):
             self._claimer.wake()
         self._parked.turn(now)
-        self._watchdog.turn(now, self._pools.current)
+        self._watchdog.turn(now, self._pools.current.runner)
         pause, look = self._claimer.pause(), self._announced.next_look()
         return pause if look is None else max(0.0, min(pause, look - self._clock.monotonic()))

@@ -66,16 +66,16 @@ class Holdings:
         return node is not None and not self.stopping and node.lease.holds()
 
     @property
-    def lease(self) -> int:
-        """Names the lease that this node has now. To be read before what is claimed under it."""
+    def epoch(self) -> int:
+        """The node's epoch, 0 without a node. To be read before the claims that are made in it."""
         node = self.node
         return node.epoch if node is not None else 0
 
-    def may_start(self, lease: int) -> bool:
-        """Whether what was claimed under `lease` may start now."""
+    def may_start(self, epoch: int) -> bool:
+        """Whether an entry that was claimed in this epoch of the node may start now."""
         # In this order: a node that registers anew has its new epoch before it may start anything.
         node = self.node
-        return node is not None and node.lease.holds() and node.epoch == lease
+        return node is not None and node.lease.holds() and node.epoch == epoch
 
     def doubt(self) -> None:
         """A commit of unknown outcome, or one that nobody looks up: sweep in the next turn."""

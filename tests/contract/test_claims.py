@@ -264,7 +264,7 @@ def backlog(node: Peer) -> list[datetime]:
     """Seven orders a second apart, two of which a claim takes; after two claims, the dates since which they sought."""
     sought, claim = list[datetime](), node.moves.claim
 
-    def noted(lane: str, owner: str, limit: int, since: datetime, ahead: timedelta) -> list[Entry]:
+    def noted(lane: Lane, owner: str, limit: int, since: datetime, ahead: timedelta) -> list[Entry]:
         sought.append(since)
         return claim(lane, owner, limit, since, ahead)
 
@@ -296,7 +296,7 @@ def test_what_was_committed_late_comes_before_the_rest_of_a_backlog_within_a_sec
     cluster.peer("b", mode=Mode.POLLING).bus.post_many(
         [Posting(event=Order(9), at=late)]
     )  # its hint is lost
-    node.lifecycle.dispatcher.run_submitted()
+    node.lifecycle.pool.run_submitted()
     node.lifecycle.finisher.turn(claim=False)
 
     cluster.clock.advance(seconds=LONGEST_LOOK_SECONDS)
@@ -313,7 +313,7 @@ def test_a_node_holds_the_more_of_what_any_node_may_run_the_more_it_has_just_run
 
     def share() -> int:
         held = len(node.claim())
-        node.lifecycle.dispatcher.run_submitted()
+        node.lifecycle.pool.run_submitted()
         node.lifecycle.finisher.turn(claim=False)
         return held
 
@@ -326,7 +326,7 @@ def test_outcomes_that_a_slow_commit_has_held_up_are_no_burst(cluster: Cluster) 
     node = cluster.join("a", handler_threads=1)
     node.bus.post_many(Order(number) for number in range(60))
     node.claim()
-    node.lifecycle.dispatcher.run_submitted()
+    node.lifecycle.pool.run_submitted()
     cluster.clock.advance(seconds=10 * WINDOW_SECONDS)
 
     node.lifecycle.finisher.turn(claim=False)
@@ -342,7 +342,7 @@ def test_what_is_set_aside_without_a_run_makes_no_node_hold_more(cluster: Cluste
 
     for _ in range(5):
         assert len(node.claim()) == 2
-        node.lifecycle.dispatcher.run_submitted()
+        node.lifecycle.pool.run_submitted()
         node.lifecycle.finisher.turn(claim=False)
 
 

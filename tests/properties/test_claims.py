@@ -18,6 +18,7 @@ from queue_core.model.entry import Entry, Posting, State
 from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 from queue_core.model.outcome import Finished, Retried
 from queue_core.runtime.clock import ManualClock
+from queue_core.storage.effects import Retry
 from queue_core.storage.moves import Moves
 from sql import schema
 from stickybus import BusConfig, PersistentBus
@@ -156,7 +157,7 @@ class ClaimLife(RuleBasedStateMachine):
             for record_id, row in self.live.items()
             if row.lane == lane and row.state is State.AVAILABLE and row.due <= self._now
         )
-        claimed = self.moves.claim(lane, owner, limit)
+        claimed = self.moves.claim(Lane(lane), owner, limit)
         assert [entry.record_id for entry in claimed] == [record_id for _, record_id in due[:limit]]
         for entry in claimed:
             before = self.live[entry.record_id]
@@ -216,7 +217,7 @@ class ClaimLife(RuleBasedStateMachine):
             for entry in entries
             if (owner, entry.record_id, entry.claim_count, state, self._now) in self.written
         }
-        lost = self.moves.record(owner, owner, outcomes, [])
+        lost = self.moves.record(owner, outcomes).lost
         assert lost == {entry.record_id for entry in entries} - known
         for entry in held:
             self._end(entry.record_id, state)
@@ -234,9 +235,8 @@ class ClaimLife(RuleBasedStateMachine):
             started_date=now,
         )
         held = self._holds(owner, entry)
-        assert self.moves.record(owner, owner, [], [outcome]) == (
-            set() if held else {entry.record_id}
-        )
+        retry = Retry(self.store, owner, Lane(owner), outcome)
+        assert self.moves.record(owner, [], [retry]).lost == (set() if held else {entry.record_id})
         if held:
             lane = SUSPECT if entry.crash_count else owner
             before = self.live[entry.record_id]

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from queue_core.holding.ledger import Ledger
 from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
+from queue_core.model.transit import Transit
 
 CAPACITY = 12
 ids = st.integers(1, 30)
@@ -41,18 +42,20 @@ class LedgerLife(RuleBasedStateMachine):
         for record_id in new:
             self.counts[record_id] = self.counts.get(record_id, 0) + 1
             self.held[record_id] = (self.counts[record_id], lane)
-        told = list[int]()
+        told = Transit()
         claims = [(record_id, self.counts[record_id]) for record_id in new]
         self.ledger.add(claims, lane, told)
-        assert told == new
+        assert told.held == new
         self.ledger.add(claims, lane, told)  # another thread has found them, too
-        assert told == new
+        assert told.held == new
 
     @rule(data=st.data())
     def wait(self, data: st.DataObject) -> None:
         free = self._with_pool()
         later = data.draw(st.lists(st.sampled_from(free), max_size=4, unique=True)) if free else []
-        self.ledger.wait(later)
+        transit = Transit()
+        transit.later = later
+        self.ledger.wait(transit)
         self.waiting += later
 
     @rule(limit=st.integers(0, 5))

@@ -14,7 +14,7 @@ from queue_core.model.config import BusConfig
 from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 from queue_core.runtime.clock import ManualClock
 
-OWN, THREADS, MOST = "a", 2, 10
+OWN, THREADS, MOST = Lane("a"), 2, 10
 
 
 class Subject:

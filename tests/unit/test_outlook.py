@@ -32,7 +32,7 @@ def outlook(*, adapts: bool = False) -> tuple[Outlook, ManualClock]:
 
 def look(subject: Outlook, **due: datetime) -> None:
     subject.look_begins()
-    subject.look_found(due, {})
+    subject.look_found({Lane(lane): date for lane, date in due.items()}, {})
 
 
 def due(subject: Outlook) -> bool:
