@@ -36,6 +36,7 @@ from benchmarks.workload import (
 )
 from bus.persistent import PersistentBus
 from queue_core.model.entry import Posting
+from queue_core.model.lanes import ANY_NODE
 from sql.drivers.hot_path import writers
 from sql.tables import ENTRY_COLUMNS
 
@@ -59,7 +60,7 @@ class Bare(ABC):
         self.main, self.past = store.statements.main, store.statements.past
         self._dialect = store.database.engine.dialect
         self.rows: Sequence[Row] = store.rows.rows(
-            bus.config.name, postings, creator=_OWNER, lane="", claimed=False
+            bus.config.name, postings, creator=_OWNER, lane=ANY_NODE, claimed=False
         )
         """Entries as the engine posts them; each time the same ones."""
         bus.close()

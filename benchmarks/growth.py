@@ -38,7 +38,8 @@ from benchmarks.workload import (
 )
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
-from queue_core.model.entry import PARKED, Posting
+from queue_core.model.entry import Posting
+from queue_core.model.lanes import PARKED
 
 SERVICE = "benchmark"
 ROUNDS = 2

@@ -24,17 +24,13 @@ from bus.event_bus import EventBus
 from queue_core.errors import ConfigurationError, InvalidConnectionError, LifecycleError
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import BusConfig
-from queue_core.model.entry import (
-    ANY_NODE,
-    Entry,
-    Posting,
-    State,
-    States,
-    SubscriberProgress,
-    Waiting,
-)
+from queue_core.model.entry import Entry, Posting, State, States, SubscriberProgress, Waiting
+from queue_core.model.lanes import ANY_NODE
 from queue_core.model.outcome import Finished, Outcome, Released, Retried
-from queue_core.running.dispatcher import Dispatcher
+from queue_core.model.transit import Transit
+from queue_core.running.admission import KnownTypes
+from queue_core.running.handler_pool import HandlerPool
+from queue_core.running.runner import Runner
 from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.arguments import of_kind, wait_seconds
 from queue_core.runtime.callers import CallersConnection
@@ -47,7 +43,7 @@ from queue_core.storage.rows import Rows
 class _Unleased:
     """No other process can take what is in this one's memory."""
 
-    def may_start(self, lease: int) -> bool:
+    def may_start(self, epoch: int) -> bool:
         """Always."""
         return True
 
@@ -83,32 +79,33 @@ class InMemoryBus(EventBus):
         self._ended: list[Entry] = []
         self._changed = threading.Condition()
         self._running = False
-        self._dispatcher = self._new_dispatcher()
+        self._pool = self._new_pool()
 
-    def _new_dispatcher(self) -> Dispatcher:
-        return Dispatcher(
+    def _new_pool(self) -> HandlerPool:
+        runner = Runner(
             self.config,
             self._clock,
             self._codecs,
-            self._subscriptions,
+            KnownTypes(self._subscriptions),
+            _Unleased(),
             complete=self._complete,
-            leases=_Unleased(),
         )
+        return HandlerPool(self.config, self._clock, self._subscriptions, runner)
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
         """Deliver what was posted, and from now on what is. Raises LifecycleError if it runs."""
-        dispatcher = self._new_dispatcher()
+        pool = self._new_pool()
         with self._changed:
             if self._running:
                 raise LifecycleError("the in-memory bus runs already")
             try:
-                dispatcher.start()
+                pool.start()
             except BaseException:  # no thread more, mostly
-                dispatcher.stop(0)
+                pool.stop(0)
                 raise
-            self._dispatcher, self._running = dispatcher, True
+            self._pool, self._running = pool, True
             self._submit(
                 [entry for entry in self._live.values() if entry.record_id not in self._submitted]
             )
@@ -124,11 +121,11 @@ class InMemoryBus(EventBus):
         with self._changed:
             if not self._running:
                 return True
-            self._running, dispatcher = False, self._dispatcher
-        ended = dispatcher.stop(limit)
+            self._running, pool = False, self._pool
+        ended = pool.stop(limit)
         # Runs that wait for threads whose handlers still run: the next start must not wait for
         # these.
-        dispatcher.take_left(limit)
+        pool.take_left(limit)
         return ended
 
     close = stop
@@ -188,7 +185,7 @@ class InMemoryBus(EventBus):
         """
         if self._running:
             self._submitted.update(entry.record_id for entry in entries)
-            self._dispatcher.submit(entries)
+            self._pool.submit(Transit(entries))
 
     # -- outcomes -----------------------------------------------------------------------------------------------
 

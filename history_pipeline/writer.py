@@ -27,7 +27,7 @@ from history_pipeline.errors import RunConflictError, WriteError
 from history_pipeline.options import WriteOptions
 from history_pipeline.postings import check_columns, posting
 from history_pipeline.reader import entry_table
-from queue_core.model.entry import ANY_NODE
+from queue_core.model.lanes import ANY_NODE
 from sql.database import Database
 from sql.families import STAGING
 from sql.statements.staging import Staging

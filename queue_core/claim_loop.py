@@ -10,6 +10,7 @@ from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.holding.holdings import Holdings
 from queue_core.holding.sweep import Sweep
+from queue_core.model.lanes import Lane
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.running.pools import Pools
 from queue_core.running.watchdog import Watchdog
@@ -71,7 +72,16 @@ class ClaimLoop:
             self._next_turn_at = self._clock.monotonic() + pause
             return pause
 
-    def hear(self, lane: str) -> None:
+    @property
+    def own_lane(self) -> Lane:
+        """See `Holdings.own_lane`."""
+        return self._holdings.own_lane
+
+    def wake(self, since: float) -> None:
+        """See `Claimer.wake`."""
+        self._claimer.wake(since)
+
+    def hear(self, lane: Lane) -> None:
         """Another process has committed entries in `lane`: claim them in this thread, rather than wake the loop's.
 
         On a machine that has just woken up, each change of threads takes as long as a tenth of a
@@ -101,6 +111,6 @@ class ClaimLoop:
         if self._sweep.turn(now):
             self._claimer.wake()
         self._parked.turn(now)
-        self._watchdog.turn(now, self._pools.current)
+        self._watchdog.turn(now, self._pools.current.runner)
         pause, look = self._claimer.pause(), self._announced.next_look()
         return pause if look is None else max(0.0, min(pause, look - self._clock.monotonic()))

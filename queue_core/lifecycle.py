@@ -30,8 +30,8 @@ from queue_core.holding.ledger import Ledger
 from queue_core.metrics import Metrics, Reading
 from queue_core.model.entry import Entry
 from queue_core.model.outcome import Outcome
-from queue_core.running.dispatcher import Dispatcher
 from queue_core.running.failures import Failures
+from queue_core.running.handler_pool import HandlerPool
 from queue_core.running.pools import Pools
 from queue_core.running.subscriber import Router
 from queue_core.runtime.log import get_logger
@@ -150,7 +150,7 @@ class Lifecycle:
             )
         process_nodes.forget(self)  # the ledger holds what outlived the last stop
         # Only from here on are events born claimed: recovery would take them for those of a crash.
-        self.holdings.name, self.holdings.node, self.holdings.stopping = node.name, node, False
+        self.holdings.take_part(node)
         self.parked.look_at_all()
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
@@ -165,11 +165,11 @@ class Lifecycle:
             return True
         limit = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
         deadline = self.clock.monotonic() + limit
-        dispatcher = self.pools.current  # once it is STOPPED, a start may make a new one
+        pool = self.pools.current  # once it is STOPPED, a start may make a new one
         self.phase, self.holdings.stopping = Phase.STOPPING, True
         self.wakeup.stop()
         self.claim_loop.stop()
-        ended = dispatcher.stop(limit)
+        ended = pool.stop(limit)
         for loop in self.finisher.loops:
             loop.stop()
         if not ended:
@@ -192,7 +192,7 @@ class Lifecycle:
                 self._late.start()
             self.phase = Phase.STOPPED
             self.hints.stop()
-            dispatcher.take_left(limit)  # hooks of what has failed since the pool ended
+            pool.take_left(limit)  # hooks of what has failed since the pool ended
         return ended
 
     def leave(self, seconds: float = math.inf) -> None:
@@ -241,7 +241,7 @@ class Lifecycle:
             self.ledger.keep(
                 ()
             )  # nobody waits for it: other nodes, or the next start, take what is left
-        self.dispatcher.take_left(0.0)  # hooks of what has failed
+        self.pool.take_left(0.0)  # hooks of what has failed
         if not self.outliving():
             process_nodes.forget(self)
             self._late.stop()
@@ -260,7 +260,7 @@ class Lifecycle:
         return self.holdings.name
 
     @property
-    def dispatcher(self) -> Dispatcher:
+    def pool(self) -> HandlerPool:
         """The pool of this start, or of the last one."""
         return self.pools.current
 
@@ -324,7 +324,7 @@ class Lifecycle:
         """
         self.claimer.look()
         self.claim_loop.turn()
-        self.dispatcher.run_submitted()
+        self.pool.run_submitted()
         outcomes = self.finisher.write_all()
-        self.dispatcher.run_submitted()  # the hooks of what has ended FAILED
+        self.pool.run_submitted()  # the hooks of what has ended FAILED
         return outcomes

@@ -14,10 +14,12 @@ from queue_core.metrics import Metrics
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.hand_over import HandOver
 from queue_core.posting.poster import Poster
-from queue_core.running.dispatcher import Dispatcher
+from queue_core.running.admission import KnownTypes
 from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.running.failures import Failures
+from queue_core.running.handler_pool import HandlerPool
 from queue_core.running.pools import Pools
+from queue_core.running.runner import Runner
 from queue_core.running.subscriber import Router
 from queue_core.running.watchdog import Watchdog
 from queue_core.runtime.signal import Signal
@@ -31,23 +33,24 @@ class Parts:
         holdings = Holdings(store)
         awake = Signal()
 
-        def new_pool() -> Dispatcher:
-            return Dispatcher(
+        def new_pool() -> HandlerPool:
+            runner = Runner(
                 store.config,
                 store.clock,
                 store.codecs,
-                router,
+                KnownTypes(router),
+                holdings,
                 complete=finisher.complete,
-                leases=holdings,
-                waits=claimer,
+                around_handler=[metrics.around_handler],
                 exactly_once=exactly_once,
             )
+            return HandlerPool(store.config, store.clock, router, runner, claimer)
 
         pools = Pools(new_pool)
         failures = Failures(pools)
         claimer = Claimer(holdings, metrics, pools, awake)
         finisher = Finisher(holdings, metrics, claimer, failures)
-        exactly_once = ExactlyOnce(store, lambda: holdings.name)
+        exactly_once = ExactlyOnce(store, holdings)
         hand_over = HandOver(holdings, pools, claimer)
         announced = AnnouncedCommits(holdings, hand_over, claimer)
         parked = ParkedLane(holdings, router, claimer, failures)
@@ -56,7 +59,15 @@ class Parts:
             holdings, claimer, announced, parked=parked, pools=pools, watchdog=watchdog, awake=awake
         )
         hints = HintSender(store)
-        self.poster = Poster(holdings, claimer, hand_over, announced, hints=hints, metrics=metrics)
+        self.poster = Poster(
+            holdings,
+            claimer,
+            hand_over,
+            announced,
+            hints=hints,
+            metrics=metrics,
+            around_post=[metrics.around_post],
+        )
         self.lifecycle = Lifecycle(
             store,
             router,
@@ -68,8 +79,6 @@ class Parts:
             finisher=finisher,
             failures=failures,
             hints=hints,
-            wakeup=HintListener(
-                store, wake=claimer.wake, hint=claim_loop.hear, owner=lambda: holdings.name
-            ),
+            wakeup=HintListener(store, claim_loop),
             metrics=metrics,
         )

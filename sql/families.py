@@ -81,6 +81,6 @@ def metadata_for(*main_names: str) -> MetaData:
     return metadata
 
 
-def is_reserved(name: str) -> bool:
+def is_taken_name(name: str) -> bool:
     """Whether a main table may not have this name: another table has it, or would have."""
     return name.lower() in shared_names() or name.lower().endswith(suffixes())

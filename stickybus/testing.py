@@ -144,7 +144,7 @@ def _joined(target: PersistentBus | NotificationService) -> Iterator[None]:
     finally:
         for queue in queues:
             queue.stop()
-        lifecycle.dispatcher.stop(0.0)
+        lifecycle.pool.stop(0.0)
         lifecycle.leave()
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from queue_core.holding.ledger import Ledger
 from queue_core.holding.pace import Pace
 from queue_core.model.config import QueueConfig
-from queue_core.model.entry import ANY_NODE, SUSPECT
+from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 from queue_core.runtime.lock import Lock
 
 BATCHES = 4
@@ -48,7 +48,7 @@ class Budget:
         """Whether the threads have enough until the next outcomes are written, and those come soon."""
         return self._ledger.active > self._threads + self._most and self._pace.entries >= self._most
 
-    def limit(self, lane: str, ending: Collection[int] = ()) -> int:
+    def limit(self, lane: Lane, ending: Collection[int] = ()) -> int:
         """How many of a lane may be claimed now, when those of the ids `ending` are about to end."""
         if lane == SUSPECT:
             return 0 if self._ledger.held_from(SUSPECT) else 1
@@ -66,7 +66,7 @@ class Budget:
         return min(self._most, room) if room >= min(self._most, capacity // 2) else 0
 
     @contextmanager
-    def booked(self, lane: str, ending: Collection[int] = ()) -> Iterator[int]:
+    def booked(self, lane: Lane, ending: Collection[int] = ()) -> Iterator[int]:
         """Yield how many may be claimed from `lane` in the block; others leave them out meanwhile."""
         thread = threading.get_ident()
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from operator import attrgetter
@@ -18,13 +18,14 @@ from time import sleep
 
 from queue_core.claiming.budget import Budget
 from queue_core.claiming.outlook import AHEAD, Outlook
-from queue_core.holding.handing import Handing, those_of
 from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.metrics import Metrics
-from queue_core.model.entry import ANY_NODE, SUSPECT, Entry
+from queue_core.model.entry import Entry
+from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
+from queue_core.model.transit import Transit, those_of
 from queue_core.running.pools import Pools
 from queue_core.runtime.signal import Signal
-from queue_core.storage.moves import Taking
+from sql.statements.claims import Claim
 
 _EFFECTIVE_DATE = attrgetter("effective_date")
 
@@ -44,11 +45,11 @@ class Claimer:
         self.metrics = metrics
         self._pools = pools
         self._awake = awake
-        self._along_from, self._along_failed = "", False
+        self._along_from, self._along_failed = ANY_NODE, False
         """The lane that the last claim along with outcomes was from, and whether one has failed since the loop's turn."""
         self._goes_along = holdings.store.database.dialect.capabilities.one_writer
         self._early = deque[tuple[Entry, int]]()
-        """What was claimed ahead of its date, with the lease."""
+        """What was claimed ahead of its date, with the node's epoch then."""
         self._outlook = Outlook(
             self._clock,
             self._config.poll_interval_seconds,
@@ -75,7 +76,7 @@ class Claimer:
         self._outlook.request_look()
         self._awake.set()
 
-    def hint(self, lane: str) -> None:
+    def hint(self, lane: Lane) -> None:
         """Another process has committed entries in `lane`: claim there next, without a look."""
         self._outlook.hint(lane)
 
@@ -111,14 +112,14 @@ class Claimer:
         """Read the payloads of entries that waited by id, as far as there is room."""
         while self._ledger.waiting and (room := self.room()) > 0:
             ids = self._ledger.first_waiting(min(room, LOAD_BATCH))
-            lease = self._holdings.lease
+            epoch = self._holdings.epoch
             entries = self._store.owned(ids, self._holdings.name)
-            with self._handing((record_id, 1) for record_id in ids) as handing:
-                handing.ids.extend(ids)
-                handing.ready = sorted(entries, key=lambda entry: entry.record_id)
+            with self._transit((record_id, 1) for record_id in ids) as transit:
+                transit.held.extend(ids)
+                transit.ready = sorted(entries, key=lambda entry: entry.record_id)
                 self._ledger.next_waiting(len(ids))
                 self._ledger.discard(set(ids) - {entry.record_id for entry in entries})
-                self._pools.submit(handing.ready, lease, handing.taken)
+                self._pools.submit(transit, epoch)
 
     # -- from the lanes -----------------------------------------------------------------------------------------
 
@@ -137,10 +138,10 @@ class Claimer:
                 if limit:
                     self._claim(lane, limit)
 
-    def _open_lanes(self) -> Iterator[str]:
+    def _open_lanes(self) -> Iterator[Lane]:
         """Lanes that the claim loop may claim from now: suspects last, for one may kill this process."""
         for lane in (
-            (SUSPECT,) if self._left_to_outcomes else (self._holdings.name, ANY_NODE, SUSPECT)
+            (SUSPECT,) if self._left_to_outcomes else (self._holdings.own_lane, ANY_NODE, SUSPECT)
         ):
             if lane in self._outlook.lanes_with_due and self._budget.limit(lane) > 0:
                 yield lane
@@ -152,12 +153,17 @@ class Claimer:
         self._along_failed = False
         self._submit_early()  # before all that needs the database
 
-    @contextmanager
-    def claim_along(self, ending: Collection[int]) -> Iterator[Taking | None]:
-        """A claim for the transaction that writes the outcomes of these ids, where that costs less than one more."""
-        lane, lease = self._lane_along(ending), self._holdings.lease
+    def claim_along(
+        self, ending: Collection[int], write: Callable[[Claim | None], list[Entry] | None]
+    ) -> None:
+        """Claim in the transaction that writes the outcomes of these ids, where that costs less.
+
+        `write` writes them, makes the claim it is given, and returns what that has claimed; None if
+        it has made none.
+        """
+        lane, epoch = self._lane_along(ending), self._holdings.epoch
         if lane is None:
-            yield None
+            write(None)
             return
         self._along_from = lane
         try:
@@ -165,14 +171,10 @@ class Claimer:
                 self._holdings.gates.claiming_along() as mine,
                 self._budget.booked(lane, ending) as limit,
             ):
-                taking = None
-                if mine and limit:
-                    taking = self._holdings.moves.taking(
-                        lane, self._holdings.name, limit, self._outlook.since(lane), AHEAD
-                    )
-                yield taking
-                if taking is not None and taking.entries is not None:
-                    self._has_claimed(lane, limit, taking.entries, lease)
+                claim = self._to_claim(lane, limit) if mine and limit else None
+                entries = write(claim)
+                if entries is not None:
+                    self._has_claimed(lane, limit, entries, epoch)
         except BaseException:
             self._along_failed = (
                 True  # if it was the claim that failed, the next outcomes go without one
@@ -182,11 +184,16 @@ class Claimer:
         finally:
             self._awake.set()
 
-    def _lane_along(self, ending: Collection[int]) -> str | None:
+    def _to_claim(self, lane: Lane, limit: int) -> Claim:
+        return self._holdings.moves.to_claim(
+            lane, self._holdings.name, limit, self._outlook.since(lane), AHEAD
+        )
+
+    def _lane_along(self, ending: Collection[int]) -> Lane | None:
         """Where to claim along with outcomes, if anywhere."""
         if self._goes_along and self._holdings.running and not self._along_failed:
             # In turns: what waits in one lane must not keep the other waiting.
-            for lane in sorted((self._holdings.name, ANY_NODE), key=self._along_from.__eq__):
+            for lane in sorted((self._holdings.own_lane, ANY_NODE), key=self._along_from.__eq__):
                 if lane in self._outlook.lanes_with_due and self._budget.limit(lane, ending) > 0:
                     return lane
         return None
@@ -215,75 +222,77 @@ class Claimer:
         """Whether the last look has found parked entries that are due."""
         return self._outlook.finds_parked
 
-    def _claim(self, lane: str, limit: int) -> None:
+    def _claim(self, lane: Lane, limit: int) -> None:
         """Claim up to `limit` entries."""
-        lease = self._holdings.lease
+        epoch = self._holdings.epoch
         try:
             with self.metrics.statement("claim"):
                 entries = self._holdings.moves.claim(
                     lane, self._holdings.name, limit, self._outlook.since(lane), AHEAD
                 )
-            self._has_claimed(lane, limit, entries, lease)
+            self._has_claimed(lane, limit, entries, epoch)
         except BaseException:
             self._holdings.doubt()  # its COMMIT may have taken effect
             raise
 
-    def _has_claimed(self, lane: str, limit: int, entries: Sequence[Entry], lease: int) -> None:
+    def _has_claimed(self, lane: Lane, limit: int, entries: Sequence[Entry], epoch: int) -> None:
         if entries:
             claims = claims_of(entries)
-            with self._handing(claims) as handing:
-                self._ledger.add(claims, lane, handing.ids)
+            with self._transit(claims) as transit:
+                self._ledger.add(claims, lane, transit)
                 due = bisect_right(entries, self._clock.now(), key=_EFFECTIVE_DATE)
-                handing.ready = those_of(entries[:due], handing.ids)
-                self._pools.submit(handing.ready, lease, handing.taken)
+                transit.ready = those_of(entries[:due], transit.held)
+                self._pools.submit(transit, epoch)
                 if len(entries) < limit:
                     # Python runs one thread, and this one has nothing else to claim: let a
                     # handler's run.
                     sleep(0)
-                self._early.extend((entry, lease) for entry in those_of(entries[due:], handing.ids))
+                self._early.extend(
+                    (entry, epoch) for entry in those_of(entries[due:], transit.held)
+                )
             self.metrics.claimed(entries)
             self._outlook.claimed(lane, entries[-1].effective_date, whole=due == limit)
         if len(entries) < limit:
             self._outlook.emptied(lane)
 
     @contextmanager
-    def _handing(self, claims: Iterable[tuple[int, int]]) -> Iterator[Handing]:
+    def _transit(self, claims: Iterable[tuple[int, int]]) -> Iterator[Transit]:
         """For a block that hands over some of `claims`.
 
         After an exception, those that nobody has are for the sweep.
         """
-        handing = Handing()
+        transit = Transit()
         try:
-            yield handing
+            yield transit
         except BaseException:
-            left = set(handing.left()).difference(
+            stranded = set(transit.stranded()).difference(
                 (entry.record_id for entry, _ in self._early), self._ledger.all_waiting()
             )
-            self._ledger.give_up(claim for claim in claims if claim[0] in left)
+            self._ledger.give_up(claim for claim in claims if claim[0] in stranded)
             self._holdings.doubt()  # its COMMIT may have taken effect
             raise
 
     def _submit_early(self) -> None:
         """Hand over what was claimed ahead and has come."""
         now = self._clock.now()
-        with self._handing([entry.claim for entry, _ in self._early]) as handing:
-            handing.ids.extend(entry.record_id for entry, _ in self._early)
-            self._submit_until(now, handing)
+        with self._transit([entry.claim for entry, _ in self._early]) as transit:
+            transit.held.extend(entry.record_id for entry, _ in self._early)
+            self._submit_until(now, transit)
 
-    def _submit_until(self, now: datetime, handing: Handing) -> None:
+    def _submit_until(self, now: datetime, transit: Transit) -> None:
         for _ in range(len(self._early)):
-            entry, lease = self._early.popleft()
+            entry, epoch = self._early.popleft()
             if entry.effective_date <= now:
-                handing.ready.append(entry)
-                self._pools.submit([entry], lease, handing.taken)
+                transit.ready.append(entry)
+                self._pools.submit(transit, epoch)
             else:
-                self._early.append((entry, lease))
+                self._early.append((entry, epoch))
 
     def _look(self) -> None:
         """Learn where something is due, and the next dates: a read, while a claim that finds nothing is a write."""
         self._outlook.look_begins()
         try:
-            due, upcoming = self._store.due_and_next(self._holdings.name)
+            due, upcoming = self._store.due_and_next(self._holdings.own_lane)
         except BaseException:
             self._outlook.look_failed()
             raise

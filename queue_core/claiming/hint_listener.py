@@ -1,17 +1,17 @@
-"""HintSender from other processes that there is something to claim.
+"""Hears from other processes that there is something to claim.
 
-Only hints: the poll finds whatever a lost hint was about. Where the database tells nothing, the
-poll interval is the delay.
+These are only hints: the poll finds whatever a lost hint was about. Where the database tells
+nothing, the poll interval is the delay.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from contextlib import closing
+from typing import Protocol
 
 from queue_core.claiming.hint_sender import channel
-from queue_core.model.entry import ANY_NODE
+from queue_core.model.lanes import ANY_NODE, Lane
 from queue_core.runtime.log import get_logger
 from queue_core.storage.store import Store
 from sql.watching import Watch
@@ -22,25 +22,29 @@ PAUSE_SECONDS = 1.0
 """From an interruption of the watch to the next try."""
 
 
+class Hearer(Protocol):
+    """Claims entries that other processes have committed."""
+
+    @property
+    def own_lane(self) -> Lane:
+        """The lane of which it wants to hear, beside that of any node."""
+        ...
+
+    def hear(self, lane: Lane) -> None:
+        """Entries were committed in `lane`."""
+        ...
+
+    def wake(self, since: float) -> None:
+        """Entries of a lane that is not known had been committed at the time `since` (monotonic)."""
+        ...
+
+
 class HintListener:
-    """Tells of what other processes have committed that the node `owner` can claim.
+    """Tells the `hearer` of entries that other processes have committed."""
 
-    Calls `hint` with the lane if it is known, else `wake` with the time (monotonic) when they were
-    committed already.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        *,
-        wake: Callable[[float], None],
-        hint: Callable[[str], None],
-        owner: Callable[[], str],
-    ) -> None:
+    def __init__(self, store: Store, hearer: Hearer) -> None:
         self._store = store
-        self._owner = owner
-        self._wake = wake
-        self._hint = hint
+        self._hearer = hearer
         self._watch: Watch | None = None
         self._thread: threading.Thread | None = None
 
@@ -84,6 +88,6 @@ class HintListener:
         with closing(database.dialect.commits_of_others(database.engine, watch)) as hints:
             for heard in hints:
                 if heard.payload is None:
-                    self._wake(heard.at)
-                elif heard.payload in {ANY_NODE, self._owner()}:
-                    self._hint(heard.payload)
+                    self._hearer.wake(heard.at)
+                elif heard.payload in {ANY_NODE, self._hearer.own_lane}:
+                    self._hearer.hear(Lane(heard.payload))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from queue_core.model.entry import ANY_NODE
+from queue_core.model.lanes import ANY_NODE, Lane
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.loop import Loop
 from queue_core.storage.callers_connection import Borrowed
@@ -48,7 +48,7 @@ class HintSender:
         self._counted = 0
         self._counted_since = self._next_at = float("-inf")
 
-    def tell_inside(self, borrowed: Borrowed, lane: str) -> None:
+    def tell_inside(self, borrowed: Borrowed, lane: Lane) -> None:
         """Tell others of entries in `lane` when the caller's transaction commits (PostgreSQL; else nothing).
 
         Not in a two-phase transaction: what it commits is found by the next poll.

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
-from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT
+from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, Lane
 from queue_core.runtime.clock import Clock
 from queue_core.storage.store import FIRST_DATE
 
@@ -65,11 +65,11 @@ class Outlook:
         self._adapts = adapts
         self._look_at = self._looked_at = 0.0
         self._look_pause = LOOK_SECONDS
-        self._next_due = dict[str, datetime]()
-        self._sought_from = dict[str, datetime]()
+        self._next_due = dict[Lane, datetime]()
+        self._sought_from = dict[Lane, datetime]()
         """By lane, the date from which claims seek: what they have taken stays in the index while an old snapshot lasts."""
-        self._hinted = set[str]()
-        self.lanes_with_due = set[str]()
+        self._hinted = set[Lane]()
+        self.lanes_with_due = set[Lane]()
         """Lanes in which something is due, as far as is known."""
         self.finds_parked = False
         """Whether the last look has found parked entries that are due."""
@@ -92,11 +92,11 @@ class Outlook:
         """Look in the next turn, whatever is known."""
         self._look_at = 0.0
 
-    def hint(self, lane: str) -> None:
+    def hint(self, lane: Lane) -> None:
         """Another process has committed entries in `lane`, due now more often than not."""
         self._hinted.add(lane)
 
-    def expect(self, lane: str, date: datetime) -> bool:
+    def expect(self, lane: Lane, date: datetime) -> bool:
         """An entry of `lane` is due at `date`. True if no earlier date of the lane is known."""
         first = lane not in self._next_due or date < self._next_due[lane]
         if first:
@@ -120,7 +120,7 @@ class Outlook:
         """The look failed: what was to be learnt still is."""
         self._look_at = self._looked_at
 
-    def look_found(self, due: Mapping[str, datetime], upcoming: Mapping[str, datetime]) -> None:
+    def look_found(self, due: Mapping[Lane, datetime], upcoming: Mapping[Lane, datetime]) -> None:
         """The look has found, by lane, the oldest date that is due, and the next future one."""
         took = self._clock.monotonic() - self._looked_at
         self._look_pause = min(max(LOOK_SECONDS, LOOK_SHARE * took), LONGEST_LOOK_SECONDS)
@@ -141,7 +141,7 @@ class Outlook:
 
     def hear(self) -> None:
         """Lanes that others have told of, and those whose next date has come, have something due."""
-        told = set[str]()
+        told = set[Lane]()
         while self._hinted:
             told.add(self._hinted.pop())
         if told:
@@ -156,7 +156,7 @@ class Outlook:
             )
         self.lanes_with_due |= told | passed.keys()
 
-    def _passed(self) -> dict[str, datetime]:
+    def _passed(self) -> dict[Lane, datetime]:
         """The next dates, by lane, that have come or nearly so; they are no longer known then."""
         nearly = self._clock.now() + AHEAD
         passed = {lane: date for lane, date in list(self._next_due.items()) if date <= nearly}
@@ -166,19 +166,19 @@ class Outlook:
 
     # -- learnt by claims ---------------------------------------------------------------------------------------
 
-    def since(self, lane: str) -> datetime:
+    def since(self, lane: Lane) -> datetime:
         """The date from which a claim of `lane` seeks."""
         # Suspects are few, and each may be older than the one before.
         return FIRST_DATE if lane == SUSPECT else self._sought_from.get(lane, FIRST_DATE)
 
-    def claimed(self, lane: str, last: datetime, *, whole: bool) -> None:
+    def claimed(self, lane: Lane, last: datetime, *, whole: bool) -> None:
         """A claim of `lane` has taken entries up to the date `last`.
 
         `whole`: it was full, and all of it was due. Else the next may be due before what was claimed ahead.
         """
         self._sought_from[lane] = last if whole else max(last, FIRST_DATE + LATE) - LATE
 
-    def emptied(self, lane: str) -> None:
+    def emptied(self, lane: Lane) -> None:
         """A claim of `lane` has come back less than full."""
         self.lanes_with_due.discard(lane)
 

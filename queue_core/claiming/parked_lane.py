@@ -13,7 +13,8 @@ from sqlalchemy import Connection
 from queue_core.claiming.claimer import Claimer
 from queue_core.errors import ConfigurationError
 from queue_core.holding.holdings import Holdings
-from queue_core.model.entry import PARKED, SUSPECT, Entry, State
+from queue_core.model.entry import Entry, State
+from queue_core.model.lanes import PARKED, SUSPECT
 from queue_core.running.failures import Failures
 from queue_core.running.subscriber import Router
 
@@ -66,7 +67,7 @@ class ParkedLane:
                     connection,
                     ids=known,
                     from_lane=PARKED,
-                    to_lane=self._holdings.name,
+                    to_lane=self._holdings.own_lane,
                     suspect_lane=SUSPECT,
                 )
             )

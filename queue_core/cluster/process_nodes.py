@@ -17,6 +17,7 @@ from queue_core.cluster.node import Member, Node
 from queue_core.cluster.reaper import Reaper
 from queue_core.errors import ConfigurationError, LifecycleError
 from queue_core.model.config import NodeConfig, QueueConfig
+from queue_core.model.lanes import is_reserved
 from queue_core.runtime.clock import Clock
 from sql.database import Database
 
@@ -56,7 +57,7 @@ def join(member: Member, config: QueueConfig, make: MakeNode = Node) -> Node:
     and ConfigurationError if it has other settings.
     """
     name, database = name_of(config), member.store.database
-    if name.startswith("!"):
+    if is_reserved(name):
         raise ConfigurationError(
             f"node_name={name!r} must not begin with an exclamation mark.", key="node_name"
         )

@@ -27,7 +27,8 @@ from sqlalchemy.exc import IntegrityError
 from queue_core.cluster.node import Node
 from queue_core.cluster.redispatch import redispatch
 from queue_core.cluster.subscriber_sets import SubscriberWatch
-from queue_core.model.entry import ANY_NODE, SUSPECT, Entry, State, is_node_lane
+from queue_core.model.entry import Entry, State
+from queue_core.model.lanes import ANY_NODE, SUSPECT, is_node_lane
 from queue_core.runtime.log import get_logger
 from queue_core.storage.store import Store
 from sql.families import NODES

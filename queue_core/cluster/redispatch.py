@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row
 
-from queue_core.model.entry import ANY_NODE, SUSPECT, Entry, State, from_row
+from queue_core.model.entry import Entry, State, from_row
+from queue_core.model.lanes import ANY_NODE, SUSPECT
 from queue_core.storage.store import Store
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, literal, select
 
-from queue_core.model.entry import PARKED, State
+from queue_core.model.entry import State
+from queue_core.model.lanes import PARKED
 from sql.doctor.base import Check, Scope
 from sql.doctor.finding import Finding, Severity, lasting
 from sql.statements import Statements

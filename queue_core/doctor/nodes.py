@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Row, select
 
 from queue_core.cluster.subscriber_sets import differences
-from queue_core.model.entry import is_node_lane
+from queue_core.model.lanes import is_node_lane
 from sql.doctor.base import Check, Doctor, Scope
 from sql.doctor.finding import Finding, Severity, lasting
 from sql.statements import nodes

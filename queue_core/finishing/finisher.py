@@ -11,7 +11,8 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from functools import partial
 
 from sqlalchemy.exc import DataError
 
@@ -27,8 +28,10 @@ from queue_core.runtime.lock import Lock
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
 from queue_core.runtime.signal import Signal
-from queue_core.storage.moves import Taking
+from queue_core.storage.effects import Effect, Retry
+from queue_core.storage.moves import Written
 from sql.database import COMMITTED
+from sql.statements.claims import Claim
 
 log = get_logger(__name__)
 _machine = SystemClock()
@@ -145,18 +148,30 @@ class Finisher:
             batch = list({outcome.entry.claim: outcome for outcome in reversed(taken)}.values())
             if not batch:
                 return []
-            ids = [outcome.entry.record_id for outcome in batch]
-            with self._claimer.claim_along(ids) if claim else nullcontext() as taking:
-                with self.metrics.statement("finish"):
-                    lost, unwritable = self._write(batch, taking)
-                # What can't be written stays held: given back it would run again and again.
-                ended = _besides(batch, unwritable)
-                self._holdings.ledger.give_up(claims_of([one.entry for one in ended]))
-                written = taken.copy()
-                taken.clear()
-                self._written(ended, lost)
+            written = taken.copy()
+            write = partial(self._write_batch, batch, taken)
+            if claim:
+                self._claimer.claim_along([one.entry.record_id for one in batch], write)
+            else:
+                write(None)
         self._claimer.freed()
         return written
+
+    def _write_batch(
+        self, batch: Sequence[Outcome], taken: list[Outcome], claim: Claim | None
+    ) -> list[Entry] | None:
+        """Write a batch, with a `claim` in its transaction; the entries that were claimed, if any.
+
+        `taken`, from which the batch was made, is empty once that can't be written again.
+        """
+        with self.metrics.statement("finish"):
+            (lost, claimed), unwritable = self._write(batch, claim)
+        # What can't be written stays held: given back it would run again and again.
+        ended = _besides(batch, unwritable)
+        self._holdings.ledger.give_up(claims_of([one.entry for one in ended]))
+        taken.clear()
+        self._written(ended, lost)
+        return claimed
 
     @contextmanager
     def _dequeued(self) -> Iterator[list[Outcome]]:
@@ -180,24 +195,28 @@ class Finisher:
             taken.append(outcome)
             self._outcomes.popleft()
 
-    def _write(
-        self, batch: Sequence[Outcome], taking: Taking | None = None
-    ) -> tuple[set[int], set[int]]:
-        """The ids of claims that were lost, and of those whose outcome the database refuses."""
+    def _write(self, batch: Sequence[Outcome], claim: Claim | None) -> tuple[Written, set[int]]:
+        """What was written, and the ids of the entries whose outcome the database refuses."""
         holdings = self._holdings
         finished = [outcome for outcome in batch if isinstance(outcome, Finished)]
         others = batch if len(finished) < len(batch) else ()
-        retried = [outcome for outcome in others if isinstance(outcome, Retried)]
+        effects = [
+            Retry(holdings.store, holdings.name, holdings.return_lane, outcome)
+            for outcome in others
+            if isinstance(outcome, Retried)
+        ]
         released = [outcome.entry for outcome in others if isinstance(outcome, Released)]
         parked = [outcome.entry for outcome in others if isinstance(outcome, Parked)]
-        lost, unwritable = (
-            self._record(finished, retried, taking) if finished or retried else (set(), set())
+        answer = (
+            self._record(finished, effects, claim)
+            if finished or effects
+            else (Written(set(), None), set[int]())
         )
         holdings.release(claims_of(released))
         if parked:
             holdings.park(claims_of(parked))
             self._tell_of_parked(len(parked))
-        return lost, unwritable
+        return answer
 
     def _tell_of_parked(self, entries: int = 0, *, now: bool = False) -> float:
         """Log how many were parked since the last line, once in `PARKED_LOG_SECONDS`, or `now`; seconds until there is more to tell."""
@@ -214,29 +233,25 @@ class Finisher:
         return IDLE_SECONDS
 
     def _record(
-        self, finished: list[Finished], retried: list[Retried], taking: Taking | None = None
-    ) -> tuple[set[int], set[int]]:
+        self, finished: Sequence[Finished], effects: Sequence[Effect], claim: Claim | None = None
+    ) -> tuple[Written, set[int]]:
         holdings = self._holdings
         try:
-            return holdings.moves.record(
-                holdings.name, holdings.return_lane, finished, retried, taking
-            ), set()
+            return holdings.moves.record(holdings.name, finished, effects, claim), set()
         except _OF_ONE as error:
             if COMMITTED in getattr(error, "__notes__", ()):
                 raise  # the next try finds them written
-            if taking is None and len(finished) + len(retried) == 1:
-                entry = (finished[0] if finished else retried[0]).entry
+            if claim is None and len(finished) + len(effects) == 1:
+                record_id = finished[0].entry.record_id if finished else effects[0].record_id
                 log.exception(
-                    "outcome_unwritable", record_id=entry.record_id, table=holdings.config.table
+                    "outcome_unwritable", record_id=record_id, table=holdings.config.table
                 )
-                return set(), {entry.record_id}
+                return Written(set(), None), {record_id}
         # One of them spoils the batch: each by itself.
-        parts = [self._record([one], []) for one in finished] + [
-            self._record([], [one]) for one in retried
-        ]
-        return set().union(*(lost for lost, _ in parts)), set().union(
-            *(refused for _, refused in parts)
-        )
+        parts = [self._record([one], []) for one in finished]
+        parts += [self._record([], [one]) for one in effects]
+        lost = set[int]().union(*(written.lost for written, _ in parts))
+        return Written(lost, None), set[int]().union(*(refused for _, refused in parts))
 
     def _written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
         holdings = self._holdings

@@ -15,7 +15,8 @@ from queue_core.holding.gates import Gates
 from queue_core.holding.ledger import Ledger
 from queue_core.holding.pace import Pace
 from queue_core.model.config import Mode
-from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry
+from queue_core.model.entry import Entry
+from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, Lane
 from queue_core.storage.moves import Moves
 from queue_core.storage.store import Store
 
@@ -39,17 +40,24 @@ class Holdings:
         self.ledger = Ledger(store.config.queue_capacity)
         self.node: Node | None = None
         self.name = ""
+        self.own_lane = ANY_NODE
+        """The lane that bears the node's name, or the last one's."""
         self.stopping = False
         self.doubtful = False
         """The table may say that this node runs more than the ledger knows: the sweep is due."""
         self.gates = Gates()
         self.pace = Pace(self.clock)
 
+    def take_part(self, node: Node) -> None:
+        """Hold entries for `node` from here on."""
+        self.name, self.own_lane = node.name, Lane(node.name)
+        self.node, self.stopping = node, False
+
     @property
-    def return_lane(self) -> str:
+    def return_lane(self) -> Lane:
         """The lane in which entries of this node wait: its own, unless any node may run them, or it is about to leave."""
         own = self.config.mode is not Mode.POLLING and self.node is not None and not self.stopping
-        return self.name if own else ANY_NODE
+        return self.own_lane if own else ANY_NODE
 
     @property
     def running(self) -> bool:
@@ -58,16 +66,16 @@ class Holdings:
         return node is not None and not self.stopping and node.lease.holds()
 
     @property
-    def lease(self) -> int:
-        """Names the lease that this node has now. To be read before what is claimed under it."""
+    def epoch(self) -> int:
+        """The node's epoch, 0 without a node. To be read before the claims that are made in it."""
         node = self.node
         return node.epoch if node is not None else 0
 
-    def may_start(self, lease: int) -> bool:
-        """Whether what was claimed under `lease` may start now."""
+    def may_start(self, epoch: int) -> bool:
+        """Whether an entry that was claimed in this epoch of the node may start now."""
         # In this order: a node that registers anew has its new epoch before it may start anything.
         node = self.node
-        return node is not None and node.lease.holds() and node.epoch == lease
+        return node is not None and node.lease.holds() and node.epoch == epoch
 
     def doubt(self) -> None:
         """A commit of unknown outcome, or one that nobody looks up: sweep in the next turn."""
@@ -100,7 +108,7 @@ class Holdings:
         """Give up claims of entries that nobody here knows."""
         self._release(PARKED, PARKED, claims)
 
-    def _release(self, lane: str, suspect_lane: str, claims: Sequence[tuple[int, int]]) -> int:
+    def _release(self, lane: Lane, suspect_lane: Lane, claims: Sequence[tuple[int, int]]) -> int:
         if not claims:
             return 0
         released = self.store.database.write(

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from itertools import islice
 
-from queue_core.model.entry import ANY_NODE, SUSPECT
+from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
+from queue_core.model.transit import Transit
 from queue_core.runtime.lock import Lock
 
 MOST_ASIDE = 1_000
@@ -32,7 +33,7 @@ class Ledger:
         self._aside = set[int]()
         self._adding = Lock()
         self._waiting: deque[int] = deque()
-        self._origins: dict[str, set[int]] = {ANY_NODE: set(), SUSPECT: set()}
+        self._origins: dict[Lane, set[int]] = {ANY_NODE: set(), SUSPECT: set()}
 
     def __contains__(self, record_id: int) -> bool:
         return record_id in self._claims
@@ -58,21 +59,22 @@ class Ledger:
     def add(
         self,
         claims: Iterable[tuple[int, int]],
-        lane: str | None = None,
-        new: list[int] | None = None,
+        lane: Lane | None = None,
+        transit: Transit | None = None,
     ) -> None:
         """Hold entries, given as (record id, claim count); lane None: they were born claimed.
 
-        `new` gets the ids of claims that were not held: what two threads have found is run by the first of them.
+        Those that were not held are in `transit` then: an entry that two threads have found is run
+        by the first of them.
         """
         with self._adding:
             self.changes += 1
-            held = self._not_held(claims)
-            if new is not None:
-                new.extend(held)  # first: after an exception nobody would know them
-            self._claims.update(held)
+            new = self._not_held(claims)
+            if transit is not None:
+                transit.held.extend(new)  # first: after an exception nobody would know them
+            self._claims.update(new)
         if lane in self._origins:  # of the node's own lane nobody asks
-            self._origins[lane].update(held)
+            self._origins[lane].update(new)
 
     def _not_held(self, claims: Iterable[tuple[int, int]]) -> dict[int, int]:
         return {
@@ -88,11 +90,11 @@ class Ledger:
         """Its turn has come."""
         self._aside.discard(record_id)
 
-    def held_from(self, lane: str, besides: Iterable[int] = ()) -> int:
+    def held_from(self, lane: Lane, besides: Iterable[int] = ()) -> int:
         """How many entries that are held, `besides` some, were claimed from `lane`: the suspects' or any node's."""
         return len(self._origins[lane].difference(besides))
 
-    def active_from(self, lane: str, besides: Iterable[int] = ()) -> int:
+    def active_from(self, lane: Lane, besides: Iterable[int] = ()) -> int:
         """As `held_from`, those aside not counted."""
         aside = min(len(self._origins[lane] & self._aside), MOST_ASIDE) if self._aside else 0
         return self.held_from(lane, besides) - aside
@@ -114,13 +116,10 @@ class Ledger:
             if self._claims.get(record_id) == claim_count
         )
 
-    def wait(self, record_ids: Iterable[int], waiting: list[None] | None = None) -> None:
-        """Let held entries wait for room.
-
-        `waiting` grows by one for each that does, whatever exception comes.
-        """
+    def wait(self, transit: Transit) -> None:
+        """Let the entries that are for `later` wait for room."""
         # In one call, which no signal cuts in two.
-        (list[None]() if waiting is None else waiting).extend(map(self._waiting.append, record_ids))
+        transit.waiting.extend(map(self._waiting.append, transit.later))
 
     def first_waiting(self, limit: int) -> list[int]:
         """Up to `limit` waiting ids, in order, which go on waiting."""

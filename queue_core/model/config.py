@@ -12,9 +12,10 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field, field_validator
 
 from queue_core.errors import ConfigurationError
+from queue_core.model.lanes import is_reserved
 from queue_core.model.retry import ImmediateRetries, RetryPolicy, policy_from_table
 from queue_core.model.settings import Settings, combination
-from sql.families import is_reserved, shared_names, suffixes
+from sql.families import is_taken_name, shared_names, suffixes
 
 MAX_NAME_LENGTH = 64
 
@@ -55,7 +56,7 @@ def _storable(name: str) -> str:
 
 
 def _no_lane(name: str) -> str:
-    if name.startswith("!"):
+    if is_reserved(name):
         raise ValueError("no leading '!', which marks the lanes !parked and !suspect")
     return name
 
@@ -64,7 +65,7 @@ def table_fault(table: object) -> str | None:
     """Why `table` can't be the name of a main table, None if it can."""
     if not isinstance(table, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,47}", table):
         return "1 to 48 letters, digits and underscores, no digit first"
-    if is_reserved(table):
+    if is_taken_name(table):
         return (
             f"neither {', '.join(shared_names())} nor a name that ends in {' or '.join(suffixes())}"
         )

@@ -1,4 +1,4 @@
-"""An entry: one row of a main or history table, its states and its lanes.
+"""An entry: one row of a main or history table, and its states.
 
 `TRANSITIONS` is the only table of state changes: the statements follow it, a test holds them to it, and the diagram
 in the documentation is drawn from it.
@@ -16,6 +16,7 @@ import msgspec
 from sqlalchemy import Row
 
 from queue_core.errors import PayloadNotDecodableError
+from queue_core.model.lanes import Lane
 from sql.search_keys import RESERVED, texts
 from sql.statements.base import IN_PROCESSING, raised
 
@@ -98,19 +99,6 @@ def state_diagram() -> str:
     return "\n".join(["stateDiagram-v2", *arrows, ""])
 
 
-ANY_NODE = ""
-"""Lane of the entries that any live node may claim which serves them."""
-SUSPECT = "!suspect"
-"""Lane of the entries that were running when their process died: any live node, one at a time on each."""
-PARKED = "!parked"
-"""Lane of the entries whose type or queue no node has known so far: nobody claims from it."""
-
-
-def is_node_lane(lane: str) -> bool:
-    """Whether a lane belongs to one node, whose name it is."""
-    return bool(lane) and not lane.startswith("!")
-
-
 SearchKey: TypeAlias = int | str | UUID
 """What entries are found by: a 64-bit integer, or a text of 1 to 255 characters. A UUID is its text."""
 
@@ -150,7 +138,7 @@ class Entry(msgspec.Struct, frozen=True):
     creating_owner: str
     processing_owner: str | None
     processing_available_date: datetime | None
-    lane: str
+    lane: Lane
     processing_state: State
     error_count: int = 0
     claim_count: int = 0

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import inf
 
 from queue_core.claiming.claimer import Claimer
-from queue_core.holding.handing import Handing, those_of
 from queue_core.holding.holdings import Holdings, claims_of
+from queue_core.model.transit import Transit, those_of
 from queue_core.posting.hand_over import HandOver
 from queue_core.runtime.lock import Lock
 
@@ -92,21 +92,21 @@ class AnnouncedCommits:
     def _start_committed(self, ids: list[int]) -> set[int]:
         """Start those of `ids` that have committed, and return them."""
         holdings, ledger = self._holdings, self._holdings.ledger
-        lease = holdings.lease
+        epoch = holdings.epoch
         entries = holdings.store.owned(ids, holdings.name)
         # A claim count past the first: the sweep was faster.
         fresh = [
             entry for entry in entries if entry.claim_count == 1 and entry.record_id not in ledger
         ]
         held = fresh[: max(0, ledger.room)]
-        handing = Handing()
+        transit = Transit()
         try:
             # What a rolled-back transaction had announced may be an entry of another's now, just
             # claimed in another thread.
-            ledger.add(claims_of(held), new=handing.ids)
-            self._hand_over.run(those_of(held, handing.ids), lease, handing)
+            ledger.add(claims_of(held), transit=transit)
+            self._hand_over.run(those_of(held, transit.held), epoch, transit)
         except BaseException:
-            self._hand_over.leave(handing)
+            self._hand_over.leave(transit)
             raise
         if len(held) < len(fresh):
             self._holdings.doubt()

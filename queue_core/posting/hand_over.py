@@ -12,9 +12,9 @@ from contextlib import suppress
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.claiming.claimer import Claimer
-from queue_core.holding.handing import Handing
 from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.model.entry import Entry
+from queue_core.model.transit import Transit
 from queue_core.running.pools import Pools
 
 FROM_MEMORY = 2_000
@@ -32,10 +32,10 @@ class HandOver:
         self._pools = pools
         self._claimer = claimer
 
-    def run(self, entries: Sequence[Entry], lease: int, handing: Handing) -> None:
-        """Run what `handing` holds: from memory if there is room, else later by id.
+    def run(self, entries: Sequence[Entry], epoch: int, transit: Transit) -> None:
+        """Run `entries`, which `transit` holds: from memory if there is room, else later by id.
 
-        For who calls `leave` on an exception.
+        Whoever calls it calls `leave` after an exception.
         """
         if not self._holdings.running:
             # Their commit has outlasted the stop of this node, or its lease. It is no error of the
@@ -49,20 +49,20 @@ class HandOver:
         for place, entry in enumerate(entries):
             small = len(entry.event_json or entry.event_bytes or "") <= LARGE_PAYLOAD
             if not self._ledger.waiting and (place < now_room or (small and place < room)):
-                handing.ready.append(entry)
+                transit.ready.append(entry)
             else:
-                handing.later.append(entry.record_id)
-        if handing.later:
-            self._ledger.wait(handing.later, handing.waiting)
-        self._pools.submit(handing.ready, lease, handing.taken)
-        if handing.later:
+                transit.later.append(entry.record_id)
+        if transit.later:
+            self._ledger.wait(transit)
+        self._pools.submit(transit, epoch)
+        if transit.later:
             self._claimer.turn_soon()
 
-    def leave(self, handing: Handing) -> None:
+    def leave(self, transit: Transit) -> None:
         """Call it after an exception.
 
         What was not handed over may have committed: the sweep finds it.
         """
-        self._ledger.give_up((record_id, 1) for record_id in handing.left())
+        self._ledger.give_up((record_id, 1) for record_id in transit.stranded())
         self._holdings.doubt()
         self._claimer.look()

@@ -1,8 +1,8 @@
 """Posting: from postings to committed rows, in a transaction of our own or in the caller's.
 
 In our own, the COMMIT that returned proves the rows, and sticky events go to the pool from memory.
-In the caller's nothing is proved by any event: the claim loop looks the rows up when the end of the
-transaction is announced. A process that isn't running as a node posts into the lane of any node.
+In the caller's no event proves anything: the claim loop looks the rows up when the end of the
+transaction is announced. A process that doesn't run as a node posts into the lane of any node.
 """
 
 from __future__ import annotations
@@ -10,26 +10,46 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
+import msgspec
 from sqlalchemy import Connection
 
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_sender import HintSender
 from queue_core.cluster.process_nodes import name_of
-from queue_core.holding.handing import Handing
 from queue_core.holding.holdings import Holdings
 from queue_core.metrics import Metrics
 from queue_core.model.config import Mode
-from queue_core.model.entry import ANY_NODE, Posting
+from queue_core.model.entry import Posting
+from queue_core.model.lanes import ANY_NODE
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.hand_over import HandOver
+from queue_core.posting.insertion import Insertion
 from queue_core.runtime.callers import CallersConnection
-from queue_core.storage.reserved_ids import OutdatedIdsError
+from queue_core.runtime.middleware import Around, chained
+
+
+class Post(msgspec.Struct, frozen=True):
+    """One call of `Poster.post`."""
+
+    queue_name: str
+    postings: Sequence[Posting]
+    connection: CallersConnection | None
+
+
+AroundPost: TypeAlias = Around[Post, list[int]]
+"""Middleware around each post: gets the rest of the chain and the post, and returns the ids.
+
+In a caller's transaction the post has not committed when the rest returns.
+"""
 
 
 class Poster:
-    """Posts for one bus or service."""
+    """Posts for one bus or service.
+
+    `around_post`: middleware, the first one outermost.
+    """
 
     def __init__(
         self,
@@ -40,6 +60,7 @@ class Poster:
         *,
         hints: HintSender,
         metrics: Metrics,
+        around_post: Sequence[AroundPost] = (),
     ) -> None:
         self._holdings = holdings
         self._store = holdings.store
@@ -49,52 +70,61 @@ class Poster:
         self._claimer = claimer
         self._hints = hints
         self._metrics = metrics
+        self._chain = chained(self._write, around_post)
 
     def post(
-        self, queue_name: str, postings: Sequence[Posting], given: CallersConnection | None = None
+        self,
+        queue_name: str,
+        postings: Sequence[Posting],
+        connection: CallersConnection | None = None,
     ) -> list[int]:
-        """Write `postings` and return their ids, in order; see the module.
+        """Write `postings` and return their ids, in order.
 
-        Raises InvalidPostError or PayloadError before anything is written; whatever the database
-        raises, after the transaction (our own) was rolled back.
+        They are written in the transaction of the caller's `connection` if there is one, else in
+        one of our own. Raises InvalidPostError or PayloadError before anything is written; whatever
+        the database raises, after our own transaction was rolled back.
         """
-        holdings = self._holdings
         self._store.check_process()
         if not postings:
             return []
-        if not holdings.running:
-            self._store.keep_time(given)
-        if given is not None:
-            return self._post_inside(queue_name, postings, given)
-        lease = holdings.lease
-        rows, claimed = self._rows(queue_name, postings, may_claim=True)
+        return self._chain(Post(queue_name, postings, connection))
+
+    def _write(self, post: Post) -> list[int]:
+        if not self._holdings.running:
+            self._store.keep_time(post.connection)
+        if post.connection is not None:
+            return self._post_inside(post, post.connection)
+        return self._post_alone(post)
+
+    def _post_alone(self, post: Post) -> list[int]:
+        """Post in a transaction of our own."""
+        holdings = self._holdings
+        epoch = holdings.epoch
+        rows, claimed = self._rows(post, may_claim=True)
         start = perf_counter()
-        handing, written = Handing(), list[int]()
+        insertion = Insertion(self._store, holdings.ledger, rows, claimed=claimed)
         try:
-            ids = self._store.reaching(
-                lambda: self._post(rows, handing, written, claimed=claimed), written
-            )
+            ids = self._store.reaching(insertion.commit, insertion.written)
             seconds = perf_counter() - start
             if claimed:
                 entries = [
                     self._store.rows.entry(record_id, row)
                     for record_id, row in zip(ids, rows, strict=True)
                 ]
-                self._hand_over.run(entries, lease, handing)
+                self._hand_over.run(entries, epoch, insertion.transit)
             elif rows[0]["lane"] == ANY_NODE:
                 self._hints.tell(len(ids))
-            self._metrics.posted(queue_name, len(ids), seconds)  # after what others wait for
+            self._metrics.took("post", seconds)  # after what others wait for
             if holdings.running and not claimed:
                 self._claimer.expect(min(row["effective_date"] for row in rows))
         except BaseException:
-            self._hand_over.leave(handing)
+            self._hand_over.leave(insertion.transit)
             raise
         return ids
 
-    def _rows(
-        self, queue_name: str, postings: Sequence[Posting], *, may_claim: bool
-    ) -> tuple[list[dict[str, Any]], bool]:
-        holdings = self._holdings
+    def _rows(self, post: Post, *, may_claim: bool) -> tuple[list[dict[str, Any]], bool]:
+        """The rows, and whether they are born claimed."""
+        holdings, postings = self._holdings, post.postings
         # Once: a row born claimed in a lane that isn't its owner's would never be found.
         running = holdings.running
         claimed = (
@@ -107,86 +137,31 @@ class Poster:
             )  # else it would start before its date
         )
         rows = self._store.rows.rows(
-            queue_name,
+            post.queue_name,
             postings,
             creator=holdings.name or name_of(self._config),
-            lane=holdings.name if running and self._config.mode is not Mode.POLLING else ANY_NODE,
+            lane=holdings.own_lane
+            if running and self._config.mode is not Mode.POLLING
+            else ANY_NODE,
             claimed=claimed,
         )
         return rows, claimed
 
-    def _post(
-        self, rows: list[dict[str, Any]], handing: Handing, written: list[int], *, claimed: bool
-    ) -> list[int]:
-        """Insert and commit.
-
-        Ids of claimed rows enter the ledger before the COMMIT: the sweep may see the rows after it.
-        """
-        ledger, reserved, ids = self._holdings.ledger, self._store.reserved_ids, handing.ids
-        # A claimed row must not be seen before its id is known.
-        taken, opened = reserved.take(len(rows)) if claimed else ([], 0)
-        database = self._store.database
-
-        def hold(found: list[int]) -> None:
-            if claimed:
-                ids[:] = found  # first, for `forget` to know them
-                ledger.add((record_id, 1) for record_id in found)
-
-        def forget() -> None:
-            # Once: on SQLite, ids that were rolled back may be another post's by now.
-            ledger.discard(ids)
-            ids.clear()
-
-        def work(connection: Connection) -> list[int]:
-            if taken and database.opened != opened:
-                raise OutdatedIdsError
-            written[:] = inserted = self._store.insert(connection, rows)
-            if not taken:
-                hold(inserted)
-            return inserted
-
-        autocommit = not claimed and (
-            len(rows) == 1 or self._store.statements.capabilities.inserts_at_once
-        )
-        try:
-            if taken:
-                hold(taken)
-                written[:] = taken
-                for row, record_id in zip(rows, taken, strict=True):
-                    row["record_id"] = record_id
-                try:
-                    return database.insert_autocommit(work)
-                except OutdatedIdsError:
-                    forget()
-                    reserved.clear()
-                    taken.clear()
-                    written.clear()
-                    for row in rows:
-                        del row["record_id"]
-            return database.insert_autocommit(work) if autocommit else database.write(work, forget)
-        except BaseException:
-            # Whether a failed COMMIT took effect is for the sweep to find out.
-            forget()
-            reserved.clear()
-            raise
-
-    def _post_inside(
-        self, queue_name: str, postings: Sequence[Posting], given: CallersConnection
-    ) -> list[int]:
+    def _post_inside(self, post: Post, connection: CallersConnection) -> list[int]:
+        """Post in the caller's transaction."""
         holdings = self._holdings
-        borrowed = self._store.borrow(given)
+        borrowed = self._store.borrow(connection)
         announces = borrowed.announces
-        rows, claimed = self._rows(queue_name, postings, may_claim=announces)
+        rows, claimed = self._rows(post, may_claim=announces)
         holdings.ledger.changes += claimed
 
-        def work(connection: Connection) -> list[int]:
-            ids = self._store.insert(connection, rows)
+        def work(inside: Connection) -> list[int]:
+            ids = self._store.insert(inside, rows)
             if borrowed.raw or rows[0]["lane"] == ANY_NODE:
                 self._hints.tell_inside(borrowed, rows[0]["lane"])
             return ids
 
-        ids = self._store.inside_borrowed(borrowed, queue_name, work)
-        self._metrics.posted(queue_name, len(ids))
+        ids = self._store.inside_borrowed(borrowed, post.queue_name, work)
         if not holdings.running:
             return ids
         earliest = min(row["effective_date"] for row in rows)
@@ -203,13 +178,16 @@ class Poster:
             self._claimer.expect(earliest)
         return ids
 
-    def rescheduled(self, date: datetime, given: CallersConnection | None = None) -> None:
-        """The date of an entry was changed, in the caller's transaction if one is given: all nodes may be concerned."""
-        if given is None:
+    def rescheduled(self, date: datetime, connection: CallersConnection | None = None) -> None:
+        """The date of an entry was changed to `date` (UTC), which may concern all nodes.
+
+        It was changed in the transaction of the caller's `connection`, if there is one.
+        """
+        if connection is None:
             self._hints.tell()
             self._claimer.expect(date)
             return
-        borrowed = self._store.borrow(given)
+        borrowed = self._store.borrow(connection)
         self._store.inside_borrowed(
             borrowed, self._config.table, lambda _: self._hints.tell_inside(borrowed, ANY_NODE)
         )

@@ -13,7 +13,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError
-from queue_core.model.entry import ANY_NODE, Entry, State, States, several
+from queue_core.model.entry import Entry, State, States, several
+from queue_core.model.lanes import ANY_NODE
 from queue_core.reading.exclusive import exclusive_history
 from queue_core.runtime.arguments import function
 from queue_core.runtime.callers import CallersConnection

@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import Connection
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError
-from queue_core.model.entry import ANY_NODE, Entry, State
+from queue_core.model.entry import Entry, State
+from queue_core.model.lanes import ANY_NODE
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.filter import Filter
 from queue_core.storage.rows import columns_of, integer, name

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import msgspec
 from sqlalchemy import Connection
 
-from queue_core.model.entry import PARKED, SUSPECT
+from queue_core.model.lanes import PARKED, SUSPECT
 from queue_core.storage.store import Store
 
 RATE_SECONDS = 60

@@ -7,17 +7,16 @@ rolled back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import Connection, RootTransaction
 from sqlalchemy.exc import DBAPIError
 
-from queue_core.model.entry import Entry, State, SubscriberProgress
+from queue_core.model.entry import State, SubscriberProgress
 from queue_core.model.outcome import Finished, Lost, Recorded, given_up
+from queue_core.running.run import Run
 from queue_core.running.subscriber import Subscriber, exactly_once_context
 from queue_core.storage.moves import batch_of
 from queue_core.storage.progress import encode_progress
@@ -25,46 +24,51 @@ from queue_core.storage.store import Store
 from sql.transient import HANDLER
 
 
-class ExactlyOnce:
-    """Runs such handlers for one bus or service, whose node is named by `owner`."""
+class Owner(Protocol):
+    """Knows the node that runs entries."""
 
-    def __init__(self, store: Store, owner: Callable[[], str]) -> None:
+    @property
+    def name(self) -> str:
+        """The node's name, or the last one's."""
+        ...
+
+
+class ExactlyOnce:
+    """Calls such handlers for one bus or service, on behalf of the node that is the `owner`."""
+
+    def __init__(self, store: Store, owner: Owner) -> None:
         self._store = store
         self._owner = owner
 
     def call(
         self,
-        entry: Entry,
-        event: Any,
+        run: Run,
         subscriber: Subscriber,
-        *,
-        started_date: datetime,
-        progress: SubscriberProgress,
-        last: bool,
-        may_call: Callable[[], bool],
     ) -> Recorded | Lost | None:
-        """Run `subscriber` and record that it has progress; `last`: that the entry has ended, too.
+        """Call `subscriber` and record its progress; also the end of the entry, if it is the last.
 
-        After a deadlock or its like it runs again if it `may_call` still; else another node may run
-        the entry by now. None: other subscribers are left. Raises what the handler or the database
-        raised; nothing was written then.
+        After a deadlock or its like it is called again, unless another node may run the entry by
+        now. None: other subscribers are left. Raises what the handler or the database raised;
+        nothing was written then.
         """
+        entry, last = run.entry, run.ends_with_next
+        progress: SubscriberProgress = {**run.progress, subscriber.name: True}
         reason = given_up(progress)
         finished = Finished(
             entry=entry,
             state=State.PROCESSED if reason is None else State.FAILED,
-            started_date=started_date,
+            started_date=run.started_date,
             finished_date=self._store.clock.now(),
             error_count=entry.error_count,
             progress=progress if len(progress) > 1 or not last else {},
             last_error=reason,
         )
-        runs = count()
+        attempts = count()
 
         def attempt() -> bool:
-            again = next(runs) > 0
-            return not (again and not may_call()) and self._attempt(
-                event, subscriber, finished, last=last
+            again = next(attempts) > 0
+            return not (again and not run.pool.may_call(run)) and self._attempt(
+                run.event, subscriber, finished, last=last
             )
 
         if not self._store.database.persist(attempt, HANDLER):
@@ -74,7 +78,7 @@ class ExactlyOnce:
         return Recorded(
             entry=entry,
             state=finished.state,
-            started_date=started_date,
+            started_date=run.started_date,
             error_count=finished.error_count,
             last_error=finished.last_error,
         )
@@ -134,11 +138,11 @@ class ExactlyOnce:
         if last:
             batch = batch_of(self._store, [finished])
             return entry.record_id in self._store.statements.finish(
-                connection, owner=self._owner(), batch=batch
+                connection, owner=self._owner.name, batch=batch
             )
         return self._store.statements.change_claimed(
             connection,
-            owner=self._owner(),
+            owner=self._owner.name,
             record_id=entry.record_id,
             claim_count=entry.claim_count,
             created_date=entry.created_date,
@@ -152,7 +156,7 @@ class ExactlyOnce:
         def work(connection: Connection) -> bool:
             row = self._store.statements.held(
                 connection,
-                owner=self._owner(),
+                owner=self._owner.name,
                 record_id=entry.record_id,
                 claim_count=entry.claim_count,
             )

@@ -7,7 +7,7 @@ from math import inf
 
 from queue_core.model.config import QueueConfig
 from queue_core.model.outcome import Outcome
-from queue_core.running.dispatcher import Dispatcher
+from queue_core.running.runner import Runner
 from queue_core.runtime.log import get_logger
 
 log = get_logger(__name__)
@@ -26,12 +26,12 @@ class Watchdog:
         self._overdue = set[tuple[int, int]]()
         self._cut = set[tuple[int, int]]()
 
-    def turn(self, now: float, dispatcher: Dispatcher) -> None:
-        """Look at what `dispatcher` runs, once a poll interval."""
+    def turn(self, now: float, runner: Runner) -> None:
+        """Look at what `runner` runs, once a poll interval."""
         if now < self._at:
             return
         self._at = now + self._config.poll_interval_seconds
-        overdue = dispatcher.running_longer_than(self._config.max_execution_seconds)
+        overdue = runner.running_longer_than(self._config.max_execution_seconds)
         for handling in overdue:
             if handling.key not in self._overdue:
                 log.warning(
@@ -45,7 +45,7 @@ class Watchdog:
             if handling.seconds > limit and handling.key not in self._cut:
                 # A failed run: its outcome is written, and what the handler does from here comes
                 # too late.
-                self._complete(dispatcher.cut(handling))
+                self._complete(runner.cut(handling))
                 self._cut.add(handling.key)
         self._overdue = {handling.key for handling in overdue}
         self._cut &= self._overdue

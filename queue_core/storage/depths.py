@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from queue_core.model.entry import PARKED
+from queue_core.model.lanes import PARKED
 from queue_core.storage.store import Store
 
 COUNT_LIMIT = 10_000

@@ -6,14 +6,16 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from queue_core.errors import HistoryConflictError
-from queue_core.model.entry import SUSPECT, Entry, State, claimed
-from queue_core.model.outcome import Finished, Retried
+from queue_core.model.entry import Entry, claimed
+from queue_core.model.lanes import Lane
+from queue_core.model.outcome import Finished
+from queue_core.storage.effects import Effect
 from queue_core.storage.progress import encode_progress
 from queue_core.storage.store import FIRST_DATE, Store
 from sql.statements import Moved
@@ -26,10 +28,13 @@ T = TypeVar("T")
 _RECORD_ID = attrgetter("record_id")
 
 
-class Taking(Claim):
-    """A claim, and the entries that it took, once it has committed."""
+class Written(NamedTuple):
+    """What a transaction with outcomes has done."""
 
-    entries: list[Entry] | None = None
+    lost: set[int]
+    """Ids of entries that had been taken over: nothing changed for them."""
+    claimed: list[Entry] | None
+    """The entries that it claimed as well; None if it was to claim none."""
 
 
 class Moves:
@@ -40,63 +45,56 @@ class Moves:
 
     def claim(
         self,
-        lane: str,
+        lane: Lane,
         owner: str,
         limit: int,
         since: datetime = FIRST_DATE,
         ahead: timedelta = timedelta(),
     ) -> list[Entry]:
-        """Claim entries of `lane` for `owner`, up to `limit` of them.
+        """Claim up to `limit` entries of `lane` for `owner`, and return them.
 
-        They are due since `since` (UTC), or will be within `ahead`.
+        They are due from `since` (UTC) on, and now or within `ahead`.
         """
-        taking = self.taking(lane, owner, limit, since, ahead)
-        move = partial(self._store.statements.move, owner=owner, claim=taking)
+        claim = self.to_claim(lane, owner, limit, since, ahead)
+        move = partial(self._store.statements.move, owner=owner, claim=claim)
         _, rows = self._move(move, lambda connection, moved: moved(connection))
-        return _taken(taking, rows)
+        return _entries(claim, rows)
 
-    def taking(
-        self, lane: str, owner: str, limit: int, since: datetime, ahead: timedelta
-    ) -> Taking:
+    def to_claim(
+        self, lane: Lane, owner: str, limit: int, since: datetime, ahead: timedelta
+    ) -> Claim:
         """As `claim`, to be made by `record`."""
         now = self._store.clock.now()
         until = now + timedelta(seconds=self._store.config.claim_seconds)
-        return Taking(lane, owner, limit, since, now + ahead, until)
+        return Claim(lane, owner, limit, since, now + ahead, until)
 
     def record(
         self,
         owner: str,
-        lane: str,
         finished: Sequence[Finished],
-        retried: Sequence[Retried],
-        taking: Taking | None = None,
-    ) -> set[int]:
-        """Write outcomes in one transaction, and return the ids that had been taken over.
-
-        Nothing has changed for these.
-
-        `taking`: a claim to be made in the same transaction.
-        """
+        effects: Sequence[Effect] = (),
+        claim: Claim | None = None,
+    ) -> Written:
+        """Write outcomes, apply effects, and make a claim, all in one transaction."""
         batch = batch_of(self._store, finished)
 
         def move(connection: Connection) -> Moved:
-            return self._move_checked(connection, owner, batch, taking)
+            return self._move_checked(connection, owner, batch, claim)
 
         def learn(connection: Connection, moved: Moved) -> tuple[set[int], list[Sequence[Any]]]:
             ids, rows = moved(connection)
             lost = set(batch.ids) - ids
-            for outcome in sorted(retried, key=lambda outcome: outcome.entry.record_id):
-                if not self.retry(connection, owner, lane, outcome):
-                    lost.add(outcome.entry.record_id)
+            for effect in sorted(effects, key=_RECORD_ID):
+                if not effect.apply(connection):
+                    lost.add(effect.record_id)
             lost -= self._recorded(
                 connection, owner, [one for one in finished if one.entry.record_id in lost]
             )
             return lost, rows
 
-        lost, rows = self._move(move, learn, autocommit=not retried)
-        if taking is not None:
-            _taken(taking, rows)
-        return lost
+        # An effect needs a transaction; outcomes alone are one statement, which commits by itself.
+        lost, rows = self._move(move, learn, autocommit=not effects)
+        return Written(lost, None if claim is None else _entries(claim, rows))
 
     def _move(
         self,
@@ -155,33 +153,9 @@ class Moves:
                 record_id=batch.ids[0],
             ) from error
 
-    def retry(self, connection: Connection, owner: str, lane: str, outcome: Retried) -> bool:
-        """Make a failed entry AVAILABLE at its next date. False if it was taken over.
 
-        A suspect goes to the lane of suspects, any other entry to `lane`.
-        """
-        entry = outcome.entry
-        return self._store.statements.change_claimed(
-            connection,
-            owner=owner,
-            record_id=entry.record_id,
-            claim_count=entry.claim_count,
-            created_date=entry.created_date,
-            values={
-                "processing_state": State.AVAILABLE.value,
-                "processing_owner": None,
-                "processing_available_date": None,
-                "lane": SUSPECT if entry.crash_count else lane,
-                "effective_date": outcome.at,
-                "error_count": outcome.error_count,
-                "subscribers_done": encode_progress(outcome.progress),
-            },
-        )
-
-
-def _taken(taking: Taking, rows: Sequence[Sequence[Any]]) -> list[Entry]:
-    taking.entries = [claimed(row, taking.owner, taking.until) for row in rows]
-    return taking.entries
+def _entries(claim: Claim, rows: Sequence[Sequence[Any]]) -> list[Entry]:
+    return [claimed(row, claim.owner, claim.until) for row in rows]
 
 
 def batch_of(store: Store, finished: Sequence[Finished]) -> Batch:

@@ -17,6 +17,7 @@ from queue_core.model.codec import Codecs, Encoded
 from queue_core.model.config import QueueConfig, name_fault
 from queue_core.model.entry import Entry, Posting, SearchKey, State
 from queue_core.model.event_types import EventTypes
+from queue_core.model.lanes import Lane
 from queue_core.runtime.clock import Clock, in_utc
 from queue_core.runtime.shown import shown
 from queue_core.storage.packet import check_packet
@@ -77,7 +78,7 @@ class Rows:
         postings: Sequence[Posting],
         *,
         creator: str,
-        lane: str,
+        lane: Lane,
         claimed: bool,
     ) -> list[dict[str, Any]]:
         """The rows of `postings`. `claimed`: born IN_PROCESSING by `creator`.
@@ -90,7 +91,7 @@ class Rows:
         return [self._row(common, queue_name, posting, now) for posting in postings]
 
     def common(
-        self, queue_name: str, now: datetime, *, creator: str, lane: str, claimed: bool = False
+        self, queue_name: str, now: datetime, *, creator: str, lane: Lane, claimed: bool = False
     ) -> dict[str, Any]:
         """The columns that all rows of one post share."""
         return {

@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
+from queue_core.model.lanes import Lane
 from queue_core.storage.store import Store
 from sql.families import SCHEDULES
 
@@ -98,7 +99,7 @@ class ScheduleStore:
         last_due: datetime,
         next_due: datetime | None,
         creator: str,
-        lane: str,
+        lane: Lane,
     ) -> bool:
         """Insert a notification for each of `dates` and move the schedule on, both or neither.
 

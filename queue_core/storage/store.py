@@ -20,8 +20,9 @@ from queue_core.errors import (
 )
 from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
-from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry, from_row
+from queue_core.model.entry import Entry, from_row
 from queue_core.model.event_types import EventTypes
+from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, Lane
 from queue_core.runtime.clock import Clock, SystemClock, read_clock
 from queue_core.storage.callers_connection import Borrowed, borrow, explain
 from queue_core.storage.filter import Where
@@ -194,20 +195,22 @@ class Store:
         )
         return [from_row(row) for row in rows]
 
-    def due_and_next(self, owner: str) -> tuple[dict[str, datetime], dict[str, datetime]]:
-        """By lane that concerns `owner`, the earliest date that has come, and the next one.
+    def due_and_next(self, own: Lane) -> tuple[dict[Lane, datetime], dict[Lane, datetime]]:
+        """The earliest date that has come, and the next one, by lane from which a node claims.
 
-        A lane without such a date is left out.
+        `own` is among these lanes. A lane without such a date is left out.
 
         Of what is parked, only the former.
         """
-        now, lanes = self.clock.now(), (owner, ANY_NODE, SUSPECT, PARKED)
+        now, lanes = self.clock.now(), (own, ANY_NODE, SUSPECT, PARKED)
         found = self.database.fetch(
             lambda connection: self.statements.due_and_next(connection, lanes=lanes, now=now)
         )
-        due = {lane: date for lane, (date, _) in found.items() if date is not None}
+        due = {Lane(lane): date for lane, (date, _) in found.items() if date is not None}
         later = {
-            lane: date for lane, (_, date) in found.items() if lane != PARKED and date is not None
+            Lane(lane): date
+            for lane, (_, date) in found.items()
+            if lane != PARKED and date is not None
         }
         return due, later
 

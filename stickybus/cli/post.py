@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError, PayloadError, StickybusError
 from queue_core.model.config import BusConfig, NotificationConfig
+from queue_core.model.lanes import ANY_NODE
 from stickybus.cli.lines import BadLineError, Fields, Line, batches
 from stickybus.cli.moments import duration
 from stickybus.cli.output import console, errors, plural, write_json
@@ -224,7 +225,7 @@ def _post(
 
 def _refusal(engine: QueueEngine, queue_name: str, posting: Any) -> str | None:
     try:
-        engine.store.rows.rows(queue_name, [posting], creator="", lane="", claimed=False)
+        engine.store.rows.rows(queue_name, [posting], creator="", lane=ANY_NODE, claimed=False)
     except (InvalidPostError, PayloadError) as error:
         return str(error)
     return None

@@ -272,14 +272,14 @@ class _Member:
         event.listen(engine, "checkout", limit)
 
     def _handle(self, work: Work, context: EntryContext) -> None:
-        run, _, _ = self._bus._engine.lifecycle.dispatcher._running[threading.get_ident()]
+        run = self._bus._engine.lifecycle.pool.runner.invocations[threading.get_ident()].run
         claim = run.entry.claim_count
         self._journal.write(
             Started(
                 at=monotonic(),
                 node=self._settings.name,
                 pid=os.getpid(),
-                epoch=run.lease,
+                epoch=run.epoch,
                 key=work.key,
                 record_id=context.record_id,
                 origin_id=run.entry.origin_id,

@@ -20,6 +20,7 @@ from queue_core.cluster import process_nodes
 from queue_core.cluster.node import Node
 from queue_core.engine import QueueEngine
 from queue_core.model.entry import Posting
+from queue_core.model.lanes import Lane
 from queue_core.model.outcome import Outcome
 from queue_core.runtime.clock import ManualClock
 from sql.statements import nodes
@@ -201,7 +202,7 @@ def born_claimed(
         "bus",
         [Posting(event=Order(number), at=at) for number in numbers],
         creator=owner,
-        lane=owner if lane is None else lane,
+        lane=Lane(owner if lane is None else lane),
         claimed=True,
     )
     return engine.store.database.write(lambda connection: engine.store.insert(connection, rows))

@@ -13,7 +13,8 @@ import pytest
 from bus.persistent import PersistentBus
 from queue_core.errors import InvalidPostError, NaiveDateTimeError
 from queue_core.model.config import Mode
-from queue_core.model.entry import PARKED, Posting, State
+from queue_core.model.entry import Posting, State
+from queue_core.model.lanes import PARKED
 from queue_core.model.retry import (
     ExponentialRetries,
     ImmediateRetries,

@@ -375,7 +375,7 @@ def test_a_hanging_coroutine_does_not_keep_others_from_running_nor_a_stop_from_e
     assert began.wait(BOUND_SECONDS)
     bus.post({}, event_name="other")
     other.wait()
-    threads = bus._engine.lifecycle.dispatcher._threads.copy()
+    threads = bus._engine.lifecycle.pool._threads.copy()
     assert bus.stop(timeout_seconds=0.1) is False
     assert unwound.wait(BOUND_SECONDS)
     eventually(
@@ -399,7 +399,7 @@ def test_a_stop_that_cancels_a_coroutine_counts_no_failure_and_calls_nobody_afte
     bus.start()
     bus.post(Order(1))
     assert began.wait(BOUND_SECONDS)
-    threads = bus._dispatcher._threads.copy()
+    threads = bus._pool._threads.copy()
 
     assert not bus.stop(timeout_seconds=0.05)
 

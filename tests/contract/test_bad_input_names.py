@@ -9,7 +9,8 @@ import pytest
 from bus.persistent import PersistentBus
 from queue_core.errors import ConfigurationError, InvalidPostError, NameTooLongError
 from queue_core.model.config import Mode
-from queue_core.model.entry import PARKED, State
+from queue_core.model.entry import State
+from queue_core.model.lanes import PARKED
 from queue_core.model.retry import ImmediateRetries
 from queue_core.running.subscriber import EntryContext
 from queue_core.storage.depths import depths_of

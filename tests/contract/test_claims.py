@@ -16,7 +16,8 @@ from queue_core.claiming.outlook import (
     LOOK_SHARE,
 )
 from queue_core.holding.pace import WINDOW_SECONDS
-from queue_core.model.entry import ANY_NODE, Entry
+from queue_core.model.entry import Entry
+from queue_core.model.lanes import ANY_NODE, Lane
 from queue_core.model.outcome import Finished
 from stickybus import Mode, NotificationConfig, NotificationService, Posting, State
 from tests.contract.cluster import Cluster, Peer, cluster
@@ -102,9 +103,9 @@ def test_a_look_that_takes_long_is_not_repeated_soon_beside_a_backlog(cluster: C
     cluster.peer("b").bus.post_many([Order(1), Order(2)])
     claimer, prospects = node.lifecycle.claimer, node.store.due_and_next
 
-    def slow(owner: str) -> object:
+    def slow(own: Lane) -> object:
         cluster.clock.advance(seconds=LOOK_SECONDS)
-        return prospects(owner)
+        return prospects(own)
 
     vars(node.store)["due_and_next"] = slow
     claimer.look()
@@ -231,7 +232,7 @@ def test_what_comes_due_before_that_which_was_claimed_ahead_is_claimed_next(
     cluster.clock.advance(seconds=0.001)
 
     node.bus.post_many([Posting(event=Order(2), at=date - timedelta(seconds=0.002))])
-    node.lifecycle.claimer.hint(node.lifecycle.name)
+    node.lifecycle.claimer.hint(node.lifecycle.holdings.own_lane)
 
     assert turn(node) == ([1, 2], 0)
 
@@ -263,7 +264,7 @@ def backlog(node: Peer) -> list[datetime]:
     """Seven orders a second apart, two of which a claim takes; after two claims, the dates since which they sought."""
     sought, claim = list[datetime](), node.moves.claim
 
-    def noted(lane: str, owner: str, limit: int, since: datetime, ahead: timedelta) -> list[Entry]:
+    def noted(lane: Lane, owner: str, limit: int, since: datetime, ahead: timedelta) -> list[Entry]:
         sought.append(since)
         return claim(lane, owner, limit, since, ahead)
 
@@ -295,7 +296,7 @@ def test_what_was_committed_late_comes_before_the_rest_of_a_backlog_within_a_sec
     cluster.peer("b", mode=Mode.POLLING).bus.post_many(
         [Posting(event=Order(9), at=late)]
     )  # its hint is lost
-    node.lifecycle.dispatcher.run_submitted()
+    node.lifecycle.pool.run_submitted()
     node.lifecycle.finisher.turn(claim=False)
 
     cluster.clock.advance(seconds=LONGEST_LOOK_SECONDS)
@@ -312,7 +313,7 @@ def test_a_node_holds_the_more_of_what_any_node_may_run_the_more_it_has_just_run
 
     def share() -> int:
         held = len(node.claim())
-        node.lifecycle.dispatcher.run_submitted()
+        node.lifecycle.pool.run_submitted()
         node.lifecycle.finisher.turn(claim=False)
         return held
 
@@ -325,7 +326,7 @@ def test_outcomes_that_a_slow_commit_has_held_up_are_no_burst(cluster: Cluster) 
     node = cluster.join("a", handler_threads=1)
     node.bus.post_many(Order(number) for number in range(60))
     node.claim()
-    node.lifecycle.dispatcher.run_submitted()
+    node.lifecycle.pool.run_submitted()
     cluster.clock.advance(seconds=10 * WINDOW_SECONDS)
 
     node.lifecycle.finisher.turn(claim=False)
@@ -341,7 +342,7 @@ def test_what_is_set_aside_without_a_run_makes_no_node_hold_more(cluster: Cluste
 
     for _ in range(5):
         assert len(node.claim()) == 2
-        node.lifecycle.dispatcher.run_submitted()
+        node.lifecycle.pool.run_submitted()
         node.lifecycle.finisher.turn(claim=False)
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import DBAPIError
 
+from queue_core.storage.moves import Written
 from sql.database import COMMITTED
+from sql.statements.claims import Claim
 from stickybus import State
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.harness import Order, elsewhere, lost_answers, on_sqlite, statements_of, states
@@ -23,7 +25,7 @@ def node_with_backlog(cluster: Cluster) -> Peer:
     node = cluster.join("a", handler_threads=1, max_entries_claimed=BATCH, queue_capacity=BATCH)
     node.bus.post_many(Order(number) for number in range(ORDERS))
     node.claim()
-    node.lifecycle.dispatcher.run_submitted()
+    node.lifecycle.pool.run_submitted()
     assert node.handler.numbers() == list(range(BATCH))
     return node
 
@@ -62,10 +64,10 @@ def test_an_error_of_the_claim_along_is_none_of_the_outcome(
     node = cluster.join("a", handler_threads=1, max_entries_claimed=1, queue_capacity=1)
     node.bus.post_many(Order(number) for number in range(3))
     node.claim()
-    node.lifecycle.dispatcher.run_submitted()
+    node.lifecycle.pool.run_submitted()
     record, failures = node.moves.record, list[ValueError]()
 
-    def record_badly(*arguments: Any) -> set[int]:
+    def record_badly(*arguments: Any) -> Written:
         if failures or arguments[-1] is None:
             return record(*arguments)
         error = ValueError("a date in what was claimed that nobody can read")
@@ -110,12 +112,12 @@ def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(
         with node.lifecycle.holdings.gates.claiming_along() as more:
             begun.append(more)
 
-    def recorded_and_swept(*arguments: Any) -> set[int]:
-        lost = record(*arguments)
+    def recorded_and_swept(*arguments: Any) -> Written:
+        written = record(*arguments)
         node.lifecycle.holdings.doubt()
         elsewhere(node.lifecycle.claim_loop.turn)
         elsewhere(may_claim_along)  # else a sweep might have to wait for ever
-        return lost
+        return written
 
     vars(node.moves)["record"] = recorded_and_swept
     node.lifecycle.finisher.turn()
@@ -136,20 +138,20 @@ def test_what_was_claimed_along_is_not_taken_for_an_announced_commit(cluster: Cl
     )
     cluster.peer("b").bus.post_many(Order(number) for number in range(ORDERS))
     node.claim()
-    node.lifecycle.dispatcher.run_submitted()
+    node.lifecycle.pool.run_submitted()
     record = node.moves.record
 
-    def recorded_and_looked_up(*arguments: Any) -> set[int]:
-        lost = record(*arguments)
+    def recorded_and_looked_up(*arguments: Any) -> Written:
+        written = record(*arguments)
         node.lifecycle.claim_loop._announced.add([entry.record_id for entry in node.bus.find()])
         elsewhere(node.lifecycle.claim_loop.turn)
-        return lost
+        return written
 
     vars(node.moves)["record"] = recorded_and_looked_up
     node.lifecycle.finisher.turn()
     del vars(node.moves)["record"]
 
-    assert node.lifecycle.dispatcher._runs.qsize() == BATCH
+    assert node.lifecycle.pool._tasks.qsize() == BATCH
     assert all_once(node)
 
 
@@ -159,16 +161,19 @@ def test_two_claims_at_a_time_take_no_more_than_there_is_room_for(cluster: Clust
     claimer = node.lifecycle.claimer
     ending = [record_id for record_id, _ in node.lifecycle.ledger.held()]
 
-    def another() -> object:
-        with claimer.claim_along(ending) as second:
-            return second
+    limits = list[int]()
 
-    with claimer.claim_along(ending) as first:
-        assert first is not None
-        assert first.limit == BATCH
-        assert elsewhere(another) is None
-    with claimer.claim_along(ending) as again:
-        assert again is not None
+    def write(claim: Claim | None) -> None:
+        limits.append(0 if claim is None else claim.limit)
+
+    def write_beside_another(claim: Claim | None) -> None:
+        write(claim)
+        elsewhere(lambda: claimer.claim_along(ending, write))
+
+    claimer.claim_along(ending, write_beside_another)
+    claimer.claim_along(ending, write)
+
+    assert limits == [BATCH, 0, BATCH]
 
 
 @on_sqlite
@@ -199,7 +204,7 @@ def test_claims_along_take_the_lanes_in_turns(cluster: Cluster) -> None:
 
     lanes = list[set[bool]]()
     for _ in range(4):
-        node.lifecycle.dispatcher.run_submitted()
+        node.lifecycle.pool.run_submitted()
         node.lifecycle.finisher.turn()
         lanes.append({number >= 100 for number in node.numbers_held()})
 

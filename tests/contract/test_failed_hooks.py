@@ -85,7 +85,7 @@ def test_a_run_that_fails_while_the_bus_stops_tells_the_hook_before_the_stop_end
     fails.wait()
     stopping = threading.Thread(target=bus.stop)
     stopping.start()
-    eventually(lambda: not bus._engine.lifecycle.dispatcher._accepting, "the stop is under way")
+    eventually(lambda: not bus._engine.lifecycle.pool.accepting, "the stop is under way")
 
     fails.release()
     stopping.join()
@@ -110,7 +110,7 @@ def test_a_hook_that_hangs_at_the_end_keeps_a_stop_no_longer_than_it_was_given(
     fails.wait()
     stopping = threading.Thread(target=bus.stop, args=(0.2,))
     stopping.start()
-    eventually(lambda: not bus._engine.lifecycle.dispatcher._accepting, "the stop is under way")
+    eventually(lambda: not bus._engine.lifecycle.pool.accepting, "the stop is under way")
 
     fails.release()
     assert told.wait(BOUND_SECONDS)
@@ -161,8 +161,8 @@ def test_an_entry_that_kept_killing_its_process_tells_the_hook(
         if found_by == "its next process":
             listen(victim, told)
         victim.join()
-    watcher.lifecycle.dispatcher.run_submitted()
-    victim.lifecycle.dispatcher.run_submitted()
+    watcher.lifecycle.pool.run_submitted()
+    victim.lifecycle.pool.run_submitted()
 
     assert told == [(record_id, "PoisonEntry") for record_id in failed_ids(watcher)]
     assert len(told) == 1

@@ -135,10 +135,10 @@ def test_an_entry_claimed_again_while_its_last_outcome_was_written_stays_held(
     record_id = peer.bus.post(Order(1))
     [entry] = peer.bus.find()
     batch = [retried(entry, peer)]
-    lost, _ = peer.lifecycle.finisher._write(batch)
+    written, _ = peer.lifecycle.finisher._write(batch, None)
     assert peer.claim() == [record_id]
 
-    peer.lifecycle.finisher._written(batch, lost)
+    peer.lifecycle.finisher._written(batch, written.lost)
 
     assert record_id in peer.lifecycle.ledger
     cluster.clock.advance(seconds=3)

@@ -24,7 +24,7 @@ from queue_core.errors import (
 from queue_core.model.config import BusConfig
 from queue_core.model.entry import Posting, State
 from queue_core.model.retry import ExponentialRetries, GiveUp
-from queue_core.running.dispatcher import Dispatcher
+from queue_core.running.handler_pool import HandlerPool
 from tests.contract.harness import (
     BOUND_SECONDS,
     Order,
@@ -156,13 +156,13 @@ def test_what_is_posted_before_the_start_or_after_the_stop_waits_for_the_next_st
 def test_what_is_posted_while_the_bus_starts_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     bus, recorder = InMemoryBus(BusConfig(handler_threads=1)), Recorder()
     bus.subscribe(Order, recorder)
-    new = bus._new_dispatcher
+    new = bus._new_pool
 
-    def posted_meanwhile() -> Dispatcher:
+    def posted_meanwhile() -> HandlerPool:
         bus.post(Order(1))
         return new()
 
-    monkeypatch.setattr(bus, "_new_dispatcher", posted_meanwhile)
+    monkeypatch.setattr(bus, "_new_pool", posted_meanwhile)
     with bus:
         assert _delivered(bus, recorder) == [1]
 
@@ -222,7 +222,7 @@ def test_a_retry_that_comes_while_the_bus_stops_waits_for_the_next_start() -> No
     recorder.wait()
     with ThreadPoolExecutor(1) as pool:
         stopping = pool.submit(bus.stop, BOUND_SECONDS)
-        eventually(lambda: not bus._dispatcher._accepting, "the stop is under way")
+        eventually(lambda: not bus._pool.accepting, "the stop is under way")
         recorder.release()
         assert stopping.result()
     assert [entry.error_count for entry in bus.find()] == [1]

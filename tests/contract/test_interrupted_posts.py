@@ -22,8 +22,9 @@ from queue_core.engine import QueueEngine
 from queue_core.holding.ledger import Ledger
 from queue_core.model.entry import Entry, Posting
 from queue_core.posting.hand_over import HandOver
+from queue_core.posting.insertion import Insertion
 from queue_core.posting.poster import Poster
-from queue_core.running.dispatcher import Dispatcher
+from queue_core.running.handler_pool import HandlerPool
 from queue_core.running.serial import SerialGate
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.signal import Signal
@@ -54,7 +55,8 @@ CRITICAL = [
             Ledger.wait,
             HandOver.run,
         ),
-        *(Dispatcher.submit, SerialGate.expect, Poster.post, Signal.set),
+        *(Poster._post_alone, Insertion.commit, Insertion._hold),
+        *(HandlerPool.submit, SerialGate.expect, Signal.set),
     )
 ]
 CHECKED_EACH = {"sqlite": 1, "postgresql": 50, "mariadb": 50, "mysql": 50}

@@ -19,7 +19,7 @@ from queue_core.model.entry import Posting
 from queue_core.posting import hand_over
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.hand_over import HandOver
-from queue_core.running.dispatcher import Dispatcher
+from queue_core.running.handler_pool import HandlerPool
 from stickybus import State
 from tests.contract.cluster import Cluster, cluster
 from tests.contract.harness import Order, states
@@ -39,7 +39,12 @@ CRITICAL = [
     function.__code__
     for function in (
         *(Claimer.load_waiting, Claimer._claim, Claimer._has_claimed, Claimer._submit_early),
-        *(AnnouncedCommits._start_committed, HandOver.run, Dispatcher.submit, Dispatcher._expect),
+        *(
+            AnnouncedCommits._start_committed,
+            HandOver.run,
+            HandlerPool.submit,
+            HandlerPool._keep_places,
+        ),
         *(Ledger.add, Ledger.give_up, Ledger.discard, Ledger.wait, Ledger.next_waiting),
         *(Finisher._turn, Finisher._dequeue, Finisher._written),
     )
@@ -64,7 +69,7 @@ class Shop:
 
     def run(self) -> None:
         """Run what is with the pool."""
-        self.lifecycle.dispatcher.run_submitted()
+        self.lifecycle.pool.run_submitted()
 
     def check(self) -> None:
         """Each order runs once, and nothing is held then."""

@@ -13,7 +13,7 @@ from sqlalchemy import URL, Connection, Engine, Row, create_engine, event
 from queue_core import lifecycle
 from queue_core.cluster.node import Node
 from queue_core.cluster.redispatch import recover
-from queue_core.model.entry import SUSPECT
+from queue_core.model.lanes import SUSPECT
 from queue_core.posting import announced_commits as announced
 from queue_core.posting import hand_over
 from sql.statements import nodes
@@ -127,15 +127,15 @@ def test_serial_turns_that_come_after_the_lease_are_passed_on(cluster: Cluster) 
     peer.bus.subscribe(Order, slow, name="serial", serial=True)
     peer.bus.post(Order(1))
     with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(peer.lifecycle.dispatcher.run_submitted)
+        first = threads.submit(peer.lifecycle.pool.run_submitted)
         slow.wait()
         peer.bus.post_many([Order(2), Order(3)])
-        peer.lifecycle.dispatcher.run_submitted()  # both wait for their turn
+        peer.lifecycle.pool.run_submitted()  # both wait for their turn
         cluster.clock.advance(seconds=60)
         slow.release()
         first.result()
-    peer.lifecycle.dispatcher.run_submitted()
-    peer.lifecycle.dispatcher.run_submitted()
+    peer.lifecycle.pool.run_submitted()
+    peer.lifecycle.pool.run_submitted()
     assert slow.numbers() == [1]
 
     peer.beat()
@@ -360,7 +360,7 @@ def test_a_suspect_that_overran_its_time_keeps_no_other_suspect_waiting(cluster:
     other.handler = Recorder(hold=True)
     other.claim()
     with ThreadPoolExecutor(1) as threads:
-        hanging = threads.submit(other.lifecycle.dispatcher.run_submitted)
+        hanging = threads.submit(other.lifecycle.pool.run_submitted)
         other.handler.wait()
         for _ in range(3):
             cluster.tick(3, other)
@@ -387,7 +387,7 @@ def test_a_run_whose_entry_was_taken_from_it_starts_and_records_nothing_more(
     peer.handler = Recorder(hold=True)
     record_id = peer.bus.post(Order(1))
     with ThreadPoolExecutor(1) as threads:
-        slow = threads.submit(peer.lifecycle.dispatcher.run_submitted)
+        slow = threads.submit(peer.lifecycle.pool.run_submitted)
         peer.handler.wait()
         for _ in range(3):
             cluster.tick(3, peer)

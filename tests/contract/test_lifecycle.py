@@ -24,7 +24,7 @@ from tests.contract.harness import Order, Recorder, ended, eventually, states
 
 def _wait_until_nothing_starts(bus: PersistentBus) -> None:
     eventually(
-        lambda: not bus._engine.lifecycle.dispatcher._accepting,
+        lambda: not bus._engine.lifecycle.pool.accepting,
         "the bus stops, nothing more is started",
     )
 

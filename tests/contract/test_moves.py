@@ -14,6 +14,8 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.finishing.finisher import GATHERED
+from queue_core.model.lanes import ANY_NODE
+from queue_core.storage.moves import Written
 from queue_core.storage.store import FIRST_DATE
 from sql.statements.claims import Claim
 from sql.statements.outcomes import Ending
@@ -64,7 +66,7 @@ def test_what_was_claimed_is_read_as_it_was_written(
             {"value": value, "id": ids[1]},
         )
 
-    entries = peer.moves.claim("", "a", 3)
+    entries = peer.moves.claim(ANY_NODE, "a", 3)
 
     assert [entry.record_id for entry in entries] == ids
     assert getattr(entries[1], name) == value
@@ -83,7 +85,7 @@ def test_what_was_claimed_and_can_not_be_read_at_first_is_read_again_and_not_cla
             "UPDATE bus_events SET headers = CAST(X'ff' AS TEXT) WHERE record_id = 2"
         )
 
-    assert [entry.record_id for entry in peer.moves.claim("", "a", 3)] == ids
+    assert [entry.record_id for entry in peer.moves.claim(ANY_NODE, "a", 3)] == ids
 
 
 @on_sqlite
@@ -122,7 +124,7 @@ def test_retries_alone_touch_no_history(cluster: Cluster) -> None:
     node.handler = Recorder(failures=1)
     node.bus.post(Order(1))
     node.claim()
-    node.lifecycle.dispatcher.run_submitted()
+    node.lifecycle.pool.run_submitted()
 
     with statements_of(node.store.database) as statements:
         node.lifecycle.finisher.turn()
@@ -145,7 +147,7 @@ def test_one_loop_writes_while_the_other_does_but_leaves_few_outcomes_to_it(
     assert len(finisher.loops) == 2
     under_way, go_on = threading.Event(), threading.Event()
 
-    def slow_once(*arguments: Any) -> set[int]:
+    def slow_once(*arguments: Any) -> Written:
         if not under_way.is_set():
             under_way.set()
             assert go_on.wait(30)
@@ -153,10 +155,10 @@ def test_one_loop_writes_while_the_other_does_but_leaves_few_outcomes_to_it(
 
     def run(entries: int) -> None:
         for _ in range(entries):
-            node.lifecycle.dispatcher._take(node.lifecycle.dispatcher._runs.get_nowait())
+            node.lifecycle.pool._take(node.lifecycle.pool._tasks.get_nowait())
 
     vars(node.moves)["record"] = slow_once
-    node.lifecycle.dispatcher._accepting = True
+    node.lifecycle.pool.runner.accepting = True
     node.claim()
     run(1)
     first = threading.Thread(target=finisher._turn_in_time)

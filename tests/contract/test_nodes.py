@@ -293,7 +293,7 @@ def test_a_process_that_froze_for_its_lease_starts_nothing_when_it_wakes(cluster
     peer.bus.post(Order(1))  # born claimed, waiting for a thread
     cluster.clock.advance(seconds=14)
 
-    peer.lifecycle.dispatcher.run_submitted()
+    peer.lifecycle.pool.run_submitted()
     outcome = peer.lifecycle.finisher._outcomes.popleft()
 
     assert isinstance(outcome, Released)

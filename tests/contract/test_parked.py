@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import URL
 
 from queue_core.finishing.finisher import PARKED_LOG_SECONDS
-from queue_core.model.entry import PARKED
+from queue_core.model.lanes import PARKED
 from stickybus import BusConfig, PersistentBus, State
 from tests.contract.cluster import Cluster, cluster
 from tests.contract.conftest import MakeBus

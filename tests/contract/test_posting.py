@@ -31,7 +31,8 @@ from queue_core.errors import (
     PayloadTooLargeError,
 )
 from queue_core.model.config import BusConfig
-from queue_core.model.entry import PARKED, Entry, Posting, State
+from queue_core.model.entry import Entry, Posting, State
+from queue_core.model.lanes import PARKED
 from queue_core.runtime.clock import ManualClock
 from queue_core.storage import reserved_ids
 from queue_core.storage.rows import KEYLESS

@@ -18,7 +18,8 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from bus.persistent import PersistentBus
-from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT, Entry, State, claimed
+from queue_core.model.entry import Entry, State, claimed
+from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT
 from queue_core.storage.store import FIRST_DATE
 from sql.database import Database
 from sql.doctor.base import Step

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import delete
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
-from queue_core.model.entry import PARKED, SUSPECT
+from queue_core.model.lanes import PARKED, SUSPECT, Lane
 from sql.statements import nodes
 from sql.tables import queue_nodes
 from stickybus import Entry, Posting, State
@@ -298,7 +298,7 @@ def test_an_entry_not_yet_due_only_changes_its_lane(cluster: Cluster) -> None:
         cluster.clock.now() + timedelta(hours=1),
     )
     postings = [Posting(event=Order(1), at=due), Posting(event=Order(2), at=later)]
-    rows = killed.store.rows.rows("bus", postings, creator="a", lane="a", claimed=False)
+    rows = killed.store.rows.rows("bus", postings, creator="a", lane=Lane("a"), claimed=False)
     ids = killed.store.database.write(lambda connection: killed.store.insert(connection, rows))
 
     cluster.bury("a", other)

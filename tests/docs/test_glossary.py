@@ -23,11 +23,7 @@ FORBIDDEN = {
 """Words that had several meanings, and what to say instead."""
 ALLOWED = {
     "settled": ("dialect.py", "settling.py", "stream.py"),  # of a date
-    "alone": (
-        "dialect.py",
-        "run.py",
-        "dispatcher.py",
-    ),  # a connection in autocommit; a run of one subscriber
+    "alone": ("dialect.py",),  # a connection in autocommit
     "single": ("arrival.py",),  # JSON's single values
 }
 

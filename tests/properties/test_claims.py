@@ -14,9 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sqlalchemy import Connection, select
 
 from queue_core.cluster.redispatch import recover, redispatch
-from queue_core.model.entry import ANY_NODE, SUSPECT, Entry, Posting, State
+from queue_core.model.entry import Entry, Posting, State
+from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 from queue_core.model.outcome import Finished, Retried
 from queue_core.runtime.clock import ManualClock
+from queue_core.storage.effects import Retry
 from queue_core.storage.moves import Moves
 from sql import schema
 from stickybus import BusConfig, PersistentBus
@@ -130,14 +132,14 @@ class ClaimLife(RuleBasedStateMachine):
             "bus",
             [Posting(event=Order(number), at=due) for number in range(count)],
             creator=owner,
-            lane=owner if born else lane,
+            lane=Lane(owner if born else lane),
             claimed=born,
         )
         ids = self.store.database.write(lambda connection: self.store.insert(connection, rows))
         for record_id, row in zip(ids, rows, strict=True):
             self.live[record_id] = Row(
                 state=State.IN_PROCESSING if born else State.AVAILABLE,
-                lane=owner if born else lane,
+                lane=Lane(owner if born else lane),
                 owner=owner if born else None,
                 claims=1 if born else 0,
                 due=self._now + (0 if born else later),
@@ -155,7 +157,7 @@ class ClaimLife(RuleBasedStateMachine):
             for record_id, row in self.live.items()
             if row.lane == lane and row.state is State.AVAILABLE and row.due <= self._now
         )
-        claimed = self.moves.claim(lane, owner, limit)
+        claimed = self.moves.claim(Lane(lane), owner, limit)
         assert [entry.record_id for entry in claimed] == [record_id for _, record_id in due[:limit]]
         for entry in claimed:
             before = self.live[entry.record_id]
@@ -215,7 +217,7 @@ class ClaimLife(RuleBasedStateMachine):
             for entry in entries
             if (owner, entry.record_id, entry.claim_count, state, self._now) in self.written
         }
-        lost = self.moves.record(owner, owner, outcomes, [])
+        lost = self.moves.record(owner, outcomes).lost
         assert lost == {entry.record_id for entry in entries} - known
         for entry in held:
             self._end(entry.record_id, state)
@@ -233,9 +235,8 @@ class ClaimLife(RuleBasedStateMachine):
             started_date=now,
         )
         held = self._holds(owner, entry)
-        assert self.moves.record(owner, owner, [], [outcome]) == (
-            set() if held else {entry.record_id}
-        )
+        retry = Retry(self.store, owner, Lane(owner), outcome)
+        assert self.moves.record(owner, [], [retry]).lost == (set() if held else {entry.record_id})
         if held:
             lane = SUSPECT if entry.crash_count else owner
             before = self.live[entry.record_id]

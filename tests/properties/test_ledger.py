@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from queue_core.holding.ledger import Ledger
-from queue_core.model.entry import ANY_NODE, SUSPECT
+from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
+from queue_core.model.transit import Transit
 
 CAPACITY = 12
 ids = st.integers(1, 30)
-lanes = st.sampled_from([None, "own", ANY_NODE, SUSPECT])
+lanes = st.sampled_from([None, Lane("own"), ANY_NODE, SUSPECT])
 
 
 class LedgerLife(RuleBasedStateMachine):
@@ -22,7 +23,7 @@ class LedgerLife(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.ledger = Ledger(CAPACITY)
-        self.held = dict[int, tuple[int, str | None]]()
+        self.held = dict[int, tuple[int, Lane | None]]()
         self.waiting = list[int]()
         self.given_back = list[tuple[int, int]]()
         self.counts = dict[int, int]()
@@ -35,24 +36,26 @@ class LedgerLife(RuleBasedStateMachine):
             self.given_back.append((record_id, self.held.pop(record_id)[0]))
 
     @rule(wanted=st.lists(ids, max_size=6, unique=True), lane=lanes)
-    def claim(self, wanted: list[int], lane: str | None) -> None:
+    def claim(self, wanted: list[int], lane: Lane | None) -> None:
         """Never more than there is room for; each claim of an entry has a count of its own."""
         new = [record_id for record_id in wanted if record_id not in self.held][: self.ledger.room]
         for record_id in new:
             self.counts[record_id] = self.counts.get(record_id, 0) + 1
             self.held[record_id] = (self.counts[record_id], lane)
-        told = list[int]()
+        told = Transit()
         claims = [(record_id, self.counts[record_id]) for record_id in new]
         self.ledger.add(claims, lane, told)
-        assert told == new
+        assert told.held == new
         self.ledger.add(claims, lane, told)  # another thread has found them, too
-        assert told == new
+        assert told.held == new
 
     @rule(data=st.data())
     def wait(self, data: st.DataObject) -> None:
         free = self._with_pool()
         later = data.draw(st.lists(st.sampled_from(free), max_size=4, unique=True)) if free else []
-        self.ledger.wait(later)
+        transit = Transit()
+        transit.later = later
+        self.ledger.wait(transit)
         self.waiting += later
 
     @rule(limit=st.integers(0, 5))

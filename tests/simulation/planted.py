@@ -22,14 +22,16 @@ from queue_core.claiming.claimer import Claimer
 from queue_core.cluster.node import Node
 from queue_core.cluster.reaper import Reaper
 from queue_core.holding.gates import Gates
-from queue_core.holding.handing import Handing
 from queue_core.holding.holdings import Holdings
 from queue_core.holding.ledger import Ledger
 from queue_core.holding.sweep import Sweep
 from queue_core.model.entry import Posting
+from queue_core.model.transit import Transit
 from queue_core.posting.announced_commits import AnnouncedCommits
-from queue_core.posting.poster import Poster
+from queue_core.posting.insertion import Insertion
+from queue_core.posting.poster import Post, Poster
 from queue_core.running.exactly_once import ExactlyOnce
+from queue_core.running.handler_pool import HandlerPool
 from queue_core.storage.store import Store
 from sql.statements import Statements
 from sql.statements.nodes import DEAD, LIVE, Nodes
@@ -135,12 +137,7 @@ def exactly_once_unfenced() -> list[Planting]:
 @_bug
 def exactly_once_runs_again() -> list[Planting]:
     """An exactly-once handler that met a lock time-out runs again, though its lease may have ended meanwhile."""
-    call: Any = ExactlyOnce.call
-
-    def calls(self: ExactlyOnce, *arguments: Any, **options: Any) -> Any:
-        return call(self, *arguments, **{**options, "may_call": lambda: True})
-
-    return [(ExactlyOnce, "call", calls)]
+    return [(HandlerPool, "may_call", lambda _self, _run: True)]
 
 
 # -- leases ------------------------------------------------------------------------------------------------------
@@ -170,7 +167,7 @@ def epoch_not_raised() -> list[Planting]:
 @_bug
 def start_without_lease() -> list[Planting]:
     """What was claimed starts, whether the lease holds or not."""
-    return [(Holdings, "may_start", lambda _self, _lease: True)]
+    return [(Holdings, "may_start", lambda _self, _epoch: True)]
 
 
 @_bug
@@ -180,7 +177,7 @@ def lease_of_the_claim_forgotten() -> list[Planting]:
         (
             Holdings,
             "may_start",
-            lambda self, _lease: self.node is not None and self.node.lease.holds(),
+            lambda self, _epoch: self.node is not None and self.node.lease.holds(),
         )
     ]
 
@@ -351,13 +348,13 @@ def signal_before_commit() -> list[Planting]:
     post: Any = Poster.post
 
     def early(
-        self: Poster, queue_name: str, postings: Sequence[Posting], given: Any = None
+        self: Poster, queue_name: str, postings: Sequence[Posting], connection: Any = None
     ) -> list[int]:
         holdings, store = self._holdings, self._store
-        lease = holdings.lease
-        rows, claimed = self._rows(queue_name, postings, may_claim=True)
-        if given is not None or not claimed:
-            return list(post(self, queue_name, postings, given))
+        epoch = holdings.epoch
+        rows, claimed = self._rows(Post(queue_name, postings, None), may_claim=True)
+        if connection is not None or not claimed:
+            return list(post(self, queue_name, postings, connection))
 
         def work(connection: Connection) -> list[int]:
             ids = store.insert(connection, rows)
@@ -365,7 +362,7 @@ def signal_before_commit() -> list[Planting]:
             entries = [
                 store.rows.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)
             ]
-            self._hand_over.run(entries, lease, Handing())
+            self._hand_over.run(entries, epoch, Transit())
             return ids
 
         return store.database.write(work)
@@ -390,7 +387,7 @@ def hand_over_on_the_commit_event() -> list[Planting]:
         holdings = self._holdings
         holdings.ledger.add((record_id, 1) for record_id in ids)
         entries = [holdings.store.rows.entry(record_id, inserted[record_id]) for record_id in ids]
-        self._hand_over.run(entries, holdings.lease, Handing())
+        self._hand_over.run(entries, holdings.epoch, Transit())
 
     return [(Store, "insert", remembering), (AnnouncedCommits, "add", add)]
 
@@ -450,20 +447,13 @@ def no_sweep() -> list[Planting]:
 def failed_post_kept() -> list[Planting]:
     """The ids of a post whose COMMIT gave no answer stay in the ledger."""
 
-    def posted(
-        self: Poster,
-        rows: list[dict[str, Any]],
-        _handing: Handing,
-        _written: list[int],
-        *,
-        claimed: bool,
-    ) -> list[int]:
+    def committed(self: Insertion) -> list[int]:
         def work(connection: Connection) -> list[int]:
-            ids = self._store.insert(connection, rows)
-            if claimed:
-                self._holdings.ledger.add((record_id, 1) for record_id in ids)
+            ids = self._store.insert(connection, self._rows)
+            if self._claimed:
+                self._ledger.add((record_id, 1) for record_id in ids)
             return ids
 
         return self._store.database.write(work)
 
-    return [(Poster, "_post", posted)]
+    return [(Insertion, "commit", committed)]

@@ -17,7 +17,7 @@ from notifications.queue import NotificationQueue
 from queue_core.cluster.node import Member, Node
 from queue_core.errors import StickybusError
 from queue_core.lifecycle import Lifecycle
-from queue_core.model.entry import ANY_NODE
+from queue_core.model.lanes import ANY_NODE
 from queue_core.running.subscriber import EntryContext
 from queue_core.runtime.clock import Clock
 from queue_core.runtime.loop import Loop
@@ -241,7 +241,7 @@ class Process:
             names += [f"{face}.claim", *self._finishes(face)]
             if face in self.told:
                 names.append(f"{face}.hear")
-            if lifecycle.dispatcher._runs.qsize():
+            if lifecycle.pool._tasks.qsize():
                 names += [
                     f"{face}.handler{number}" for number in range(self.settings.handler_threads)
                 ]
@@ -323,11 +323,9 @@ class Process:
             return partial(
                 self._loop_turn, name, lifecycle.finisher.turn, self._finishes(face)[name]._signal
             )
-        if kind.startswith("handler") and lifecycle.dispatcher._runs.qsize():
-            dispatcher = lifecycle.dispatcher
-            return partial(
-                self._surviving, name, lambda: dispatcher._take(dispatcher._runs.get_nowait())
-            )
+        if kind.startswith("handler") and lifecycle.pool._tasks.qsize():
+            pool = lifecycle.pool
+            return partial(self._surviving, name, lambda: pool._take(pool._tasks.get_nowait()))
         return None
 
     def _loop_turn(self, name: str, turn: Callable[[], float], signal: Signal | None) -> None:
@@ -361,7 +359,7 @@ class Process:
         try:
             for lifecycle in self.lifecycles.values():
                 lifecycle.join(make)
-                lifecycle.dispatcher._accepting = True
+                lifecycle.pool.runner.accepting = True
         except (SQLAlchemyError, StickybusError):
             self.alive = False
             raise
@@ -374,10 +372,10 @@ class Process:
             self.queue._started = False
         for lifecycle in self.lifecycles.values():
             lifecycle.holdings.stopping = True
-            lifecycle.dispatcher.stop(0.0)
+            lifecycle.pool.stop(0.0)
             # Handler threads may take some of it meanwhile.
-            while lifecycle.dispatcher._runs.qsize():
-                lifecycle.dispatcher._take(lifecycle.dispatcher._runs.get_nowait())
+            while lifecycle.pool._tasks.qsize():
+                lifecycle.pool._take(lifecycle.pool._tasks.get_nowait())
             try:
                 lifecycle.leave()
             except SQLAlchemyError as error:  # the other one stops all the same
@@ -456,9 +454,9 @@ class Process:
         """The claim count of the entry whose handler runs in the current thread, and since when its run is open."""
         ident = self.scheduler.ident()
         [run] = [
-            lifecycle.dispatcher._running[ident][0]
+            lifecycle.pool.runner.invocations[ident].run
             for lifecycle in self.lifecycles.values()
-            if ident in lifecycle.dispatcher._running
+            if ident in lifecycle.pool.runner.invocations
         ]
         return run.entry.claim_count, run.started_date
 

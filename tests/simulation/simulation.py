@@ -24,7 +24,7 @@ import queue_core.cluster.node
 import queue_core.cluster.process_nodes
 import queue_core.engine
 import queue_core.posting.hand_over
-import queue_core.running.dispatcher
+import queue_core.running.runner
 import queue_core.storage.store
 import sql.sqlite.dialect
 from queue_core.running.subscriber import EntryContext
@@ -595,7 +595,7 @@ def simulating(databases: Databases, settings: Settings) -> Iterator[Simulation]
             (queue_core.cluster.node, "is_dead_neighbour", simulation.is_dead),
             (queue_core.cluster.process_nodes, "_nodes", {}),
             (queue_core.cluster.process_nodes, "_former", defaultdict(list)),
-            (queue_core.running.dispatcher, "threading", threads),
+            (queue_core.running.runner, "threading", threads),
             (queue_core.posting.hand_over, "FROM_MEMORY", FROM_MEMORY),
             (sql.sqlite.dialect, "threading", threads),
             (sql.sqlite.dialect, "time", waiting),

@@ -11,10 +11,10 @@ from queue_core.claiming.budget import BATCHES, FAIR_SHARE, Budget
 from queue_core.holding.ledger import Ledger
 from queue_core.holding.pace import Pace
 from queue_core.model.config import BusConfig
-from queue_core.model.entry import ANY_NODE, SUSPECT
+from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 from queue_core.runtime.clock import ManualClock
 
-OWN, THREADS, MOST = "a", 2, 10
+OWN, THREADS, MOST = Lane("a"), 2, 10
 
 
 class Subject:
@@ -27,7 +27,7 @@ class Subject:
         self.budget = Budget(config, self.ledger, self.pace)
         self._last = 0
 
-    def hold(self, entries: int, lane: str = OWN) -> range:
+    def hold(self, entries: int, lane: Lane = OWN) -> range:
         ids = range(self._last + 1, self._last + 1 + entries)
         self._last += entries
         self.ledger.add(((record_id, 1) for record_id in ids), lane)

@@ -17,11 +17,11 @@ from queue_core.claiming.outlook import (
     SHORTEST_POLL_SECONDS,
     Outlook,
 )
-from queue_core.model.entry import ANY_NODE, PARKED, SUSPECT
+from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, Lane
 from queue_core.runtime.clock import ManualClock
 from queue_core.storage.store import FIRST_DATE
 
-OWN, POLL = "a", 5.0
+OWN, POLL = Lane("a"), 5.0
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -32,7 +32,7 @@ def outlook(*, adapts: bool = False) -> tuple[Outlook, ManualClock]:
 
 def look(subject: Outlook, **due: datetime) -> None:
     subject.look_begins()
-    subject.look_found(due, {})
+    subject.look_found({Lane(lane): date for lane, date in due.items()}, {})
 
 
 def due(subject: Outlook) -> bool:
@@ -188,7 +188,7 @@ def test_whatever_is_told_no_lane_that_is_due_is_forgotten_and_looks_go_on(
     steps: list[tuple[object, ...]],
 ) -> None:
     subject, clock = outlook()
-    wanted = set[str]()
+    wanted = set[Lane]()
     for name, *given_ in steps:
         match name:
             case "advance":
@@ -208,4 +208,4 @@ def test_whatever_is_told_no_lane_that_is_due_is_forgotten_and_looks_go_on(
             case _:
                 getattr(subject, str(name))(*given_)
                 if name == "hint":
-                    wanted.add(str(given_[0]))
+                    wanted.add(Lane(str(given_[0])))

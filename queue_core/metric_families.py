@@ -1,0 +1,197 @@
+"""The families of metrics: their names, help texts, labels and buckets, by registry.
+
+The families of a registry are made once, so that many buses and services of a process share them:
+the label `table` tells these apart.
+"""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from queue_core.runtime.lock import Lock
+
+PREFIX = "stickybus_"
+SECONDS = (
+    0.0001,
+    0.0003,
+    0.001,
+    0.003,
+    0.01,
+    0.03,
+    0.1,
+    0.3,
+    1.0,
+    3.0,
+    10.0,
+    30.0,
+    100.0,
+    300.0,
+    1_000.0,
+)
+SIZES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 10_000.0)
+
+QUEUE = ("table", "queue_name")
+TABLE = ("table",)
+
+COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "entries_posted": (
+        "Entries inserted, those included that a caller's transaction may still roll back",
+        QUEUE,
+    ),
+    "entries_claimed": (
+        "Entries claimed from the table, retries too; not those that were born claimed",
+        QUEUE,
+    ),
+    "entries_processed": ("Entries that ended PROCESSED here", QUEUE),
+    "entries_failed": ("Entries that ended FAILED here: the dead letters", QUEUE),
+    "entries_retried": ("Runs that failed and left their entry to be run again", QUEUE),
+    "entries_undelivered": (
+        "Entries that ended PROCESSED although nobody subscribes to them",
+        QUEUE,
+    ),
+    "entries_reaped": ("Entries taken from a dead node's lane by this process", QUEUE),
+    "claims_lost": ("Outcomes that were not written, since the entry had been taken over", QUEUE),
+    "leases_lost": ("Times that this node was declared dead while it lived", TABLE),
+}
+"""Name without prefix and `_total` to help text and labels."""
+
+HISTOGRAMS: dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
+    "start_latency_seconds": (
+        "From an entry's effective date (of a post: just before its commit) to its start",
+        QUEUE,
+        SECONDS,
+    ),
+    "handler_seconds": (
+        "Time that one call of a handler took, failed ones included",
+        QUEUE,
+        SECONDS,
+    ),
+    "statement_seconds": (
+        "Time of a transaction of the engine, its commit included",
+        ("table", "statement"),
+        SECONDS,
+    ),
+    "batch_entries": ("Entries in one transaction of the engine", ("table", "statement"), SIZES),
+}
+
+GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "entries_ready": (
+        "Entries due and not running, in all lanes; at most some 10,000 are counted",
+        QUEUE,
+    ),
+    "oldest_ready_age_seconds": ("How long the oldest of the ready entries has been due", QUEUE),
+    "entries_parked": (
+        "Entries whose type or queue no node has known; at most some 10,000 are counted",
+        QUEUE,
+    ),
+    "entries_in_flight": (
+        "Entries held by this process: claimed or born claimed, their outcome not yet written",
+        TABLE,
+    ),
+    "node_lease_left_seconds": (
+        "Seconds until this node starts nothing more, were no further beat to succeed",
+        TABLE,
+    ),
+    "clock_skew_seconds": ("What the database's clock is ahead of this machine's", TABLE),
+    "database_up": ("1 if this scrape reached the database, else 0", TABLE),
+}
+
+
+class Histogram:
+    """Counts by bucket, under one lock a batch; prometheus-client's own takes two a value."""
+
+    def __init__(self, buckets: tuple[float, ...]) -> None:
+        self._buckets = buckets
+        self._lock = Lock()
+        self._observed: dict[tuple[str, ...], tuple[list[int], list[float]]] = {}
+
+    def observe(self, labels: tuple[str, ...], values: Iterable[float]) -> None:
+        """Count values."""
+        buckets = self._buckets
+        with self._lock:
+            known = self._observed.get(labels)
+            if known is None:
+                known = self._observed[labels] = [0] * (len(buckets) + 1), [0.0]
+            counts, total = known
+            for value in values:
+                counts[bisect_left(buckets, value)] += 1
+                total[0] += value
+
+    def add_to(self, family: HistogramMetricFamily) -> None:
+        """Add what was counted to a scrape."""
+        bounds = [*map(floatToGoString, self._buckets), "+Inf"]
+        with self._lock:
+            observed = [
+                (labels, list(counts), total[0])
+                for labels, (counts, total) in self._observed.items()
+            ]
+        for labels, counts, total in observed:
+            sums = [sum(counts[: place + 1]) for place in range(len(counts))]
+            family.add_metric(
+                labels,
+                [(bound, float(count)) for bound, count in zip(bounds, sums, strict=True)],
+                total,
+            )
+
+
+class Watched(Protocol):
+    """One bus or service, as a scrape sees it."""
+
+    def read_into(self, gauges: dict[str, GaugeMetricFamily]) -> None:
+        """Add its gauges."""
+        ...
+
+
+class Families(Collector):
+    """The metrics of one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.counters = {
+            name: Counter(PREFIX + name, text, labels, registry=registry)
+            for name, (text, labels) in COUNTERS.items()
+        }
+        self.histograms = {name: Histogram(buckets) for name, (_, _, buckets) in HISTOGRAMS.items()}
+        self.watched: weakref.WeakSet[Watched] = weakref.WeakSet()
+        """What is read at a scrape."""
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        """See `Collector.describe`: what it shows besides the counters."""
+        for name, (text, labels, _) in HISTOGRAMS.items():
+            yield HistogramMetricFamily(PREFIX + name, text, labels=labels)
+        for name, (text, labels) in GAUGES.items():
+            yield GaugeMetricFamily(PREFIX + name, text, labels=labels)
+
+    def collect(self) -> Iterable[Metric]:
+        """See `Collector.collect`."""
+        for name, (text, labels, _) in HISTOGRAMS.items():
+            histogram = HistogramMetricFamily(PREFIX + name, text, labels=labels)
+            self.histograms[name].add_to(histogram)
+            yield histogram
+        gauges = {
+            name: GaugeMetricFamily(PREFIX + name, text, labels=labels)
+            for name, (text, labels) in GAUGES.items()
+        }
+        for metrics in list(self.watched):
+            metrics.read_into(gauges)
+        yield from gauges.values()
+
+
+_families: weakref.WeakKeyDictionary[CollectorRegistry, Families] = weakref.WeakKeyDictionary()
+_families_lock = Lock()
+
+
+def families_of(registry: CollectorRegistry) -> Families:
+    """The metrics of a registry, which are made once."""
+    with _families_lock:
+        if registry not in _families:
+            _families[registry] = Families(registry)
+        return _families[registry]

@@ -1,0 +1,34 @@
+"""The lanes: the column of an entry that says who may claim it.
+
+A lane is the name of a node, or one of the three that are named here. Their names begin with an
+exclamation mark, which no node's name may do.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+Lane = NewType("Lane", str)
+"""The value of the column `lane`."""
+
+ANY_NODE = Lane("")
+"""Lane of the entries that any live node may claim which serves them."""
+SUSPECT = Lane("!suspect")
+"""Lane of the entries that were running when their process died.
+
+Any live node may claim them, each node one at a time.
+"""
+PARKED = Lane("!parked")
+"""Lane of the entries whose type or queue no node has known so far: nobody claims from it."""
+
+_RESERVED = "!"
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a name is kept for lanes that belong to no node, so that no node can have it."""
+    return name.startswith(_RESERVED)
+
+
+def is_node_lane(lane: str) -> bool:
+    """Whether a lane belongs to one node, whose name it is."""
+    return lane != ANY_NODE and not is_reserved(lane)

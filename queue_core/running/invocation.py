@@ -1,0 +1,93 @@
+"""The call of one handler, whichever kind of handler it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import msgspec
+
+from queue_core.model.entry import Entry
+from queue_core.model.outcome import Lost, Recorded
+from queue_core.running.coroutines import Coroutines
+from queue_core.running.exactly_once import ExactlyOnce
+from queue_core.running.run import Run
+from queue_core.running.subscriber import Subscriber, context_of
+from queue_core.runtime.middleware import Around
+
+
+class Invocation(msgspec.Struct, eq=False):
+    """A call of one subscriber's handler for the entry of a run."""
+
+    run: Run
+    subscriber: Subscriber
+    began_at: float
+    """Monotonic, in seconds."""
+
+    @property
+    def entry(self) -> Entry:
+        """The entry that is handled."""
+        return self.run.entry
+
+
+Answer: TypeAlias = Recorded | Lost | None
+"""The outcome of the entry if it stands in the table already, else None."""
+
+AroundHandler: TypeAlias = Around[Invocation, Answer]
+"""Middleware around each call of a handler, in the thread that runs it.
+
+Around a coroutine it waits until that has ended; around an exactly-once handler, until its
+transaction has.
+"""
+
+
+@dataclass(frozen=True)
+class Handling:
+    """A handler at work: how long it has run in seconds, and where (its thread's stack)."""
+
+    invocation: Invocation
+    seconds: float
+    stack: str
+
+    @property
+    def entry(self) -> Entry:
+        """The entry that is handled."""
+        return self.invocation.entry
+
+    @property
+    def subscriber(self) -> Subscriber:
+        """Whose handler it is."""
+        return self.invocation.subscriber
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Names this claim of the entry."""
+        return self.entry.claim
+
+
+class Invoker:
+    """Calls each kind of handler in its way. `exactly_once`: None where there is no database."""
+
+    def __init__(self, coroutines: Coroutines, exactly_once: ExactlyOnce | None) -> None:
+        self._coroutines = coroutines
+        self._exactly_once = exactly_once
+
+    def call(self, invocation: Invocation) -> Answer:
+        """Call the handler and wait for its end.
+
+        Raises what the handler raises, and CancelledError for a coroutine that a stop has ended.
+        """
+        run, subscriber = invocation.run, invocation.subscriber
+        if subscriber.exactly_once:
+            if self._exactly_once is None:
+                raise RuntimeError(
+                    f"{subscriber.name} is exactly_once, and there is no database here"
+                )
+            return self._exactly_once.call(run, subscriber)
+        arguments = (run.event, context_of(run.entry)) if subscriber.takes_context else (run.event,)
+        if subscriber.is_async:
+            self._coroutines.call(partial(subscriber.handler, *arguments))
+        else:
+            subscriber.handler(*arguments)
+        return None

@@ -1,0 +1,131 @@
+"""The outcome of a run, once its subscribers were called or left to another run."""
+
+from __future__ import annotations
+
+from queue_core.model.entry import State, SubscriberProgress, Waiting
+from queue_core.model.outcome import Finished, Outcome, Released, Retried, describe, given_up
+from queue_core.model.retry import Failure, RetryPolicy, decide
+from queue_core.running.run import Run
+from queue_core.running.subscriber import Subscriber
+from queue_core.runtime.clock import Clock
+from queue_core.runtime.log import get_logger
+from sql.statements.base import LARGEST_COUNT
+
+log = get_logger(__name__)
+
+
+def _all_succeeded(progress: SubscriberProgress) -> bool:
+    for so_far in progress.values():  # noqa: SIM110 -- for each entry: a generator costs twice as much
+        if so_far is not True:
+            return False
+    return True
+
+
+def outcome_of(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
+    """The outcome of a run whose subscribers were called.
+
+    `policy` is for subscribers that have none.
+    """
+    entry = run.entry
+    if not run.errors and _all_succeeded(run.progress):
+        return finished(run, State.PROCESSED, clock)
+    error_count = min(entry.error_count + bool(run.errors), LARGEST_COUNT)
+    for subscriber, error in run.errors.items():
+        run.progress[subscriber.name] = _after_failure(run, subscriber, error, policy, clock)
+    dates = [so_far.due for so_far in run.waiting().values()]
+    if dates:
+        return Retried(
+            entry=entry,
+            at=min(dates),
+            error_count=error_count,
+            # A single subscriber's count and date are the entry's own.
+            progress={} if run.has_one_subscriber else run.progress,
+            started_date=run.started_date,
+        )
+    told = "\n".join(describe(error) for error in run.errors.values())
+    reason = told or given_up(run.progress)
+    return finished(
+        run,
+        State.FAILED if reason else State.PROCESSED,
+        clock,
+        last_error=reason,
+        error_count=error_count,
+    )
+
+
+def _after_failure(
+    run: Run, subscriber: Subscriber, error: BaseException, policy: RetryPolicy, clock: Clock
+) -> bool | Waiting:
+    """When a subscriber that failed runs again; False for never."""
+    entry, before = run.entry, run.progress.get(subscriber.name)
+    counted = any(isinstance(so_far, Waiting) for so_far in entry.progress.values())
+    if isinstance(before, Waiting):
+        failures, due = before.failures, before.due
+    else:
+        failures, due = 0 if counted else entry.error_count, entry.effective_date
+    failures = min(failures + 1, LARGEST_COUNT)
+    failure = Failure(error=error, error_count=failures, effective_date=due, now=clock.now())
+    date = decide(subscriber.retry or policy, failure)
+    log.warning(
+        "handler_failed",
+        record_id=entry.record_id,
+        queue_name=entry.queue_name,
+        class_name=entry.class_name,
+        user_token=entry.user_token,
+        subscriber=subscriber.name,
+        error_type=type(error).__name__,
+        error_count=failures,
+        retry_date=date.isoformat() if date else None,
+    )
+    # Apart, and for who asks for it: a message, or a line of a traceback, may quote a payload.
+    log.debug(
+        "handler_error",
+        record_id=entry.record_id,
+        user_token=entry.user_token,
+        subscriber=subscriber.name,
+        exc_info=error,
+    )
+    return False if date is None else Waiting(failures, date)
+
+
+def finished(
+    run: Run,
+    state: State,
+    clock: Clock,
+    *,
+    last_error: str | None = None,
+    error_count: int | None = None,
+) -> Finished:
+    """The end of a run's entry. `error_count`: None if it is what it was."""
+    progress: SubscriberProgress = {}
+    if last_error or len(run.progress) > 1:
+        # A subscriber may have gone while it waited for its retry.
+        progress = {
+            name: so_far for name, so_far in run.progress.items() if isinstance(so_far, bool)
+        }
+    return Finished(
+        entry=run.entry,
+        state=state,
+        started_date=run.started_date,
+        finished_date=clock.now(),
+        error_count=run.entry.error_count if error_count is None else error_count,
+        progress=progress if len(progress) > 1 or last_error else {},
+        last_error=last_error,
+        undelivered=state is State.PROCESSED and not run.progress,
+    )
+
+
+def interrupted(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
+    """The outcome of a run that leaves some of its subscribers to another run."""
+    if not run.handler_called:
+        return Released(entry=run.entry)
+    outcome = outcome_of(run, policy, clock)
+    if not isinstance(outcome, Finished):
+        return outcome
+    return Retried(
+        entry=run.entry,
+        at=outcome.finished_date,
+        error_count=outcome.error_count,
+        progress=run.progress,
+        started_date=run.started_date,
+    )

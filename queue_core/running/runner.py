@@ -1,0 +1,238 @@
+"""Takes runs through their subscribers.
+
+Whatever a handler does wrong ends in an outcome, never in a dead thread. Nothing starts once the
+lease under which its entry was claimed may have ended: not the second subscriber of an entry
+either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from queue_core.errors import StickybusError
+from queue_core.model.codec import Codecs
+from queue_core.model.config import QueueConfig
+from queue_core.model.entry import Entry, State
+from queue_core.model.outcome import Outcome, Parked, Released, describe
+from queue_core.running.admission import Admission
+from queue_core.running.coroutines import Coroutines
+from queue_core.running.exactly_once import ExactlyOnce
+from queue_core.running.invocation import AroundHandler, Handling, Invocation, Invoker
+from queue_core.running.run import Run, in_order
+from queue_core.running.run_outcome import finished, interrupted, outcome_of
+from queue_core.running.subscriber import Subscriber
+from queue_core.runtime.clock import Clock
+from queue_core.runtime.middleware import chained
+
+
+class Leases(Protocol):
+    """Knows whether a lease holds."""
+
+    def may_start(self, epoch: int) -> bool:
+        """Whether an entry that was claimed in this epoch of the node may start now."""
+        ...
+
+
+class Runner:
+    """Runs what one pool was given; `complete` receives each run's outcome, in the run's thread.
+
+    `around_handler`: middleware around the call of each handler, the first one outermost.
+    """
+
+    def __init__(
+        self,
+        config: QueueConfig,
+        clock: Clock,
+        codecs: Codecs,
+        admission: Admission,
+        leases: Leases,
+        *,
+        complete: Callable[[Outcome], None],
+        around_handler: Sequence[AroundHandler] = (),
+        exactly_once: ExactlyOnce | None = None,
+    ) -> None:
+        self._retry = config.retry
+        self._clock = clock
+        self._codecs = codecs
+        self._admission = admission
+        self._leases = leases
+        self._complete = complete
+        self.accepting = False
+        """Whether runs are opened; else they are given back."""
+        self._coroutines = Coroutines(f"{config.table}-coroutines")
+        self._invoke = chained(Invoker(self._coroutines, exactly_once).call, around_handler)
+        self.invocations: dict[int, Invocation] = {}
+        """By thread, the handler that was called last for its run."""
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def reopen(self) -> None:
+        """Run what is submitted, coroutines included."""
+        self.accepting = True
+        self._coroutines.reopen()
+
+    def cancel_coroutines(self) -> None:
+        """Cancel the coroutines that still run, and call no further subscriber of any run."""
+        self._coroutines.stop()
+
+    # -- a run --------------------------------------------------------------------------------------------------
+
+    def advance(self, run: Run) -> None:
+        """Call the subscribers of a run one after the other, until a serial one is busy."""
+        try:
+            if run.opened or (self._open(run) if run.place is None else self._open_in_place(run)):
+                self._call_pending(run)
+        except BaseException as error:  # noqa: BLE001 -- of the user's other code: a policy, a codec, a log's sink
+            self._complete(finished(run, State.FAILED, self._clock, last_error=describe(error)))
+        finally:
+            # After its outcome, so that a stop finds it with one or the other.
+            self.invocations.pop(threading.get_ident(), None)
+
+    def interrupt(self, run: Run) -> None:
+        """End a run before its next subscriber: that is left to another run."""
+        self._complete(interrupted(run, self._retry, self._clock))
+
+    def may_call(self, run: Run) -> bool:
+        """Whether the run's next subscriber may start now.
+
+        A stop lets runs that have begun come to their end.
+        """
+        # Once a stop waits no longer, a run that has begun calls no further subscriber either.
+        goes_on = self.accepting or (run.handler_called and not self._coroutines.over)
+        return goes_on and not run.cut and self._leases.may_start(run.epoch)
+
+    def _call_pending(self, run: Run) -> None:
+        while run.pending:
+            subscriber = run.pending[0]
+            if subscriber.gate is not None and not subscriber.gate.enter(run):
+                return
+            called = False
+            try:
+                called = self._call(run, subscriber)
+            finally:
+                if subscriber.gate is not None:
+                    subscriber.gate.pass_on(run)
+            if not called:
+                self.interrupt(run)
+                return
+            run.pending.pop(0)
+            if run.ended:
+                return
+        self._complete(outcome_of(run, self._retry, self._clock))
+
+    def _open_in_place(self, run: Run) -> bool:
+        """Open a run that keeps a place, which it gives up if it has nothing to do there."""
+        stays = False
+        try:
+            opened = self._open(run)
+            stays = opened and bool(run.pending) and run.pending[0].gate is run.place
+        finally:
+            if run.place is not None and not stays:
+                run.place.pass_on(run)
+        return opened
+
+    def _open(self, run: Run) -> bool:
+        """Decide whether a run starts, decode its event, and find who handles it."""
+        run.started_date = self._clock.now()
+        if not self.accepting:
+            self._complete(Released(entry=run.entry))
+            return False
+        try:
+            admitted = self._admission.admit(run.entry)
+            if isinstance(admitted, Parked):
+                self._complete(admitted)
+                return False
+            self._read(run, admitted)
+        except StickybusError as error:
+            self._complete(finished(run, State.FAILED, self._clock, last_error=describe(error)))
+            return False
+        run.opened = True
+        return True
+
+    def _read(self, run: Run, subscribers: Sequence[Subscriber]) -> None:
+        """Decode the event, and find who has still to handle it.
+
+        Raises PayloadError, and ConfigurationError for a name of two types.
+        """
+        entry = run.entry
+        if entry.subscribers_done:
+            run.progress = entry.progress
+        run.event = self._codecs.decode(entry)
+        if entry.headers:
+            _ = entry.captured
+        # In a first run, all subscribers have.
+        run.pending = (
+            [one for one in subscribers if run.runs_now(one)] if run.progress else [*subscribers]
+        )
+        run.has_one_subscriber = len(subscribers) == 1
+        if not run.has_one_subscriber:
+            run.pending = in_order(run.pending)
+
+    def _call(self, run: Run, subscriber: Subscriber) -> bool:
+        """Call a subscriber.
+
+        False if it may not start, or if a stop has cancelled it, which is no failure.
+        """
+        invocation = Invocation(run, subscriber, self._clock.monotonic())
+        self.invocations[threading.get_ident()] = invocation
+        # Only now: a stop that waits no longer looks at what runs after it has said that nothing
+        # more may start.
+        if not self.may_call(run):
+            return False
+        run.handler_called = True
+        try:
+            outcome = self._invoke(invocation)
+            run.progress[subscriber.name] = True
+        except BaseException as error:  # noqa: BLE001 -- SystemExit too: a handler must not end its thread
+            if (
+                self._coroutines.over
+                and subscriber.is_async
+                and isinstance(error, asyncio.CancelledError)
+            ):
+                return False
+            run.errors[subscriber] = error
+            return True
+        if outcome is not None:
+            run.ended = True
+            self._complete(outcome)
+        return True
+
+    # -- what runs ----------------------------------------------------------------------------------------------
+
+    def running(self) -> list[Entry]:
+        """The entries whose handlers run now, or have ended without an outcome yet.
+
+        Not those that were taken from their handlers.
+        """
+        runs = [invocation.run for invocation in list(self.invocations.values())]
+        return [run.entry for run in runs if not run.cut]
+
+    def running_longer_than(self, seconds: float) -> list[Handling]:
+        """Handlers that have run longer, or longer than their own limit."""
+        now, found = self._clock.monotonic(), list[Handling]()
+        for ident, invocation in list(self.invocations.items()):
+            ran = now - invocation.began_at
+            if ran > min(seconds, invocation.subscriber.max_run_seconds or seconds):
+                frame = sys._current_frames().get(ident)  # noqa: SLF001 -- the documented way
+                stack = "".join(traceback.format_stack(frame)) if frame else ""
+                found.append(Handling(invocation, ran, stack))
+        return found
+
+    def cut(self, handling: Handling) -> Outcome:
+        """Take the entry from a handler that is past its `max_run_seconds`, and return its outcome.
+
+        It has failed, as by a TimeoutError.
+        """
+        cut, subscriber = handling.invocation.run, handling.subscriber
+        cut.cut = True
+        run = Run(cut.entry, cut.pool, cut.epoch)
+        run.started_date, run.has_one_subscriber = cut.started_date, cut.has_one_subscriber
+        run.progress = dict(cut.progress)
+        limit = subscriber.max_run_seconds
+        run.errors = {**cut.errors, subscriber: TimeoutError(f"ran longer than {limit} s")}
+        return outcome_of(run, self._retry, self._clock)
