@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter
@@ -105,18 +106,35 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
+UNCOUNTED = 1_000
+"""Observations that a histogram keeps at most before it counts them."""
+
+
 class Histogram:
-    """Counts by bucket, under one lock a batch; prometheus-client's own takes two a value."""
+    """Counts by bucket.
+
+    An observation is one append, without a lock, since each event makes six. They are counted many
+    at a time.
+    """
 
     def __init__(self, buckets: tuple[float, ...]) -> None:
         self._buckets = buckets
+        self._uncounted = deque[tuple[tuple[str, ...], Sequence[float]]]()
         self._lock = Lock()
         self._observed: dict[tuple[str, ...], tuple[list[int], list[float]]] = {}
 
-    def observe(self, labels: tuple[str, ...], values: Iterable[float]) -> None:
-        """Count values."""
-        buckets = self._buckets
-        with self._lock:
+    def observe(self, labels: tuple[str, ...], values: Sequence[float]) -> None:
+        """Take values."""
+        self._uncounted.append((labels, values))
+        if len(self._uncounted) > UNCOUNTED:
+            with self._lock:
+                self._count()
+
+    def _count(self) -> None:
+        """Count all that was taken. For holders of the lock."""
+        buckets, uncounted = self._buckets, self._uncounted
+        while uncounted:
+            labels, values = uncounted.popleft()
             known = self._observed.get(labels)
             if known is None:
                 known = self._observed[labels] = [0] * (len(buckets) + 1), [0.0]
@@ -126,9 +144,10 @@ class Histogram:
                 total[0] += value
 
     def add_to(self, family: HistogramMetricFamily) -> None:
-        """Add what was counted to a scrape."""
+        """Add all values to a scrape."""
         bounds = [*map(floatToGoString, self._buckets), "+Inf"]
         with self._lock:
+            self._count()
             observed = [
                 (labels, list(counts), total[0])
                 for labels, (counts, total) in self._observed.items()

@@ -7,7 +7,6 @@ scrape, in bounded index reads, and left out of a scrape that can't reach the da
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,8 +62,6 @@ class Metrics:
         self._table = table
         self._families = families_of(registry if registry is not None else REGISTRY)
         self._counters: dict[tuple[str, str], Counter] = {}
-        self._handled = deque[tuple[str, float]]()
-        """By queue, the seconds of handlers' calls that are not in the histogram yet."""
         self._sources: tuple[Callable[[], Reading], Callable[[], Mapping[str, Depth]]] | None = None
 
     def watch(
@@ -91,7 +88,7 @@ class Metrics:
                 self._counters[name, queue_name] = counter
             counter.inc(count)
 
-    def _observe(self, name: str, label: str, values: Iterable[float]) -> None:
+    def _observe(self, name: str, label: str, values: Sequence[float]) -> None:
         self._families.histograms[name].observe((self._table, label), values)
 
     def around_post(self, proceed: Callable[[P], list[int]], post: P) -> list[int]:
@@ -107,8 +104,7 @@ class Metrics:
         try:
             return proceed(call)
         finally:
-            # Observed with the next batch: a lock less for each call.
-            self._handled.append((call.entry.queue_name, perf_counter() - start))
+            self._observe("handler_seconds", call.entry.queue_name, (perf_counter() - start,))
 
     def claimed(self, entries: Sequence[Entry]) -> None:
         """Count the entries of one claim."""
@@ -151,19 +147,7 @@ class Metrics:
             self._count(name, [(queue_name, count)])
         for queue_name, values in latencies.items():
             self._observe("start_latency_seconds", queue_name, values)
-        self._observe_handled()
         self._observe("batch_entries", "finish", (len(batch),))
-
-    def _observe_handled(self) -> None:
-        handled = dict[str, list[float]]()
-        for _ in range(len(self._handled)):
-            try:
-                queue_name, seconds = self._handled.popleft()
-            except IndexError:  # taken by another thread
-                break
-            handled.setdefault(queue_name, []).append(seconds)
-        for queue_name, values in handled.items():
-            self._observe("handler_seconds", queue_name, values)
 
     @contextmanager
     def statement(self, name: str) -> Iterator[None]:
