@@ -19,7 +19,7 @@ from queue_core.storage.effects import Effect
 from queue_core.storage.store import FIRST_DATE, Store, encode_progress
 from sql.statements import Moved
 from sql.statements.claims import Claim
-from sql.statements.outcomes import Batch, Ending
+from sql.statements.outcomes import Batch, FinishRow
 from sql.tables import ERROR_LENGTH
 
 T = TypeVar("T")
@@ -157,7 +157,7 @@ def _entries(claim: Claim, rows: Sequence[Sequence[Any]]) -> list[Entry]:
 def batch_of(store: Store, finished: Sequence[Finished]) -> Batch:
     """The outcomes as `Statements.move` and `Statements.finish` take them."""
     endings = [
-        Ending(
+        FinishRow(
             entry.record_id,
             entry.claim_count,
             entry.created_date,

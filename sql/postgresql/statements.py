@@ -12,7 +12,7 @@ from sqlalchemy.util import memoized_property
 
 from sql.postgresql.capabilities import POSTGRESQL
 from sql.postgresql.inserts import PostgreSQLInserts, full_name, record_fields
-from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, Ending, encoded
+from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, FinishRow, encoded
 from sql.tables import ENTRY_COLUMNS
 
 
@@ -33,7 +33,7 @@ class PostgreSQLStatements(PostgreSQLInserts):
         )
         return source.columns(**FINISH_COLUMNS).subquery("batch")
 
-    def _encode(self, endings: Sequence[Ending]) -> str:
+    def _encode(self, endings: Sequence[FinishRow]) -> str:
         return encoded(endings)
 
     @memoized_property
