@@ -94,9 +94,9 @@ class Poster:
             self._store.keep_time(post.connection)
         if post.connection is not None:
             return self._post_inside(post, post.connection)
-        return self._post_alone(post)
+        return self._post_and_commit(post)
 
-    def _post_alone(self, post: Post) -> list[int]:
+    def _post_and_commit(self, post: Post) -> list[int]:
         """Post in a transaction of our own."""
         holdings = self._holdings
         epoch = holdings.epoch

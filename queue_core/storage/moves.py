@@ -20,7 +20,7 @@ from queue_core.storage.progress import encode_progress
 from queue_core.storage.store import FIRST_DATE, Store
 from sql.statements import Moved
 from sql.statements.claims import Claim
-from sql.statements.outcomes import Batch, Ending
+from sql.statements.outcomes import Batch, FinishRow
 from sql.tables import ERROR_LENGTH
 
 T = TypeVar("T")
@@ -161,7 +161,7 @@ def _entries(claim: Claim, rows: Sequence[Sequence[Any]]) -> list[Entry]:
 def batch_of(store: Store, finished: Sequence[Finished]) -> Batch:
     """The outcomes as `Statements.move` and `Statements.finish` take them."""
     endings = [
-        Ending(
+        FinishRow(
             entry.record_id,
             entry.claim_count,
             entry.created_date,

@@ -13,7 +13,7 @@ from sql.doctor.base import Doctor, Fault, Scope, Step
 from sql.doctor.finding import Finding, Severity
 from sql.statements import Statements
 from sql.statements.claims import Claim
-from sql.statements.outcomes import Ending
+from sql.statements.outcomes import FinishRow
 
 SMALL_TABLE_ROWS = 1_000
 """A table with fewer rows is read as a whole by every planner, and rightly."""
@@ -85,7 +85,7 @@ def _is_large(connection: Connection, table: Table) -> bool:
 
 def _asked(statements: Statements, scope: Scope) -> Iterator[Asked]:
     main, past, now = statements.main, statements.past, scope.now
-    batch = statements.batch([Ending(1, 1, now, "PROCESSED", now)])
+    batch = statements.batch([FinishRow(1, 1, now, "PROCESSED", now)])
     claim = Claim(lane="", owner="doctor", limit=100, since=now, due_by=now, until=now)
     yield Asked("the claim", main, lambda connection: statements.claim(connection, claim))
     yield Asked(

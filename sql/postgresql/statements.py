@@ -16,7 +16,7 @@ from sqlalchemy.util import memoized_property
 from sql.postgresql.capabilities import POSTGRESQL
 from sql.postgresql.inserts import PostgreSQLInserts, record_fields
 from sql.statements.base import full_name
-from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, Ending, encoded
+from sql.statements.outcomes import FINISH_COLUMNS, OUTCOME_COLUMNS, Batch, FinishRow, encoded
 from sql.tables import ENTRY_COLUMNS
 
 
@@ -37,7 +37,7 @@ class PostgreSQLStatements(PostgreSQLInserts):
         )
         return source.columns(**FINISH_COLUMNS).subquery("batch")
 
-    def _encode(self, endings: Sequence[Ending]) -> str:
+    def _encode(self, endings: Sequence[FinishRow]) -> str:
         return encoded(endings)
 
     @memoized_property

@@ -44,10 +44,10 @@ OUTCOME_COLUMNS: dict[str, TypeEngine[Any]] = {
     "last_error": Text(),
 }
 FINISH_COLUMNS = FENCE_COLUMNS | OUTCOME_COLUMNS
-"""An `Ending`'s columns, in order."""
+"""A `FinishRow`'s columns, in order."""
 
 
-class Ending(msgspec.Struct):
+class FinishRow(msgspec.Struct):
     """One outcome: the fence, and the columns that history gets.
 
     The owner is part of the fence; it is bound once a batch.
@@ -86,7 +86,7 @@ class Outcomes(PairStatements):
         """The bound JSON parameter `batch` as a table named `batch` with `FINISH_COLUMNS`."""
         raise NotImplementedError
 
-    def _encode(self, endings: Sequence[Ending]) -> str:
+    def _encode(self, endings: Sequence[FinishRow]) -> str:
         """The value of the parameter `batch`."""
         rows = [list(msgspec.structs.astuple(ending)) for ending in endings]
         for place in _DATES:
@@ -126,8 +126,8 @@ class Outcomes(PairStatements):
     def _delete(self) -> Any:
         return delete(self.main).where(self.main.c.record_id.in_(bindparam("ids", expanding=True)))
 
-    def batch(self, endings: Sequence[Ending]) -> Batch:
-        """Endings as `finish` takes them, by ascending id."""
+    def batch(self, endings: Sequence[FinishRow]) -> Batch:
+        """Rows as `finish` takes them, by ascending id."""
         return Batch(self._encode(endings), [ending.record_id for ending in endings])
 
     def finish(self, connection: Connection, *, owner: str, batch: Batch) -> set[int]:

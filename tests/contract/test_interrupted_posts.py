@@ -55,7 +55,7 @@ CRITICAL = [
             Ledger.wait,
             HandOver.run,
         ),
-        *(Poster._post_alone, Insertion.commit, Insertion._hold),
+        *(Poster._post_and_commit, Insertion.commit, Insertion._hold),
         *(HandlerPool.submit, SerialGate.expect, Signal.set),
     )
 ]

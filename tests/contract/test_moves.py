@@ -18,7 +18,7 @@ from queue_core.model.lanes import ANY_NODE
 from queue_core.storage.moves import Written
 from queue_core.storage.store import FIRST_DATE
 from sql.statements.claims import Claim
-from sql.statements.outcomes import Ending
+from sql.statements.outcomes import FinishRow
 from sql.tables import ENTRY_COLUMNS
 from stickybus import Posting, State
 from tests.contract.cluster import Cluster, cluster
@@ -200,7 +200,7 @@ def test_a_move_costs_the_same_among_a_hundred_thousand_entries(
             claimed = list[Sequence[Any]]()
             for _ in range(2):
                 endings = [
-                    Ending(
+                    FinishRow(
                         entry["record_id"],
                         entry["claim_count"],
                         entry["created_date"],

@@ -27,7 +27,7 @@ from sql.registry import doctor_of
 from sql.search_keys import StoredKey
 from sql.statements import Statements
 from sql.statements.claims import Claim
-from sql.statements.outcomes import Ending
+from sql.statements.outcomes import FinishRow
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import on_servers
 
@@ -156,7 +156,7 @@ class Tables:
             range(1, 11), (1, self.now)
         )
         endings = [
-            Ending(record_id, count, created, State.PROCESSED.value, self.now, self.now)
+            FinishRow(record_id, count, created, State.PROCESSED.value, self.now, self.now)
             for record_id, (count, created) in sorted(raised.items())
         ]
         moved = self.statements.finish(

@@ -104,8 +104,10 @@ class ClaimLife(RuleBasedStateMachine):
                 continue
             self._end(record_id, State.REAPED)
             (copy,) = [entry.record_id for entry in copies.values() if entry.origin_id == row.root]
-            del copies[copy]
+            effective_date = copies.pop(copy).effective_date
             suspect = wanted is State.IN_PROCESSING
+            # What was a suspect already runs again after a pause.
+            pause = (effective_date - self.clock.now()).total_seconds()
             to = SUSPECT if suspect else ANY_NODE
             self.live[copy] = replace(
                 row,
@@ -114,6 +116,7 @@ class ClaimLife(RuleBasedStateMachine):
                 owner=None,
                 claims=0,
                 suspect=row.suspect or suspect,
+                due=self._now + pause if row.suspect and suspect else row.due,
             )
         assert not copies, "a copy of nothing"
 
@@ -139,7 +142,7 @@ class ClaimLife(RuleBasedStateMachine):
         for record_id, row in zip(ids, rows, strict=True):
             self.live[record_id] = Row(
                 state=State.IN_PROCESSING if born else State.AVAILABLE,
-                lane=Lane(owner if born else lane),
+                lane=owner if born else lane,
                 owner=owner if born else None,
                 claims=1 if born else 0,
                 due=self._now + (0 if born else later),
