@@ -28,7 +28,7 @@ from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
 from queue_core.runtime.signal import Signal
 from queue_core.storage.moves import Taking
-from sql.database.commits import COMMITTED
+from sql.database import COMMITTED
 
 log = get_logger(__name__)
 _machine = SystemClock()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import URL
 
 from queue_core.errors import CommitUnknownError, DatabaseUnreachableError
-from sql.database.commits import AT_COMMIT
+from sql.database import AT_COMMIT
 
 
 def unreachable(

@@ -19,6 +19,8 @@ from sql.limits import Limits
 from sql.transient import OWN_TRANSACTION, Patience, persist
 from sql.writer_lock import NO_LOCK
 
+__all__ = ["AT_COMMIT", "COMMITTED", "Database"]
+
 T = TypeVar("T")
 R = TypeVar("R")
 

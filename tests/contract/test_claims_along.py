@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from sql.database.commits import COMMITTED
+from sql.database import COMMITTED
 from stickybus import State
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.harness import Order, elsewhere, lost_answers, on_sqlite, statements_of, states
