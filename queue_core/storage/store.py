@@ -199,7 +199,7 @@ class Store:
 
         A lane without such a date is left out.
 
-        Of what is parked, only the former.
+        Of parked entries, only the former.
         """
         now, lanes = self.clock.now(), (owner, ANY_NODE, SUSPECT, PARKED)
         found = self.database.fetch(
