@@ -106,7 +106,7 @@ class Rows:
         self, common: dict[str, Any], queue_name: str, posting: Posting, now: datetime
     ) -> dict[str, Any]:
         class_name, encoded = self._encoded(posting)
-        # Called for each entry: a field that is not given costs no call.
+        # Called for each entry: what is not given costs no call.
         token, future = posting.user_token, posting.future_user_token
         key1, key2 = posting.search_key1, posting.search_key2
         return {
@@ -176,7 +176,7 @@ def search_key(value: Any, key: str, queue_name: str) -> int | None:
 def sought_key(value: Any, key: str, queue_name: str) -> int | None:
     """The value that a column is compared with.
 
-    Raises InvalidPostError unless it is an integer or KEYLESS.
+    Raises InvalidPostError for what is neither an integer nor KEYLESS.
 
     None is most often a variable that was never set: taken as a key it would mean the entries of
     everybody else.
