@@ -51,7 +51,7 @@ Statements that come meanwhile wait behind it.
 """
 
 _upgrading = threading.Lock()
-"""Alembic keeps what it works on in globals of its modules: one upgrade at a time in a process."""
+"""Alembic works on globals of its modules: a process runs one upgrade at a time."""
 
 
 class Fit(StrEnum):
@@ -122,7 +122,7 @@ def ensure(
         if before.fit not in {
             Fit.NEWER,
             Fit.TOO_NEW,
-        }:  # a table made by this version would lack what is new
+        }:  # a table made by this version would lack the newer columns
             with database.begin(connection):
                 _create_missing(
                     connection,

@@ -200,7 +200,7 @@ class Store:
 
         `own` is among these lanes. A lane without such a date is left out.
 
-        Of what is parked, only the former.
+        Of parked entries, only the former.
         """
         now, lanes = self.clock.now(), (own, ANY_NODE, SUSPECT, PARKED)
         found = self.database.fetch(

@@ -7,10 +7,11 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, RootTransaction
+from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.util import memoized_property
 
+from sql.database.commits import AT_COMMIT, COMMITTED, commit, within
 from sql.database.engines import Engines
 from sql.database.kept_connections import KeptConnections
 from sql.drivers.hot_path import LAZY
@@ -18,12 +19,10 @@ from sql.limits import Limits
 from sql.transient import OWN_TRANSACTION, Patience, persist
 from sql.writer_lock import NO_LOCK
 
+__all__ = ["AT_COMMIT", "COMMITTED", "Database"]
+
 T = TypeVar("T")
 R = TypeVar("R")
-
-AT_COMMIT = "raised by COMMIT: whether it took effect is not known"
-COMMITTED = "raised after the COMMIT: it took effect"
-"""Notes on the errors of which this is true."""
 
 
 class Database:
@@ -103,7 +102,7 @@ class Database:
                 except BaseException:
                     transaction.rollback()
                     raise
-                _commit(connection, transaction)
+                commit(connection, transaction)
         finally:
             lock.end()
 
@@ -202,9 +201,9 @@ class Database:
         the first. Each run that fails calls `undo` before anybody else may write: SQLite gives ids
         that were rolled back out again.
         """
-        within = partial(_within, work)
+        once = partial(within, work)
         return self._persist(
-            lambda: self._kept.run(self.engine, within, self.dialect.writer_lock(), undo)
+            lambda: self._kept.run(self.engine, once, self.dialect.writer_lock(), undo)
         )
 
     def write_autocommit(
@@ -287,22 +286,3 @@ class Database:
     def close(self) -> None:
         """Close all connections that are not in use; those in use close when they come back."""
         self._engines.close(self._kept.close)
-
-
-def _within(work: Callable[[Connection], T], connection: Connection) -> T:
-    """Run `work` in a transaction; one that failed is rolled back by who has the connection."""
-    transaction = connection.begin()
-    answer = work(connection)
-    _commit(connection, transaction)
-    return answer
-
-
-def _commit(connection: Connection, transaction: RootTransaction) -> None:
-    try:
-        transaction.commit()
-    except BaseException as error:
-        # SQLite keeps the transaction open after a failed COMMIT: the next user of this connection
-        # would commit it.
-        connection.invalidate()
-        error.add_note(AT_COMMIT)
-        raise

@@ -53,7 +53,7 @@ class Scope:
 
 
 Check = Callable[[Connection, Scope], Iterable[Finding]]
-"""Its name, with hyphens, is that of its findings, or of what it could not look at."""
+"""A check. Its name, with hyphens, is that of its findings, and of the check if it fails."""
 
 
 class Step(StrEnum):

@@ -1,4 +1,4 @@
-"""The driver's own cursor, for what a node runs all the time.
+"""The driver's own cursor, for statements that a node runs all the time.
 
 SQLAlchemy's execution takes a fifth of a lone claim's time. It is left out on our own connections,
 while nobody listens to its events. Text and parameters are the same either way: only the last call

@@ -1,4 +1,4 @@
-"""The socket beneath a driver's connection: what the kernel knows of the other end."""
+"""The socket beneath a driver's connection: its other end, as the kernel knows it."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ TRANSIENT = frozenset({1020, 1205, 1213})
 """ER_CHECKREAD (MariaDB's snapshot isolation), ER_LOCK_WAIT_TIMEOUT, ER_LOCK_DEADLOCK."""
 
 IN_TRANSACTION = 1
-"""SERVER_STATUS_IN_TRANS, of what the server says with each answer."""
+"""SERVER_STATUS_IN_TRANS, a bit of the status in each of the server's answers."""
 
 _LONGEST_IDLE_SECONDS = 31_536_000
 """A year, the most that the servers take."""

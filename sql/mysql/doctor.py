@@ -173,7 +173,7 @@ class MySQLDoctor(Doctor):
     def long_transaction(self, connection: Connection, scope: Scope) -> Iterator[Finding]:
         """Transactions that stay open, or wait for a lock.
 
-        The purge waits for them, and so do all who need what they have locked.
+        The purge waits for them, and so do all who need the rows that they have locked.
         """
         rows = connection.execute(
             text(

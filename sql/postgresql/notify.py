@@ -21,7 +21,7 @@ LISTEN_SECONDS = 10.0
 def commits_of_others(engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
     """See `Dialect.commits_of_others`: the payloads of NOTIFY.
 
-    One hint comes first, for what was committed while nobody listened.
+    One hint comes first: others may have committed while nobody listened.
     """
     with listening(engine, watch.channel, watch.bell.fileno()) as notified:
         yield Heard(watch.monotonic())
@@ -33,7 +33,7 @@ def commits_of_others(engine: Engine, watch: Watch) -> Generator[Heard, None, No
 class PostgreSQLNotifier:
     """Notifies on a channel.
 
-    It sends through libpq itself, for psycopg would wait for each answer.
+    It sends through libpq itself, since psycopg would wait for each answer.
     """
 
     def __init__(self, engine: Engine, channel: str, payload: str, answer_seconds: float) -> None:
@@ -81,7 +81,7 @@ class PostgreSQLNotifier:
 
 def _detached(engine: Engine) -> Any:
     """A driver's connection that no pool has any more, and on which each statement commits."""
-    driver = detached(engine)  # what it does to its session is not for others
+    driver = detached(engine)  # its changes of the session are not for others
     driver.autocommit = True
     return driver
 

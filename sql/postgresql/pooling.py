@@ -1,4 +1,4 @@
-"""Whether what stands before PostgreSQL hands one session of the server to several clients in turn.
+"""Whether a pooler before PostgreSQL lends one session of the server to several clients in turn.
 
 PgBouncer does so with pool_mode = transaction or statement. Settings of a session, its advisory
 locks and its LISTEN would be left on sessions that serve other clients next.

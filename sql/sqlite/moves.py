@@ -90,7 +90,7 @@ class SQLiteMoves(Statements):
     ) -> Moved:
         """See `Statements.move`. Inside a transaction, it is as on all databases."""
         driver: Any = connection.connection.driver_connection
-        if driver.in_transaction:  # if it is rolled back, so is what a move would create
+        if driver.in_transaction:  # its rollback would remove the views and tables of a move
             return super().move(connection, owner=owner, batch=batch, claim=claim)
         known: set[str] = connection.info.setdefault(MOVES, set())
         if self.main.name not in known:
@@ -113,7 +113,7 @@ class SQLiteMoves(Statements):
 
         return moved
 
-    # -- what a move sends ----------------------------------------------------------------
+    # -- statements of a move -------------------------------------------------------------
 
     @memoized_property
     def _move(self) -> Any:
@@ -138,8 +138,8 @@ class SQLiteMoves(Statements):
         """The columns of entries with these ids that meet the conditions, each looked up by its id.
 
         Statistics of a time when there were few entries say that to read all of them costs less. An
-        outer join keeps its order, unless SQLite sees that the conditions leave out what was not
-        found: it sees through no function.
+        outer join keeps its order, unless SQLite sees that the conditions leave out ids without
+        an entry: it sees through no function.
         """
         found = ids.outerjoin(self.main, self._has_id(ids.c.record_id))
         return (
@@ -148,7 +148,7 @@ class SQLiteMoves(Statements):
             .where(func.coalesce(and_(true(), *conditions), false()))
         )
 
-    # -- what a connection creates --------------------------------------------------------
+    # -- creation, on each connection -----------------------------------------------------
 
     @memoized_property
     def _move_view(self) -> TableClause:

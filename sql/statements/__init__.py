@@ -171,9 +171,9 @@ class Statements(Claims, Outcomes, Lanes, History, Overview, Keyed):
     def lock_available(self, connection: Connection, *, ids: Sequence[int]) -> list[int]:
         """Lock by primary key those of `ids` that nobody runs, and return them.
 
-        For ids that this transaction has read: InnoDB keeps what a snapshot shows, if only as
-        deleted. A lock that finds nothing at all would be on the gap, in REPEATABLE READ, and past
-        the last row no new id could be inserted.
+        For ids that this transaction has read: InnoDB keeps rows that a snapshot shows, if only as
+        deleted ones. A lock that finds nothing at all would be on the gap, in REPEATABLE READ, and
+        past the last row no new id could be inserted.
         """
         main, locked = self.main, list[int]()
         for batch in batches(ids):

@@ -203,8 +203,8 @@ class Claims(PairStatements):
 
         `claims` names them by (record id, claim count).
 
-        One statement for all that have been claimed as often: what is given back in bulk was
-        claimed once.
+        One statement for all that have been claimed as often: entries given back in bulk
+        were claimed once.
         """
         main = self.main
         by_count = defaultdict[int, list[int]](list)

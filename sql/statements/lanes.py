@@ -102,7 +102,7 @@ class Lanes(PairStatements):
 
         Columns: queue_name, entries, oldest effective date.
 
-        `until` leaves out what is due later.
+        `until` leaves out entries that are due later.
         """
         main = self.main
         columns = main.c.queue_name, main.c.processing_state, main.c.effective_date

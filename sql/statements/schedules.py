@@ -1,6 +1,6 @@
 """The statements on `queue_schedules`.
 
-A firing is won by advancing `last_due` from what was seen.
+A firing is won by advancing `last_due` from the date that was seen.
 """
 
 from __future__ import annotations

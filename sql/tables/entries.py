@@ -102,7 +102,7 @@ The migration sets the same.
 
 
 STORAGE = "postgresql_storage"
-"""Key of a table's `info`: what stands between the brackets of ALTER TABLE … SET (…)."""
+"""Key of a table's `info`: the text between the brackets of ALTER TABLE … SET (…)."""
 
 
 def _store(made: Table, **parameters: float) -> None:
