@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 import msgspec
 from sqlalchemy import Connection
@@ -23,7 +23,7 @@ from bus.commits import at_commit
 from bus.event_bus import EventBus
 from queue_core.errors import ConfigurationError, InvalidConnectionError, LifecycleError
 from queue_core.model.codec import Codec, Codecs
-from queue_core.model.config import BusConfig
+from queue_core.model.config import BusConfig, BusSettings
 from queue_core.model.entry import (
     ANY_NODE,
     Entry,
@@ -34,6 +34,7 @@ from queue_core.model.entry import (
     Waiting,
 )
 from queue_core.model.outcome import Finished, Outcome, Released, Retried
+from queue_core.model.settings import configured
 from queue_core.running.dispatcher import Dispatcher
 from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.arguments import of_kind, wait_seconds
@@ -67,10 +68,9 @@ class InMemoryBus(EventBus):
         *,
         clock: Clock | None = None,
         codec: Codec | None = None,
+        **settings: Unpack[BusSettings],
     ) -> None:
-        config = BusConfig() if config is None else config
-        of_kind(config, BusConfig, key="config")
-        super().__init__(config, shared=False)
+        super().__init__(configured(BusConfig, config, settings), shared=False)
         if clock is not None:
             of_kind(clock, Clock, key="clock")
         self._clock = clock or SystemClock()

@@ -31,9 +31,9 @@ from history_pipeline.manifest import Manifest, live_files
 from history_pipeline.progress import Progress, silent
 from history_pipeline.session import own_session
 from history_pipeline.sources import read_history
-from queue_core.engine import open_tables
 from queue_core.model.config import BusConfig
 from queue_core.model.entry import ANY_NODE, State
+from queue_core.opening import open_tables
 from queue_core.storage.store import succeeded
 from sql.statements import archives
 from sql.tables import ENTRY_COLUMNS, entry_tables

@@ -17,6 +17,7 @@ from notifications.recurrence import Recurrence
 from queue_core.engine import QueueEngine
 from queue_core.errors import StickybusError
 from queue_core.model.entry import Posting
+from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
 from queue_core.storage.schedules import ScheduleStore, StoredSchedule
@@ -62,11 +63,19 @@ class Schedules:
         """Look at the schedules now."""
         self._loop.wake()
 
-    def put(self, queue_name: str, name: str, recurrence: Recurrence, posting: Posting) -> Schedule:
+    def put(
+        self,
+        queue_name: str,
+        name: str,
+        recurrence: Recurrence,
+        posting: Posting,
+        given: CallersConnection | None = None,
+    ) -> Schedule:
         """Add a schedule, or change it if its rule or payload is another one; a new rule starts now.
 
         Every node may do this at its start: the same rule leaves the schedule, and where it stands,
-        alone.
+        alone. In the caller's transaction, if one is `given`: nodes see it at the first look after
+        the commit.
         """
         store = self._store
         payload = store.rows.payload(posting) | store.rows.keys(
@@ -75,23 +84,29 @@ class Schedules:
         fresh = {
             "rule": msgspec.json.encode(recurrence.to_dict()).decode(),
             "last_due": None,
-            "next_due": recurrence.next_after(None, store.now()),
+            "next_due": recurrence.next_after(None, store.now(given)),
         }
         stored = self._stored.put(
-            queue_name, name, payload, fresh, same_rule=lambda rule: _recurrence(rule) == recurrence
+            queue_name,
+            name,
+            payload,
+            fresh,
+            same_rule=lambda rule: _recurrence(rule) == recurrence,
+            given=given,
         )
-        self.wake()
+        if given is None:
+            self.wake()
         return _schedule(stored, recurrence)
 
-    def remove(self, queue_name: str, name: str) -> bool:
+    def remove(self, queue_name: str, name: str, given: CallersConnection | None = None) -> bool:
         """Remove a schedule; notifications that it has fired stay. False if there was none."""
-        return self._stored.remove(queue_name, name)
+        return self._stored.remove(queue_name, name, given)
 
-    def of(self, queue_name: str) -> list[Schedule]:
+    def of(self, queue_name: str, given: CallersConnection | None = None) -> list[Schedule]:
         """The schedules of a queue, by name; without those whose rule can't be read."""
         return [
             _schedule(stored, recurrence)
-            for stored in self._stored.of([queue_name])
+            for stored in self._stored.of([queue_name], given)
             if (recurrence := _recurrence(stored.rule)) is not None
         ]
 

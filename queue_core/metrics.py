@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_left
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -24,8 +24,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.model.entry import Entry, State
 from queue_core.model.outcome import ENDED, Finished, Lost, Outcome, Retried
+from queue_core.reading.depths import QueueDepth
 from queue_core.runtime.lock import Lock
-from queue_core.storage.store import Depth
 
 PREFIX = "stickybus_"
 SECONDS = (
@@ -210,12 +210,14 @@ class Metrics:
         self._table = table
         self._families = _families_of(registry if registry is not None else REGISTRY)
         self._counters: dict[tuple[str, str], Counter] = {}
-        self._sources: tuple[Callable[[], Reading], Callable[[], Mapping[str, Depth]]] | None = None
+        self._sources: tuple[Callable[[], Reading], Callable[[], Sequence[QueueDepth]]] | None = (
+            None
+        )
 
     def watch(
-        self, reading: Callable[[], Reading], depths: Callable[[], Mapping[str, Depth]]
+        self, reading: Callable[[], Reading], depths: Callable[[], Sequence[QueueDepth]]
     ) -> None:
-        """Show in each scrape a `reading` of this process, and `depths`, by queue name, from the database."""
+        """Show in each scrape a `reading` of this process, and `depths`, from the database."""
         self._sources = reading, depths
         self._families.watched.add(self)
 
@@ -315,8 +317,8 @@ class Metrics:
             gauges["database_up"].add_metric(table, 0)
             return
         gauges["database_up"].add_metric(table, 1)
-        for queue_name, depth in depths.items():
-            labels = (self._table, queue_name)
+        for depth in depths:
+            labels = (self._table, depth.queue_name)
             gauges["entries_ready"].add_metric(labels, depth.ready)
             gauges["oldest_ready_age_seconds"].add_metric(labels, depth.oldest_age_seconds)
             gauges["entries_parked"].add_metric(labels, depth.parked)

@@ -324,6 +324,14 @@ SHARED_TABLES = (
 )
 
 
+def in_schema(table: Table, schema: str | None) -> Table:
+    """A shared table by its full name, which leads callers' sessions to it whatever their search path is.
+
+    Made once for all statements: SQLAlchemy keeps texts by the table object.
+    """
+    return table if schema is None else table.to_metadata(MetaData(), schema=schema)
+
+
 def metadata_for(*main_names: str) -> MetaData:
     """All tables of a database whose buses and services use `main_names`."""
     metadata = MetaData()

@@ -27,7 +27,6 @@ from bus.persistent import PersistentBus  # noqa: E402
 from notifications.queue import NotificationQueue  # noqa: E402
 from notifications.recurrence import MissedPolicy  # noqa: E402
 from notifications.service import NotificationService  # noqa: E402
-from queue_core.engine import create_schema  # noqa: E402
 from queue_core.errors import (  # noqa: E402
     CommitUnknownError,
     ConfigurationError,
@@ -55,10 +54,11 @@ from queue_core.errors import (  # noqa: E402
     StickybusError,
     WriteLockError,
 )
-from queue_core.inspector import Inspector, Located, inspect  # noqa: E402
+from queue_core.inspector import Inspector, inspect  # noqa: E402
 from queue_core.model.codec import Codec, JsonCodec  # noqa: E402
-from queue_core.model.config import BusConfig, Mode, NodeConfig, NotificationConfig  # noqa: E402
+from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa: E402
 from queue_core.model.entry import Entry, Posting, State  # noqa: E402
+from queue_core.model.node_config import NodeConfig  # noqa: E402
 from queue_core.model.retry import (  # noqa: E402
     ExponentialRetries,
     Failure,
@@ -68,10 +68,13 @@ from queue_core.model.retry import (  # noqa: E402
     RetryPolicy,
     ScheduledRetries,
 )
+from queue_core.opening import create_schema  # noqa: E402
+from queue_core.reading.depths import QueueDepth  # noqa: E402
 from queue_core.reading.forgetting import Forgotten  # noqa: E402
 from queue_core.reading.nodes import NodeStatus  # noqa: E402
 from queue_core.reading.overview import QueueStatus  # noqa: E402
 from queue_core.reading.schedules import ScheduleStatus  # noqa: E402
+from queue_core.reading.search import Located  # noqa: E402
 from queue_core.running.subscriber import EntryContext, ExactlyOnceContext  # noqa: E402
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection  # noqa: E402
 from queue_core.runtime.clock import Clock, ManualClock, SystemClock  # noqa: E402
@@ -124,6 +127,7 @@ __all__ = [
     "PayloadTooLargeError",
     "PersistentBus",
     "Posting",
+    "QueueDepth",
     "QueueExistsError",
     "QueueNotFoundError",
     "QueueStatus",

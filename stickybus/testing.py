@@ -20,11 +20,11 @@ import pytest
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
 from queue_core.cluster.node import Node
-from queue_core.engine import create_schema
 from queue_core.errors import LifecycleError
 from queue_core.lifecycle import Lifecycle, Phase
 from queue_core.model.entry import Entry, State
 from queue_core.model.outcome import Finished, Lost, Outcome, Parked, Recorded, Released, Retried
+from queue_core.opening import create_schema
 from queue_core.runtime.arguments import is_number, not_allowed, of_kind
 from queue_core.runtime.clock import ManualClock
 

@@ -20,8 +20,8 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from queue_core.cluster.host import host_identity, is_dead_neighbour
 from queue_core.cluster.lease import Lease
 from queue_core.errors import NodeNameTakenError
-from queue_core.model.config import NodeConfig
 from queue_core.model.entry import Entry
+from queue_core.model.node_config import NodeConfig
 from queue_core.runtime.clock import Clock, ClockReading, SystemClock, read_clock
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.log import get_logger

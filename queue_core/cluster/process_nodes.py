@@ -16,7 +16,8 @@ from queue_core.cluster.host import default_name
 from queue_core.cluster.node import Member, Node
 from queue_core.cluster.reaper import Reaper
 from queue_core.errors import ConfigurationError, LifecycleError
-from queue_core.model.config import NodeConfig, QueueConfig
+from queue_core.model.config import QueueConfig
+from queue_core.model.node_config import NodeConfig
 from queue_core.runtime.clock import Clock
 from sql.database import Database
 

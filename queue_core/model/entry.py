@@ -15,6 +15,7 @@ import msgspec
 from sqlalchemy import Row
 
 from queue_core.errors import PayloadNotDecodableError
+from queue_core.runtime.deprecation import OldName
 from sql.statements.base import IN_PROCESSING, raised
 
 T = TypeVar("T")
@@ -163,6 +164,8 @@ class Entry(msgspec.Struct, frozen=True):
             f"Entry(record_id={self.record_id}, queue_name={self.queue_name!r}, class_name={self.class_name!r}, "
             f"processing_state={self.processing_state.value})"
         )
+
+    settled = OldName[SubscriberProgress]("progress")
 
     @property
     def claim(self) -> tuple[int, int]:

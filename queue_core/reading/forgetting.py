@@ -14,9 +14,9 @@ from queue_core.model.entry import State
 from queue_core.reading.exclusive import exclusive_history
 from queue_core.reading.history import DELETE_BATCH, Progress
 from queue_core.runtime.arguments import function
-from queue_core.storage.rows import Unset, sought_key
+from queue_core.storage.rows import UNSET, Unset, sought_key
 from queue_core.storage.store import Store
-from sql.statements import schedules
+from sql.statements.schedules import Schedules
 
 _CLOCKS_DIFFER = timedelta(seconds=1)
 """What another process posted just before may bear a date that is later by less than this."""
@@ -47,8 +47,8 @@ class Forgetting:
     def forget(
         self,
         *,
-        search_key1: int | Unset,
-        search_key2: int | Unset,
+        search_key1: int | Unset = UNSET,
+        search_key2: int | Unset = UNSET,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> Forgotten:
@@ -180,7 +180,7 @@ class _Turn:
         )
 
     def _schedules(self, connection: Connection) -> list[str]:
-        found = schedules.all_schedules(connection)
+        found = Schedules().all_schedules(connection)
         return [
             f"{row.queue_name}/{row.name}"
             for row in found

@@ -2,7 +2,7 @@
 
 One pass over the main table, one over the newest history, and one over as many rows of it as
 `LOOKED_AT` says, in a transaction that locks nothing. What a scrape of the metrics needs every few
-seconds is bounded, see `Store.depths`.
+seconds is bounded: `reading.depths`.
 """
 
 from __future__ import annotations

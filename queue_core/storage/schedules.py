@@ -10,8 +10,9 @@ import msgspec
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
+from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.store import Store
-from sql.statements import schedules
+from sql.statements.schedules import Schedules
 
 
 class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,11 +41,16 @@ class ScheduleStore:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._table = store.config.table
+        self._schedules = Schedules(store.statements.main.schema)
 
-    def of(self, queue_names: Sequence[str]) -> list[StoredSchedule]:
+    def of(
+        self, queue_names: Sequence[str], given: CallersConnection | None = None
+    ) -> list[StoredSchedule]:
         """The schedules of some queues, by queue and name."""
-        rows = self._store.database.fetch(
-            lambda connection: schedules.of_queues(connection, self._table, queue_names)
+        rows = self._store.read(
+            given,
+            self._table,
+            lambda connection: self._schedules.of_queues(connection, self._table, queue_names),
         )
         return [_stored(row) for row in rows]
 
@@ -56,32 +62,41 @@ class ScheduleStore:
         fresh: Mapping[str, Any],
         *,
         same_rule: Callable[[str], bool],
+        given: CallersConnection | None = None,
     ) -> StoredSchedule:
-        """Add a schedule with columns `payload` and `fresh`, or change it: `fresh` only if its rule is another one."""
+        """Add a schedule with columns `payload` and `fresh`, or change it: `fresh` only if its rule is another one.
+
+        In the caller's transaction, if one is `given`, an IntegrityError says that another node has
+        added it meanwhile.
+        """
 
         def work(connection: Connection) -> StoredSchedule:
-            row = schedules.find(connection, self._table, queue_name, name, lock=True)
+            row = self._schedules.find(connection, self._table, queue_name, name, lock=True)
             if row is None:
                 key: dict[str, Any] = {
                     "table_name": self._table,
                     "queue_name": queue_name,
                     "name": name,
                 }
-                schedules.add(connection, {**key, **payload, **fresh})
+                self._schedules.add(connection, {**key, **payload, **fresh})
                 return StoredSchedule(**key, **payload, **fresh)
             changes = dict(payload) if same_rule(row.rule) else {**payload, **fresh}
-            schedules.change(connection, self._table, queue_name, name, changes)
+            self._schedules.change(connection, self._table, queue_name, name, changes)
             return msgspec.structs.replace(_stored(row), **changes)
 
         try:
-            return self._store.database.write(work)
+            return self._store.write(given, queue_name, work)
         except IntegrityError:  # another node added it between our look and our insert
-            return self._store.database.write(work)
+            if given is not None:
+                raise
+            return self._store.write(None, queue_name, work)
 
-    def remove(self, queue_name: str, name: str) -> bool:
+    def remove(self, queue_name: str, name: str, given: CallersConnection | None = None) -> bool:
         """Remove a schedule; False if there was none."""
-        return self._store.database.write(
-            lambda connection: schedules.remove(connection, self._table, queue_name, name)
+        return self._store.write(
+            given,
+            queue_name,
+            lambda connection: self._schedules.remove(connection, self._table, queue_name, name),
         )
 
     def fire(
@@ -105,7 +120,7 @@ class ScheduleStore:
         rows = [{**common, **payload, "effective_date": date} for date in dates]
 
         def work(connection: Connection) -> bool:
-            moved = schedules.advance(
+            moved = self._schedules.advance(
                 connection,
                 self._table,
                 schedule.queue_name,

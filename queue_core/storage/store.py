@@ -6,8 +6,7 @@ Claims and outcomes are in `moves`. When and how much is claimed: `queue_core.cl
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
@@ -41,21 +40,6 @@ _RECORD_ID = attrgetter("record_id")
 
 FIRST_DATE = datetime.min.replace(tzinfo=UTC)
 """No entry is due earlier."""
-
-COUNT_LIMIT = 10_000
-"""Entries that one look at the depths reads, or a tenth of it a lane if there are many lanes."""
-
-
-@dataclass
-class Depth:
-    """What waits in the table for one queue.
-
-    `oldest_age_seconds`: of the ready entries; 0 if there are none.
-    """
-
-    ready: int = 0
-    oldest_age_seconds: float = 0.0
-    parked: int = 0
 
 
 class Store:
@@ -219,30 +203,6 @@ class Store:
             lane: date for lane, (_, date) in found.items() if lane != PARKED and date is not None
         }
         return due, later
-
-    def depths(self, queue_names: Iterable[str] = ()) -> dict[str, Depth]:
-        """What waits in the table by queue name, `queue_names` included if nothing does; at most some `COUNT_LIMIT`."""
-        now = self.clock.now()
-
-        def work(connection: Connection) -> dict[str, Depth]:
-            depths = {name: Depth() for name in queue_names}
-            lanes = self.statements.lanes(connection)
-            limit = max(COUNT_LIMIT // 10, COUNT_LIMIT // max(1, len(lanes)))
-            for lane in lanes:
-                until = None if lane == PARKED else now
-                for row in self.statements.lane_counts(
-                    connection, lane=lane, until=until, limit=limit
-                ):
-                    depth = depths.setdefault(row.queue_name, Depth())
-                    if lane == PARKED:
-                        depth.parked += row.entries
-                    else:
-                        depth.ready += row.entries
-                        age = (now - row.oldest).total_seconds()
-                        depth.oldest_age_seconds = max(depth.oldest_age_seconds, age)
-            return depths
-
-        return self.database.fetch(work)
 
     # -- reads --------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from stickybus.cli.archive import steps
-from stickybus.cli.entries import DEFAULT_TABLE
+from stickybus.cli.entry_options import DEFAULT_TABLE
 from stickybus.cli.output import console, plural, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, opened, url_of
 

@@ -11,6 +11,7 @@ from queue_core.errors import ConfigurationError, InvalidPostError, NameTooLongE
 from queue_core.model.config import Mode
 from queue_core.model.entry import PARKED, State
 from queue_core.model.retry import ImmediateRetries
+from queue_core.reading.depths import depths
 from queue_core.running.subscriber import EntryContext
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Recorder, ended, eventually, states
@@ -264,7 +265,7 @@ def test_an_event_name_that_no_node_knows_is_parked_seen_and_claimed_when_a_node
         State.AVAILABLE,
         '{"number":1}',
     )
-    assert posting._engine.store.depths()["bus"].parked == 1
+    assert [depth.parked for depth in depths(posting._engine.store)] == [1]
     joining = make_bus(poll_interval_seconds=0.05)
     recorder = Recorder()
     joining.subscribe("unknown", recorder)
@@ -290,7 +291,7 @@ def test_notifications_of_a_queue_without_a_live_server_are_parked_until_one_ser
         lambda: [entry.lane for entry in orphan.find()] == [PARKED] * 3,
         "all notifications are parked",
     )
-    assert posting._engine.store.depths()["shop:orphan"].parked == 3
+    assert [depth.parked for depth in depths(posting._engine.store)] == [3]
     serving = make_service(poll_interval_seconds=0.05)
     recorder = Recorder()
     queue = serving.create_queue("shop", "orphan", recorder)

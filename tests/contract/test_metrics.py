@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry
 from sqlalchemy import URL, create_engine, text
 
+from queue_core.reading import depths
 from queue_core.runtime.clock import ManualClock
-from queue_core.storage import store
 from stickybus import (
     BusConfig,
     ImmediateRetries,
@@ -184,7 +184,7 @@ def test_a_scrape_shows_what_is_left_of_the_lease(
 def test_a_scrape_reads_a_bounded_number_of_rows(
     bus: PersistentBus, shown: Shown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "COUNT_LIMIT", 20)
+    monkeypatch.setattr(depths, "COUNT_LIMIT", 20)
     bus.post_many([Order(number) for number in range(50)])
 
     with statements_of(bus._engine.database) as statements:
