@@ -275,7 +275,10 @@ queue_replays = Table(
     Column("replayed_date", UtcDateTime, nullable=False),
     **_OPTIONS,
 )
-"""Archived entries that were posted again, entered by the transaction that posted them."""
+"""Entries that were posted again: from an archive, or by hand. Entered by the transaction that posted them.
+
+`replay_id` 0: nothing was posted, the entry was discarded.
+"""
 
 queue_staged = Table(
     "queue_staged",

@@ -100,7 +100,7 @@ def dead_letters(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 f"{_entries(row.entries)} of {row.queue_name!r} in {statements.main.name} ended FAILED, the newest "
                 f"{lasting(age)} ago ({row.newest:%Y-%m-%d %H:%M} UTC), and nobody has tried again.",
                 f"stickybus history list --dead-letters --table {statements.main.name} --queue {row.queue_name} # then "
-                "stickybus entries retry ID..., or history truncate --state FAILED",
+                "stickybus entries retry ID..., or discard ID...",
             )
 
 

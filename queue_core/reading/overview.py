@@ -1,4 +1,4 @@
-"""How a table's queues stand, for people who look: every live entry counted, and what ended within a minute.
+"""The status of a table's queues: every live entry counted, and what ended within a minute.
 
 One pass over the main table, one over the newest history, and one over as many rows of it as
 `LOOKED_AT` says, in a transaction that locks nothing. What a scrape of the metrics needs every few
@@ -21,12 +21,23 @@ LOOKED_AT = 100_000
 
 
 class QueueStatus(msgspec.Struct, kw_only=True):
-    """One queue of one table, as of the moment of the read. Dates in UTC.
+    """One queue of one table, at the moment of the read.
 
-    `ready`, `scheduled` (of a later date), `running`, `parked` and `suspect` are numbers of live entries; the last two
-    are counted there only. `oldest_ready_seconds` is None if none is ready. Rates are of the last `RATE_SECONDS`.
-    `dead_letters` ended FAILED and nobody tried them again; `newest_dead_letter` is when the last of them ended. They
-    are counted among the `LOOKED_AT` newest entries of the table's history.
+    Attributes:
+        table: The main table.
+        queue_name: The bus, or `service:queue`.
+        ready: Live entries that are due and wait for a node.
+        scheduled: Live entries of a later date.
+        running: Live entries that a node runs.
+        parked: Live entries whose type or queue no node has known; not counted as `ready`.
+        suspect: Live entries that were running when their process died; not counted as `ready`.
+        oldest_ready_seconds: How long the oldest ready entry has been due; None if there is none.
+        posted_per_second: Entries posted in the last minute, a second.
+        processed_per_second: Entries that ended PROCESSED in the last minute, a second.
+        failed_per_second: Entries that ended FAILED in the last minute, a second.
+        dead_letters: Entries that ended FAILED, and that nobody tried again or discarded, among the
+            100,000 newest of the table's history.
+        newest_dead_letter: When the newest of these ended (UTC); None if there is none.
     """
 
     table: str

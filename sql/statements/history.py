@@ -41,7 +41,10 @@ class History(PairStatements):
         return None if found is None else (found[0], found[1])
 
     def successor(self, connection: Connection, record_id: int) -> tuple[int, str | None] | None:
-        """The entry that was last posted of this one by hand, and the state in which its chain ended here, if any."""
+        """The entry that was last posted of this one by hand, and the state in which its chain ended here, if any.
+
+        The id is 0 if the entry was discarded.
+        """
         found = connection.execute(
             select(self.replays.c.replay_id).where(*self._by_hand(record_id))
         ).scalar()
@@ -109,9 +112,9 @@ class History(PairStatements):
         return new_id
 
     def dead_letters(self, connection: Connection, *, limit: int) -> list[Row[Any]]:
-        """By queue (queue_name, entries, newest): what ended FAILED and was not posted again by hand.
+        """By queue (queue_name, entries, newest): what ended FAILED, and was not posted again or discarded by hand.
 
-        What was is left to the entry that was posted of it. Of the `limit` highest ids only: no
+        What was posted again is left to its copy. Of the `limit` highest ids only: no
         index knows states.
         """
         letters = self._letters(limit).subquery()
