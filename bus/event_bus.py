@@ -37,28 +37,37 @@ class EventBus(Subscribing):
         delay: timedelta | float | None = None,
         connection: CallersConnection | None = None,
     ) -> int:
-        """Post one event and return its record id. Either the row is written or the call raises.
+        """Post one event. Either the row is written or the call raises.
 
         Args:
             event: An instance of an event type, or a plain dict together with `event_name`.
             event_name: The name to store it under. Default: that of its type.
-            search_key1: A 64-bit integer to find it by.
+            search_key1: A 64-bit integer to find it by. Default: none.
             search_key2: Another one.
-            user_token: A text of the caller's, which handlers see.
+            user_token: A text for handlers, of at most 36 characters. Default: none.
             future_user_token: Another one.
-            headers: A flat dict of texts, which handlers see.
-            at: An aware date before which it does not run. Default: it runs now. A past date means now.
-            delay: Seconds or a timedelta from now; not together with `at`.
-            connection: A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg, PyMySQL or sqlite3
-                connection. The event is part of its transaction: commit delivers, rollback does not. Without
-                one it is committed when the call returns.
+            headers: A flat dict of texts for handlers. Default: none.
+            at: An aware date before which it does not run; or give `delay`. A past date means now.
+                Default: now.
+            delay: Seconds or a timedelta from now; or give `at`.
+            connection: A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg,
+                PyMySQL or sqlite3 connection. The event is part of its transaction: commit delivers,
+                rollback does not. Default: the call commits before it returns.
+
+        Returns:
+            The record id.
 
         Raises:
-            InvalidPostError: An argument can't be accepted; NaiveDateTimeError for a date without a time zone.
+            InvalidPostError: An argument can't be accepted; NaiveDateTimeError for a date without a
+                time zone.
             PayloadError: The event can't be stored.
+            ConfigurationError: Its name belongs to another type.
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
             sqlalchemy.exc.SQLAlchemyError: The driver's error for anything else.
+
+        Example:
+            >>> bus.post(OrderPlaced(41), search_key1=41, delay=30)
         """
         posting = Posting(
             event=event,
@@ -83,9 +92,18 @@ class EventBus(Subscribing):
     def post_many(
         self, events: Iterable[object], *, connection: CallersConnection | None = None
     ) -> list[int]:
-        """Post events, or `Posting`s with names and keys of their own, in one transaction; all or none.
+        """Post events in one transaction, all or none.
 
-        Returns their ids in order; otherwise as `post`.
+        Args:
+            events: Events, or `Posting`s, which have names, keys and dates.
+            connection: As for `post`.
+
+        Returns:
+            The record ids, in order.
+
+        Raises:
+            InvalidPostError: `events` can't be iterated, or one can't be accepted. Otherwise as
+                `post`.
         """
         if not isinstance(events, Iterable):
             raise InvalidPostError(
@@ -110,7 +128,7 @@ class EventBus(Subscribing):
         connection: AsyncCallersConnection | None = None,
         **options: Unpack[PostOptions],
     ) -> int:
-        """Awaitable twin of `post`, with the same options, for an AsyncSession or AsyncConnection."""
+        """Awaitable twin of `post`, with the same options."""
         return await awaited(
             lambda inner: self.post(event, connection=inner, **options), connection
         )

@@ -1,9 +1,9 @@
-"""The in-memory bus: the persistent bus's face without a database, for tests and for events that may be lost.
+"""The in-memory bus: a bus without a database, for tests and for events that may be lost.
 
-It respects the caller's transaction as far as events tell: what is posted on a SQLAlchemy
+It respects the caller's transaction as far as SQLAlchemy's events show it. What is posted on a SQLAlchemy
 connection is delivered when that begins to commit, dropped when it rolls back, and what a
-savepoint's rollback undoes is dropped too. A COMMIT that then fails is not noticed: whoever needs
-that proof needs the persistent bus.
+savepoint's rollback undoes is dropped too. A COMMIT that then fails is not noticed; only
+the persistent bus proves a commit.
 """
 
 from __future__ import annotations
@@ -58,8 +58,17 @@ class InMemoryBus(EventBus):
 
     Retries that a policy puts off run at once: there is no timer here. `exactly_once` handlers are
     refused (ConfigurationError): there is no database to write to. `max_run_seconds` is not
-    enforced, for no other run could take the event over. `connection=` takes a SQLAlchemy
-    Connection or Session.
+    enforced: no other run could take the event over. `connection=` takes a SQLAlchemy Connection or
+    Session.
+
+    Args:
+        config: The configuration. Default: `BusConfig()`.
+        clock: The time of dates. Default: this machine's.
+        codec: Writes and reads payloads. Default: `JsonCodec()`.
+        settings: Keys of the configuration, which win over `config`.
+
+    Raises:
+        ConfigurationError: An argument is not allowed.
     """
 
     def __init__(
@@ -98,7 +107,14 @@ class InMemoryBus(EventBus):
     # -- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Deliver what was posted, and from now on what is. Raises LifecycleError if it runs."""
+        """Deliver the events that were posted, and from now on each new one.
+
+        Returns:
+            Itself.
+
+        Raises:
+            LifecycleError: It runs already.
+        """
         dispatcher = self._new_dispatcher()
         with self._changed:
             if self._running:
@@ -115,9 +131,17 @@ class InMemoryBus(EventBus):
         return self
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
-        """Let running handlers finish; what has not started waits for the next start.
+        """Let running handlers finish. What has not started waits for the next start.
 
-        False if some still ran.
+        Args:
+            timeout_seconds: Seconds to wait for running handlers, 0 or more. Default: the
+                configuration's `shutdown_timeout_seconds`.
+
+        Returns:
+            False if handlers still ran then.
+
+        Raises:
+            ConfigurationError: The time is not allowed.
         """
         limit = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
         limit = wait_seconds(limit, key="timeout_seconds")
@@ -145,7 +169,15 @@ class InMemoryBus(EventBus):
         self.stop()
 
     def wait_until_idle(self, timeout_seconds: float = 10.0) -> None:
-        """Block until every event that was delivered has ended. Raises TimeoutError."""
+        """Block until every delivered event has ended.
+
+        Args:
+            timeout_seconds: The longest wait. Default: 10.
+
+        Raises:
+            TimeoutError: Some had not ended then.
+            ConfigurationError: The time is not allowed.
+        """
         timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
         with self._changed:
             if not self._changed.wait_for(lambda: not self._live, timeout_seconds):
@@ -211,17 +243,41 @@ class InMemoryBus(EventBus):
     # -- read ---------------------------------------------------------------------------------------------------
 
     def find(self, *, states: States | None = None) -> list[Entry]:
-        """Events that have not ended, by id."""
+        """Find events that have not ended.
+
+        Args:
+            states: Only those in these states. Default: all.
+
+        Returns:
+            The events, by id.
+
+        Raises:
+            InvalidPostError: A state is none.
+        """
         with self._changed:
             return _of_states(self._live.values(), states)
 
     def history(self, *, states: States | None = None) -> list[Entry]:
-        """Events that have ended, by id."""
+        """Find events that have ended.
+
+        Args:
+            states: Only those that ended so. Default: all.
+
+        Returns:
+            The events, by id.
+
+        Raises:
+            InvalidPostError: A state is none.
+        """
         with self._changed:
             return _of_states(self._ended, states)
 
     def truncate_history(self) -> int:
-        """Forget the events that have ended, and return how many."""
+        """Forget the events that have ended.
+
+        Returns:
+            Their number.
+        """
         with self._changed:
             count = len(self._ended)
             self._ended.clear()

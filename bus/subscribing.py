@@ -46,7 +46,7 @@ class SubscribeExactlyOnce(Protocol[E]):
 
 
 class SubscribeByName(Protocol):
-    """A decorator of handlers of a name, whose events are plain dicts unless a type has the name."""
+    """A decorator of handlers of a name; its events are plain dicts unless a type has the name."""
 
     def __call__(self, handler: H, /) -> H:
         """Subscribe it, and return it."""
@@ -123,22 +123,30 @@ class Subscribing(OldBusNames):
         retry: RetryPolicy | None = None,
         max_run_seconds: float | None = None,
     ) -> object:
-        """Subscribe a handler to events of a type, and of its subtypes, or to events of a name.
+        """Subscribe a handler to events of a type and its subtypes, or of a name.
 
-        Without `handler` it decorates one. Works while the bus runs.
+        Works while the bus runs.
 
         Args:
-            event: A dataclass, an attrs class, a msgspec Struct or a pydantic model; or the name of plain dicts.
-            handler: Called with the event, or with the event and an `EntryContext`; it may be `async def`.
-            name: Tells subscribers apart in retries. Default: the handler's module and qualified name.
-            serial: One call at a time in this process.
-            exactly_once: The handler's transaction (`ExactlyOnceContext.connection`) also records the outcome.
-            retry: A policy of its own. Default: that of the configuration.
-            max_run_seconds: A run that takes longer counts as failed, though the handler can't be stopped.
+            event: A dataclass, an attrs class, a msgspec Struct or a pydantic model; or the name of
+                plain dicts.
+            handler: Called with the event, or with the event and an `EntryContext`; it may be
+                `async def`. Default: the call returns a decorator.
+            name: Tells subscribers apart in retries. Default: the module and qualified name of the
+                handler.
+            serial: One call at a time in this process. Default: False.
+            exactly_once: The transaction of the handler (`ExactlyOnceContext.connection`) also
+                records the outcome. Default: False.
+            retry: The retry policy of this subscriber. Default: that of the configuration.
+            max_run_seconds: A run that takes longer counts as failed, though the handler can't be
+                stopped. Default: no limit.
+
+        Returns:
+            Without `handler`, a decorator, which returns the handler; else None.
 
         Raises:
-            ConfigurationError: A type, a name or a handler that can't work; or the handler's annotation excludes
-                events of the type.
+            ConfigurationError: The type, the name, the handler or an option can't work; or the
+                handler's annotation excludes events of the type.
 
         Example:
             >>> @bus.subscribe(OrderPlaced)
@@ -169,15 +177,21 @@ class Subscribing(OldBusNames):
         self._subscriptions.add(event, subscriber)
 
     def unsubscribe(self, handler: AnyHandler) -> bool:
-        """End all subscriptions of `handler`; False if it had none.
+        """End all subscriptions of a handler.
 
         Events of its types then end PROCESSED without a subscriber, as long as nobody else
         subscribes.
+
+        Args:
+            handler: What was subscribed.
+
+        Returns:
+            False if it had no subscription.
         """
         return self._subscriptions.remove(handler)
 
     def register_event(self, event_type: type, *, name: str | None = None) -> str:
-        """Make an event type known under a name, and return the name.
+        """Make an event type known under a name.
 
         Events are stored under the name: give one to a class that shares its `__name__` with
         another, or that was renamed. Nodes that post and nodes that handle it must register the
@@ -185,7 +199,10 @@ class Subscribing(OldBusNames):
 
         Args:
             event_type: A dataclass, an attrs class, a msgspec Struct or a pydantic model.
-            name: Default: the class's `__name__`.
+            name: The name. Default: the class's `__name__`.
+
+        Returns:
+            The name.
 
         Raises:
             ConfigurationError: Another type has the name, or the type or the name can't be stored.

@@ -149,10 +149,24 @@ def _lacking(report: schema.SchemaReport) -> str:
 def create_schema(
     url: str | URL | SqlalchemyEngine, *, tables: Iterable[str] = schema.DEFAULT_TABLES
 ) -> schema.SchemaReport:
-    """Create what is missing of the schema for the main tables `tables`, and return the report of before.
+    """Create the tables that are missing, and upgrade an older schema.
 
-    Also upgrades an older schema. Nothing is changed when the schema is newer than this version's.
-    Raises ConfigurationError, DatabaseUnreachableError, or the driver's error through SQLAlchemy.
+    A schema that is newer than this version's is not changed.
+
+    Args:
+        url: A URL, as a text or SQLAlchemy's, or an Engine, whose URL and way to connect are taken.
+        tables: Names of main tables. Default: `bus_events` and `notifications`.
+
+    Returns:
+        A report on the schema before.
+
+    Raises:
+        ConfigurationError: An argument is not allowed.
+        DatabaseUnreachableError: The database does not answer.
+        sqlalchemy.exc.SQLAlchemyError: The driver's error for anything else.
+
+    Example:
+        >>> stickybus.create_schema("postgresql://shop@db/shop", tables=["orders"])
     """
     if isinstance(tables, str) or not isinstance(tables, Iterable):
         raise not_allowed("tables", tables, "a collection of names")

@@ -32,11 +32,26 @@ class Codec(Protocol):
         ...
 
     def encode(self, event: object) -> str | bytes:
-        """The stored form of `event`."""
+        """Write an event.
+
+        Args:
+            event: An instance of an event type, or a dict.
+
+        Returns:
+            What is stored.
+        """
         ...
 
     def decode(self, data: str | bytes, event_type: type | None) -> object:
-        """An `event_type` from what `encode` returned, a dict if that is None."""
+        """Read an event.
+
+        Args:
+            data: What `encode` returned.
+            event_type: The type of the answer; None: a dict.
+
+        Returns:
+            The event.
+        """
         ...
 
 
@@ -64,10 +79,11 @@ class JsonCodec:
         """Types of which one event was found to arrive as it was posted, and whether that tells of all."""
 
     def encode(self, event: object) -> str:
-        """JSON text.
+        """As `Codec.encode`; the answer is JSON.
 
-        Raises what msgspec raises, and ValueError for NaN, an infinity, or what would arrive as
-        something else.
+        Raises:
+            ValueError: The event holds NaN or an infinity, or would arrive as something else.
+            msgspec.MsgspecError: msgspec can't write it; TypeError for a type that it does not know.
         """
         data = self._encoder.encode(event)
         if b"null" in data:
@@ -94,7 +110,11 @@ class JsonCodec:
             self._arrives[event_type] = wanted is not None and is_simple(wanted)
 
     def decode(self, data: str | bytes, event_type: type | None) -> object:
-        """An `event_type`, or a dict. Raises msgspec.DecodeError or ValidationError."""
+        """As `Codec.decode`.
+
+        Raises:
+            msgspec.DecodeError: It is no JSON; msgspec.ValidationError if it does not fit the type.
+        """
         decoder = self._decoders.get(event_type) or self._decoder(event_type)
         return decoder.decode(data)
 

@@ -173,7 +173,7 @@ class QueueConfig(Settings, OldNodeKeys):
         """Name of the table that finished entries move to."""
         return f"{self.table}_history"
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Raise ConfigurationError for values that are impossible together."""
         if {"retry", "max_failure_retries"} <= self.model_fields_set:
             raise combination(

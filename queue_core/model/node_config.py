@@ -38,7 +38,7 @@ class NodeConfig(Settings):
     reap_batch_size: BatchSize = 200
     statement_timeout_seconds: Seconds = 30.0
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Raise ConfigurationError for values that are impossible together."""
         if 3 * self.beat_interval_seconds > self.lease_seconds:
             # A node whose beats lie further apart is no steady witness: it could never declare

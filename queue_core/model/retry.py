@@ -40,7 +40,14 @@ class RetryPolicy(Protocol):
     """Decides when a failed entry runs again. Called from several threads."""
 
     def next_date(self, failure: Failure) -> datetime | None:
-        """The date of the next run (aware), None if there is none."""
+        """Decide when an entry runs again.
+
+        Args:
+            failure: Its last failure.
+
+        Returns:
+            An aware date; None ends the entry FAILED.
+        """
         ...
 
 
@@ -85,7 +92,7 @@ class ImmediateRetries:
         )
 
     def next_date(self, failure: Failure) -> datetime | None:
-        """See `RetryPolicy.next_date`."""
+        """As `RetryPolicy.next_date`."""
         return failure.now if failure.error_count <= self.max_retries else None
 
 
@@ -116,7 +123,7 @@ class ScheduledRetries:
         object.__setattr__(self, "_steps", steps)
 
     def next_date(self, failure: Failure) -> datetime | None:
-        """See `RetryPolicy.next_date`."""
+        """As `RetryPolicy.next_date`."""
         failed_before = failure.error_count - 1
         if failed_before >= len(self._steps):
             return None
@@ -163,7 +170,7 @@ class ExponentialRetries:
         _check(self, "jitter", "a fraction from 0 to 1", holds=0 <= self.jitter <= 1)
 
     def next_date(self, failure: Failure) -> datetime | None:
-        """See `RetryPolicy.next_date`."""
+        """As `RetryPolicy.next_date`."""
         if failure.error_count > self.max_retries:
             return None
         try:

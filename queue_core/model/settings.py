@@ -111,13 +111,13 @@ class Settings(BaseModel):
         origins = {key: origin for key, origin in source.origins.items() if key not in given}
         return cls.model_validate({**source.values, **given}, context=origins)
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Raise ConfigurationError for values that are impossible together."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         # Defined above _explain, and here, which otherwise would not see its errors.
-        self.check()
+        self._check()
         return self
 
     @model_validator(mode="wrap")
@@ -218,7 +218,7 @@ def configured(kind: type[C], config: C | None, settings: Mapping[str, object]) 
 
 
 def combination(key: str, value: object, allowed: str) -> ConfigurationError:
-    """What `Settings.check` raises for a value that others forbid."""
+    """What `Settings._check` raises for a value that others forbid."""
     return not_allowed(key, value, allowed)
 
 
