@@ -51,8 +51,8 @@ class EventBus(Subscribing):
                 Default: now.
             delay: Seconds or a timedelta from now; or give `at`.
             connection: A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg,
-                PyMySQL or sqlite3 connection. The event is part of its transaction: commit delivers,
-                rollback does not. Default: the call commits before it returns.
+                PyMySQL or sqlite3 connection. The event is part of its transaction: a commit
+                delivers, a rollback does not. Default: the call commits before it returns.
 
         Returns:
             The record id.

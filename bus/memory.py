@@ -88,7 +88,7 @@ class InMemoryBus(EventBus):
         self._ids = itertools.count(1)
         self._live: dict[int, Entry] = {}
         self._submitted = set[int]()
-        """Ids of those that are with a pool: the present one, or a former one whose handlers still run."""
+        """Ids of those in a pool: the present one, or a former one whose handlers still run."""
         self._ended: list[Entry] = []
         self._changed = threading.Condition()
         self._running = False
@@ -104,7 +104,7 @@ class InMemoryBus(EventBus):
             leases=_Unleased(),
         )
 
-    # -- life ---------------------------------------------------------------------------------------------------
+    # -- life -------------------------------------------------------------------------------------
 
     def start(self) -> Self:
         """Deliver the events that were posted, and from now on each new one.
@@ -185,7 +185,7 @@ class InMemoryBus(EventBus):
                     f"{len(self._live)} events have not ended after {timeout_seconds} s"
                 )
 
-    # -- subscribe and post ---------------------------------------------------------------------------------------
+    # -- subscribe and post -----------------------------------------------------------------------
 
     def _add(self, event: type | str, subscriber: Subscriber) -> None:
         if subscriber.exactly_once:
@@ -222,7 +222,7 @@ class InMemoryBus(EventBus):
             self._submitted.update(entry.record_id for entry in entries)
             self._dispatcher.submit(entries)
 
-    # -- outcomes -----------------------------------------------------------------------------------------------
+    # -- outcomes ---------------------------------------------------------------------------------
 
     def _complete(self, outcome: Outcome) -> None:
         entry = outcome.entry
@@ -240,7 +240,7 @@ class InMemoryBus(EventBus):
                     self._ended.append(_ended(outcome))
                     self._changed.notify_all()
 
-    # -- read ---------------------------------------------------------------------------------------------------
+    # -- read -------------------------------------------------------------------------------------
 
     def find(self, *, states: States | None = None) -> list[Entry]:
         """Find events that have not ended.
@@ -285,7 +285,7 @@ class InMemoryBus(EventBus):
 
 
 def _again(outcome: Retried, now: datetime) -> Entry:
-    """The entry as it runs again: each subscriber's retry is due `now`, for no timer would bring it later."""
+    """The entry of the next run. Each retry is due `now`: no timer would bring it later."""
     progress: SubscriberProgress = {
         name: Waiting(so_far.failures, now) if isinstance(so_far, Waiting) else so_far
         for name, so_far in outcome.progress.items()

@@ -1,4 +1,4 @@
-"""The persistent event bus: what is posted is a row first, and reaches its subscribers after the commit."""
+"""The persistent event bus: an event is a row first, and is delivered after the commit."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ from queue_core.service_life import Face
 class PersistentBus(EventBus, Face, Reads):
     """An event bus on a SQL database.
 
-    `database` is a URL or a SQLAlchemy Engine; the bus opens connections of its own. An SQLite file gets its tables
-    at once, another database must have them (`stickybus schema create`). Posting works before `start` too: until then
-    this process is no node, and what it posts is run by any node of the bus.
+    The bus opens its own connections. An SQLite file gets its tables at once; another database must
+    have them (`stickybus schema create`). Posting works before `start`, too: until then this process
+    is not a node, and any node of the bus runs its events.
 
     Args:
-        database: A URL, as a text or SQLAlchemy's, or an Engine, whose URL and way to connect are taken.
+        database: A URL, as a text or SQLAlchemy's, or an Engine, whose URL and way to connect are
+            taken.
         config: The configuration. Default: `BusConfig()`.
         clock: The time by which entries are due. Default: the database's.
         metrics_registry: Where metrics are registered. Default: prometheus-client's own.

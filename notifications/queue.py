@@ -40,7 +40,7 @@ class NotificationQueue(Recurring, OldQueueNames):
         super().__init__(service_name, queue_name, engine=engine, schedules=schedules)
         self._subscriber = subscriber
         self._accepts = accepts
-        """Event names that its handler takes; None: all, as plain dicts unless their type is known."""
+        """Event names that its handler takes; None: all, as dicts unless their type is known."""
         self._started = False
         self._changed = changed
 
@@ -58,7 +58,7 @@ class NotificationQueue(Recurring, OldQueueNames):
         self._started = started
 
     def _subscribers(self, class_name: str, types: EventTypes) -> tuple[Subscriber, ...] | None:
-        """Its handler, if it is started and takes events of this name or of a type below one that it takes."""
+        """Its handler, if it is started and takes events of this name, or of a type above it."""
         if not self._started:
             return None
         accepts = self._accepts

@@ -21,7 +21,7 @@ def parts_of(full_name: object) -> tuple[str, str]:
 
 
 def check_part(name: str) -> None:
-    """Raise InvalidPostError, or NameTooLongError, for what can't be the name of a service or queue."""
+    """Raise InvalidPostError or NameTooLongError for a bad name of a service or queue."""
     fault = name_fault(name)
     if fault is None and ":" not in name:
         return

@@ -8,7 +8,8 @@ wall-clock times; what daylight saving does to them is decided here, as its own 
 where the search began (3.11.3: in the gap `0 1,2 * * *` loses its second firing, in the overlap `30
 2 * * *` fires twice):
 
-- A time in the gap fires once, moved ahead by the gap: 02:30 at 03:30 where 02:00 to 03:00 is missing.
+- A time in the gap fires once, moved ahead by the gap: 02:30 at 03:30 where 02:00 to 03:00 is
+  missing.
 - A time in the overlap fires once, in the first pass; if the hour field begins with `*`, in both.
 
 An interval is elapsed time and counts from `start`; daylight saving doesn't touch it.
@@ -72,8 +73,9 @@ class Kind(StrEnum):
 class Recurrence:
     """The rule of one recurring schedule; due dates begin after `start`.
 
-    `expression` is a cron line of five fields or a macro such as `@daily`, or an interval in seconds. Two are equal
-    if their rules are: `start` doesn't count. Raises InvalidPostError if the rule can't work.
+    `expression` is a cron line of five fields or a macro such as `@daily`, or an interval in
+    seconds. Two are equal if their rules are: `start` doesn't count. Raises InvalidPostError if the
+    rule can't work.
     """
 
     kind: Kind
@@ -117,8 +119,9 @@ class Recurrence:
     ) -> tuple[list[datetime], datetime | None]:
         """Due dates to fire now, oldest first, and the next one after `now` (None: never again).
 
-        `last_fired` is the last due date that was dealt with (None: none since `start`); store the last of the
-        answer's, or `now` if the answer is empty but something was skipped. `policy` defaults to `missed`.
+        `last_fired` is the last due date that was fired or skipped (None: none since `start`).
+        Store the last of the answer's, or `now` if the answer is empty but something was skipped.
+        `policy` defaults to `missed`.
         """
         passed = max(self.start, last_fired or self.start)
         policy = policy or self.missed
@@ -285,7 +288,7 @@ def _offsets(zone: ZoneInfo, date: datetime) -> list[timedelta]:
 
 
 def _moments(zone: ZoneInfo, wall: datetime, *, every_hour: bool) -> list[datetime]:
-    """When the wall clock shows `wall`: once, or in both passes of an overlap if that is asked for."""
+    """When the wall clock shows `wall`: once, or in both passes of an overlap (`every_hour`)."""
     # In a gap, fold 0 has the offset of before it, which is the move ahead that we want.
     first, second = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
     return [first, second] if every_hour and second > first else [first]

@@ -41,7 +41,7 @@ class Schedule:
 
 
 class Schedules:
-    """The recurring schedules of one notification service; `queue_names` gives the queues that are started here."""
+    """The recurring schedules of one service; `queue_names` gives the queues started here."""
 
     def __init__(self, engine: QueueEngine, queue_names: Callable[[], Sequence[str]]) -> None:
         self._engine = engine
@@ -71,7 +71,7 @@ class Schedules:
         posting: Posting,
         given: CallersConnection | None = None,
     ) -> Schedule:
-        """Add a schedule, or change it if its rule or payload is another one; a new rule starts now.
+        """Add a schedule, or change its rule or payload; a new rule starts now.
 
         Every node may do this at its start: the same rule leaves the schedule, and where it stands,
         alone. In the caller's transaction, if one is `given`: nodes see it at the first look after
@@ -129,7 +129,7 @@ class Schedules:
         return max(0.0, min(longest, left))
 
     def _fire(self, stored: StoredSchedule, now: datetime) -> bool:
-        """Insert the notifications of a schedule that is due, unless another node has; False if it can't be read."""
+        """Insert the notifications of a due schedule, unless another node has; False: unreadable."""
         recurrence = _recurrence(stored.rule)
         due = _due(recurrence, stored.last_due, now) if recurrence is not None else None
         if due is None:
@@ -160,7 +160,7 @@ class Schedules:
 
 
 def _recurrence(rule: str) -> Recurrence | None:
-    """The rule of a row; None if it is none of this version's."""
+    """The rule of a row; None if this version can't read it."""
     try:
         return Recurrence.from_dict(msgspec.json.decode(rule))
     except (
@@ -173,7 +173,7 @@ def _recurrence(rule: str) -> Recurrence | None:
 def _due(
     recurrence: Recurrence, last_due: datetime | None, now: datetime
 ) -> tuple[list[datetime], datetime | None] | None:
-    """What is due, and when it is next; None if the row's dates lead past the end of the calendar."""
+    """The due dates and the next one; None if the row's dates lead past the calendar's end."""
     try:
         return recurrence.due(last_due, now)
     except OverflowError:

@@ -98,7 +98,7 @@ class Lifecycle:
     def _new_late(self) -> Loop:
         return Loop(f"{self.config.table}-late", self._late_turn, self.clock)
 
-    # -- life ---------------------------------------------------------------------------------------------------
+    # -- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Join the cluster and start the loops.
@@ -247,7 +247,7 @@ class Lifecycle:
             self._late.stop()
         return 60.0
 
-    # -- what others ask ----------------------------------------------------------------------------------------
+    # -- what others ask --------------------------------------------------------------------------
 
     @property
     def node(self) -> Node | None:
@@ -314,7 +314,7 @@ class Lifecycle:
         for entry in entries:
             self.failures.tell(entry, entry.last_error or "")
 
-    # -- turns --------------------------------------------------------------------------------------------------
+    # -- turns ------------------------------------------------------------------------------------
 
     def run_due(self) -> list[Outcome]:
         """Run what is due now in the caller's thread, write the outcomes and return them; empty if nothing was due.

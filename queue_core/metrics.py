@@ -225,7 +225,7 @@ class Metrics:
         """Show gauges no more; counters keep their values, as a bus made again goes on from them."""
         self._families.watched.discard(self)
 
-    # -- counted ------------------------------------------------------------------------------------------------
+    # -- counted ----------------------------------------------------------------------------------
 
     def _count(self, name: str, counts: Iterable[tuple[str, int]]) -> None:
         for queue_name, count in counts:
@@ -300,7 +300,7 @@ class Metrics:
         yield
         self._observe("statement_seconds", name, (perf_counter() - start,))
 
-    # -- read ---------------------------------------------------------------------------------------------------
+    # -- read -------------------------------------------------------------------------------------
 
     def read_into(self, gauges: dict[str, GaugeMetricFamily]) -> None:
         """Add this bus's or service's gauges to a scrape."""

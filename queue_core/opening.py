@@ -67,7 +67,7 @@ def open_existing(
     statement_timeout_seconds: float = 30.0,
     application_name: str = "stickybus",
 ) -> Database:
-    """As `open_database`; an SQLite file that is not there counts as unreachable, since opening would make it."""
+    """As `open_database`; a missing SQLite file is unreachable, since opening would make it."""
     of_kind(target, str, URL, SqlalchemyEngine, key="database")
     path = _missing_file(target)
     if path is not None:
@@ -93,7 +93,10 @@ def _missing_file(target: str | URL | SqlalchemyEngine) -> str | None:
 
 
 def open_tables(target: str | URL | SqlalchemyEngine, config: QueueConfig) -> Database:
-    """As `open_database`, by a configuration; also raises a SchemaError if its tables don't fit (SQLite: makes them)."""
+    """As `open_database`, by a configuration, whose tables SQLite gets at once.
+
+    Also raises a SchemaError if they don't fit.
+    """
     database = open_database(
         target,
         statement_timeout_seconds=config.node.statement_timeout_seconds,

@@ -1,4 +1,4 @@
-"""Stickybus: a persistent event bus and notification queues on the SQL database that you already have.
+"""Stickybus: a persistent event bus and notification queues on the SQL database you have.
 
 Import from here; the packages behind it (`bus`, `notifications`, `queue_core`, `sql`) are its
 rooms, not its face.

@@ -75,8 +75,8 @@ def drain(*targets: PersistentBus | NotificationService, max_runs: int = 10_000)
 
     Args:
         targets: Buses and services, none of which may be started.
-        max_runs: The limit of runs. Handlers that post for each other without end reach it, and so does a retry that
-            is always due.
+        max_runs: The limit of runs. Handlers that post for each other without end reach it, and so
+            does a retry that is always due. Default: 10,000.
 
     Returns:
         The runs, in order.
@@ -182,7 +182,7 @@ def _ran(outcome: Outcome) -> Ran | None:
             return None
 
 
-# -- fixtures ---------------------------------------------------------------------------------------------------------
+# -- fixtures -------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ class Member(Protocol):
         ...
 
     def outliving(self) -> list[int]:
-        """After it has left: ids of entries whose handlers still run, or whose outcomes are still to be written."""
+        """After it has left: ids of entries that still run, or whose outcomes are unwritten."""
         ...
 
     def lease_lost(self) -> None:
@@ -56,7 +56,7 @@ class Member(Protocol):
         ...
 
     def reaped(self, queue_names: Sequence[str]) -> None:
-        """Entries, given by their queues, were taken from a dead node's lane; they wait for any node."""
+        """Entries of these queues were taken from a dead node's lane; they wait for any node."""
         ...
 
     def failed(self, entries: Sequence[Entry]) -> None:
@@ -100,10 +100,10 @@ class Node:
         Others may have seen it though its answer was lost.
         """
         self._clock_read_at = float("-inf")
-        """When the beat was sent that read the database's clock last; one that read it too slowly does not count."""
+        """When the last beat was sent that read the database's clock fast enough."""
         self._pid = os.getpid()
         self._telling = Lock()
-        """What is served is written by one at a time: what was true before a member joined would have its entries taken."""
+        """One at a time writes what is served: an older list would have a member's entries taken."""
         # No error may keep beats back for as long as a lease, however short that is.
         self._beats = Loop(
             f"{name}-beat",
@@ -190,7 +190,7 @@ class Node:
         ).decode()
 
     def outliving(self, table: str) -> set[int]:
-        """Ids of the entries of `table` that former members of this node and process still run, or are still to write."""
+        """Ids of the entries of `table` that former members still run, or have not written yet."""
         return {
             record_id
             for member in list(self.former)
@@ -279,7 +279,7 @@ class Node:
         if abs(self.skew_seconds) > SKEW_WARNING_SECONDS:
             log.warning("clock_skewed", node=self.name, skew_seconds=round(self.skew_seconds, 3))
 
-    # -- members ------------------------------------------------------------------------------------------------
+    # -- members ----------------------------------------------------------------------------------
 
     def announce(self) -> None:
         """Write what the members serve."""

@@ -28,7 +28,7 @@ _nodes: dict[tuple[str, str], Node] = {}
 # The threads of these beat in the parent of a fork alone.
 os.register_at_fork(after_in_child=_nodes.clear)
 _former: defaultdict[tuple[str, str], list[Member]] = defaultdict(list)
-"""Members that have left while handlers of theirs still ran, by the key of their node, which may be gone too."""
+"""Members that left while their handlers still ran, by the key of their node."""
 os.register_at_fork(after_in_child=_former.clear)
 _locks: defaultdict[tuple[str, str], threading.RLock] = defaultdict(threading.RLock)
 """One a name: it is held for up to a lease while the name is fought for."""

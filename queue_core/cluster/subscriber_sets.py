@@ -1,4 +1,4 @@
-"""Which subscribers each node has of an event type, as its row says, and where nodes that share events differ.
+"""The subscribers that each node has of an event type, by its row, and where nodes differ.
 
 Any node of a bus may run an event, with its own subscribers alone: those that only another node has
 never see it. A rolling deploy lets nodes differ for a while, so that a difference is told, and
@@ -41,7 +41,14 @@ def published(names: Iterable[str]) -> list[str] | str:
 
 @dataclass(frozen=True)
 class Difference:
-    """An event type of which live nodes have different subscribers: `nodes_of` gives their rows, by the set as it is shown."""
+    """An event type of which live nodes have different subscribers.
+
+    Attributes:
+        table: The main table of its bus.
+        queue_name: Its bus.
+        class_name: Its event name.
+        nodes_of: The names of the nodes that have each set of subscribers, by the set as a text.
+    """
 
     table: str
     queue_name: str
@@ -91,7 +98,7 @@ def differences(rows: Iterable[Row[Any]], now: datetime) -> list[Difference]:
 
 
 class SubscriberWatch:
-    """Warns, once for each event type, that a node has other subscribers than the nodes that it joins."""
+    """Warns, once for each event type, that a node joins others with other subscribers."""
 
     def __init__(self, node_name: str) -> None:
         self._node_name = node_name
@@ -99,7 +106,7 @@ class SubscriberWatch:
         self._told = set[tuple[str, str, str]]()
 
     def look(self, rows: Mapping[str, Row[Any]], now: datetime) -> None:
-        """Compare, if this node publishes other subscribers than at the last look; who joins later looks by itself."""
+        """Compare, if this node's subscribers have changed; nodes that join later look themselves."""
         own = rows.get(self._node_name)
         members = [] if own is None else _members(own)
         if members == self._compared:

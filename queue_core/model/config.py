@@ -34,7 +34,7 @@ class Mode(StrEnum):
 
 
 def name_fault(name: object, limit: int = MAX_NAME_LENGTH) -> str | None:
-    """Why `name` can't be a node's, bus's or queue's name (or another of at most `limit` characters), None if it can.
+    """Why `name` can't be a name of at most `limit` characters, None if it can.
 
     Quotes, percent signs, emoji and spaces are fine; the limit counts characters (code points), not
     bytes.
@@ -99,7 +99,7 @@ ModeName: TypeAlias = Literal[
 
 
 class TomlQueueSettings(TypedDict, total=False):
-    """Keys of every queue, without `table`, which names a table of the file there; None: not set."""
+    """Keys of every queue, without `table`, which names a table of the file; None: not set."""
 
     node_name: str | None
     node: NodeConfig | None
@@ -334,8 +334,8 @@ class NotificationConfig(QueueConfig):
 
         Args:
             path: The file.
-            table: The table; a dot leads into a table within a table. Default: `notifications`. A file
-                without it sets nothing.
+            table: The table; a dot leads into a table within a table. A file without it sets
+                nothing. Default: `notifications`.
             prefix: As for `from_environment`; an empty one leaves the environment out.
             overrides: Keys that win over both; None: not set.
 

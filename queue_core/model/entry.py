@@ -1,7 +1,7 @@
 """An entry: one row of a main or history table, its states and its lanes.
 
-`TRANSITIONS` is the only table of state changes: the statements follow it, a test holds them to it, and the diagram
-in the documentation is drawn from it.
+`TRANSITIONS` is the only table of state changes: the statements follow it, a test holds them to it,
+and the diagram in the documentation is drawn from it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,10 @@ def state_diagram() -> str:
 ANY_NODE = ""
 """Lane of the entries that any live node may claim which serves them."""
 SUSPECT = "!suspect"
-"""Lane of the entries that were running when their process died: any live node, one at a time on each."""
+"""Lane of the entries that were running when their process died.
+
+Any live node runs them, one at a time.
+"""
 PARKED = "!parked"
 """Lane of the entries whose type or queue no node has known so far: nobody claims from it."""
 
@@ -118,7 +121,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 SubscriberProgress = dict[str, bool | Waiting]
-"""Subscribers by name: true if it succeeded, false if it has used up its retries, else when it runs again."""
+"""By subscriber: true if it succeeded, false if it has used up its retries, else its next run."""
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -157,7 +157,7 @@ class EventTypes:
 
 
 def is_event_type(event_type: type) -> bool:
-    """Whether instances of `event_type` can be posted by themselves: dataclass, attrs, msgspec or pydantic."""
+    """Whether instances can be posted by themselves: dataclass, attrs, msgspec or pydantic."""
     return (
         is_dataclass(event_type)
         or hasattr(event_type, "__attrs_attrs__")

@@ -23,7 +23,7 @@ class NodeSettings(TypedDict, total=False):
 
 
 class NodeConfig(Settings):
-    """Settings of a process as a node of one database: those that its buses and services there share.
+    """Settings of a process as a node of one database, which its buses and services share.
 
     They must agree: a member whose node has other settings does not start. A wrong value or an
     unknown key raises ConfigurationError.

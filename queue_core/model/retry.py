@@ -58,8 +58,8 @@ class RetryLater(Exception):
     ask as often as it likes. A later failure of another kind meets the policy with that count, and
     is final if it is past the policy's limit.
 
-    `delay` counts from the end of the failed run; a number is in seconds. Raises ValueError if it is neither, negative, or
-    longer than a century.
+    `delay` counts from the end of the failed run; a number is in seconds. Raises ValueError if it is
+    neither, negative, or longer than a century.
     """
 
     def __init__(self, delay: timedelta | float, reason: str = "") -> None:
@@ -100,8 +100,9 @@ class ImmediateRetries:
 class ScheduledRetries:
     """Run again each `delay` after the *original* date of the entry, never before now.
 
-    `delays` are timedeltas or seconds, in ascending order; there are as many retries as delays. A retry that comes
-    late (the service was down) moves the ones after it by as much, so that they keep their distances.
+    `delays` are timedeltas or seconds, in ascending order; there are as many retries as delays. A
+    retry that comes late (the service was down) moves the ones after it by as much, so that they
+    keep their distances.
     """
 
     delays: tuple[timedelta | float, ...] = (
@@ -134,9 +135,9 @@ class ScheduledRetries:
 
 @dataclass(frozen=True)
 class ExponentialRetries:
-    """Run again after initial_seconds * factor ** (failures - 1), at most maximum_seconds, counted from now.
+    """Run again after initial_seconds * factor ** (failures - 1), at most maximum_seconds.
 
-    Each delay is shortened by a random part of up to `jitter` (a fraction), so that entries that
+    Delays count from now. Each is shortened by a random part of up to `jitter` (a fraction), so that entries that
     failed together don't return together, and none waits past the maximum. `random` makes it
     repeatable in tests.
     """
@@ -182,7 +183,9 @@ class ExponentialRetries:
 
 
 def decide(policy: RetryPolicy, failure: Failure) -> datetime | None:
-    """The date of the next run (UTC), None if the entry ends FAILED: the handler's word first, else the policy's.
+    """The date of the next run (UTC), None if the entry ends FAILED.
+
+    The handler's own request comes first, then the policy.
 
     Never raises: a policy that raises, or answers with anything but an aware date or None, ends the
     retries, and a note on `failure.error` says so, which reaches the entry's `last_error`.
@@ -201,7 +204,9 @@ def decide(policy: RetryPolicy, failure: Failure) -> datetime | None:
 
 
 def policy_from_table(table: Mapping[str, object]) -> RetryPolicy:
-    """Build a policy from configuration: `kind` is immediate, scheduled or exponential, the rest its arguments.
+    """Build a policy from configuration: `kind` is immediate, scheduled or exponential.
+
+    The other keys are its arguments.
 
     Raises ConfigurationError, naming the key, the value and what is allowed.
     """

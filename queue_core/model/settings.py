@@ -1,4 +1,6 @@
-"""What all settings share: they are frozen, checked as a whole, and come from code, environment, TOML or defaults.
+"""The base of all settings: frozen, checked as a whole.
+
+They come from code, the environment, TOML or defaults.
 
 None means "not set" at every stage and never hides a value of a later one.
 """
@@ -51,7 +53,7 @@ class Settings(BaseModel):
     environment_prefix: ClassVar[str]
     toml_table: ClassVar[str]
     sections: ClassVar[Mapping[str, type[Settings]]] = {}
-    """Settings within these that have variables and a TOML table of their own, since others share them."""
+    """Settings within these with their own variables and TOML table, since others share them."""
 
     @classmethod
     def _from_environment(
@@ -139,7 +141,7 @@ class Settings(BaseModel):
 
     @classmethod
     def _moved(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Keys that stood here before their section did go there; they win over those of a section that is given."""
+        """Move keys to the section that holds them now; they win over those of a given section."""
         for name, section in cls.sections.items():
             old = {key: value for key, value in values.items() if key in section.model_fields}
             given = values.get(name)
@@ -211,7 +213,7 @@ def _from_json(variable: str, text: str) -> object:
 
 
 def configured(kind: type[C], config: C | None, settings: Mapping[str, object]) -> C:
-    """The configuration of a bus or service, given as an object, as keys, or as both: then the keys win."""
+    """The configuration of a bus or service, given as an object or as keys, which win."""
     config = kind() if config is None else config
     of_kind(config, kind, key="config")
     return config._with_changes(settings) if settings else config  # noqa: SLF001 -- of this class

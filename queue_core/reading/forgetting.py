@@ -23,11 +23,16 @@ _CLOCKS_DIFFER = timedelta(seconds=1)
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call of `forget` deleted, or would delete, of one main table and its history.
+    """The result of a `forget` on one main table and its history.
 
-    `live` and `ended` are numbers of rows. `running` has the ids of entries that some node runs, which were not
-    touched: call again when they have ended. `schedules` names recurring schedules (`service:queue/name`) with these
-    keys, which go on: end them with `stop_recurring`.
+    Attributes:
+        table: The main table.
+        live: Waiting entries that were deleted, or would be.
+        ended: Rows of history that were deleted, or would be.
+        running: Ids of entries that some node runs, which were left: call again when they have
+            ended.
+        schedules: Recurring schedules (`service:queue/name`) with these keys, which go on: end them
+            with `stop_recurring`.
     """
 
     table: str
@@ -80,7 +85,7 @@ class Forgetting:
 
 
 class _Turn:
-    """One call: what is deleted is what was created until it began, so that a busy queue lets it end."""
+    """One call. It deletes what was created until it began, so that a busy queue lets it end."""
 
     def __init__(
         self, store: Store, queue_name: str | None, keys: dict[str, int], progress: Progress | None

@@ -72,7 +72,9 @@ class History:
         force: bool = False,
         connection: CallersConnection | None = None,
     ) -> int:
-        """Post a FAILED or REMOVED entry again, for any node, as a new chain that names it (`replay_of`); its new id.
+        """Post a FAILED or REMOVED entry again, for any node, and return its new id.
+
+        It begins a new chain, whose `replay_of` is the entry.
 
         Subscribers that had succeeded are left out, unless `all_subscribers`. Raises
         EntryNotFoundError, or EntryNotChangeableError for an entry that ended otherwise, or that
@@ -160,7 +162,7 @@ class History:
         states: States | None = None,
         progress: Progress | None = None,
     ) -> int:
-        """Delete history, of all queues of the table, while the queue runs; return the number of rows deleted.
+        """Delete history of all queues of the table, and return the number of deleted rows.
 
         Without `before` (aware; rows finished earlier) and `states` the whole table is emptied at
         once: the exclusive lock is waited for at most 50 ms a try, and outcomes written meanwhile

@@ -17,7 +17,7 @@ from queue_core.storage.store import Store
 
 RATE_SECONDS = 60
 LOOKED_AT = 100_000
-"""Entries of history, the newest ones by id, among which dead letters are counted: no index knows them."""
+"""Dead letters are counted among this many newest entries of history: no index knows them."""
 
 
 class QueueStatus(msgspec.Struct, kw_only=True):
@@ -56,7 +56,7 @@ class QueueStatus(msgspec.Struct, kw_only=True):
 
 
 def statuses(store: Store) -> list[QueueStatus]:
-    """All queues of the table that hold an entry, ended one lately or have a dead letter, by name."""
+    """The queues of the table that hold an entry, ended one lately or have a dead letter."""
     now = store.now()
     return store.read(
         None, store.config.table, lambda connection: _statuses(connection, store, now)

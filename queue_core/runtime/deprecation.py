@@ -33,7 +33,7 @@ def _users_level() -> int:
 
 
 class OldName(Generic[T]):
-    """A former attribute: reading it warns, and gives what stands at `path` now, such as `node.lease_seconds`."""
+    """A former attribute: reading it warns, and reads `path`, such as `node.lease_seconds`."""
 
     def __init__(self, path: str, new: str = "") -> None:
         self.new = new or path

@@ -1,4 +1,4 @@
-"""`stickybus history archive`, `compact` and `verify`: history as files, and what keeps them in good order."""
+"""`stickybus history archive`, `compact` and `verify`: history as files."""
 
 from __future__ import annotations
 
@@ -78,7 +78,9 @@ def archive(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Move history of a table to Parquet files, while its queues run: copied, read back, and only then deleted.
+    """Move history of a table to Parquet files, while its queues run.
+
+    Rows are copied, read back, and only then deleted.
 
     Killed at any point, start it again: it finishes what was begun. Needs Java and the extra
     `spark`.

@@ -66,7 +66,7 @@ def list_entries(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """List live entries of all tables, oldest id first; what has ended is in `stickybus history list`.
+    """List live entries of all tables, oldest id first; ended ones: `stickybus history list`.
 
     Examples:
       stickybus entries list --queue bus --key1 4711
@@ -235,9 +235,9 @@ def remove(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Remove entries that have not started, by ids or by search keys; they go to history as REMOVED.
+    """Remove entries that have not started, by ids or by search keys.
 
-    By keys, entries that run are left alone.
+    They go to history as REMOVED. By keys, entries that run are left.
 
     Examples:
       stickybus entries remove 4711 4712
@@ -270,7 +270,7 @@ def _each(
     *,
     as_json: bool,
 ) -> None:
-    """Do `one` for each id and tell what came of it; those that can't be done make the exit code 1."""
+    """Do `one` for each id, and show its result; one that can't be done makes the exit code 1."""
     told: list[dict[str, Any]] = []
     for record_id in record_ids:
         try:

@@ -170,9 +170,9 @@ def forget(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Delete all that has the search keys of one customer, waiting or ended, of all tables, while the queues run.
+    """Delete all entries with the search keys of one customer, waiting or ended, of all tables.
 
-    Shows what it would delete unless --yes. Entries that some node runs are not touched: exit code
+    The queues may run meanwhile. Shows what it would delete unless --yes. Entries that some node runs are not touched: exit code
     1, run it again when they have ended. Recurring schedules with these keys go on, and archives
     are not touched.
 

@@ -1,4 +1,4 @@
-"""What commands write: results to standard output, as a table or as JSON; everything else to standard error."""
+"""The output of commands: results to standard output, everything else to standard error."""
 
 from __future__ import annotations
 

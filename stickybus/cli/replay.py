@@ -49,13 +49,15 @@ def replay(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Post archived entries again, each once however often this runs; shows what it would post unless --yes.
+    """Post archived entries again, each once however often this runs.
+
+    Only shows what it would post, unless --yes is given.
 
     Each becomes a new entry, due now, for any node, that names the old one in `replay_of`. Payloads
     are never shown. Needs Java and the extra `spark`.
 
     Examples:
-      stickybus history replay --from /var/archive --where "processing_state = 'FAILED' AND class_name = 'push'"
+      stickybus history replay --from /var/archive --where "processing_state = 'FAILED'"
 
       stickybus history replay --from /var/archive --where "record_id IN (4711, 4712)" --yes
     """

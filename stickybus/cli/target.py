@@ -99,14 +99,14 @@ def opened(url: str | None, table: str) -> Iterator[QueueEngine]:
 
 @contextmanager
 def maintained(url: str | None, table: str, queue_name: str | None = None) -> Iterator[Maintenance]:
-    """Changes by hand to one queue, or to all queues (None), of a table that exists. Raises as `opened`."""
+    """Changes by hand to one queue of a table that exists, or to all (None). Raises as `opened`."""
     with opened(url, table) as engine:
         yield Maintenance(engine, queue_name)
 
 
 @contextmanager
 def engine_of(url: str | None, config: QueueConfig) -> Iterator[QueueEngine]:
-    """An engine that posts and changes but runs nothing; made as the library makes one, tables on SQLite too."""
+    """An engine that posts and changes but runs nothing; SQLite gets its tables at once."""
     types = EventTypes()
     engine = QueueEngine(url_of(url), config, Subscriptions("", types, shared=True), types)
     try:
