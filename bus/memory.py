@@ -15,12 +15,12 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self, Unpack
 
-import msgspec
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
 
 from bus.commits import at_commit
 from bus.event_bus import EventBus
+from bus.memory_entries import as_ended, run_again
 from queue_core.errors import ConfigurationError, InvalidConnectionError, LifecycleError
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import BusConfig, BusSettings
@@ -28,12 +28,9 @@ from queue_core.model.entry import (
     ANY_NODE,
     Entry,
     Posting,
-    State,
     States,
-    SubscriberProgress,
-    Waiting,
 )
-from queue_core.model.outcome import Finished, Outcome, Released, Retried
+from queue_core.model.outcome import Outcome, Released, Retried
 from queue_core.model.settings import configured
 from queue_core.running.dispatcher import Dispatcher
 from queue_core.running.subscriber import Subscriber
@@ -42,7 +39,6 @@ from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import Clock, SystemClock
 from queue_core.storage.filter import state_values
 from queue_core.storage.rows import Rows
-from queue_core.storage.store import encode_progress
 
 
 class _Unleased:
@@ -230,14 +226,14 @@ class InMemoryBus(EventBus):
             self._submitted.discard(entry.record_id)
             match outcome:
                 case Retried():
-                    again = _again(outcome, self._clock.now())
+                    again = run_again(outcome, self._clock.now())
                     self._live[entry.record_id] = again
                     self._submit([again])
                 case Released():  # by a pool that has stopped: for the next one, which may run already
                     self._submit([entry])
                 case _:
                     self._live.pop(entry.record_id, None)
-                    self._ended.append(_ended(outcome))
+                    self._ended.append(as_ended(outcome))
                     self._changed.notify_all()
 
     # -- read -------------------------------------------------------------------------------------
@@ -282,34 +278,6 @@ class InMemoryBus(EventBus):
             count = len(self._ended)
             self._ended.clear()
             return count
-
-
-def _again(outcome: Retried, now: datetime) -> Entry:
-    """The entry of the next run. Each retry is due `now`: no timer would bring it later."""
-    progress: SubscriberProgress = {
-        name: Waiting(so_far.failures, now) if isinstance(so_far, Waiting) else so_far
-        for name, so_far in outcome.progress.items()
-    }
-    return msgspec.structs.replace(
-        outcome.entry, error_count=outcome.error_count, subscribers_done=encode_progress(progress)
-    )
-
-
-def _ended(outcome: Outcome) -> Entry:
-    if not isinstance(
-        outcome, Finished
-    ):  # Parked: its name is unknown, and here no other node will ever know it
-        return msgspec.structs.replace(
-            outcome.entry, processing_state=State.FAILED, last_error="UnknownEvent"
-        )
-    return msgspec.structs.replace(
-        outcome.entry,
-        processing_state=outcome.state,
-        error_count=outcome.error_count,
-        started_date=outcome.started_date,
-        finished_date=outcome.finished_date,
-        last_error=outcome.last_error,
-    )
 
 
 def _of_states(entries: Iterable[Entry], states: States | None) -> list[Entry]:

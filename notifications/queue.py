@@ -58,7 +58,7 @@ class NotificationQueue(Recurring, OldQueueNames):
         self._started = started
 
     def _subscribers(self, class_name: str, types: EventTypes) -> tuple[Subscriber, ...] | None:
-        """Its handler, if it is started and takes events of this name, or of a type above it."""
+        """Its handler, if it is started and takes events of this name, or of a base of its type."""
         if not self._started:
             return None
         accepts = self._accepts

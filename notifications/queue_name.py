@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queue_core.errors import InvalidPostError, NameTooLongError
-from queue_core.model.config import name_fault
+from queue_core.model.names import name_fault
 from queue_core.runtime.shown import shown
 
 

@@ -27,9 +27,15 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Schedule:
-    """One recurring schedule as it stands.
+    """One recurring schedule. Dates are aware, in UTC.
 
-    Dates in UTC; `next_due` is None when it never fires again.
+    Attributes:
+        queue_name: Its queue, as `service:queue`.
+        name: The name that it was declared with.
+        recurrence: Its rule.
+        class_name: The event name of what it fires.
+        last_due: The due date of the last firing; None before the first.
+        next_due: The next due date; None if it never fires again.
     """
 
     queue_name: str

@@ -18,7 +18,8 @@ from queue_core.errors import (
     SchemaTooNewError,
     SchemaTooOldError,
 )
-from queue_core.model.config import QueueConfig, table_fault
+from queue_core.model.config import QueueConfig
+from queue_core.model.names import table_fault
 from queue_core.runtime.arguments import not_allowed, of_kind
 from queue_core.storage.store import unreachable
 from sql import schema

@@ -26,6 +26,7 @@ from bus.memory import InMemoryBus  # noqa: E402 -- after the check above, which
 from bus.persistent import PersistentBus  # noqa: E402
 from notifications.queue import NotificationQueue  # noqa: E402
 from notifications.recurrence import MissedPolicy  # noqa: E402
+from notifications.schedules import Schedule  # noqa: E402
 from notifications.service import NotificationService  # noqa: E402
 from queue_core.errors import (  # noqa: E402
     CommitUnknownError,
@@ -79,6 +80,8 @@ from queue_core.running.subscriber import EntryContext, ExactlyOnceContext  # no
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection  # noqa: E402
 from queue_core.runtime.clock import Clock, ManualClock, SystemClock  # noqa: E402
 from queue_core.storage.rows import KEYLESS, Keyless  # noqa: E402
+from sql.doctor.finding import Finding  # noqa: E402
+from sql.schema import SchemaReport  # noqa: E402
 
 __all__ = [
     "KEYLESS",
@@ -97,6 +100,7 @@ __all__ = [
     "ExactlyOnceContext",
     "ExponentialRetries",
     "Failure",
+    "Finding",
     "Forgotten",
     "ForkedError",
     "GiveUp",
@@ -133,10 +137,12 @@ __all__ = [
     "QueueStatus",
     "RetryLater",
     "RetryPolicy",
+    "Schedule",
     "ScheduleStatus",
     "ScheduledRetries",
     "SchemaError",
     "SchemaMissingError",
+    "SchemaReport",
     "SchemaTooNewError",
     "SchemaTooOldError",
     "ShadowedModuleError",

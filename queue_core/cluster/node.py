@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -19,15 +18,14 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from queue_core.cluster.host import host_identity, is_dead_neighbour
 from queue_core.cluster.lease import Lease
+from queue_core.cluster.member import Member
 from queue_core.errors import NodeNameTakenError
-from queue_core.model.entry import Entry
 from queue_core.model.node_config import NodeConfig
 from queue_core.runtime.clock import Clock, ClockReading, SystemClock, read_clock
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
 from queue_core.runtime.signal import Signal
-from queue_core.storage.store import Store
 from sql.database import Database
 from sql.statements import nodes
 
@@ -36,32 +34,6 @@ log = get_logger(__name__)
 SKEW_WARNING_SECONDS = 1.0
 CLOCK_SHARE = 0.5
 """The first beat after so much of a lease reads the database's clock again."""
-
-
-class Member(Protocol):
-    """A bus's or service's engine, as its node sees it."""
-
-    store: Store
-
-    def describe(self) -> dict[str, Any]:
-        """What is served, as plain JSON."""
-        ...
-
-    def outliving(self) -> list[int]:
-        """After it has left: ids of entries that still run, or whose outcomes are unwritten."""
-        ...
-
-    def lease_lost(self) -> None:
-        """The lease ended: give back what has not started."""
-        ...
-
-    def reaped(self, queue_names: Sequence[str]) -> None:
-        """Entries of these queues were taken from a dead node's lane; they wait for any node."""
-        ...
-
-    def failed(self, entries: Sequence[Entry]) -> None:
-        """Entries of a dead process have ended FAILED; their `last_error` tells why."""
-        ...
 
 
 class Reaping(Protocol):

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from queue_core.cluster.host import default_name
-from queue_core.cluster.node import Member, Node
+from queue_core.cluster.member import Member
+from queue_core.cluster.node import Node
 from queue_core.cluster.reaper import Reaper
 from queue_core.errors import ConfigurationError, LifecycleError
 from queue_core.model.config import QueueConfig

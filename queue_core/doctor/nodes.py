@@ -92,8 +92,7 @@ def overdue_schedule(connection: Connection, scope: Scope) -> Iterator[Finding]:
 def differing_subscribers(connection: Connection, scope: Scope) -> Iterator[Finding]:
     """Event types of which the live nodes of a bus have different subscribers."""
     for difference in differences(nodes.all_nodes(connection), scope.now):
-        rows = [row for rows in difference.nodes_of.values() for row in rows]
-        done = all((scope.now - row.started_date).total_seconds() > DEPLOY_SECONDS for row in rows)
+        done = (scope.now - difference.newest_start).total_seconds() > DEPLOY_SECONDS
         yield Finding(
             "differing-subscribers",
             Severity.DANGER if done else Severity.NOTE,

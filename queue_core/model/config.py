@@ -4,22 +4,18 @@ One object per bus or notification service; nothing is global. Values come from 
 environment, a TOML file or the defaults here, in that order.
 """
 
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias, TypedDict, Unpack
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import Field, field_validator
 
 from queue_core.errors import ConfigurationError
+from queue_core.model.names import ApplicationName, Name, NodeName, TableName
 from queue_core.model.node_config import BatchSize, NodeConfig, OldNodeKeys, Seconds
 from queue_core.model.retry import ImmediateRetries, RetryPolicy, policy_from_table
 from queue_core.model.settings import Settings, combination
-from sql.tables import SHARED_TABLES
-
-MAX_NAME_LENGTH = 64
-_OWN_TABLES = frozenset({"stickybus_schema", *(table.name for table in SHARED_TABLES)})
 
 
 class Mode(StrEnum):
@@ -33,61 +29,6 @@ class Mode(StrEnum):
     """The node that posted it; handed over from memory after the commit, without a claim."""
 
 
-def name_fault(name: object, limit: int = MAX_NAME_LENGTH) -> str | None:
-    """Why `name` can't be a name of at most `limit` characters, None if it can.
-
-    Quotes, percent signs, emoji and spaces are fine; the limit counts characters (code points), not
-    bytes.
-    """
-    if not isinstance(name, str):
-        return f"texts, not a {type(name).__name__}"
-    if not 1 <= len(name) <= limit:
-        return f"1 to {limit} characters, not {len(name)}"
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return "no lone surrogate, which databases can't store"
-    return "no NUL character, which databases can't store" if "\0" in name else None
-
-
-def _storable(name: str) -> str:
-    fault = name_fault(name)
-    if fault:
-        raise ValueError(fault)
-    return name
-
-
-def _no_lane(name: str) -> str:
-    if name.startswith("!"):
-        raise ValueError("no leading '!', which marks the lanes !parked and !suspect")
-    return name
-
-
-def table_fault(table: object) -> str | None:
-    """Why `table` can't be the name of a main table, None if it can."""
-    if not isinstance(table, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,47}", table):
-        return "1 to 48 letters, digits and underscores, no digit first"
-    if table.lower() in _OWN_TABLES or table.lower().endswith("_history"):
-        return f"neither {', '.join(sorted(_OWN_TABLES))} nor a name that ends in _history"
-    return None
-
-
-def _free(table: str) -> str:
-    fault = table_fault(table)
-    if fault:
-        raise ValueError(fault)
-    return table
-
-
-def _printable(name: str) -> str:
-    if not re.fullmatch(r"[ -~]{1,63}", name):
-        raise ValueError("1 to 63 printable ASCII characters")
-    return name
-
-
-Name = Annotated[str, AfterValidator(_storable)]
-NodeName = Annotated[str, AfterValidator(_storable), AfterValidator(_no_lane)]
-TableName = Annotated[str, AfterValidator(_free)]
 Threads = Annotated[int, Field(ge=1, le=10_000)]
 Capacity = Annotated[int, Field(ge=1, le=1_000_000)]
 Limit = Annotated[int, Field(ge=0, le=1_000_000)]
@@ -166,7 +107,7 @@ class QueueConfig(Settings, OldNodeKeys):
     max_payload_bytes: Annotated[int, Field(ge=1, le=1_000_000_000)] = 1_048_576
     max_execution_seconds: Seconds = 300.0
     unknown_retention_days: Annotated[float, Field(gt=0, le=36_525)] = 14.0
-    application_name: Annotated[str, AfterValidator(_printable)] = "stickybus"
+    application_name: ApplicationName = "stickybus"
 
     @property
     def history_table(self) -> str:

@@ -15,7 +15,7 @@ from queue_core.errors import (
     InvalidPostError,
     PayloadNotSerialisableError,
 )
-from queue_core.model.config import name_fault
+from queue_core.model.names import name_fault
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.shown import shown
 from sql.tables import CLASS_NAME_LENGTH

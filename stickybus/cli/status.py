@@ -121,9 +121,7 @@ def _builtins(difference: Difference) -> dict[str, object]:
         "table": difference.table,
         "queue_name": difference.queue_name,
         "class_name": difference.class_name,
-        "nodes_by_subscribers": {
-            shown: [row.name for row in rows] for shown, rows in difference.nodes_of.items()
-        },
+        "nodes_by_subscribers": difference.nodes_of,
     }
 
 

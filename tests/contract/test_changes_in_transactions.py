@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -33,11 +33,12 @@ HOUR = timedelta(hours=1)
 @pytest.fixture(params=["core", "session", "raw"])
 def given(request: pytest.FixtureRequest, engine: Engine, connect: Connect) -> Iterator[Any]:
     """A connection of the caller, of each kind; closed after the test."""
-    connection: Any = {
+    opening: dict[str, Callable[[], Any]] = {
         "core": engine.connect,
         "session": lambda: Session(engine),
         "raw": lambda: connect("tuples"),
-    }[request.param]()
+    }
+    connection = opening[request.param]()
     yield connection
     connection.close()
 

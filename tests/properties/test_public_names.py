@@ -38,6 +38,7 @@ from stickybus import (
 )
 from tests.properties.test_public_signatures import CALLS, HOSTILE, READS, Order
 
+CONFIGS: tuple[type[Settings], ...] = (BusConfig, NotificationConfig, NodeConfig)
 ROOMS = ("stickybus", "bus", "notifications", "queue_core", "sql")
 BUILT_IN = (ValueError, RuntimeError, TimeoutError)
 """What a call may raise besides, if its text names it."""
@@ -186,13 +187,14 @@ class World:
             made.close()
 
 
-def _parameters(found: Any, function: Any) -> list[inspect.Parameter]:
+def _parameters(found: Any, function: Callable[..., Any]) -> list[inspect.Parameter]:
     """What it takes; options one by one."""
     parameters = list(inspect.signature(function).parameters.values())
-    if isinstance(found, type) and function is found and issubclass(found, Settings):
-        return [_keyword(key) for key in found.model_fields]
+    for config in CONFIGS:
+        if function is config:
+            return [_keyword(key) for key in config.model_fields]
     options = [one for one in parameters if one.kind is one.VAR_KEYWORD]
-    code = found.__init__ if function is found and isinstance(found, type) else function
+    code = vars(found)["__init__"] if options and function is found else function
     names = {"AsyncConnection": object, "AsyncSession": object}
     keys = [
         key

@@ -20,8 +20,8 @@ from queue_core.model.config import (
     NotificationConfig,
     QueueConfig,
     QueueSettings,
-    name_fault,
 )
+from queue_core.model.names import name_fault
 from queue_core.model.node_config import NodeConfig, NodeSettings
 from queue_core.model.retry import ExponentialRetries, ImmediateRetries, ScheduledRetries
 from queue_core.model.settings import Settings
