@@ -26,8 +26,8 @@ class PersistentBus(EventBus, Face, Reads):
     """An event bus on a SQL database.
 
     The bus opens its own connections. An SQLite file gets its tables at once; another database must
-    have them (`stickybus schema create`). Posting works before `start`, too: until then this process
-    is not a node, and any node of the bus runs its events.
+    have them (`stickybus schema create`). Posting works before `start`, too: until then this
+    process is not a node, and any node of the bus runs its events.
 
     Args:
         database: A URL, as a text or SQLAlchemy's, or an Engine, whose URL and way to connect are

@@ -3,7 +3,8 @@
 Due dates are aware, in UTC, a pure function of the rule and of the date before; so all nodes agree
 on them, and the last fired one is all the state there is.
 
-Cron lines: `notifications.cron`. An interval is elapsed time and counts from `start`; daylight saving doesn't touch it.
+An interval is elapsed time and counts from `start`; daylight saving doesn't touch it. Cron lines are
+read by `notifications.cron`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +30,7 @@ class MissedPolicy(StrEnum):
     """What happens to due dates that passed while no node ran."""
 
     FIRE_ONCE = "FIRE_ONCE"
-    """One firing, for the latest of them."""
+    """One firing: that of the latest of them."""
     FIRE_ALL = "FIRE_ALL"
     """A firing for each, oldest first; of more than `MAX_FIRINGS`, the latest."""
     SKIP = "SKIP"

@@ -135,7 +135,10 @@ class Schedules:
         return max(0.0, min(longest, left))
 
     def _fire(self, stored: StoredSchedule, now: datetime) -> bool:
-        """Insert the notifications of a due schedule, unless another node has; False: unreadable."""
+        """Insert the notifications of a due schedule, unless another node has.
+
+        False if its rule can't be read.
+        """
         recurrence = _recurrence(stored.rule)
         due = _due(recurrence, stored.last_due, now) if recurrence is not None else None
         if due is None:

@@ -43,8 +43,8 @@ def inspect(
             Default: 30.
 
     Returns:
-        An inspector with connections of its own. It registers no node, and creates neither file
-        nor table.
+        An inspector, which opens its own connections. It registers no node, and creates neither
+        file nor table.
 
     Raises:
         ConfigurationError: An argument is not allowed.
@@ -90,7 +90,7 @@ class Inspector:
         self.close()
 
     def tables(self) -> tuple[str, ...]:
-        """List the main tables, each of which has a history of its own.
+        """List the main tables, each of which has its history.
 
         Returns:
             Their names, in order; empty if there are none.
@@ -207,8 +207,8 @@ class Inspector:
             queue_name: Only of this bus, or `service:queue`. Default: of all.
             event_name: Only events of this name. Default: of all.
             limit: At most this number, of all tables together. Default: all.
-            filters: As for `PersistentBus.find`. Name a table with `record_ids`, since each table
-                has ids of its own.
+            filters: As for `PersistentBus.find`. Name a table with `record_ids`: ids are those
+                of one table.
 
         Returns:
             The entries that match all that is given, by table and ascending id.
@@ -241,8 +241,8 @@ class Inspector:
             event_name: Only events of this name. Default: of all.
             dead_letters: Only those that `QueueStatus.dead_letters` counts. Default: False.
             limit: At most this number, of all tables together. Default: all.
-            filters: As for `PersistentBus.history`. Name a table with `record_ids`, since each
-                table has ids of its own.
+            filters: As for `PersistentBus.history`. Name a table with `record_ids`: ids are
+                those of one table.
 
         Returns:
             The entries that match all that is given. Those of one table by descending id, those of

@@ -50,7 +50,7 @@ class HistoryOptions(HistoryFilters, total=False):
 
 
 class Reads:
-    """Reads of one queue, in the caller's transaction or in one of its own."""
+    """Reads of one queue, in the caller's transaction or in another."""
 
     def __init__(self, engine: QueueEngine, queue_name: str) -> None:
         self._entries = Entries(engine.store, queue_name)

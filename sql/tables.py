@@ -275,7 +275,7 @@ queue_replays = Table(
     Column("replayed_date", UtcDateTime, nullable=False),
     **_OPTIONS,
 )
-"""Entries that were posted again: from an archive, or by hand. Entered by the transaction that posted them.
+"""Entries that were posted again, from an archive or by hand, by the posting transaction.
 
 `replay_id` 0: nothing was posted, the entry was discarded.
 """

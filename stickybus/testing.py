@@ -1,7 +1,7 @@
 """The test kit: handlers run in the test's own thread, at the test's own time.
 
 Nothing is replaced by a double: entries are rows of a real database, and `drain` takes the turns
-that the threads of a started bus take. Needs pytest, for the fixtures; see the how-to guide "Test
+that the threads of a started bus take. Its fixtures need pytest; see the how-to guide "Test
 your handlers".
 
     pytest_plugins = ["stickybus.testing"]  # in conftest.py: makes the fixtures known

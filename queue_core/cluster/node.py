@@ -1,4 +1,4 @@
-"""This process as a member of the cluster: its name, its epoch, its heartbeats.
+"""This process as a node of the cluster: its name, its epoch, its heartbeats.
 
 A lease is never judged by dates, only by monotonic clocks: the node's own, from the moment its last
 successful beat was *sent*; a reaper's, from when it first saw that beat.
@@ -48,7 +48,7 @@ class Reaping(Protocol):
 
 
 class Node:
-    """A member of the cluster, on behalf of its own members. Made by `process_nodes.join`."""
+    """A node of the cluster, for the members of this process. `process_nodes.join` makes it."""
 
     def __init__(
         self, name: str, database: Database, config: NodeConfig, clock: Clock, former: list[Member]
@@ -63,7 +63,7 @@ class Node:
         """What the database's clock is ahead of this machine's."""
         self.members: list[Member] = []
         self.former = former
-        """Members that have left while handlers of theirs still ran."""
+        """Members that have left while their handlers still ran."""
         self.former_crashed = True
         """Whether the former holder of the name, if there was any, ended without a stop."""
         self._beat = 0
@@ -75,7 +75,7 @@ class Node:
         """When the last beat was sent that read the database's clock fast enough."""
         self._pid = os.getpid()
         self._telling = Lock()
-        """One at a time writes what is served: an older list would have a member's entries taken."""
+        """One at a time writes what is served: by an older list, others would take entries."""
         # No error may keep beats back for as long as a lease, however short that is.
         self._beats = Loop(
             f"{name}-beat",

@@ -70,7 +70,7 @@ def join(member: Member, config: QueueConfig, make: MakeNode = Node) -> Node:
             if any(other.store.config.table == table for other in node.members):
                 raise LifecycleError(
                     f"node {name!r} already runs a bus or service on the table {table!r} in this process. Nothing was "
-                    "started. Give this one a table or a node_name of its own.",
+                    "started. Give this one another table or node_name.",
                     node_name=name,
                     table=table,
                 )

@@ -227,7 +227,7 @@ class Reaper:
     def _batch(
         self, connection: Connection, *, store: Store, lane: str, kind: _Kind, before: int = 0
     ) -> tuple[list[str], list[Entry]]:
-        """Move one batch, after so many `before` of its kind.
+        """Move one batch; `before` counts the earlier entries of its kind.
 
         Returns the queues of its entries, one by one, and those entries that have ended FAILED.
         """

@@ -112,7 +112,7 @@ class SubscriberWatch:
         self._told = set[tuple[str, str, str]]()
 
     def look(self, rows: Mapping[str, Row[Any]], now: datetime) -> None:
-        """Compare, if this node's subscribers have changed; nodes that join later look themselves."""
+        """Compare if this node's subscribers have changed; a node that joins later looks itself."""
         own = rows.get(self._node_name)
         members = [] if own is None else _members(own)
         if members == self._compared:

@@ -160,7 +160,7 @@ _SIMPLE = (
 def is_simple(kind: type) -> bool:
     """Whether one event of `kind` shows that all arrive: another that differs raises when read.
 
-    True if its fields are of single values and it runs no code of its own when it is read.
+    True if its fields hold single values, and reading it runs no code of the class.
     """
     if hasattr(kind, "__post_init__") or hasattr(kind, "__attrs_post_init__"):
         return False

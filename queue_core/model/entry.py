@@ -114,7 +114,7 @@ def is_node_lane(lane: str) -> bool:
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A subscriber that failed, so many times, and runs again at `due` (UTC)."""
+    """A subscriber that failed (`failures` times) and runs again at `due` (UTC)."""
 
     failures: int
     due: datetime
@@ -235,8 +235,9 @@ def claimed(row: Sequence[Any], owner: str, until: datetime) -> Entry:
 class Posting(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be posted or scheduled.
 
-    `event`: a dataclass, attrs, msgspec or pydantic instance, or a dict together with `event_name`. Search keys are
-    64-bit integers. `headers` is a flat dict of strings. `at` is an aware date; None means now.
+    `event`: a dataclass, attrs, msgspec or pydantic instance, or a dict together with `event_name`.
+    Search keys are 64-bit integers. `headers` is a flat dict of strings. `at` is an aware date;
+    None means now.
     """
 
     event: object

@@ -24,9 +24,13 @@ _LONGEST_DELAY = timedelta(days=36_525)
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """One failed run.
+    """One failed run. Dates are aware, in UTC.
 
-    `error_count` includes it; `effective_date` is the date that the run was due.
+    Attributes:
+        error: What the handler raised.
+        error_count: The failed runs so far, this one included.
+        effective_date: The date that the run was due.
+        now: The time of the failure.
     """
 
     error: BaseException
@@ -58,8 +62,12 @@ class RetryLater(Exception):
     ask as often as it likes. A later failure of another kind meets the policy with that count, and
     is final if it is past the policy's limit.
 
-    `delay` counts from the end of the failed run; a number is in seconds. Raises ValueError if it is
-    neither, negative, or longer than a century.
+    Args:
+        delay: Seconds or a timedelta from the end of the failed run, from 0 to a century.
+        reason: A text for the error message. Default: none.
+
+    Raises:
+        ValueError: The delay is not allowed.
     """
 
     def __init__(self, delay: timedelta | float, reason: str = "") -> None:
@@ -79,7 +87,14 @@ class GiveUp(Exception):
 
 @dataclass(frozen=True)
 class ImmediateRetries:
-    """Run again at once, `max_retries` times; so `max_retries` + 1 runs in all."""
+    """Run again at once.
+
+    Args:
+        max_retries: The number of retries, 0 or more. With 3 an entry has up to 4 runs. Default: 3.
+
+    Raises:
+        ConfigurationError: The number is not allowed.
+    """
 
     max_retries: int = 3
 
@@ -98,11 +113,17 @@ class ImmediateRetries:
 
 @dataclass(frozen=True)
 class ScheduledRetries:
-    """Run again each `delay` after the *original* date of the entry, never before now.
+    """Run again at fixed delays after the *original* date of the entry, never before now.
 
-    `delays` are timedeltas or seconds, in ascending order; there are as many retries as delays. A
-    retry that comes late (the service was down) moves the ones after it by as much, so that they
+    A retry that comes late (the service was down) moves the ones after it by as much, so that they
     keep their distances.
+
+    Args:
+        delays: Timedeltas or seconds, in ascending order, from 0 to a century: one for each retry.
+            Default: 5 and 15 minutes, 1, 6 and 24 hours.
+
+    Raises:
+        ConfigurationError: A delay is not allowed.
     """
 
     delays: tuple[timedelta | float, ...] = (
@@ -137,9 +158,19 @@ class ScheduledRetries:
 class ExponentialRetries:
     """Run again after initial_seconds * factor ** (failures - 1), at most maximum_seconds.
 
-    Delays count from now. Each is shortened by a random part of up to `jitter` (a fraction), so that entries that
-    failed together don't return together, and none waits past the maximum. `random` makes it
-    repeatable in tests.
+    Delays count from now. Each is shortened by a random part, so that entries that failed together
+    don't return together, and none waits past the maximum.
+
+    Args:
+        initial_seconds: The first delay, above 0. Default: 1.
+        factor: What each delay is multiplied by for the next, 1 or more. Default: 2.
+        maximum_seconds: The longest delay, at most a century. Default: 3,600.
+        max_retries: The number of retries, 0 or more. Default: 10.
+        jitter: The largest random part, from 0 to 1. Default: 0.1.
+        random: Its source, to be repeatable in tests. Default: a new one.
+
+    Raises:
+        ConfigurationError: An argument is not allowed.
     """
 
     initial_seconds: float = 1.0

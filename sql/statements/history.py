@@ -41,7 +41,7 @@ class History(PairStatements):
         return None if found is None else (found[0], found[1])
 
     def successor(self, connection: Connection, record_id: int) -> tuple[int, str | None] | None:
-        """The entry that was last posted of this one by hand, and the state in which its chain ended here, if any.
+        """The last retry by hand of an entry: its id, and the state in which its chain ended, if any.
 
         The id is 0 if the entry was discarded.
         """
@@ -112,9 +112,9 @@ class History(PairStatements):
         return new_id
 
     def dead_letters(self, connection: Connection, *, limit: int) -> list[Row[Any]]:
-        """By queue (queue_name, entries, newest): what ended FAILED, and was not posted again or discarded by hand.
+        """By queue (queue_name, entries, newest): what ended FAILED, and nobody retried or discarded.
 
-        What was posted again is left to its copy. Of the `limit` highest ids only: no
+        A retried one is left to its copy. Of the `limit` highest ids only: no
         index knows states.
         """
         letters = self._letters(limit).subquery()

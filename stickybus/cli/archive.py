@@ -30,7 +30,7 @@ Folder = Annotated[str, typer.Option("--in", help="Directory of the archive.", s
 
 
 class Steps:
-    """A progress bar for each step that a job of the pipeline tells of."""
+    """A progress bar for each step of a job of the pipeline."""
 
     def __init__(self, shown: Progress) -> None:
         self._shown = shown

@@ -26,7 +26,7 @@ AnyTable = Annotated[
     str | None,
     typer.Option("--table", help="Only of this main table. Default: all.", show_default=False),
 ]
-Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
+Limit = Annotated[int, typer.Option(min=1, help="At most this number.")]
 Payload = Annotated[bool, typer.Option("--payload", help="Show payloads too.")]
 
 

@@ -14,7 +14,7 @@ from stickybus.cli.moments import aware
 
 BATCH_LINES = 500
 BATCH_BYTES = 16_000_000
-"""A batch ends after so many lines, or so many bytes: a transaction of a bounded size."""
+"""A batch ends at this many lines or bytes: a transaction of a bounded size."""
 SHOWN = 40
 """Characters of a wrong value that a message shows."""
 
