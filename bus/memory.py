@@ -1,9 +1,9 @@
 """The in-memory bus: a bus without a database, for tests and for events that may be lost.
 
-It respects the caller's transaction as far as SQLAlchemy's events show it. Events that are posted on
-a SQLAlchemy connection are delivered when that begins to commit, and dropped when it, or a savepoint
-around them, rolls back. A COMMIT that then fails is not noticed; only the persistent bus proves a
-commit.
+It respects the caller's transaction as far as SQLAlchemy's events show it. Events that are posted
+on a SQLAlchemy connection are delivered when that begins to commit, and dropped when it, or a
+savepoint around them, rolls back. A COMMIT that then fails is not noticed; only the persistent bus
+proves a commit.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Due dates are aware, in UTC, a pure function of the rule and of the date before; so all nodes agree
 on them, and the last fired one is all the state there is.
 
-An interval is elapsed time and counts from `start`; daylight saving doesn't touch it. Cron lines are
-read by `notifications.cron`.
+An interval is elapsed time and counts from `start`; daylight saving doesn't touch it. Cron lines
+are read by `notifications.cron`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
