@@ -1,4 +1,4 @@
-"""The commits of callers' connections, as far as SQLAlchemy's events tell of them: what waits for each."""
+"""The commits of callers' connections, as far as SQLAlchemy's events show them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from queue_core.storage.callers_connection import Borrowed
 
 @dataclass
 class _Pending:
-    """What to deliver at a connection's commit, and how much of it came before each open savepoint."""
+    """Deliveries at a connection's commit; `before`: how many came before each open savepoint."""
 
     deliveries: list[Callable[[], None]] = field(default_factory=list)
     before: list[int] = field(default_factory=list)
@@ -24,7 +24,10 @@ _listened: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def at_commit(connection: Connection, deliver: Callable[[], None]) -> None:
-    """Call `deliver` when the connection's transaction begins to commit; at once if each statement commits by itself."""
+    """Call `deliver` when the connection's transaction begins to commit.
+
+    It is called at once if each statement commits by itself.
+    """
     if Borrowed(connection, raw=False).autocommits:
         deliver()
         return

@@ -1,9 +1,9 @@
-"""The in-memory bus: the persistent bus's face without a database, for tests and for events that may be lost.
+"""The in-memory bus: a bus without a database, for tests and for events that may be lost.
 
-It respects the caller's transaction as far as events tell: what is posted on a SQLAlchemy
-connection is delivered when that begins to commit, dropped when it rolls back, and what a
-savepoint's rollback undoes is dropped too. A COMMIT that then fails is not noticed: whoever needs
-that proof needs the persistent bus.
+It respects the caller's transaction as far as SQLAlchemy's events show it. Events that are posted
+on a SQLAlchemy connection are delivered when that begins to commit, and dropped when it, or a
+savepoint around them, rolls back. A COMMIT that then fails is not noticed; only the persistent bus
+proves a commit.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ import threading
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
-import msgspec
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
 
 from bus.commits import at_commit
 from bus.event_bus import EventBus
+from bus.memory_entries import as_ended, run_again
 from queue_core.errors import ConfigurationError, InvalidConnectionError, LifecycleError
 from queue_core.model.codec import Codec, Codecs
-from queue_core.model.config import BusConfig
-from queue_core.model.entry import Entry, Posting, State, States, SubscriberProgress, Waiting
+from queue_core.model.config import BusConfig, BusSettings
+from queue_core.model.entry import Entry, Posting, States
 from queue_core.model.lanes import ANY_NODE
-from queue_core.model.outcome import Finished, Outcome, Released, Retried
+from queue_core.model.outcome import Outcome, Released, Retried
+from queue_core.model.settings import configured
 from queue_core.model.transit import Transit
 from queue_core.running.admission import KnownTypes
 from queue_core.running.handler_pool import HandlerPool
@@ -36,7 +37,6 @@ from queue_core.runtime.arguments import of_kind, wait_seconds
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import Clock, SystemClock
 from queue_core.storage.filter import state_values
-from queue_core.storage.progress import encode_progress
 from queue_core.storage.rows import Rows
 
 
@@ -53,8 +53,17 @@ class InMemoryBus(EventBus):
 
     Retries that a policy puts off run at once: there is no timer here. `exactly_once` handlers are
     refused (ConfigurationError): there is no database to write to. `max_run_seconds` is not
-    enforced, for no other run could take the event over. `connection=` takes a SQLAlchemy
-    Connection or Session.
+    enforced: no other run could take the event over. `connection=` takes a SQLAlchemy Connection or
+    Session.
+
+    Args:
+        config: The configuration. Default: `BusConfig()`.
+        clock: The time of dates. Default: this machine's.
+        codec: Writes and reads payloads. Default: `JsonCodec()`.
+        settings: Keys of the configuration, which win over `config`.
+
+    Raises:
+        ConfigurationError: An argument is not allowed.
     """
 
     def __init__(
@@ -63,10 +72,9 @@ class InMemoryBus(EventBus):
         *,
         clock: Clock | None = None,
         codec: Codec | None = None,
+        **settings: Unpack[BusSettings],
     ) -> None:
-        config = BusConfig() if config is None else config
-        of_kind(config, BusConfig, key="config")
-        super().__init__(config, shared=False)
+        super().__init__(configured(BusConfig, config, settings), shared=False)
         if clock is not None:
             of_kind(clock, Clock, key="clock")
         self._clock = clock or SystemClock()
@@ -75,7 +83,7 @@ class InMemoryBus(EventBus):
         self._ids = itertools.count(1)
         self._live: dict[int, Entry] = {}
         self._submitted = set[int]()
-        """Ids of those that are with a pool: the present one, or a former one whose handlers still run."""
+        """Ids of those in a pool: the present one, or a former one whose handlers still run."""
         self._ended: list[Entry] = []
         self._changed = threading.Condition()
         self._running = False
@@ -92,10 +100,17 @@ class InMemoryBus(EventBus):
         )
         return HandlerPool(self.config, self._clock, self._subscriptions, runner)
 
-    # -- life ---------------------------------------------------------------------------------------------------
+    # -- life -------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Deliver what was posted, and from now on what is. Raises LifecycleError if it runs."""
+        """Deliver the events that were posted, and from now on each new one.
+
+        Returns:
+            Itself.
+
+        Raises:
+            LifecycleError: It runs already.
+        """
         pool = self._new_pool()
         with self._changed:
             if self._running:
@@ -112,9 +127,17 @@ class InMemoryBus(EventBus):
         return self
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
-        """Let running handlers finish; what has not started waits for the next start.
+        """Let running handlers finish. What has not started waits for the next start.
 
-        False if some still ran.
+        Args:
+            timeout_seconds: Seconds to wait for running handlers, 0 or more. Default: the
+                configuration's `shutdown_timeout_seconds`.
+
+        Returns:
+            False if handlers still ran then.
+
+        Raises:
+            ConfigurationError: The time is not allowed.
         """
         limit = self.config.shutdown_timeout_seconds if timeout_seconds is None else timeout_seconds
         limit = wait_seconds(limit, key="timeout_seconds")
@@ -142,7 +165,15 @@ class InMemoryBus(EventBus):
         self.stop()
 
     def wait_until_idle(self, timeout_seconds: float = 10.0) -> None:
-        """Block until every event that was delivered has ended. Raises TimeoutError."""
+        """Block until every delivered event has ended.
+
+        Args:
+            timeout_seconds: The longest wait. Default: 10.
+
+        Raises:
+            TimeoutError: Some had not ended then.
+            ConfigurationError: The time is not allowed.
+        """
         timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
         with self._changed:
             if not self._changed.wait_for(lambda: not self._live, timeout_seconds):
@@ -150,7 +181,7 @@ class InMemoryBus(EventBus):
                     f"{len(self._live)} events have not ended after {timeout_seconds} s"
                 )
 
-    # -- subscribe and post ---------------------------------------------------------------------------------------
+    # -- subscribe and post -----------------------------------------------------------------------
 
     def _add(self, event: type | str, subscriber: Subscriber) -> None:
         if subscriber.exactly_once:
@@ -187,7 +218,7 @@ class InMemoryBus(EventBus):
             self._submitted.update(entry.record_id for entry in entries)
             self._pool.submit(Transit(entries))
 
-    # -- outcomes -----------------------------------------------------------------------------------------------
+    # -- outcomes ---------------------------------------------------------------------------------
 
     def _complete(self, outcome: Outcome) -> None:
         entry = outcome.entry
@@ -195,62 +226,58 @@ class InMemoryBus(EventBus):
             self._submitted.discard(entry.record_id)
             match outcome:
                 case Retried():
-                    again = _again(outcome, self._clock.now())
+                    again = run_again(outcome, self._clock.now())
                     self._live[entry.record_id] = again
                     self._submit([again])
                 case Released():  # by a pool that has stopped: for the next one, which may run already
                     self._submit([entry])
                 case _:
                     self._live.pop(entry.record_id, None)
-                    self._ended.append(_ended(outcome))
+                    self._ended.append(as_ended(outcome))
                     self._changed.notify_all()
 
-    # -- read ---------------------------------------------------------------------------------------------------
+    # -- read -------------------------------------------------------------------------------------
 
     def find(self, *, states: States | None = None) -> list[Entry]:
-        """Events that have not ended, by id."""
+        """Find events that have not ended.
+
+        Args:
+            states: Only those in these states. Default: all.
+
+        Returns:
+            The events, by id.
+
+        Raises:
+            InvalidPostError: A state is none.
+        """
         with self._changed:
             return _of_states(self._live.values(), states)
 
     def history(self, *, states: States | None = None) -> list[Entry]:
-        """Events that have ended, by id."""
+        """Find events that have ended.
+
+        Args:
+            states: Only those that ended so. Default: all.
+
+        Returns:
+            The events, by id.
+
+        Raises:
+            InvalidPostError: A state is none.
+        """
         with self._changed:
             return _of_states(self._ended, states)
 
     def truncate_history(self) -> int:
-        """Forget the events that have ended, and return how many."""
+        """Forget the events that have ended.
+
+        Returns:
+            Their number.
+        """
         with self._changed:
             count = len(self._ended)
             self._ended.clear()
             return count
-
-
-def _again(outcome: Retried, now: datetime) -> Entry:
-    """The entry as it runs again: each subscriber's retry is due `now`, for no timer would bring it later."""
-    progress: SubscriberProgress = {
-        name: Waiting(so_far.failures, now) if isinstance(so_far, Waiting) else so_far
-        for name, so_far in outcome.progress.items()
-    }
-    return msgspec.structs.replace(
-        outcome.entry, error_count=outcome.error_count, subscribers_done=encode_progress(progress)
-    )
-
-
-def _ended(outcome: Outcome) -> Entry:
-    if not isinstance(
-        outcome, Finished
-    ):  # Parked: its name is unknown, and here no other node will ever know it
-        return msgspec.structs.replace(
-            outcome.entry, processing_state=State.FAILED, last_error="UnknownEvent"
-        )
-    return msgspec.structs.replace(
-        outcome.entry,
-        processing_state=outcome.state,
-        error_count=outcome.error_count,
-        started_date=outcome.started_date,
-        finished_date=outcome.finished_date,
-        last_error=outcome.last_error,
-    )
 
 
 def _of_states(entries: Iterable[Entry], states: States | None) -> list[Entry]:

@@ -1,9 +1,10 @@
-"""The persistent event bus: what is posted is a row first, and reaches its subscribers after the commit."""
+"""The persistent event bus: an event is a row first, and is delivered after the commit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Unpack
 
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
@@ -11,11 +12,11 @@ from sqlalchemy import URL, Engine
 from bus.event_bus import EventBus
 from queue_core.engine import QueueEngine
 from queue_core.model.codec import Codec
-from queue_core.model.config import BusConfig, Mode
+from queue_core.model.config import BusConfig, BusSettings, Mode
 from queue_core.model.entry import Posting
+from queue_core.model.settings import configured
 from queue_core.queue_reads import Reads
 from queue_core.running.subscriber import Subscriber
-from queue_core.runtime.arguments import of_kind
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import Clock
 from queue_core.service_life import Face
@@ -24,11 +25,26 @@ from queue_core.service_life import Face
 class PersistentBus(EventBus, Face, Reads):
     """An event bus on a SQL database.
 
-    `database` is a URL or a SQLAlchemy Engine; the bus opens connections of its own. An SQLite file gets its tables
-    at once, another database must have them (`stickybus schema create`). Posting works before `start` too: until then
-    this process is no node, and what it posts is run by any node of the bus.
+    The bus opens its own connections. An SQLite file gets its tables at once; another database must
+    have them (`stickybus schema create`). Posting works before `start`, too: until then this
+    process is not a node, and any node of the bus runs its events.
 
-    Raises ConfigurationError, DatabaseUnreachableError, or a SchemaError.
+    Args:
+        database: A URL, as a text or SQLAlchemy's, or an Engine, whose URL and way to connect are
+            taken.
+        config: The configuration. Default: `BusConfig()`.
+        clock: The time by which entries are due. Default: the database's.
+        metrics_registry: Where metrics are registered. Default: prometheus-client's own.
+        codec: Writes payloads. Default: `JsonCodec()`.
+        settings: Keys of the configuration, which win over `config`.
+
+    Raises:
+        ConfigurationError: An argument is not allowed.
+        DatabaseUnreachableError: The database does not answer.
+        SchemaError: The tables are missing, or don't fit this version.
+
+    Example:
+        >>> bus = PersistentBus("sqlite:///shop.db", handler_threads=4)
     """
 
     def __init__(
@@ -39,11 +55,11 @@ class PersistentBus(EventBus, Face, Reads):
         clock: Clock | None = None,
         metrics_registry: CollectorRegistry | None = None,
         codec: Codec | None = None,
+        **settings: Unpack[BusSettings],
     ) -> None:
-        config = BusConfig() if config is None else config
-        of_kind(config, BusConfig, key="config")
+        config = configured(BusConfig, config, settings)
         EventBus.__init__(self, config, shared=config.mode is Mode.POLLING)
-        self._engine = QueueEngine(
+        engine = QueueEngine(
             database,
             self.config,
             self._subscriptions,
@@ -52,7 +68,8 @@ class PersistentBus(EventBus, Face, Reads):
             metrics_registry=metrics_registry,
             codec=codec,
         )
-        Reads.__init__(self, self._engine, self.config.name)
+        Face.__init__(self, engine)
+        Reads.__init__(self, engine, self.config.name)
 
     def _add(self, event: type | str, subscriber: Subscriber) -> None:
         super()._add(event, subscriber)

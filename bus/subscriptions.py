@@ -19,7 +19,7 @@ class Subscriptions:
     """
 
     def __init__(self, queue_name: str, types: EventTypes, *, shared: bool) -> None:
-        """`shared`: other nodes may run what is posted here, so that only what was subscribed to counts as known."""
+        """`shared`: other nodes may run these events, so that only subscribed names are known."""
         self._queue_name = queue_name
         self._types = types
         self._shared = shared

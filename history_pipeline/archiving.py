@@ -24,8 +24,9 @@ from history_pipeline.leftovers import remove_leftovers
 from history_pipeline.manifest import HASHED, Kind, Manifest, new_run
 from history_pipeline.progress import Progress, silent, watched
 from history_pipeline.session import own_session
-from queue_core.engine import open_tables
-from queue_core.model.config import BusConfig, NodeConfig
+from queue_core.model.config import BusConfig
+from queue_core.model.node_config import NodeConfig
+from queue_core.opening import open_tables
 from queue_core.reading.history import RECENT
 from queue_core.runtime.clock import in_utc
 

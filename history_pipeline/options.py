@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from history_pipeline.errors import SourceOptionError
-from queue_core.model.config import name_fault
+from queue_core.model.names import name_fault
 
 
 @dataclass(frozen=True)

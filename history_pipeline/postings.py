@@ -12,7 +12,7 @@ from history_pipeline.errors import WriteError
 from history_pipeline.options import WriteOptions
 from history_pipeline.schema import MAIN_SCHEMA
 from queue_core.errors import StickybusError
-from queue_core.model.config import name_fault
+from queue_core.model.names import name_fault
 from queue_core.storage import rows as columns
 from sql.statements.staging import POSTED
 from sql.tables import CLASS_NAME_LENGTH, QUEUE_NAME_LENGTH

@@ -30,10 +30,10 @@ from history_pipeline.manifest import Manifest, live_files
 from history_pipeline.progress import Progress, silent
 from history_pipeline.session import own_session
 from history_pipeline.sources import read_history
-from queue_core.engine import open_tables
 from queue_core.model.config import BusConfig
 from queue_core.model.entry import State
 from queue_core.model.lanes import ANY_NODE
+from queue_core.opening import open_tables
 from queue_core.storage.progress import succeeded
 from sql.tables import ENTRY_COLUMNS, entry_tables
 

@@ -18,7 +18,7 @@ from history_pipeline.agreement import check_agreement
 from history_pipeline.archive import Archive
 from history_pipeline.fingerprint import joined
 from history_pipeline.manifest import DataFile, Manifest, live_files
-from queue_core.engine import open_database
+from queue_core.opening import open_database
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Notification queues: entries delivered at a date, by queue name, once or on a recurring schedule."""
+"""Notification queues: entries delivered at a date, once or on a recurring schedule."""

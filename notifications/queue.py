@@ -3,67 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
-from typing import Any, Self, TypedDict, Unpack
+from collections.abc import Callable
+from typing import Self, Unpack
 
-import msgspec
-
-from notifications.recurrence import MissedPolicy, parse
-from notifications.schedules import Schedule, Schedules
+from notifications.recurring import Recurring
+from notifications.schedules import Schedules
 from queue_core.engine import QueueEngine
-from queue_core.errors import InvalidPostError
-from queue_core.model.due_date import due_date
-from queue_core.model.entry import Entry, Posting, PostOptions, SearchKey
+from queue_core.maintenance import ForgetOptions, Maintenance
+from queue_core.model.entry import SearchKey
 from queue_core.model.event_types import EventTypes
-from queue_core.queue_reads import Reads
-from queue_core.reading.forgetting import Forgetting, Forgotten
+from queue_core.old_names import OldQueueNames
+from queue_core.reading.forgetting import Forgotten
 from queue_core.reading.history import Progress
 from queue_core.running.subscriber import Subscriber
-from queue_core.runtime.awaitable import awaited
-from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
-from queue_core.runtime.clock import in_utc
-from queue_core.runtime.shown import shown
-from queue_core.service_life import ForgetOptions
-from queue_core.storage.filter import Filter
-from queue_core.storage.rows import UNSET, Keyless, Unset
-from queue_core.storage.rows import name as check_name
+from queue_core.runtime.deprecation import deprecated
+from queue_core.storage.rows import UNSET, Unset
 
 
-class SearchKeys(TypedDict, total=False):
-    """The search keys of a removal."""
-
-    search_key1: SearchKey | Keyless | Unset
-    search_key2: SearchKey | Keyless | Unset
-
-
-class UpdateOptions(TypedDict, total=False):
-    """The changes of an update."""
-
-    search_key1: SearchKey | Unset | None
-    search_key2: SearchKey | Unset | None
-    event: object
-    event_name: str | None
-    at: datetime | None
-
-
-class RecurOptions(TypedDict, total=False):
-    """The options of a recurring schedule."""
-
-    cron: str | None
-    every: timedelta | float | None
-    timezone: str
-    missed: MissedPolicy
-    event_name: str | None
-    search_key1: SearchKey | None
-    search_key2: SearchKey | None
-
-
-class NotificationQueue(Reads):
+class NotificationQueue(Recurring, OldQueueNames):
     """One named queue of a `NotificationService`, which makes it (`create_queue`).
 
-    Notifications can be scheduled whether the queue is started or not; they are delivered only
-    while it is started here or on another node.
+    Notifications can be scheduled whether the queue is started or not. They are delivered only
+    while it is started, here or on another node.
     """
 
     def __init__(
@@ -77,17 +38,12 @@ class NotificationQueue(Reads):
         schedules: Schedules,
         changed: Callable[[], None],
     ) -> None:
-        self.service_name = service_name
-        self.queue_name = queue_name
-        self.full_name = f"{service_name}:{queue_name}"
+        super().__init__(service_name, queue_name, engine=engine, schedules=schedules)
         self._subscriber = subscriber
         self._accepts = accepts
-        """Event names that its handler takes; None: all, as plain dicts unless their type is known."""
+        """Event names that its handler takes; None: all, as dicts unless their type is known."""
         self._started = False
-        self._engine = engine
-        self._schedules = schedules
         self._changed = changed
-        super().__init__(engine, self.full_name)
 
     def __repr__(self) -> str:
         return f"NotificationQueue({self.full_name!r}, started={self.started})"
@@ -97,8 +53,13 @@ class NotificationQueue(Reads):
         """Whether this process delivers its notifications, while its service runs."""
         return self._started
 
+    @started.setter
+    def started(self, started: bool) -> None:
+        deprecated("setting started", "start() or stop()")
+        self._started = started
+
     def _subscribers(self, class_name: str, types: EventTypes) -> tuple[Subscriber, ...] | None:
-        """Its handler, if it is started and takes events of this name or of a type below one that it takes."""
+        """Its handler, if it is started and takes events of this name, or of a base of its type."""
         if not self._started:
             return None
         accepts = self._accepts
@@ -107,7 +68,11 @@ class NotificationQueue(Reads):
         return None
 
     def start(self) -> Self:
-        """Let this node deliver the queue's notifications, those set aside meanwhile too."""
+        """Let this node deliver the queue's notifications, those set aside meanwhile too.
+
+        Returns:
+            Itself.
+        """
         self._started = True
         self._changed()
         return self
@@ -117,136 +82,6 @@ class NotificationQueue(Reads):
         self._started = False
         self._changed()
 
-    # -- schedule -----------------------------------------------------------------------------------------------
-
-    def schedule(
-        self,
-        event: object,
-        *,
-        at: datetime | None = None,
-        delay: timedelta | float | None = None,
-        event_name: str | None = None,
-        search_key1: SearchKey | None = None,
-        search_key2: SearchKey | None = None,
-        user_token: str | None = None,
-        future_user_token: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        connection: CallersConnection | None = None,
-    ) -> int:
-        """Schedule a notification and return its record id.
-
-        `at` is an aware date, `delay` a duration from now (a number is in seconds); exactly one is given. A date in
-        the past fires at once. A plain dict is stored under `event_name`, by default the queue's name. `connection`
-        and errors as for `PersistentBus.post`; NaiveDateTimeError for a date without a time zone.
-        """
-        posting = Posting(
-            event=event,
-            event_name=event_name,
-            search_key1=search_key1,
-            search_key2=search_key2,
-            user_token=user_token,
-            future_user_token=future_user_token,
-            headers=headers,
-            at=due_date(
-                at, delay, queue_name=self.full_name, now=lambda: self._engine.store.now(connection)
-            ),
-        )
-        return self.schedule_many([posting], connection=connection)[0]
-
-    def schedule_many(
-        self, postings: Iterable[Posting], *, connection: CallersConnection | None = None
-    ) -> list[int]:
-        """Schedule several in one transaction, all or none; each has its date in `at` (None: now).
-
-        Their ids in order.
-        """
-        if not isinstance(postings, Iterable):
-            raise self._no_posting(postings)
-        named = [self._named(posting) for posting in postings]
-        return self._engine.poster.post(self.full_name, named, connection)
-
-    def _named(self, posting: Posting) -> Posting:
-        if not isinstance(posting, Posting):
-            raise self._no_posting(posting)
-        if posting.event_name is None and isinstance(posting.event, dict):
-            return msgspec.structs.replace(posting, event_name=self.queue_name)
-        return posting
-
-    def _no_posting(self, given: object) -> InvalidPostError:
-        return InvalidPostError(
-            f"{self.full_name}: postings: {shown(given)} is no Posting, nor a collection of them. Nothing was written.",
-            queue_name=self.full_name,
-            key="postings",
-        )
-
-    async def schedule_async(
-        self,
-        event: object,
-        *,
-        connection: AsyncCallersConnection | None = None,
-        **options: Unpack[PostOptions],
-    ) -> int:
-        """Awaitable twin of `schedule`, with the same options."""
-        return await awaited(
-            lambda inner: self.schedule(event, connection=inner, **options), connection
-        )
-
-    async def schedule_many_async(
-        self, postings: Iterable[Posting], *, connection: AsyncCallersConnection | None = None
-    ) -> list[int]:
-        """Awaitable twin of `schedule_many`."""
-        return await awaited(
-            lambda inner: self.schedule_many(postings, connection=inner), connection
-        )
-
-    # -- change -------------------------------------------------------------------------------------------------
-
-    def update(
-        self,
-        record_id: int,
-        *,
-        event: object = None,
-        event_name: str | None = None,
-        search_key1: SearchKey | Unset | None = UNSET,
-        search_key2: SearchKey | Unset | None = UNSET,
-        at: datetime | None = None,
-        connection: CallersConnection | None = None,
-    ) -> Entry:
-        """Change the payload, keys or date of a notification that has not started; what isn't given stays.
-
-        Returns the entry as it is then. Raises EntryNotFoundError, or EntryNotChangeableError if it
-        runs or has ended.
-        """
-        store = self._engine.store
-        values: dict[str, Any] = {}
-        if event is not None:
-            named = self._named(Posting(event=event, event_name=event_name))
-            values |= store.rows.payload(named)
-        keys = store.rows.keys(self.full_name, search_key1=search_key1, search_key2=search_key2)
-        if at is not None:
-            values["effective_date"] = in_utc(at, key="at")
-        entry = self._entries.update(record_id, values, keys, connection=connection)
-        if at is not None:
-            self._engine.poster.rescheduled(entry.effective_date, connection)
-        return entry
-
-    def remove(
-        self,
-        record_id: int | None = None,
-        *,
-        search_key1: SearchKey | Keyless | Unset = UNSET,
-        search_key2: SearchKey | Keyless | Unset = UNSET,
-        connection: CallersConnection | None = None,
-    ) -> int:
-        """Remove notifications that have not started, by id or by keys; they go to history as REMOVED.
-
-        Returns how many. By id it raises EntryNotFoundError or EntryNotChangeableError; by keys it
-        takes those that match (KEYLESS: without this key; None is refused) and leaves alone what
-        runs.
-        """
-        wanted = Filter(search_key1=search_key1, search_key2=search_key2)
-        return self._entries.remove(record_id, wanted, connection=connection)
-
     def forget(
         self,
         *,
@@ -255,94 +90,36 @@ class NotificationQueue(Reads):
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> Forgotten:
-        """Delete all of this queue that has the keys of one customer; otherwise as `NotificationService.forget`."""
-        return Forgetting(self._engine.store, self.full_name).forget(
+        """Delete all of this queue that has the keys of one customer.
+
+        Everything may run meanwhile. Waiting notifications and rows of history are deleted in
+        batches of 2,000, each a transaction. Those that some node runs are listed and left: call
+        again when they have ended. What is scheduled later than a second after the call began
+        stays. Archives are not touched.
+
+        Args:
+            search_key1: Only what has this key.
+            search_key2: As `search_key1`. At least one is given; if both are, rows have both.
+            dry_run: Delete nothing, and count what would be deleted. Default: False.
+            progress: Called after each batch with (rows deleted so far, rows to be deleted).
+
+        Returns:
+            What was deleted, and what is left.
+
+        Raises:
+            InvalidPostError: No key is given, or one that can't be a key. Nothing was deleted.
+            ConfigurationError: `progress` can't be called. Nothing was deleted.
+            LifecycleError: Another call truncates, archives or forgets this history. Nothing was
+                deleted.
+            DatabaseUnreachableError: The database does not answer. Batches may be deleted already.
+        """
+        return Maintenance(self._engine, self.full_name).forget(
             search_key1=search_key1, search_key2=search_key2, dry_run=dry_run, progress=progress
         )
 
     async def forget_async(self, **options: Unpack[ForgetOptions]) -> Forgotten:
-        """Awaitable twin of `forget`; `progress` is called in a thread."""
+        """Awaitable twin of `forget`, in a thread, which calls `progress`."""
         return await asyncio.to_thread(lambda: self.forget(**options))
-
-    async def update_async(
-        self,
-        record_id: int,
-        *,
-        connection: AsyncCallersConnection | None = None,
-        **changes: Unpack[UpdateOptions],
-    ) -> Entry:
-        """Awaitable twin of `update`, with the same changes."""
-        return await awaited(
-            lambda inner: self.update(record_id, connection=inner, **changes), connection
-        )
-
-    async def remove_async(
-        self,
-        record_id: int | None = None,
-        *,
-        connection: AsyncCallersConnection | None = None,
-        **keys: Unpack[SearchKeys],
-    ) -> int:
-        """Awaitable twin of `remove`, with the same keys."""
-        return await awaited(
-            lambda inner: self.remove(record_id, connection=inner, **keys), connection
-        )
-
-    # -- recur --------------------------------------------------------------------------------------------------
-
-    def recur(
-        self,
-        name: str,
-        event: object,
-        *,
-        cron: str | None = None,
-        every: timedelta | float | None = None,
-        timezone: str = "UTC",
-        missed: MissedPolicy = MissedPolicy.FIRE_ONCE,
-        event_name: str | None = None,
-        search_key1: SearchKey | None = None,
-        search_key2: SearchKey | None = None,
-    ) -> Schedule:
-        """Fire `event` again and again: at the times of a cron line, or `every` so often (seconds or a timedelta).
-
-        Once per due time in the whole cluster: every node may declare the schedule at its start.
-        The same `name` with another rule or payload changes it. Cron times are read in `timezone`
-        (an IANA name). `missed` says what happens to due times that passed while no node ran.
-        Raises InvalidPostError for a name or a rule that can't work.
-        """
-        store = self._engine.store
-        check_name(name, "name", queue_name=self.full_name)
-        recurrence = parse(cron, every, timezone, start=store.now(), missed=missed)
-        posting = Posting(
-            event=event, event_name=event_name, search_key1=search_key1, search_key2=search_key2
-        )
-        return self._schedules.put(self.full_name, name, recurrence, self._named(posting))
-
-    def stop_recurring(self, name: str) -> bool:
-        """End a recurring schedule, for all nodes; what it has fired stays.
-
-        False if there was none.
-        """
-        check_name(name, "name", queue_name=self.full_name)
-        return self._schedules.remove(self.full_name, name)
-
-    def recurring(self) -> list[Schedule]:
-        """The recurring schedules of this queue, by name."""
-        return self._schedules.of(self.full_name)
-
-    async def recur_async(
-        self, name: str, event: object, **options: Unpack[RecurOptions]
-    ) -> Schedule:
-        """Awaitable twin of `recur`, with the same options, in a thread."""
-        return await asyncio.to_thread(lambda: self.recur(name, event, **options))
-
-    async def stop_recurring_async(self, name: str) -> bool:
-        """Awaitable twin of `stop_recurring`, in a thread."""
-        return await asyncio.to_thread(self.stop_recurring, name)
-
-    async def recurring_async(self) -> list[Schedule]:
-        """Awaitable twin of `recurring`, in a thread."""
-        return await asyncio.to_thread(self.recurring)
 
 
 def _is_subtype(class_name: str, accepted: frozenset[str], types: EventTypes) -> bool:

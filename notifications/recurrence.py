@@ -3,50 +3,26 @@
 Due dates are aware, in UTC, a pure function of the rule and of the date before; so all nodes agree
 on them, and the last fired one is all the state there is.
 
-Cron is read in the schedule's time zone, as wall-clock time. APScheduler's trigger finds the
-wall-clock times; what daylight saving does to them is decided here, as its own answers depend on
-where the search began (3.11.3: in the gap `0 1,2 * * *` loses its second firing, in the overlap `30
-2 * * *` fires twice):
-
-- A time in the gap fires once, moved ahead by the gap: 02:30 at 03:30 where 02:00 to 03:00 is missing.
-- A time in the overlap fires once, in the first pass; if the hour field begins with `*`, in both.
-
-An interval is elapsed time and counts from `start`; daylight saving doesn't touch it.
+An interval is elapsed time and counts from `start`; daylight saving doesn't touch it. Cron lines
+are read by `notifications.cron`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import partial
 from itertools import takewhile
 from typing import Self, SupportsFloat
-from zoneinfo import ZoneInfo
 
-from apscheduler.triggers.cron import CronTrigger
-
+from notifications.cron import CRON, cron_rule, invalid
 from queue_core.errors import InvalidPostError
 from queue_core.runtime.clock import in_utc
-from queue_core.runtime.shown import shown
 
 MAX_FIRINGS = 1000
 """How many missed firings FIRE_ALL makes up for: the latest ones."""
 
-_TICK = timedelta(microseconds=1)
-_DAY = timedelta(days=1)
 _SHORTEST_INTERVAL = timedelta(milliseconds=10)
 _LONGEST_INTERVAL = timedelta(days=36_525)
-_WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-_MACROS = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-}
-_CRON = f"five fields or one of {', '.join(_MACROS)}"
 _INTERVAL = f"{_SHORTEST_INTERVAL.total_seconds()} s to a century, as seconds or a timedelta"
 
 
@@ -54,7 +30,7 @@ class MissedPolicy(StrEnum):
     """What happens to due dates that passed while no node ran."""
 
     FIRE_ONCE = "FIRE_ONCE"
-    """One firing, for the latest of them."""
+    """One firing: that of the latest of them."""
     FIRE_ALL = "FIRE_ALL"
     """A firing for each, oldest first; of more than `MAX_FIRINGS`, the latest."""
     SKIP = "SKIP"
@@ -72,8 +48,9 @@ class Kind(StrEnum):
 class Recurrence:
     """The rule of one recurring schedule; due dates begin after `start`.
 
-    `expression` is a cron line of five fields or a macro such as `@daily`, or an interval in seconds. Two are equal
-    if their rules are: `start` doesn't count. Raises InvalidPostError if the rule can't work.
+    `expression` is a cron line of five fields or a macro such as `@daily`, or an interval in
+    seconds. Two are equal if their rules are: `start` doesn't count. Raises InvalidPostError if the
+    rule can't work.
     """
 
     kind: Kind
@@ -86,19 +63,19 @@ class Recurrence:
     def __post_init__(self) -> None:
         start = in_utc(self.start, key="start")
         if not isinstance(self.missed, MissedPolicy):
-            raise _invalid(
+            raise invalid(
                 "missed",
                 self.missed,
                 ", ".join(f"MissedPolicy.{policy}" for policy in MissedPolicy),
             )
         object.__setattr__(self, "start", start)
         if self.kind is Kind.CRON:
-            rule = _cron(self.expression, self.timezone)
+            rule = cron_rule(self.expression, self.timezone)
         else:
             rule = _interval(self.expression, start)
         object.__setattr__(self, "_after", rule)
         if rule(start) is None:
-            raise _invalid("cron", self.expression, "an expression that meets a date")
+            raise invalid("cron", self.expression, "an expression that meets a date")
 
     def next_after(self, previous: datetime | None, now: datetime) -> datetime | None:
         """The first due date after `previous`, also if it has passed by `now`.
@@ -117,8 +94,9 @@ class Recurrence:
     ) -> tuple[list[datetime], datetime | None]:
         """Due dates to fire now, oldest first, and the next one after `now` (None: never again).
 
-        `last_fired` is the last due date that was dealt with (None: none since `start`); store the last of the
-        answer's, or `now` if the answer is empty but something was skipped. `policy` defaults to `missed`.
+        `last_fired` is the last due date that was fired or skipped (None: none since `start`).
+        Store the last of the answer's, or `now` if the answer is empty but something was skipped.
+        `policy` defaults to `missed`.
         """
         passed = max(self.start, last_fired or self.start)
         policy = policy or self.missed
@@ -198,7 +176,7 @@ def parse(
         )
     if every_seconds is None:
         if not isinstance(cron, str):
-            raise _invalid("cron", cron, _CRON)
+            raise invalid("cron", cron, CRON)
         return Recurrence(
             kind=Kind.CRON, expression=cron.strip(), timezone=timezone, start=start, missed=missed
         )
@@ -207,11 +185,11 @@ def parse(
     )
     # A text would be taken for a number, and True for a second.
     if isinstance(seconds, bool) or not isinstance(seconds, SupportsFloat):
-        raise _invalid("every", every_seconds, _INTERVAL)
+        raise invalid("every", every_seconds, _INTERVAL)
     try:
         expression = f"{float(seconds):.15g}"
     except (OverflowError, TypeError, ValueError) as error:
-        raise _invalid("every", every_seconds, _INTERVAL) from error
+        raise invalid("every", every_seconds, _INTERVAL) from error
     return Recurrence(
         kind=Kind.INTERVAL, expression=expression, timezone=timezone, start=start, missed=missed
     )
@@ -221,102 +199,9 @@ def _interval(expression: str, start: datetime) -> Callable[[datetime], datetime
     try:
         every = timedelta(seconds=float(expression))
     except (ValueError, OverflowError) as error:
-        raise _invalid("every", expression, _INTERVAL) from error
+        raise invalid("every", expression, _INTERVAL) from error
     if not _SHORTEST_INTERVAL <= every <= _LONGEST_INTERVAL:
-        raise _invalid("every", expression, _INTERVAL)
+        raise invalid("every", expression, _INTERVAL)
     # Whole microseconds: APScheduler's interval trigger counts in floats, and drifts off its own
     # dates.
     return lambda date: start + ((date - start) // every + 1) * every
-
-
-def _cron(expression: str, timezone: str) -> Callable[[datetime], datetime | None]:
-    try:
-        zone = ZoneInfo(timezone)
-    except (AttributeError, KeyError, TypeError, ValueError, OSError) as error:
-        raise _invalid("timezone", timezone, "a name such as UTC or Europe/Berlin") from error
-    fields = _MACROS.get(expression, expression).split()
-    try:
-        minute, hour, day, month, weekday = fields
-        weekdays = _weekdays(weekday)
-        # Cron runs when either day field matches if both are restricted; APScheduler asks for both.
-        days = (
-            [(day, "*"), ("*", weekdays)] if "*" not in (day[0], weekday[0]) else [(day, weekdays)]
-        )
-        triggers = [
-            CronTrigger(minute=minute, hour=hour, day=d, month=month, day_of_week=w, timezone=UTC)
-            for d, w in days
-        ]
-    except (ValueError, TypeError) as error:
-        raise _invalid("cron", expression, f"{_CRON} ({error})") from error
-
-    def next_wall_time(wall: datetime) -> datetime | None:
-        found = (trigger.get_next_fire_time(None, wall + _TICK) for trigger in triggers)
-        return min((date for date in found if date is not None), default=None)
-
-    return partial(_after_in_zone, zone, next_wall_time, hour.startswith("*"))
-
-
-def _after_in_zone(
-    zone: ZoneInfo,
-    next_wall_time: Callable[[datetime], datetime | None],
-    every_hour: bool,  # noqa: FBT001 - bound by partial, nobody reads a call of it
-    date: datetime,
-) -> datetime | None:
-    """The first moment after `date` whose wall-clock time in `zone` is due.
-
-    Wall-clock times carry UTC as their label, so that the search for them knows nothing of daylight
-    saving. Around a change of offset their order isn't the order of moments: the search begins
-    early enough and goes on until no later wall-clock time can be an earlier moment.
-    """
-    wall: datetime | None = date + min(_offsets(zone, date))
-    best: datetime | None = None
-    while wall is not None and (wall := next_wall_time(wall)) is not None:
-        for moment in _moments(zone, wall, every_hour=every_hour):
-            if moment > date and (best is None or moment < best):
-                best = moment
-        if best is not None and wall - max(_offsets(zone, best)) >= best:
-            break
-    return best
-
-
-def _offsets(zone: ZoneInfo, date: datetime) -> list[timedelta]:
-    around = (date - _DAY, date, date + _DAY)
-    return [moment.astimezone(zone).utcoffset() or timedelta() for moment in around]
-
-
-def _moments(zone: ZoneInfo, wall: datetime, *, every_hour: bool) -> list[datetime]:
-    """When the wall clock shows `wall`: once, or in both passes of an overlap if that is asked for."""
-    # In a gap, fold 0 has the offset of before it, which is the move ahead that we want.
-    first, second = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
-    return [first, second] if every_hour and second > first else [first]
-
-
-def _weekdays(text: str) -> str:
-    """Cron's weekdays, Sunday 0 or 7, by name, as APScheduler counts from Monday."""
-    if text == "*":
-        return text
-    chosen: set[int] = set()
-    for token in text.lower().split(","):
-        span, _, step = token.partition("/")
-        first, dash, last = ("0", "-", "6") if span == "*" else span.partition("-")
-        low = _weekday(first)
-        high = _weekday(last) if dash else 6 if step else low
-        # fri-sun and 5-7 alike
-        high += 7 if high < low else 0
-        chosen.update(number % 7 for number in range(low, high + 1, int(step or 1)))
-    return ",".join(_WEEKDAYS[number] for number in sorted(chosen))
-
-
-def _weekday(text: str) -> int:
-    number = _WEEKDAYS.index(text) if text in _WEEKDAYS else int(text)
-    if not 0 <= number <= len(_WEEKDAYS):
-        raise ValueError(f"weekday {text}")
-    return number
-
-
-def _invalid(key: str, value: object, allowed: str) -> InvalidPostError:
-    return InvalidPostError(
-        f"{key}={shown(value)} is not allowed. Allowed: {allowed}. Nothing was scheduled.",
-        key=key,
-        value=value,
-    )

@@ -17,6 +17,7 @@ from notifications.recurrence import Recurrence
 from queue_core.engine import QueueEngine
 from queue_core.errors import StickybusError
 from queue_core.model.entry import Posting
+from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
 from queue_core.storage.rows import columns_of
@@ -27,9 +28,15 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Schedule:
-    """One recurring schedule as it stands.
+    """One recurring schedule. Dates are aware, in UTC.
 
-    Dates in UTC; `next_due` is None when it never fires again.
+    Attributes:
+        queue_name: Its queue, as `service:queue`.
+        name: The name that it was declared with.
+        recurrence: Its rule.
+        class_name: The event name of what it fires.
+        last_due: The due date of the last firing; None before the first.
+        next_due: The next due date; None if it never fires again.
     """
 
     queue_name: str
@@ -41,7 +48,7 @@ class Schedule:
 
 
 class Schedules:
-    """The recurring schedules of one notification service; `queue_names` gives the queues that are started here."""
+    """The recurring schedules of one service; `queue_names` gives the queues started here."""
 
     def __init__(self, engine: QueueEngine, queue_names: Callable[[], Sequence[str]]) -> None:
         self._engine = engine
@@ -63,11 +70,19 @@ class Schedules:
         """Look at the schedules now."""
         self._loop.wake()
 
-    def put(self, queue_name: str, name: str, recurrence: Recurrence, posting: Posting) -> Schedule:
-        """Add a schedule, or change it if its rule or payload is another one; a new rule starts now.
+    def put(
+        self,
+        queue_name: str,
+        name: str,
+        recurrence: Recurrence,
+        posting: Posting,
+        given: CallersConnection | None = None,
+    ) -> Schedule:
+        """Add a schedule, or change its rule or payload; a new rule starts now.
 
         Every node may do this at its start: the same rule leaves the schedule, and where it stands,
-        alone.
+        alone. In the caller's transaction, if one is `given`: nodes see it at the first look after
+        the commit.
         """
         store = self._store
         keys = store.rows.keys(
@@ -77,23 +92,29 @@ class Schedules:
         fresh = {
             "rule": msgspec.json.encode(recurrence.to_dict()).decode(),
             "last_due": None,
-            "next_due": recurrence.next_after(None, store.now()),
+            "next_due": recurrence.next_after(None, store.now(given)),
         }
         stored = self._stored.put(
-            queue_name, name, payload, fresh, same_rule=lambda rule: _recurrence(rule) == recurrence
+            queue_name,
+            name,
+            payload,
+            fresh,
+            same_rule=lambda rule: _recurrence(rule) == recurrence,
+            given=given,
         )
-        self.wake()
+        if given is None:
+            self.wake()
         return _schedule(stored, recurrence)
 
-    def remove(self, queue_name: str, name: str) -> bool:
+    def remove(self, queue_name: str, name: str, given: CallersConnection | None = None) -> bool:
         """Remove a schedule; notifications that it has fired stay. False if there was none."""
-        return self._stored.remove(queue_name, name)
+        return self._stored.remove(queue_name, name, given)
 
-    def of(self, queue_name: str) -> list[Schedule]:
+    def of(self, queue_name: str, given: CallersConnection | None = None) -> list[Schedule]:
         """The schedules of a queue, by name; without those whose rule can't be read."""
         return [
             _schedule(stored, recurrence)
-            for stored in self._stored.of([queue_name])
+            for stored in self._stored.of([queue_name], given)
             if (recurrence := _recurrence(stored.rule)) is not None
         ]
 
@@ -116,7 +137,10 @@ class Schedules:
         return max(0.0, min(longest, left))
 
     def _fire(self, stored: StoredSchedule, now: datetime) -> bool:
-        """Insert the notifications of a schedule that is due, unless another node has; False if it can't be read."""
+        """Insert the notifications of a due schedule, unless another node has.
+
+        False if its rule can't be read.
+        """
         recurrence = _recurrence(stored.rule)
         due = _due(recurrence, stored.last_due, now) if recurrence is not None else None
         if due is None:
@@ -147,7 +171,7 @@ class Schedules:
 
 
 def _recurrence(rule: str) -> Recurrence | None:
-    """The rule of a row; None if it is none of this version's."""
+    """The rule of a row; None if this version can't read it."""
     try:
         return Recurrence.from_dict(msgspec.json.decode(rule))
     except (
@@ -160,7 +184,7 @@ def _recurrence(rule: str) -> Recurrence | None:
 def _due(
     recurrence: Recurrence, last_due: datetime | None, now: datetime
 ) -> tuple[list[datetime], datetime | None] | None:
-    """What is due, and when it is next; None if the row's dates lead past the end of the calendar."""
+    """The due dates and the next one; None if the row's dates lead past the calendar's end."""
     try:
         return recurrence.due(last_due, now)
     except OverflowError:

@@ -11,7 +11,7 @@ from queue_core.running.subscriber import Subscriber
 
 
 class ServedQueues:
-    """A `queue_core.running.subscriber.Router` over the queues of one service, which adds and removes them."""
+    """A `running.subscriber.Router` over the queues of one service, which adds and removes them."""
 
     def __init__(self, queues: Mapping[str, NotificationQueue], types: EventTypes) -> None:
         self._queues = queues

@@ -98,7 +98,7 @@ class Lifecycle:
     def _new_late(self) -> Loop:
         return Loop(f"{self.config.table}-late", self._late_turn, self.clock)
 
-    # -- life ---------------------------------------------------------------------------------------------------
+    # -- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Join the cluster and start the loops.
@@ -247,7 +247,7 @@ class Lifecycle:
             self._late.stop()
         return 60.0
 
-    # -- what others ask ----------------------------------------------------------------------------------------
+    # -- what others ask --------------------------------------------------------------------------
 
     @property
     def node(self) -> Node | None:
@@ -275,7 +275,7 @@ class Lifecycle:
         return self.holdings.running
 
     def describe(self) -> dict[str, Any]:
-        """See `node.Member`."""
+        """See `member.Member`."""
         return {
             "table": self.config.table,
             "mode": self.config.mode.value,
@@ -292,29 +292,29 @@ class Lifecycle:
         )
 
     def outliving(self) -> list[int]:
-        """See `node.Member`."""
+        """See `member.Member`."""
         held = set(self.ledger.held())
         return sorted(record_id for record_id, _ in self._outliving & held)
 
     def lease_lost(self) -> None:
-        """See `node.Member`.
+        """See `member.Member`.
 
         What has not started comes back as Released from the pool, by `may_start`.
         """
         self.metrics.lease_lost()
 
     def reaped(self, queue_names: Sequence[str]) -> None:
-        """See `node.Member`."""
+        """See `member.Member`."""
         self.metrics.reaped(queue_names)
         self.claimer.wake()
         self.hints.tell()
 
     def failed(self, entries: Sequence[Entry]) -> None:
-        """See `node.Member`."""
+        """See `member.Member`."""
         for entry in entries:
             self.failures.tell(entry, entry.last_error or "")
 
-    # -- turns --------------------------------------------------------------------------------------------------
+    # -- turns ------------------------------------------------------------------------------------
 
     def run_due(self) -> list[Outcome]:
         """Run what is due now in the caller's thread, write the outcomes and return them; empty if nothing was due.

@@ -7,7 +7,7 @@ scrape, in bounded index reads, and left out of a scrape that can't reach the da
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from queue_core.metric_families import families_of
 from queue_core.model.entry import Entry, State
 from queue_core.model.outcome import ENDED, Finished, Lost, Outcome, Retried
-from queue_core.storage.depths import Depth
+from queue_core.reading.depths import QueueDepth
 
 
 class _OfEntry(Protocol):
@@ -62,12 +62,14 @@ class Metrics:
         self._table = table
         self._families = families_of(registry if registry is not None else REGISTRY)
         self._counters: dict[tuple[str, str], Counter] = {}
-        self._sources: tuple[Callable[[], Reading], Callable[[], Mapping[str, Depth]]] | None = None
+        self._sources: tuple[Callable[[], Reading], Callable[[], Sequence[QueueDepth]]] | None = (
+            None
+        )
 
     def watch(
-        self, reading: Callable[[], Reading], depths: Callable[[], Mapping[str, Depth]]
+        self, reading: Callable[[], Reading], depths: Callable[[], Sequence[QueueDepth]]
     ) -> None:
-        """Show in each scrape a `reading` of this process, and the database's `depths` by queue."""
+        """Show in each scrape a `reading` of this process, and `depths`, from the database."""
         self._sources = reading, depths
         self._families.watched.add(self)
 
@@ -78,7 +80,7 @@ class Metrics:
         """
         self._families.watched.discard(self)
 
-    # -- counted ------------------------------------------------------------------------------------------------
+    # -- counted ----------------------------------------------------------------------------------
 
     def _count(self, name: str, counts: Iterable[tuple[str, int]]) -> None:
         for queue_name, count in counts:
@@ -160,7 +162,7 @@ class Metrics:
         """Time a transaction that has committed."""
         self._observe("statement_seconds", name, (seconds,))
 
-    # -- read ---------------------------------------------------------------------------------------------------
+    # -- read -------------------------------------------------------------------------------------
 
     def read_into(self, gauges: dict[str, GaugeMetricFamily]) -> None:
         """Add this bus's or service's gauges to a scrape."""
@@ -177,8 +179,8 @@ class Metrics:
             gauges["database_up"].add_metric(table, 0)
             return
         gauges["database_up"].add_metric(table, 1)
-        for queue_name, depth in depths.items():
-            labels = (self._table, queue_name)
+        for depth in depths:
+            labels = (self._table, depth.queue_name)
             gauges["entries_ready"].add_metric(labels, depth.ready)
             gauges["oldest_ready_age_seconds"].add_metric(labels, depth.oldest_age_seconds)
             gauges["entries_parked"].add_metric(labels, depth.parked)

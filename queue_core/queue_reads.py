@@ -1,4 +1,4 @@
-"""What the bus and a notification queue both answer about their entries, and the awaitable twins of these calls."""
+"""Reads of the entries of one bus or notification queue."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from queue_core.storage.filter import Filter
 from queue_core.storage.rows import UNSET, Keyless, Unset
 
 
-class FindOptions(TypedDict, total=False):
-    """The filters of `find`."""
+class FindFilters(TypedDict, total=False):
+    """The filters of `find`, besides its limit."""
 
     search_key1: SearchKey | Keyless | Unset
     search_key2: SearchKey | Keyless | Unset
     states: States | None
     record_ids: Iterable[int] | None
     effective_before: datetime | None
-    limit: int | None
 
 
-class HistoryOptions(TypedDict, total=False):
-    """The filters of `history`."""
+class HistoryFilters(TypedDict, total=False):
+    """The filters of `history`, besides its limit."""
 
     search_key1: SearchKey | Keyless | Unset
     search_key2: SearchKey | Keyless | Unset
@@ -36,11 +35,22 @@ class HistoryOptions(TypedDict, total=False):
     record_ids: Iterable[int] | None
     finished_before: datetime | None
     finished_since: datetime | None
+
+
+class FindOptions(FindFilters, total=False):
+    """The options of `find`, besides its connection."""
+
+    limit: int | None
+
+
+class HistoryOptions(HistoryFilters, total=False):
+    """The options of `history`, besides its connection."""
+
     limit: int | None
 
 
 class Reads:
-    """Reads of one queue, in or out of the caller's transaction (`connection`, as for `PersistentBus.post`)."""
+    """Reads of one queue, in the caller's transaction or in another."""
 
     def __init__(self, engine: QueueEngine, queue_name: str) -> None:
         self._entries = Entries(engine.store, queue_name)
@@ -57,10 +67,26 @@ class Reads:
         limit: int | None = None,
         connection: CallersConnection | None = None,
     ) -> list[Entry]:
-        """Live entries that match, by ascending id, as `connection`'s transaction sees them.
+        """Find live entries.
 
-        A key that is not given matches all; KEYLESS matches entries without that key; None is
-        refused.
+        Args:
+            search_key1: Only those with this key; KEYLESS: without one. None is refused. Default:
+                all.
+            search_key2: As `search_key1`.
+            states: Only those in these states, AVAILABLE or IN_PROCESSING. Default: all.
+            record_ids: Only these. Default: all.
+            effective_before: Only those that are due before this aware date. Default: all.
+            limit: At most this number. Default: all.
+            connection: As for `PersistentBus.post`: they are read as its transaction sees them.
+
+        Returns:
+            The entries that match all that is given, by ascending id.
+
+        Raises:
+            InvalidPostError: A value that no entry can have; NaiveDateTimeError for a date without
+                a time zone.
+            InvalidConnectionError: The connection can't be used here.
+            DatabaseUnreachableError: The database does not answer.
         """
         wanted = Filter(
             search_key1=search_key1,
@@ -83,7 +109,28 @@ class Reads:
         limit: int | None = None,
         connection: CallersConnection | None = None,
     ) -> list[Entry]:
-        """Entries that have ended and match, by ascending id; see `find`."""
+        """Find entries that have ended.
+
+        Args:
+            search_key1: Only those with this key; KEYLESS: without one. None is refused. Default:
+                all.
+            search_key2: As `search_key1`.
+            states: Only those that ended so: PROCESSED, FAILED, REAPED, REMOVED. Default: all.
+            record_ids: Only these. Default: all.
+            finished_before: Only those that ended before this aware date. Default: all.
+            finished_since: Only those that ended at this aware date or later. Default: all.
+            limit: At most this number. Default: all.
+            connection: As for `PersistentBus.post`: they are read as its transaction sees them.
+
+        Returns:
+            The entries that match all that is given, by ascending id.
+
+        Raises:
+            InvalidPostError: A value that no entry can have; NaiveDateTimeError for a date without
+                a time zone.
+            InvalidConnectionError: The connection can't be used here.
+            DatabaseUnreachableError: The database does not answer.
+        """
         wanted = Filter(
             search_key1=search_key1,
             search_key2=search_key2,
@@ -97,7 +144,20 @@ class Reads:
     def ready_count(
         self, *, owner: str | None = None, connection: CallersConnection | None = None
     ) -> int:
-        """How many entries are AVAILABLE and due; `owner`: only those kept for that node."""
+        """Count the entries that are AVAILABLE and due.
+
+        Args:
+            owner: Only those in the lane of this node; an empty text: of any node. Default: all.
+            connection: As for `PersistentBus.post`: they are read as its transaction sees them.
+
+        Returns:
+            Their number.
+
+        Raises:
+            InvalidPostError: `owner` can't be a name.
+            InvalidConnectionError: The connection can't be used here.
+            DatabaseUnreachableError: The database does not answer.
+        """
         return self._entries.ready_count(owner=owner, connection=connection)
 
     async def find_async(

@@ -1,4 +1,4 @@
-"""What the bus and the notification service have in common: their life, and what is done to history."""
+"""The life of a bus or service, and the changes by hand that both take."""
 
 from __future__ import annotations
 
@@ -6,69 +6,64 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Self, TypedDict, Unpack
+from typing import Self, Unpack
 
 from queue_core.engine import QueueEngine
+from queue_core.maintenance import ForgetOptions, Maintenance, RetryOptions, TruncateOptions
 from queue_core.model.entry import Entry, SearchKey, States
-from queue_core.model.event_types import EventTypes
-from queue_core.reading.forgetting import Forgetting, Forgotten
-from queue_core.reading.history import History, Progress
+from queue_core.old_names import OldFaceNames
+from queue_core.reading.forgetting import Forgotten
+from queue_core.reading.history import Progress
 from queue_core.runtime.arguments import wait_seconds
-from queue_core.runtime.deprecation import deprecated
+from queue_core.runtime.awaitable import awaited
+from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.storage.rows import UNSET, Unset
 
 
-class TruncateOptions(TypedDict, total=False):
-    """What a truncation takes, and whom it tells."""
-
-    before: datetime | None
-    states: States | None
-    progress: Progress | None
-
-
-class ForgetOptions(TypedDict, total=False):
-    """Whose data is forgotten, and whom it tells."""
-
-    search_key1: SearchKey | Unset
-    search_key2: SearchKey | Unset
-    dry_run: bool
-    progress: Progress | None
-
-
-class Face:
+class Face(OldFaceNames):
     """Stands on one engine; a context manager that starts it and closes it."""
 
-    _engine: QueueEngine
-    _history: History
-
-    @property
-    def engine(self) -> QueueEngine:
-        """Deprecated: it is the library's own."""
-        deprecated("engine", "the calls of the bus or service")
-        return self._engine
-
-    @property
-    def types(self) -> EventTypes:
-        """Deprecated: `register_event` names an event type."""
-        deprecated("types", "register_event")
-        return self._engine.types
+    def __init__(self, engine: QueueEngine) -> None:
+        self._engine = engine
+        self._maintenance = Maintenance(engine)
 
     def start(self) -> Self:
-        """Become a node and deliver. Raises NodeNameTakenError, LifecycleError, ForkedError."""
+        """Register this process as a node, and deliver.
+
+        Returns:
+            Itself.
+
+        Raises:
+            NodeNameTakenError: A live node has the configured `node_name`.
+            LifecycleError: It is started already, or another of this process serves the table.
+            ConfigurationError: Its `node` settings differ from those of the process's node.
+            ForkedError: It was made in the parent of this process.
+            DatabaseUnreachableError: The database does not answer.
+        """
         self._engine.lifecycle.start()
         return self
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
-        """Stop delivering: running handlers finish, what has not started is given back; may be started again.
+        """Stop delivering. Running handlers finish; what has not started is given back.
 
-        False if handlers still ran after `timeout_seconds` (default: `shutdown_timeout_seconds`).
+        It may be started again.
+
+        Args:
+            timeout_seconds: Seconds to wait for running handlers, 0 or more. Default: the
+                configuration's `shutdown_timeout_seconds`.
+
+        Returns:
+            False if handlers still ran then, or if outcomes could not be written.
+
+        Raises:
+            ConfigurationError: The time is not allowed.
         """
         if timeout_seconds is not None:
             timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
         return self._engine.lifecycle.stop(timeout_seconds)
 
     def close(self) -> None:
-        """Stop, and close our own connections."""
+        """Stop, and close the library's connections."""
         self.stop()
         self._engine.close()
 
@@ -84,10 +79,19 @@ class Face:
         self.close()
 
     def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
-        """Decorate a function that is called with (entry, last error) after an entry has ended FAILED, for any reason.
+        """Decorate a function that is called after an entry has ended FAILED, for any reason.
 
-        Of all nodes only the one that ended it calls its functions, on the handler pool; not if its
-        process dies first.
+        Only the node that ended the entry calls its functions, on the handler pool. They are not
+        called if its process dies first.
+
+        Args:
+            hook: Called with the entry and its last error.
+
+        Returns:
+            `hook`.
+
+        Raises:
+            ConfigurationError: `hook` can't be called with two arguments.
         """
         return self._engine.on_failed(hook)
 
@@ -98,8 +102,31 @@ class Face:
         states: States | None = None,
         progress: Progress | None = None,
     ) -> int:
-        """Delete the table's history while everything runs, and return the number of rows; see `History.truncate`."""
-        return self._history.truncate(before=before, states=states, progress=progress)
+        """Delete history of all queues of the table, while everything runs.
+
+        Without `before` and `states` the whole table is emptied at once. Its exclusive lock is
+        waited for at most 50 ms a try; outcomes written meanwhile wait for it. With them, and on
+        SQLite and MySQL, rows go in batches of 2,000, each a transaction. Live entries are never
+        touched.
+
+        Args:
+            before: Only entries that ended before this aware date. Default: all that had ended when
+                the call began.
+            states: Only entries that ended so: PROCESSED, FAILED, REAPED, REMOVED. Default: all.
+            progress: Called after each batch with (rows deleted so far, rows to be deleted).
+
+        Returns:
+            The number of deleted rows.
+
+        Raises:
+            InvalidPostError: A state is not allowed; NaiveDateTimeError for a date without a time
+                zone. Nothing was deleted.
+            ConfigurationError: `progress` can't be called. Nothing was deleted.
+            LifecycleError: Another call truncates, archives or forgets this history. Nothing was
+                deleted.
+            DatabaseUnreachableError: The database does not answer. Batches may be deleted already.
+        """
+        return self._maintenance.truncate(before=before, states=states, progress=progress)
 
     def forget(
         self,
@@ -109,72 +136,128 @@ class Face:
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> Forgotten:
-        """Delete all that has the keys of one customer, of all queues of the table, while everything runs.
+        """Delete all that has the keys of one customer, of all queues of the table.
 
-        Live entries that nobody runs are deleted, and the rows of history, in batches of 2,000,
-        each a transaction. Entries that some node runs are told, not touched: call again when they
-        have ended. What is posted later than a second after the call began stays. Archives are not
-        touched.
+        Everything may run meanwhile. Waiting entries and rows of history are deleted in batches of
+        2,000, each a transaction. Entries that some node runs are listed and left: call again when
+        they have ended. Entries posted later than a second after the call began stay. Archives are
+        not touched.
 
         Args:
-            search_key1: Only what has this key; a whole table is read if it is given alone.
-            search_key2: Likewise. At least one of both is given; if both are, rows have both.
-            dry_run: Delete nothing, and tell what would be deleted.
+            search_key1: Only what has this key. If it is given alone, the whole table is read.
+            search_key2: As `search_key1`. At least one is given; if both are, rows have both.
+            dry_run: Delete nothing, and count what would be deleted. Default: False.
             progress: Called after each batch with (rows deleted so far, rows to be deleted).
 
         Returns:
             What was deleted, and what is left.
 
         Raises:
-            InvalidPostError: No key, or one that is no integer. Nothing was deleted.
-            LifecycleError: History is truncated, archived or forgotten by another. Nothing was deleted.
+            InvalidPostError: No key is given, or one that can't be a key. Nothing was deleted.
+            ConfigurationError: `progress` can't be called. Nothing was deleted.
+            LifecycleError: Another call truncates, archives or forgets this history. Nothing was
+                deleted.
+            DatabaseUnreachableError: The database does not answer. Batches may be deleted already.
 
         Example:
             ```python
             left = bus.forget(search_key2=customer.id).running
             ```
         """
-        return Forgetting(self._engine.store, None).forget(
+        return self._maintenance.forget(
             search_key1=search_key1, search_key2=search_key2, dry_run=dry_run, progress=progress
         )
 
-    def retry(self, record_id: int, *, all_subscribers: bool = False, force: bool = False) -> int:
-        """Post an entry that ended FAILED or REMOVED again, for now, and return the new id.
+    def retry(
+        self,
+        record_id: int,
+        *,
+        all_subscribers: bool = False,
+        force: bool = False,
+        connection: CallersConnection | None = None,
+    ) -> int:
+        """Post an entry again that ended FAILED or REMOVED; it is due now, for any node.
 
-        Only subscribers that had not succeeded run, unless `all_subscribers`. Raises
-        EntryNotFoundError; EntryNotChangeableError if it ended otherwise, or was tried again before
-        and that did not end FAILED or REMOVED, unless `force`.
+        Args:
+            record_id: The id of the entry in history.
+            all_subscribers: Run subscribers, too, that had succeeded. Default: False.
+            force: Retry an entry, too, that was retried before. Default: False, which allows it
+                only if the retry ended FAILED or REMOVED.
+            connection: As for `PersistentBus.post`: the retry is part of its transaction.
+
+        Returns:
+            The id of the new entry, whose `replay_of` is `record_id`.
+
+        Raises:
+            EntryNotFoundError: History has no such entry.
+            EntryNotChangeableError: The entry ended otherwise, or was retried before. Nothing was
+                written. If another call retried it at this moment, roll your transaction back.
+            InvalidPostError: The id can't be one.
+            InvalidConnectionError: The connection can't be used here.
+            DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
         """
-        new_id = self._history.retry(record_id, all_subscribers=all_subscribers, force=force)
-        self._engine.poster.rescheduled(self._engine.store.now())
-        return new_id
+        return self._maintenance.retry(
+            record_id, all_subscribers=all_subscribers, force=force, connection=connection
+        )
 
-    # -- awaitable twins: each runs in a thread, so that the event loop goes on ---------------------------------
+    def discard(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
+        """Count an entry that ended FAILED among the dead letters no more.
+
+        The entry stays in history as it is. A later `retry` is still possible.
+
+        Args:
+            record_id: The id of the entry in history.
+            connection: As for `PersistentBus.post`: the change is part of its transaction.
+
+        Returns:
+            False if it was discarded before.
+
+        Raises:
+            EntryNotFoundError: History has no such entry.
+            EntryNotChangeableError: The entry ended otherwise, or was retried: then its last retry
+                is the dead letter, if that failed. Nothing was written.
+            InvalidPostError: The id can't be one.
+            InvalidConnectionError: The connection can't be used here.
+            DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
+        """
+        return self._maintenance.discard(record_id, connection=connection)
+
+    # -- awaitable twins ------------------------------------------------------------------------
 
     async def start_async(self) -> Self:
-        """Awaitable twin of `start`."""
+        """Awaitable twin of `start`, in a thread."""
         return await asyncio.to_thread(self.start)
 
     async def stop_async(self, timeout_seconds: float | None = None) -> bool:
-        """Awaitable twin of `stop`."""
+        """Awaitable twin of `stop`, in a thread."""
         return await asyncio.to_thread(self.stop, timeout_seconds)
 
     async def close_async(self) -> None:
-        """Awaitable twin of `close`."""
+        """Awaitable twin of `close`, in a thread."""
         await asyncio.to_thread(self.close)
 
     async def truncate_history_async(self, **options: Unpack[TruncateOptions]) -> int:
-        """Awaitable twin of `truncate_history`; `progress` is called in the thread."""
+        """Awaitable twin of `truncate_history`, in a thread, which calls `progress`."""
         return await asyncio.to_thread(lambda: self.truncate_history(**options))
 
     async def forget_async(self, **options: Unpack[ForgetOptions]) -> Forgotten:
-        """Awaitable twin of `forget`; `progress` is called in the thread."""
+        """Awaitable twin of `forget`, in a thread, which calls `progress`."""
         return await asyncio.to_thread(lambda: self.forget(**options))
 
     async def retry_async(
-        self, record_id: int, *, all_subscribers: bool = False, force: bool = False
+        self,
+        record_id: int,
+        *,
+        connection: AsyncCallersConnection | None = None,
+        **options: Unpack[RetryOptions],
     ) -> int:
         """Awaitable twin of `retry`."""
-        return await asyncio.to_thread(
-            lambda: self.retry(record_id, all_subscribers=all_subscribers, force=force)
+        return await awaited(
+            lambda inner: self.retry(record_id, connection=inner, **options), connection
         )
+
+    async def discard_async(
+        self, record_id: int, *, connection: AsyncCallersConnection | None = None
+    ) -> bool:
+        """Awaitable twin of `discard`."""
+        return await awaited(lambda inner: self.discard(record_id, connection=inner), connection)

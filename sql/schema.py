@@ -71,9 +71,13 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True)
 class SchemaReport:
-    """The result of `check`.
+    """The schema of a database, compared with this version's.
 
-    `found` and `expected` are revisions, `missing_tables` names that don't exist.
+    Attributes:
+        fit: Whether it works with this version.
+        found: Its revision; None if there is none.
+        expected: This version's revision.
+        missing_tables: Names of tables that don't exist.
     """
 
     fit: Fit

@@ -1,4 +1,4 @@
-"""Stickybus: a persistent event bus and notification queues on the SQL database that you already have.
+"""Stickybus: a persistent event bus and notification queues on the SQL database you have.
 
 Import from here; the packages behind it (`bus`, `notifications`, `queue_core`, `sql`) are its
 rooms, not its face.
@@ -26,8 +26,8 @@ from bus.memory import InMemoryBus  # noqa: E402 -- after the check above, which
 from bus.persistent import PersistentBus  # noqa: E402
 from notifications.queue import NotificationQueue  # noqa: E402
 from notifications.recurrence import MissedPolicy  # noqa: E402
+from notifications.schedules import Schedule  # noqa: E402
 from notifications.service import NotificationService  # noqa: E402
-from queue_core.engine import create_schema  # noqa: E402
 from queue_core.errors import (  # noqa: E402
     CommitUnknownError,
     ConfigurationError,
@@ -55,10 +55,11 @@ from queue_core.errors import (  # noqa: E402
     StickybusError,
     WriteLockError,
 )
-from queue_core.inspector import Inspector, Located, inspect  # noqa: E402
+from queue_core.inspector import Inspector, inspect  # noqa: E402
 from queue_core.model.codec import Codec, JsonCodec  # noqa: E402
-from queue_core.model.config import BusConfig, Mode, NodeConfig, NotificationConfig  # noqa: E402
+from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa: E402
 from queue_core.model.entry import Entry, Posting, State  # noqa: E402
+from queue_core.model.node_config import NodeConfig  # noqa: E402
 from queue_core.model.retry import (  # noqa: E402
     ExponentialRetries,
     Failure,
@@ -68,14 +69,19 @@ from queue_core.model.retry import (  # noqa: E402
     RetryPolicy,
     ScheduledRetries,
 )
+from queue_core.opening import create_schema  # noqa: E402
+from queue_core.reading.depths import QueueDepth  # noqa: E402
 from queue_core.reading.forgetting import Forgotten  # noqa: E402
 from queue_core.reading.nodes import NodeStatus  # noqa: E402
 from queue_core.reading.overview import QueueStatus  # noqa: E402
 from queue_core.reading.schedules import ScheduleStatus  # noqa: E402
+from queue_core.reading.search import Located  # noqa: E402
 from queue_core.running.subscriber import EntryContext, ExactlyOnceContext  # noqa: E402
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection  # noqa: E402
 from queue_core.runtime.clock import Clock, ManualClock, SystemClock  # noqa: E402
 from queue_core.storage.rows import KEYLESS, Keyless  # noqa: E402
+from sql.doctor.finding import Finding  # noqa: E402
+from sql.schema import SchemaReport  # noqa: E402
 
 __all__ = [
     "KEYLESS",
@@ -94,6 +100,7 @@ __all__ = [
     "ExactlyOnceContext",
     "ExponentialRetries",
     "Failure",
+    "Finding",
     "Forgotten",
     "ForkedError",
     "GiveUp",
@@ -124,15 +131,18 @@ __all__ = [
     "PayloadTooLargeError",
     "PersistentBus",
     "Posting",
+    "QueueDepth",
     "QueueExistsError",
     "QueueNotFoundError",
     "QueueStatus",
     "RetryLater",
     "RetryPolicy",
+    "Schedule",
     "ScheduleStatus",
     "ScheduledRetries",
     "SchemaError",
     "SchemaMissingError",
+    "SchemaReport",
     "SchemaTooNewError",
     "SchemaTooOldError",
     "ShadowedModuleError",

@@ -1,7 +1,7 @@
 """The test kit: handlers run in the test's own thread, at the test's own time.
 
 Nothing is replaced by a double: entries are rows of a real database, and `drain` takes the turns
-that the threads of a started bus take. Needs pytest, for the fixtures; see the how-to guide "Test
+that the threads of a started bus take. Its fixtures need pytest; see the how-to guide "Test
 your handlers".
 
     pytest_plugins = ["stickybus.testing"]  # in conftest.py: makes the fixtures known
@@ -20,11 +20,11 @@ import pytest
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
 from queue_core.cluster.node import Node
-from queue_core.engine import create_schema
 from queue_core.errors import LifecycleError
 from queue_core.lifecycle import Lifecycle, Phase
 from queue_core.model.entry import Entry, State
 from queue_core.model.outcome import Finished, Lost, Outcome, Parked, Recorded, Released, Retried
+from queue_core.opening import create_schema
 from queue_core.runtime.arguments import is_number, not_allowed, of_kind
 from queue_core.runtime.clock import ManualClock
 
@@ -75,8 +75,8 @@ def drain(*targets: PersistentBus | NotificationService, max_runs: int = 10_000)
 
     Args:
         targets: Buses and services, none of which may be started.
-        max_runs: The limit of runs. Handlers that post for each other without end reach it, and so does a retry that
-            is always due.
+        max_runs: The limit of runs. Handlers that post for each other without end reach it, and so
+            does a retry that is always due. Default: 10,000.
 
     Returns:
         The runs, in order.
@@ -182,7 +182,7 @@ def _ran(outcome: Outcome) -> Ran | None:
             return None
 
 
-# -- fixtures ---------------------------------------------------------------------------------------------------------
+# -- fixtures -------------------------------------------------------------------------------------
 
 
 @pytest.fixture

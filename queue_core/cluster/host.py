@@ -1,4 +1,4 @@
-"""The machine that a node runs on: what tells its processes apart, and which of them are no more."""
+"""The machine of a node: how its processes are told apart, and which of them are dead."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""A node's lease, by its own monotonic clock: until when it may start anything, and how steadily it was renewed."""
+"""A node's lease, by its own monotonic clock: its end, and how steadily it was renewed."""
 
 from __future__ import annotations
 
 from queue_core.runtime.clock import Clock
 
 MARGIN = 0.1
-"""Share of the lease that a node gives up: it starts nothing when another may soon judge it dead."""
+"""Share of the lease that a node gives up: another may judge it dead soon after."""
 
 
 class Lease:
@@ -19,7 +19,7 @@ class Lease:
         self._steady_since: float | None = None
         """Monotonic time since when no beat has failed; None while they fail."""
         self._gaps: list[tuple[float, float]] = []
-        """Seconds between two beats since then, and when it was over: the last gap of its length or a longer one."""
+        """Gaps between beats, and their ends: each the last one of its length or longer."""
 
     def holds(self) -> bool:
         """Whether it holds for sure: what starts now starts before anybody may take it over."""
@@ -31,7 +31,7 @@ class Lease:
         return max(0.0, self._deadline - self._clock.monotonic())
 
     def steady_from(self, longest_gap: float) -> float | None:
-        """Monotonic time since when beats have succeeded, no two further apart than `longest_gap` seconds, up to now.
+        """Since when (monotonic) no two beats were further apart than `longest_gap` seconds.
 
         None if the last beat failed, or is longer ago than that.
         """

@@ -1,4 +1,4 @@
-"""This process as a member of the cluster: its name, its epoch, its heartbeats.
+"""This process as a node of the cluster: its name, its epoch, its heartbeats.
 
 A lease is never judged by dates, only by monotonic clocks: the node's own, from the moment its last
 successful beat was *sent*; a reaper's, from when it first saw that beat.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -19,15 +18,14 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from queue_core.cluster.host import host_identity, is_dead_neighbour
 from queue_core.cluster.lease import Lease
+from queue_core.cluster.member import Member
 from queue_core.errors import NodeNameTakenError
-from queue_core.model.config import NodeConfig
-from queue_core.model.entry import Entry
+from queue_core.model.node_config import NodeConfig
 from queue_core.runtime.clock import Clock, ClockReading, SystemClock, read_clock
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
 from queue_core.runtime.signal import Signal
-from queue_core.storage.store import Store
 from sql.database import Database
 from sql.families import NODES
 from sql.statements import nodes
@@ -37,32 +35,6 @@ log = get_logger(__name__)
 SKEW_WARNING_SECONDS = 1.0
 CLOCK_SHARE = 0.5
 """The first beat after so much of a lease reads the database's clock again."""
-
-
-class Member(Protocol):
-    """A bus's or service's engine, as its node sees it."""
-
-    store: Store
-
-    def describe(self) -> dict[str, Any]:
-        """What is served, as plain JSON."""
-        ...
-
-    def outliving(self) -> list[int]:
-        """After it has left: ids of entries whose handlers still run, or whose outcomes are still to be written."""
-        ...
-
-    def lease_lost(self) -> None:
-        """The lease ended: give back what has not started."""
-        ...
-
-    def reaped(self, queue_names: Sequence[str]) -> None:
-        """Entries, given by their queues, were taken from a dead node's lane; they wait for any node."""
-        ...
-
-    def failed(self, entries: Sequence[Entry]) -> None:
-        """Entries of a dead process have ended FAILED; their `last_error` tells why."""
-        ...
 
 
 class Reaping(Protocol):
@@ -77,7 +49,7 @@ class Reaping(Protocol):
 
 
 class Node:
-    """A member of the cluster, on behalf of its own members. Made by `process_nodes.join`."""
+    """A node of the cluster, for the members of this process. `process_nodes.join` makes it."""
 
     def __init__(
         self, name: str, database: Database, config: NodeConfig, clock: Clock, former: list[Member]
@@ -93,7 +65,7 @@ class Node:
         """What the database's clock is ahead of this machine's."""
         self.members: list[Member] = []
         self.former = former
-        """Members that have left while handlers of theirs still ran."""
+        """Members that have left while their handlers still ran."""
         self.former_crashed = True
         """Whether the former holder of the name, if there was any, ended without a stop."""
         self._beat = 0
@@ -102,10 +74,10 @@ class Node:
         Others may have seen it though its answer was lost.
         """
         self._clock_read_at = float("-inf")
-        """When the beat was sent that read the database's clock last; one that read it too slowly does not count."""
+        """When the last beat was sent that read the database's clock fast enough."""
         self._pid = os.getpid()
         self._telling = Lock()
-        """What is served is written by one at a time: what was true before a member joined would have its entries taken."""
+        """One at a time writes what is served: by an older list, others would take entries."""
         # No error may keep beats back for as long as a lease, however short that is.
         self._beats = Loop(
             f"{name}-beat",
@@ -192,7 +164,7 @@ class Node:
         ).decode()
 
     def outliving(self, table: str) -> set[int]:
-        """Ids of the entries of `table` that former members of this node and process still run, or are still to write."""
+        """Ids of the entries of `table` that former members still run, or have not written yet."""
         return {
             record_id
             for member in list(self.former)
@@ -283,7 +255,7 @@ class Node:
         if abs(self.skew_seconds) > SKEW_WARNING_SECONDS:
             log.warning("clock_skewed", node=self.name, skew_seconds=round(self.skew_seconds, 3))
 
-    # -- members ------------------------------------------------------------------------------------------------
+    # -- members ----------------------------------------------------------------------------------
 
     def announce(self) -> None:
         """Write what the members serve."""

@@ -13,11 +13,13 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from queue_core.cluster.host import default_name
-from queue_core.cluster.node import Member, Node
+from queue_core.cluster.member import Member
+from queue_core.cluster.node import Node
 from queue_core.cluster.reaper import Reaper
 from queue_core.errors import ConfigurationError, LifecycleError
-from queue_core.model.config import NodeConfig, QueueConfig
+from queue_core.model.config import QueueConfig
 from queue_core.model.lanes import is_reserved
+from queue_core.model.node_config import NodeConfig
 from queue_core.runtime.clock import Clock
 from sql.database import Database
 
@@ -28,7 +30,7 @@ _nodes: dict[tuple[str, str], Node] = {}
 # The threads of these beat in the parent of a fork alone.
 os.register_at_fork(after_in_child=_nodes.clear)
 _former: defaultdict[tuple[str, str], list[Member]] = defaultdict(list)
-"""Members that have left while handlers of theirs still ran, by the key of their node, which may be gone too."""
+"""Members that left while their handlers still ran, by the key of their node."""
 os.register_at_fork(after_in_child=_former.clear)
 _locks: defaultdict[tuple[str, str], threading.RLock] = defaultdict(threading.RLock)
 """One a name: it is held for up to a lease while the name is fought for."""
@@ -69,7 +71,7 @@ def join(member: Member, config: QueueConfig, make: MakeNode = Node) -> Node:
             if any(other.store.config.table == table for other in node.members):
                 raise LifecycleError(
                     f"node {name!r} already runs a bus or service on the table {table!r} in this process. Nothing was "
-                    "started. Give this one a table or a node_name of its own.",
+                    "started. Give this one another table or node_name.",
                     node_name=name,
                     table=table,
                 )

@@ -39,7 +39,7 @@ log = get_logger(__name__)
 FORGET_SECONDS = 86_400.0
 """How long the row of a dead node without entries is kept, for `status`."""
 LANE_TURNS = 6
-"""With one turn of so many, lanes are looked for that no node has or serves, though no node is dead."""
+"""One in this many turns looks for lanes that no node has or serves, though no node is dead."""
 
 
 class _Kind(Enum):
@@ -117,7 +117,7 @@ class Reaper:
         return any(before.get(name, set()) - served for name, served in self._served.items())
 
     def _pause(self, rows: dict[str, Row[Any]], dead: set[str]) -> float:
-        """Seconds until the period is over, or the lease of a silent node, should it stay silent."""
+        """Seconds until the period is over, or until the lease of a silent node would be."""
         others = (row for name, row in rows.items() if name not in dead and name != self._node.name)
         ends: list[float] = [self._due_seconds(row) - self._watched_seconds(row) for row in others]
         return max(0.01, min([self._node.config.reap_period_seconds, *ends]))
@@ -136,11 +136,11 @@ class Reaper:
             self._seen[name] = seen if seen and same else _Seen(row.epoch, row.beat, row.state, now)
 
     def _due_seconds(self, row: Row[Any]) -> float:
-        """For how long a node has to be silent: its lease, or what our beats, if they are too rare for that, can tell."""
+        """How long a node has to be silent: its lease, or longer if our beats are too rare."""
         return max(float(row.lease_seconds), 3 * self._node.config.beat_interval_seconds)
 
     def _watched_seconds(self, row: Row[Any]) -> float:
-        """For how long a node was silent under our eyes: while our own beats succeeded, close enough together.
+        """How long a node was seen to be silent, while our own beats were close enough together.
 
         What is a short gap for us may have been all the time that a node with a shorter lease had.
         """
@@ -174,7 +174,7 @@ class Reaper:
         return fenced
 
     def _misses(self, lane: str) -> bool:
-        """Whether a lane has had no node for a whole lease under our eyes, as a silent node would be watched.
+        """Whether a lane was seen without a node for a whole lease, as a silent node is watched.
 
         A live node whose row was deleted, or lost in a fail-over, enters it anew with its next
         beat.
@@ -208,7 +208,7 @@ class Reaper:
         return True
 
     def _reap(self, store: Store, lane: str) -> None:
-        """Move all that stands in a dead node's lane, a batch a transaction: what ran, what is due, then the rest.
+        """Move all of a dead node's lane, a batch a transaction: what ran, what is due, the rest.
 
         One after the other: a look for what ran reads the whole lane when it finds nothing. What
         commits behind a kind is for the next turn.
@@ -232,7 +232,7 @@ class Reaper:
     def _batch(
         self, connection: Connection, *, store: Store, lane: str, kind: _Kind, before: int = 0
     ) -> tuple[list[str], list[Entry]]:
-        """Move one batch, after so many `before` of its kind.
+        """Move one batch; `before` counts the earlier entries of its kind.
 
         Returns the queues of its entries, one by one, and those entries that have ended FAILED.
         """
@@ -297,7 +297,10 @@ def _served(row: Row[Any]) -> set[str]:
 
 
 def _outliving(row: Row[Any], table: str) -> list[int] | None:
-    """Ids of `table` that a live node still runs, though it serves it no more; None if it does, or is not live."""
+    """Ids of `table` that a live node still runs, though it serves it no more.
+
+    None if it serves it, or is not live.
+    """
     members = _members(row)
     if row.state != nodes.LIVE or members is None:
         return None

@@ -1,9 +1,10 @@
-"""What becomes of the entries that a dead process leaves.
+"""The entries that a dead process leaves.
 
-An entry that ran, or was due, goes to history as REAPED, and a copy of it with the next redispatch count is born
-AVAILABLE for any node; one not yet due only changes its lane. What was running when a process died is a suspect, since
-it may have killed it: suspects run one at a time in each bus or service. A suspect whose process dies more than
-`max_redispatches` further times ends FAILED. A process that stopped in order makes no suspect, and counts no crash.
+An entry that ran, or was due, goes to history as REAPED, and a copy of it with the next redispatch
+count is born AVAILABLE for any node; one not yet due only changes its lane. An entry that was
+running when its process died is a suspect, since it may have killed the process: suspects run one
+at a time in each bus or service. A suspect whose process dies more than `max_redispatches` further
+times ends FAILED. A process that stopped in order makes no suspect, and counts no crash.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ def redispatch(
     crashed: bool,
     before: int = 0,
 ) -> list[Entry]:
-    """Move locked entries of a process that is no more to history as REAPED, and give each a copy that lives on.
+    """Move locked entries of a dead process to history as REAPED, and give each a live copy.
 
-    `rows` are in claim order, after so many `before` of the same node. If the process has `crashed`, those that may
-    have killed it become suspects, or end FAILED when their processes died too often; the latter are returned.
+    `rows` are in claim order; `before` counts those of the same node that came earlier. If the
+    process has `crashed`, entries that may have killed it become suspects, or end FAILED if their
+    processes died too often; the latter are returned.
     """
     statements, now, config = store.statements, store.clock.now(), store.config
     held = [row for row in rows if row.processing_state == State.IN_PROCESSING]
@@ -81,9 +83,11 @@ def recover(
     crashed: bool,
     besides: Collection[int] = (),
 ) -> int:
-    """Redispatch what a former process of this node's name was running; rows still AVAILABLE stay in the lane.
+    """Redispatch entries that a former process of this node's name was running.
 
-    `crashed`: it did not stop in order. `besides`: ids that this process itself still runs. Returns how many; `failed` is called with those that ended for good.
+    Rows that are still AVAILABLE stay in the lane. `crashed`: it did not stop in order. `besides`:
+    ids that this process itself still runs. Returns how many; `failed` is called with those that
+    ended FAILED.
     """
     total = 0
     while True:

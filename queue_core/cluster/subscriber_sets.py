@@ -1,4 +1,4 @@
-"""Which subscribers each node has of an event type, as its row says, and where nodes that share events differ.
+"""The subscribers that each node has of an event type, by its row, and where nodes differ.
 
 Any node of a bus may run an event, with its own subscribers alone: those that only another node has
 never see it. A rolling deploy lets nodes differ for a while, so that a difference is told, and
@@ -41,34 +41,39 @@ def published(names: Iterable[str]) -> list[str] | str:
 
 @dataclass(frozen=True)
 class Difference:
-    """An event type of which live nodes have different subscribers: `nodes_of` gives their rows, by the set as it is shown."""
+    """An event type of which live nodes have different subscribers.
+
+    Attributes:
+        table: The main table of its bus.
+        queue_name: Its bus.
+        class_name: Its event name.
+        nodes_of: The names of the nodes that have each set of subscribers, by the set as a text.
+        newest_start: When the last of these nodes registered (UTC).
+    """
 
     table: str
     queue_name: str
     class_name: str
-    nodes_of: Mapping[str, Sequence[Row[Any]]]
+    nodes_of: Mapping[str, Sequence[str]]
+    newest_start: datetime
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What it is about."""
+        """Its table, queue and type."""
         return self.table, self.queue_name, self.class_name
 
     def of(self, node_name: str) -> str | None:
-        """The set of this node; None if it is not concerned."""
+        """The set of this node; None if it has no part in the difference."""
         return next(
-            (
-                shown
-                for shown, rows in self.nodes_of.items()
-                if any(row.name == node_name for row in rows)
-            ),
+            (shown for shown, names in self.nodes_of.items() if node_name in names),
             None,
         )
 
     def described(self, besides: str | None = None) -> str:
-        """The sets and who has them, but for one, such as `book, mail (on a, b); nobody (on c)`."""
+        """The sets and their nodes, such as `book, mail (on a, b); nobody (on c)`, without one."""
         return "; ".join(
-            f"{shown} (on {_names(rows)})"
-            for shown, rows in self.nodes_of.items()
+            f"{shown} (on {_few(names)})"
+            for shown, names in self.nodes_of.items()
             if shown != besides
         )
 
@@ -87,11 +92,19 @@ def differences(rows: Iterable[Row[Any]], now: datetime) -> list[Difference]:
                 for queue_name in member.queues:
                     for class_name, names in member.subscribers.items():
                         found[member.table, queue_name, class_name][_shown(names)].append(row)
-    return [Difference(*key, sets) for key, sets in sorted(found.items()) if len(sets) > 1]
+    return [
+        Difference(
+            *key,
+            {shown: [row.name for row in rows] for shown, rows in sets.items()},
+            max(row.started_date for rows in sets.values() for row in rows),
+        )
+        for key, sets in sorted(found.items())
+        if len(sets) > 1
+    ]
 
 
 class SubscriberWatch:
-    """Warns, once for each event type, that a node has other subscribers than the nodes that it joins."""
+    """Warns, once for each event type, that a node joins others with other subscribers."""
 
     def __init__(self, node_name: str) -> None:
         self._node_name = node_name
@@ -99,7 +112,7 @@ class SubscriberWatch:
         self._told = set[tuple[str, str, str]]()
 
     def look(self, rows: Mapping[str, Row[Any]], now: datetime) -> None:
-        """Compare, if this node publishes other subscribers than at the last look; who joins later looks by itself."""
+        """Compare if this node's subscribers have changed; a node that joins later looks itself."""
         own = rows.get(self._node_name)
         members = [] if own is None else _members(own)
         if members == self._compared:
@@ -139,7 +152,6 @@ def _shown(names: list[str] | str) -> str:
     return names if isinstance(names, str) else ", ".join(names) or "nobody"
 
 
-def _names(rows: Sequence[Row[Any]]) -> str:
-    names = [row.name for row in rows[:NODES_SHOWN]]
-    more = len(rows) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more else "")
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - NODES_SHOWN
+    return ", ".join(names[:NODES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Entries that wait for longer than they should or ended FAILED, and history that nobody truncates."""
+"""Entries that wait for too long or ended FAILED, and history that nobody truncates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARKED_SECONDS = 900.0
 LOOKED_AT = 1_000
 """Entries of a lane that are read at most."""
 LETTERS_LOOKED_AT = 100_000
-"""Entries of history, the newest ones by id, among which dead letters are counted: no index knows them."""
+"""Dead letters are counted among this many newest entries of history: no index knows them."""
 NEWS_SECONDS = 86_400.0
 """Dead letters that are older have been told of by then."""
 OLD_HISTORY_DAYS = 90
@@ -66,7 +66,10 @@ def parked_entries(connection: Connection, scope: Scope) -> Iterator[Finding]:
 def _waiting(
     connection: Connection, statements: Statements, lane: str, now: datetime, seconds: float
 ) -> list[Row[Any]]:
-    """(queue_name, entries, oldest) of what waits among a lane's first entries, both posted and due so long ago."""
+    """(queue_name, entries, oldest) of a lane's first entries that wait for `seconds` or longer.
+
+    They were both posted and due that long ago.
+    """
     main, since = statements.main, now - timedelta(seconds=seconds)
     first = (
         select(
@@ -101,7 +104,7 @@ def dead_letters(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 f"{_entries(row.entries)} of {row.queue_name!r} in {statements.main.name} ended FAILED, the newest "
                 f"{lasting(age)} ago ({row.newest:%Y-%m-%d %H:%M} UTC), and nobody has tried again.",
                 f"stickybus history list --dead-letters --table {statements.main.name} --queue {row.queue_name} # then "
-                "stickybus entries retry ID..., or history truncate --state FAILED",
+                "stickybus entries retry ID..., or discard ID...",
             )
 
 

@@ -27,10 +27,11 @@ SKEW_SECONDS = 1.0
 def examine(
     database: Database, *, clock: Clock | None = None, transaction_seconds: float = 60.0
 ) -> list[Finding]:
-    """Look at a database through connections of ours, and return what was found, the worst first.
+    """Look at a database, and return the findings, the worst first.
 
-    Reads only, each check in a transaction of its own; one that fails or may not look is a finding of its own.
-    `clock` is this host's. Transactions of others count when they are open for longer than `transaction_seconds`.
+    Each check only reads, in a transaction for itself; one that fails or may not look becomes a
+    finding. `clock` is this host's. Transactions of others count when they are open for longer than
+    `transaction_seconds`.
     """
     doctor = doctor_of(database.dialect.name)
     database.fetch(doctor.settle)

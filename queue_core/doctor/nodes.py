@@ -19,11 +19,14 @@ SILENT_LEASES = 3
 """After one lease any live node declares a silent one dead."""
 OVERDUE_SECONDS = 600.0
 DEPLOY_SECONDS = 600.0
-"""For so long after the start of a node a deploy may go on, during which old and new nodes differ."""
+"""Time after a node's start in which a deploy may go on: old and new nodes differ then."""
 FULL = 0.9
 """Share of a limit of connections from which the rest may be gone at any moment."""
 AT_REST = 10
-"""Connections that a bus or service keeps open: as counted on PostgreSQL with one posting thread; elsewhere fewer."""
+"""Connections that a bus or service keeps open, as counted on PostgreSQL; elsewhere fewer.
+
+One thread posted then.
+"""
 
 
 def silent_node(connection: Connection, scope: Scope) -> Iterator[Finding]:
@@ -87,10 +90,9 @@ def overdue_schedule(connection: Connection, scope: Scope) -> Iterator[Finding]:
 
 
 def differing_subscribers(connection: Connection, scope: Scope) -> Iterator[Finding]:
-    """Event types of which the live nodes of a bus have different subscribers: each runs its share with its own."""
+    """Event types of which the live nodes of a bus have different subscribers."""
     for difference in differences(scope.nodes.all_nodes(connection), scope.now):
-        rows = [row for rows in difference.nodes_of.values() for row in rows]
-        done = all((scope.now - row.started_date).total_seconds() > DEPLOY_SECONDS for row in rows)
+        done = (scope.now - difference.newest_start).total_seconds() > DEPLOY_SECONDS
         yield Finding(
             "differing-subscribers",
             Severity.DANGER if done else Severity.NOTE,
@@ -145,7 +147,7 @@ def _silence(row: Row[Any], scope: Scope) -> float:
 
 
 def _served(row: Row[Any]) -> Sequence[dict[str, Any]]:
-    """What a node tells of itself, one item a bus or service; nothing if it is written otherwise."""
+    """The buses and services that a node publishes; none if they are written otherwise."""
     try:
         return msgspec.json.decode(row.serves, type=list[dict[str, Any]])
     except (msgspec.MsgspecError, RecursionError):

@@ -1,6 +1,7 @@
-"""What arrives of a posted event: the decoded copy is compared with it, field by field, before anything is written.
+"""Whether a posted event arrives: its decoded copy is compared with it before it is written.
 
-`==` would not do: a class may leave fields out of it, and takes a subclass for its base or the other way round.
+`==` is not enough: a class may leave fields out of it, or take a subclass for its base, or its base
+for a subclass.
 """
 
 from collections import deque
@@ -27,7 +28,7 @@ _names: dict[type, tuple[str, ...] | None] = {}
 
 
 def difference(posted: Any, arrived: Any) -> str | None:
-    """The first place where `arrived` isn't what was posted, such as `.lines[0].note`; None if it is the same.
+    """The first place where `arrived` differs from `posted`, such as `.lines[0].note`, or None.
 
     What an annotation leaves open arrives with JSON's types, and sequences as the kind that the
     field declares: neither is a difference. Raises whatever a class of the user raises when it is
@@ -114,7 +115,7 @@ def _defined(kind: type) -> set[str]:
 
 
 def _opened(value: Any) -> object:
-    """A pydantic model with the values of all its fields: secrets as they are, which nothing can write then."""
+    """A pydantic model with the values of all its fields; nothing can write its secrets then."""
     if not hasattr(type(value), "model_dump"):
         raise TypeError(type(value).__qualname__)
     dumped = value.model_dump(round_trip=True, warnings=False)
@@ -157,9 +158,9 @@ _SIMPLE = (
 
 
 def is_simple(kind: type) -> bool:
-    """Whether one event of `kind` tells of all: what differs then is read with an error, and never silently.
+    """Whether one event of `kind` shows that all arrive: another that differs raises when read.
 
-    True if its fields are of single values and it runs no code of its own when it is read.
+    True if its fields hold single values, and reading it runs no code of the class.
     """
     if hasattr(kind, "__post_init__") or hasattr(kind, "__attrs_post_init__"):
         return False

@@ -32,11 +32,26 @@ class Codec(Protocol):
         ...
 
     def encode(self, event: object) -> str | bytes:
-        """The stored form of `event`."""
+        """Write an event.
+
+        Args:
+            event: An instance of an event type, or a dict.
+
+        Returns:
+            What is stored.
+        """
         ...
 
     def decode(self, data: str | bytes, event_type: type | None) -> object:
-        """An `event_type` from what `encode` returned, a dict if that is None."""
+        """Read an event.
+
+        Args:
+            data: What `encode` returned.
+            event_type: The type of the answer; None: a dict.
+
+        Returns:
+            The event.
+        """
         ...
 
 
@@ -45,7 +60,9 @@ _SINGLE = frozenset({type(None), bool, int, float, str})
 
 
 class JsonCodec:
-    """JSON by msgspec: dates as ISO 8601, bytes as Base64, decimals and UUIDs as text, sets as arrays.
+    """JSON by msgspec: dates as ISO 8601, bytes as Base64.
+
+    Decimals and UUIDs are written as text, sets as arrays.
 
     A decoded value has the type that its field declares; a plain dict has JSON's types. Numbers
     that aren't finite are refused, as JSON has none. So is an event that would not arrive as it was
@@ -61,13 +78,14 @@ class JsonCodec:
             None: msgspec.json.Decoder(dict[str, Any])
         }
         self._arrives = dict[type, bool]()
-        """Types of which one event was found to arrive as it was posted, and whether that tells of all."""
+        """Types of which one event was found to arrive; True: so do all others."""
 
     def encode(self, event: object) -> str:
-        """JSON text.
+        """As `Codec.encode`; the answer is JSON.
 
-        Raises what msgspec raises, and ValueError for NaN, an infinity, or what would arrive as
-        something else.
+        Raises:
+            ValueError: The event holds NaN or an infinity, or would arrive as something else.
+            msgspec.MsgspecError: msgspec can't write it; TypeError for a type unknown to it.
         """
         data = self._encoder.encode(event)
         if b"null" in data:
@@ -94,7 +112,11 @@ class JsonCodec:
             self._arrives[event_type] = wanted is not None and is_simple(wanted)
 
     def decode(self, data: str | bytes, event_type: type | None) -> object:
-        """An `event_type`, or a dict. Raises msgspec.DecodeError or ValidationError."""
+        """As `Codec.decode`.
+
+        Raises:
+            msgspec.DecodeError: It is no JSON; msgspec.ValidationError if it does not fit the type.
+        """
         decoder = self._decoders.get(event_type) or self._decoder(event_type)
         return decoder.decode(data)
 
@@ -105,7 +127,7 @@ class JsonCodec:
 
 
 def _is_flat(event: Any) -> bool:
-    """Whether a dict holds nothing but JSON's single values by name: all that, and only that, arrives."""
+    """Whether a dict holds JSON's single values by name only, all of which arrive."""
     # For each entry: a generator costs twice as much.
     for name, value in event.items():
         if type(value) not in _SINGLE or type(name) is not str:

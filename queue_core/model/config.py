@@ -1,23 +1,21 @@
-"""The settings of a node, a bus and a notification service.
+"""The settings of a bus or a notification service.
 
 One object per bus or notification service; nothing is global. Values come from code, the
 environment, a TOML file or the defaults here, in that order.
 """
 
-import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias, TypedDict, Unpack
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import Field, field_validator
 
 from queue_core.errors import ConfigurationError
-from queue_core.model.lanes import is_reserved
+from queue_core.model.names import ApplicationName, Name, NodeName, TableName
+from queue_core.model.node_config import BatchSize, NodeConfig, OldNodeKeys, Seconds
 from queue_core.model.retry import ImmediateRetries, RetryPolicy, policy_from_table
 from queue_core.model.settings import Settings, combination
-from sql.families import is_taken_name, shared_names, suffixes
-
-MAX_NAME_LENGTH = 64
 
 
 class Mode(StrEnum):
@@ -31,98 +29,56 @@ class Mode(StrEnum):
     """The node that posted it; handed over from memory after the commit, without a claim."""
 
 
-def name_fault(name: object, limit: int = MAX_NAME_LENGTH) -> str | None:
-    """Why `name` can't be a node's, bus's or queue's name (or another of at most `limit` characters), None if it can.
-
-    Quotes, percent signs, emoji and spaces are fine; the limit counts characters (code points), not
-    bytes.
-    """
-    if not isinstance(name, str):
-        return f"texts, not a {type(name).__name__}"
-    if not 1 <= len(name) <= limit:
-        return f"1 to {limit} characters, not {len(name)}"
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return "no lone surrogate, which databases can't store"
-    return "no NUL character, which databases can't store" if "\0" in name else None
-
-
-def _storable(name: str) -> str:
-    fault = name_fault(name)
-    if fault:
-        raise ValueError(fault)
-    return name
-
-
-def _no_lane(name: str) -> str:
-    if is_reserved(name):
-        raise ValueError("no leading '!', which marks the lanes !parked and !suspect")
-    return name
-
-
-def table_fault(table: object) -> str | None:
-    """Why `table` can't be the name of a main table, None if it can."""
-    if not isinstance(table, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,47}", table):
-        return "1 to 48 letters, digits and underscores, no digit first"
-    if is_taken_name(table):
-        return (
-            f"neither {', '.join(shared_names())} nor a name that ends in {' or '.join(suffixes())}"
-        )
-    return None
-
-
-def _free(table: str) -> str:
-    fault = table_fault(table)
-    if fault:
-        raise ValueError(fault)
-    return table
-
-
-def _printable(name: str) -> str:
-    if not re.fullmatch(r"[ -~]{1,63}", name):
-        raise ValueError("1 to 63 printable ASCII characters")
-    return name
-
-
-Name = Annotated[str, AfterValidator(_storable)]
-NodeName = Annotated[str, AfterValidator(_storable), AfterValidator(_no_lane)]
-TableName = Annotated[str, AfterValidator(_free)]
 Threads = Annotated[int, Field(ge=1, le=10_000)]
-BatchSize = Annotated[int, Field(ge=1, le=10_000)]
 Capacity = Annotated[int, Field(ge=1, le=1_000_000)]
 Limit = Annotated[int, Field(ge=0, le=1_000_000)]
-Seconds = Annotated[float, Field(gt=0, le=1e9)]
+
+ModeName: TypeAlias = Literal[
+    "POLLING", "STICKY_POLLING", "STICKY_EVENTS", "polling", "sticky_polling", "sticky_events"
+]
+"""A mode by its name."""
 
 
-class NodeConfig(Settings):
-    """Settings of a process as a node of one database: those that its buses and services there share.
+class TomlQueueSettings(TypedDict, total=False):
+    """Keys of every queue, without `table`, which names a table of the file; None: not set."""
 
-    They must agree: a member whose node has other settings does not start.
-    """
-
-    environment_prefix: ClassVar[str] = "STICKYBUS_NODE_"
-    toml_table: ClassVar[str] = "node"
-
-    lease_seconds: Seconds = 15.0
-    beat_interval_seconds: Seconds = Field(default_factory=lambda data: data["lease_seconds"] / 5)
-    reap_period_seconds: Seconds = 5.0
-    reap_batch_size: BatchSize = 200
-    statement_timeout_seconds: Seconds = 30.0
-
-    def check(self) -> None:
-        """Raise ConfigurationError for values that are impossible together."""
-        if 3 * self.beat_interval_seconds > self.lease_seconds:
-            # A node whose beats lie further apart is no steady witness: it could never declare
-            # another dead.
-            raise combination(
-                "beat_interval_seconds",
-                self.beat_interval_seconds,
-                f"at most a third of lease_seconds ({self.lease_seconds:g})",
-            )
+    node_name: str | None
+    node: NodeConfig | None
+    mode: Mode | ModeName | None
+    handler_threads: int | None
+    queue_capacity: int | None
+    max_entries_claimed: int | None
+    poll_interval_seconds: float | None
+    max_failure_retries: int | None
+    retry: RetryPolicy | Mapping[str, object] | None
+    claim_seconds: float | None
+    max_redispatches: int | None
+    shutdown_timeout_seconds: float | None
+    max_payload_bytes: int | None
+    max_execution_seconds: float | None
+    unknown_retention_days: float | None
+    application_name: str | None
 
 
-class QueueConfig(Settings):
+class TomlBusSettings(TomlQueueSettings, total=False):
+    """Likewise, of a bus."""
+
+    name: str | None
+
+
+class QueueSettings(TomlQueueSettings, total=False):
+    """Keys of every queue; None: not set."""
+
+    table: str | None
+
+
+class BusSettings(QueueSettings, total=False):
+    """Keys of a bus; None: not set."""
+
+    name: str | None
+
+
+class QueueConfig(Settings, OldNodeKeys):
     """What every queue has; use `BusConfig` or `NotificationConfig`, which know their defaults.
 
     Raises ConfigurationError when built from a wrong value, an unknown key or an impossible
@@ -151,14 +107,14 @@ class QueueConfig(Settings):
     max_payload_bytes: Annotated[int, Field(ge=1, le=1_000_000_000)] = 1_048_576
     max_execution_seconds: Seconds = 300.0
     unknown_retention_days: Annotated[float, Field(gt=0, le=36_525)] = 14.0
-    application_name: Annotated[str, AfterValidator(_printable)] = "stickybus"
+    application_name: ApplicationName = "stickybus"
 
     @property
     def history_table(self) -> str:
         """Name of the table that finished entries move to."""
         return f"{self.table}_history"
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Raise ConfigurationError for values that are impossible together."""
         if {"retry", "max_failure_retries"} <= self.model_fields_set:
             raise combination(
@@ -206,6 +162,66 @@ class BusConfig(QueueConfig):
     handler_threads: Threads = 30
     queue_capacity: Capacity = 30_000
 
+    @classmethod
+    def from_environment(cls, prefix: str | None = None, **overrides: Unpack[BusSettings]) -> Self:
+        """Settings from environment variables.
+
+        A variable is the prefix and the key in capitals. One that has the prefix and names no key
+        is an error, so that a typing mistake does not go unseen.
+
+        Args:
+            prefix: Default: `STICKYBUS_BUS_`.
+            overrides: Keys that win over variables; None: not set.
+
+        Returns:
+            The checked settings.
+
+        Raises:
+            ConfigurationError: A value is not allowed, or no key. The text names its variable.
+        """
+        return cls._from_environment(prefix, overrides)
+
+    @classmethod
+    def from_toml(
+        cls,
+        path: str | Path,
+        table: str | None = None,
+        *,
+        prefix: str | None = None,
+        **overrides: Unpack[TomlBusSettings],
+    ) -> Self:
+        """Settings from a table of a TOML file, under those of the environment.
+
+        Args:
+            path: The file.
+            table: The table; a dot leads into a table within a table. Default: `bus`. A file
+                without it sets nothing.
+            prefix: As for `from_environment`; an empty one leaves the environment out.
+            overrides: Keys that win over both; None: not set.
+
+        Returns:
+            The checked settings.
+
+        Raises:
+            ConfigurationError: The file can't be read, a value is not allowed, or a key is none.
+                The text names the file or the variable.
+        """
+        return cls._from_toml(path, table, prefix, overrides)
+
+    def with_changes(self, **changes: Unpack[BusSettings]) -> Self:
+        """A checked copy.
+
+        Args:
+            changes: Keys with their new values. Defaults that follow from them change, too.
+
+        Returns:
+            The copy.
+
+        Raises:
+            ConfigurationError: A value is not allowed, or a key is none.
+        """
+        return self._with_changes(changes)
+
 
 class NotificationConfig(QueueConfig):
     """Settings of a notification service."""
@@ -224,3 +240,65 @@ class NotificationConfig(QueueConfig):
         if mode is Mode.STICKY_EVENTS:
             raise ValueError("STICKY_POLLING or POLLING, as a notification waits for its date")
         return mode
+
+    @classmethod
+    def from_environment(
+        cls, prefix: str | None = None, **overrides: Unpack[QueueSettings]
+    ) -> Self:
+        """Settings from environment variables.
+
+        A variable is the prefix and the key in capitals. One that has the prefix and names no key
+        is an error, so that a typing mistake does not go unseen.
+
+        Args:
+            prefix: Default: `STICKYBUS_NOTIFICATIONS_`.
+            overrides: Keys that win over variables; None: not set.
+
+        Returns:
+            The checked settings.
+
+        Raises:
+            ConfigurationError: A value is not allowed, or no key. The text names its variable.
+        """
+        return cls._from_environment(prefix, overrides)
+
+    @classmethod
+    def from_toml(
+        cls,
+        path: str | Path,
+        table: str | None = None,
+        *,
+        prefix: str | None = None,
+        **overrides: Unpack[TomlQueueSettings],
+    ) -> Self:
+        """Settings from a table of a TOML file, under those of the environment.
+
+        Args:
+            path: The file.
+            table: The table; a dot leads into a table within a table. A file without it sets
+                nothing. Default: `notifications`.
+            prefix: As for `from_environment`; an empty one leaves the environment out.
+            overrides: Keys that win over both; None: not set.
+
+        Returns:
+            The checked settings.
+
+        Raises:
+            ConfigurationError: The file can't be read, a value is not allowed, or a key is none.
+                The text names the file or the variable.
+        """
+        return cls._from_toml(path, table, prefix, overrides)
+
+    def with_changes(self, **changes: Unpack[QueueSettings]) -> Self:
+        """A checked copy.
+
+        Args:
+            changes: Keys with their new values. Defaults that follow from them change, too.
+
+        Returns:
+            The copy.
+
+        Raises:
+            ConfigurationError: A value is not allowed, or a key is none.
+        """
+        return self._with_changes(changes)

@@ -1,7 +1,7 @@
 """An entry: one row of a main or history table, and its states.
 
-`TRANSITIONS` is the only table of state changes: the statements follow it, a test holds them to it, and the diagram
-in the documentation is drawn from it.
+`TRANSITIONS` is the only table of state changes: the statements follow it, a test holds them to it,
+and the diagram in the documentation is drawn from it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from sqlalchemy import Row
 
 from queue_core.errors import PayloadNotDecodableError
 from queue_core.model.lanes import Lane
+from queue_core.runtime.deprecation import OldName
 from sql.search_keys import RESERVED, texts
 from sql.statements.base import IN_PROCESSING, raised
 
@@ -104,14 +105,14 @@ SearchKey: TypeAlias = int | str | UUID
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A subscriber that failed, so many times, and runs again at `due` (UTC)."""
+    """A subscriber that failed (`failures` times) and runs again at `due` (UTC)."""
 
     failures: int
     due: datetime
 
 
 SubscriberProgress = dict[str, bool | Waiting]
-"""Subscribers by name: true if it succeeded, false if it has used up its retries, else when it runs again."""
+"""By subscriber: true if it succeeded, false if it has used up its retries, else its next run."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -157,6 +158,8 @@ class Entry(msgspec.Struct, frozen=True):
             f"Entry(record_id={self.record_id}, queue_name={self.queue_name!r}, class_name={self.class_name!r}, "
             f"processing_state={self.processing_state.value})"
         )
+
+    settled = OldName[SubscriberProgress]("progress")
 
     @property
     def claim(self) -> tuple[int, int]:
@@ -234,8 +237,9 @@ def _with_texts(values: list[Any]) -> Entry:
 class Posting(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be posted or scheduled.
 
-    `event`: a dataclass, attrs, msgspec or pydantic instance, or a dict together with `event_name`. Search keys are
-    64-bit integers, texts of 1 to 255 characters or UUIDs. `headers` is a flat dict of strings. `at` is an aware date; None means now.
+    `event`: a dataclass, attrs, msgspec or pydantic instance, or a dict together with `event_name`.
+    Search keys are 64-bit integers, texts of 1 to 255 characters or UUIDs. `headers` is a flat dict
+    of strings. `at` is an aware date; None means now.
     """
 
     event: object

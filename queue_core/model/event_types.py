@@ -15,7 +15,7 @@ from queue_core.errors import (
     InvalidPostError,
     PayloadNotSerialisableError,
 )
-from queue_core.model.config import name_fault
+from queue_core.model.names import name_fault
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.shown import shown
 from sql.tables import CLASS_NAME_LENGTH
@@ -157,7 +157,7 @@ class EventTypes:
 
 
 def is_event_type(event_type: type) -> bool:
-    """Whether instances of `event_type` can be posted by themselves: dataclass, attrs, msgspec or pydantic."""
+    """Whether instances can be posted by themselves: dataclass, attrs, msgspec or pydantic."""
     return (
         is_dataclass(event_type)
         or hasattr(event_type, "__attrs_attrs__")

@@ -85,7 +85,7 @@ def given_up(progress: SubscriberProgress) -> str | None:
 
 
 def describe(error: BaseException) -> str:
-    """Type, message and the tail of the traceback, within `ERROR_LENGTH` characters that every database can store."""
+    """Type, message and the tail of the traceback, in `ERROR_LENGTH` storable characters."""
     try:
         message = str(error)
     except Exception as unspeakable:  # noqa: BLE001 -- the user's code; its outcome must be written all the same

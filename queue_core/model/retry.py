@@ -24,9 +24,13 @@ _LONGEST_DELAY = timedelta(days=36_525)
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """One failed run.
+    """One failed run. Dates are aware, in UTC.
 
-    `error_count` includes it; `effective_date` is the date that the run was due.
+    Attributes:
+        error: What the handler raised.
+        error_count: The failed runs so far, this one included.
+        effective_date: The date that the run was due.
+        now: The time of the failure.
     """
 
     error: BaseException
@@ -40,7 +44,14 @@ class RetryPolicy(Protocol):
     """Decides when a failed entry runs again. Called from several threads."""
 
     def next_date(self, failure: Failure) -> datetime | None:
-        """The date of the next run (aware), None if there is none."""
+        """Decide when an entry runs again.
+
+        Args:
+            failure: Its last failure.
+
+        Returns:
+            An aware date; None ends the entry FAILED.
+        """
         ...
 
 
@@ -51,8 +62,12 @@ class RetryLater(Exception):
     ask as often as it likes. A later failure of another kind meets the policy with that count, and
     is final if it is past the policy's limit.
 
-    `delay` counts from the end of the failed run; a number is in seconds. Raises ValueError if it is neither, negative, or
-    longer than a century.
+    Args:
+        delay: Seconds or a timedelta from the end of the failed run, from 0 to a century.
+        reason: A text for the error message. Default: none.
+
+    Raises:
+        ValueError: The delay is not allowed.
     """
 
     def __init__(self, delay: timedelta | float, reason: str = "") -> None:
@@ -72,7 +87,14 @@ class GiveUp(Exception):
 
 @dataclass(frozen=True)
 class ImmediateRetries:
-    """Run again at once, `max_retries` times; so `max_retries` + 1 runs in all."""
+    """Run again at once.
+
+    Args:
+        max_retries: The number of retries, 0 or more. With 3 an entry has up to 4 runs. Default: 3.
+
+    Raises:
+        ConfigurationError: The number is not allowed.
+    """
 
     max_retries: int = 3
 
@@ -85,16 +107,23 @@ class ImmediateRetries:
         )
 
     def next_date(self, failure: Failure) -> datetime | None:
-        """See `RetryPolicy.next_date`."""
+        """As `RetryPolicy.next_date`."""
         return failure.now if failure.error_count <= self.max_retries else None
 
 
 @dataclass(frozen=True)
 class ScheduledRetries:
-    """Run again each `delay` after the *original* date of the entry, never before now.
+    """Run again at fixed delays after the *original* date of the entry, never before now.
 
-    `delays` are timedeltas or seconds, in ascending order; there are as many retries as delays. A retry that comes
-    late (the service was down) moves the ones after it by as much, so that they keep their distances.
+    A retry that comes late (the service was down) moves the ones after it by as much, so that they
+    keep their distances.
+
+    Args:
+        delays: Timedeltas or seconds, in ascending order, from 0 to a century: one for each retry.
+            Default: 5 and 15 minutes, 1, 6 and 24 hours.
+
+    Raises:
+        ConfigurationError: A delay is not allowed.
     """
 
     delays: tuple[timedelta | float, ...] = (
@@ -116,7 +145,7 @@ class ScheduledRetries:
         object.__setattr__(self, "_steps", steps)
 
     def next_date(self, failure: Failure) -> datetime | None:
-        """See `RetryPolicy.next_date`."""
+        """As `RetryPolicy.next_date`."""
         failed_before = failure.error_count - 1
         if failed_before >= len(self._steps):
             return None
@@ -127,11 +156,21 @@ class ScheduledRetries:
 
 @dataclass(frozen=True)
 class ExponentialRetries:
-    """Run again after initial_seconds * factor ** (failures - 1), at most maximum_seconds, counted from now.
+    """Run again after initial_seconds * factor ** (failures - 1), at most maximum_seconds.
 
-    Each delay is shortened by a random part of up to `jitter` (a fraction), so that entries that
-    failed together don't return together, and none waits past the maximum. `random` makes it
-    repeatable in tests.
+    Delays count from now. Each is shortened by a random part, so that entries that failed together
+    don't return together, and none waits past the maximum.
+
+    Args:
+        initial_seconds: The first delay, above 0. Default: 1.
+        factor: What each delay is multiplied by for the next, 1 or more. Default: 2.
+        maximum_seconds: The longest delay, at most a century. Default: 3,600.
+        max_retries: The number of retries, 0 or more. Default: 10.
+        jitter: The largest random part, from 0 to 1. Default: 0.1.
+        random: Its source, to be repeatable in tests. Default: a new one.
+
+    Raises:
+        ConfigurationError: An argument is not allowed.
     """
 
     initial_seconds: float = 1.0
@@ -163,7 +202,7 @@ class ExponentialRetries:
         _check(self, "jitter", "a fraction from 0 to 1", holds=0 <= self.jitter <= 1)
 
     def next_date(self, failure: Failure) -> datetime | None:
-        """See `RetryPolicy.next_date`."""
+        """As `RetryPolicy.next_date`."""
         if failure.error_count > self.max_retries:
             return None
         try:
@@ -175,7 +214,9 @@ class ExponentialRetries:
 
 
 def decide(policy: RetryPolicy, failure: Failure) -> datetime | None:
-    """The date of the next run (UTC), None if the entry ends FAILED: the handler's word first, else the policy's.
+    """The date of the next run (UTC), None if the entry ends FAILED.
+
+    The handler's own request comes first, then the policy.
 
     Never raises: a policy that raises, or answers with anything but an aware date or None, ends the
     retries, and a note on `failure.error` says so, which reaches the entry's `last_error`.
@@ -194,7 +235,9 @@ def decide(policy: RetryPolicy, failure: Failure) -> datetime | None:
 
 
 def policy_from_table(table: Mapping[str, object]) -> RetryPolicy:
-    """Build a policy from configuration: `kind` is immediate, scheduled or exponential, the rest its arguments.
+    """Build a policy from configuration: `kind` is immediate, scheduled or exponential.
+
+    The other keys are its arguments.
 
     Raises ConfigurationError, naming the key, the value and what is allowed.
     """

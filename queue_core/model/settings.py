@@ -1,4 +1,6 @@
-"""What all settings share: they are frozen, checked as a whole, and come from code, environment, TOML or defaults.
+"""The base of all settings: frozen, checked as a whole.
+
+They come from code, the environment, TOML or defaults.
 
 None means "not set" at every stage and never hides a value of a later one.
 """
@@ -12,7 +14,8 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -25,11 +28,16 @@ from pydantic import (
 
 from queue_core.errors import ConfigurationError
 from queue_core.runtime.arguments import not_allowed, of_kind
+from queue_core.runtime.deprecation import deprecated
 from queue_core.runtime.shown import shown
+
+C = TypeVar("C", bound="Settings")
+
+_NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class Settings(BaseModel):
-    """See the module.
+    """Settings of one kind.
 
     Raises ConfigurationError when built from a wrong value, an unknown key or an impossible
     combination.
@@ -45,53 +53,48 @@ class Settings(BaseModel):
     environment_prefix: ClassVar[str]
     toml_table: ClassVar[str]
     sections: ClassVar[Mapping[str, type[Settings]]] = {}
-    """Settings within these that have variables and a TOML table of their own, since others share them."""
+    """Settings within these with their own variables and TOML table, since others share them."""
 
     @classmethod
-    def from_environment(cls, prefix: str | None = None, **overrides: Any) -> Self:
-        """Settings from environment variables: `prefix` + the key in capitals; `overrides` win.
-
-        `prefix` (default: the class's `environment_prefix`) must be this configuration's own: a variable that has
-        it and names no key is an error, so that a typing mistake doesn't go unseen. The table RETRY is JSON.
-        Raises ConfigurationError, which names the variable.
-        """
+    def _from_environment(
+        cls, prefix: str | None = None, overrides: Mapping[str, object] = _NOTHING
+    ) -> Self:
         return cls._build(
             _Source.of_environment(cls, prefix),
             overrides,
-            lambda section: section.from_environment(),
+            lambda section: section._from_environment(),  # noqa: SLF001 -- of this class
         )
 
     @classmethod
-    def from_toml(
+    def _from_toml(
         cls,
         path: str | Path,
         table: str | None = None,
-        *,
         prefix: str | None = None,
-        **overrides: Any,
+        overrides: Mapping[str, object] = _NOTHING,
     ) -> Self:
-        """Settings from one table of a TOML file, under those of the environment and `overrides`.
-
-        `table` (default: the class's `toml_table`) may be dotted. A file without the table sets nothing. An empty
-        `prefix` leaves the environment out. Raises ConfigurationError, which names the file, if it can't be read.
-        """
         of_kind(path, str, Path, key="path")
         of_kind(table or "", str, key="table")
         source = _Source.of_toml(Path(path), table or cls.toml_table)
         if prefix != "":
             source = source.under(_Source.of_environment(cls, prefix))
         none = "" if prefix == "" else None
-        return cls._build(source, overrides, lambda section: section.from_toml(path, prefix=none))
+        return cls._build(
+            source,
+            overrides,
+            lambda section: section._from_toml(path, prefix=none),  # noqa: SLF001 -- of this class
+        )
 
-    def with_changes(self, **changes: Any) -> Self:
+    def _with_changes(self, changes: Mapping[str, object]) -> Self:
         """A checked copy with `changes`; what was derived from a default is derived anew."""
-        return type(self)(**{key: getattr(self, key) for key in self.model_fields_set} | changes)
+        kept = {key: getattr(self, key) for key in self.model_fields_set}
+        return type(self).model_validate({**kept, **changes})
 
     @classmethod
     def _build(
         cls,
         source: _Source,
-        overrides: Mapping[str, Any],
+        overrides: Mapping[str, object],
         read: Callable[[type[Settings]], Settings],
     ) -> Self:
         given = {key: value for key, value in overrides.items() if value is not None}
@@ -110,13 +113,13 @@ class Settings(BaseModel):
         origins = {key: origin for key, origin in source.origins.items() if key not in given}
         return cls.model_validate({**source.values, **given}, context=origins)
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Raise ConfigurationError for values that are impossible together."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         # Defined above _explain, and here, which otherwise would not see its errors.
-        self.check()
+        self._check()
         return self
 
     @model_validator(mode="wrap")
@@ -128,13 +131,28 @@ class Settings(BaseModel):
         if isinstance(values, dict):
             values = {key: value for key, value in values.items() if value is not None}
         try:
-            return handler(values)
+            return handler(cls._moved(values) if isinstance(values, dict) else values)
         except ValidationError as error:
             raise _explained(cls, error, origins) from error
         except ConfigurationError as error:
             raise _located(
                 cls, str(error), error.key or cls.__name__, error.value, origins
             ) from error
+
+    @classmethod
+    def _moved(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Move keys to the section that holds them now; they win over those of a given section."""
+        for name, section in cls.sections.items():
+            old = {key: value for key, value in values.items() if key in section.model_fields}
+            given = values.get(name)
+            if not old or not (given is None or isinstance(given, section)):
+                continue
+            for key in old:
+                deprecated(key, f"{name}={section.__name__}({key}=...)")
+            kept = {key: value for key, value in values.items() if key not in old}
+            node = section() if given is None else given
+            values = {**kept, name: node._with_changes(old)}  # noqa: SLF001 -- of this class
+        return values
 
 
 class _Source:
@@ -194,8 +212,15 @@ def _from_json(variable: str, text: str) -> object:
         ) from error
 
 
+def configured(kind: type[C], config: C | None, settings: Mapping[str, object]) -> C:
+    """The configuration of a bus or service, given as an object or as keys, which win."""
+    config = kind() if config is None else config
+    of_kind(config, kind, key="config")
+    return config._with_changes(settings) if settings else config  # noqa: SLF001 -- of this class
+
+
 def combination(key: str, value: object, allowed: str) -> ConfigurationError:
-    """What `Settings.check` raises for a value that others forbid."""
+    """What `Settings._check` raises for a value that others forbid."""
     return not_allowed(key, value, allowed)
 
 
@@ -206,7 +231,7 @@ def _explained(
     fault = error.errors(include_url=False)[0]
     key, value = str(fault["loc"][0] if fault["loc"] else config.__name__), fault["input"]
     if fault["type"] == "extra_forbidden":
-        message = f"{key}={shown(value)} is no key{_elsewhere(config, key)}"
+        message = f"{key}={shown(value)} is no key{_near(config, key)}"
     elif fault["type"] == "missing":
         message = f"{key} is missing and has no default."
     else:
@@ -216,10 +241,7 @@ def _explained(
     return _located(config, message, key, value, origins)
 
 
-def _elsewhere(config: type[Settings], key: str) -> str:
-    for name, section in config.sections.items():
-        if key in section.model_fields:
-            return f" here, but of {name}={section.__name__}({key}=...), variable {section.environment_prefix}{key.upper()}."
+def _near(config: type[Settings], key: str) -> str:
     near = difflib.get_close_matches(key, config.model_fields, n=1)
     return f"; did you mean {near[0]}?" if near else "."
 

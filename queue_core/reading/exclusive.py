@@ -1,4 +1,4 @@
-"""Who deletes history is alone with it: truncations, archives and forgetting take turns by refusing the second."""
+"""One deletion of history at a time: truncation, archive or forgetting; a second is refused."""
 
 from __future__ import annotations
 

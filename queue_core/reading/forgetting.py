@@ -14,7 +14,7 @@ from queue_core.model.entry import SearchKey, State
 from queue_core.reading.exclusive import exclusive_history
 from queue_core.reading.history import DELETE_BATCH, Progress
 from queue_core.runtime.arguments import function
-from queue_core.storage.rows import Unset, sought_key
+from queue_core.storage.rows import UNSET, Unset, sought_key
 from queue_core.storage.store import Store
 from sql.families import SCHEDULES
 from sql.search_keys import StoredKey
@@ -24,11 +24,16 @@ _CLOCKS_DIFFER = timedelta(seconds=1)
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call of `forget` deleted, or would delete, of one main table and its history.
+    """The result of a `forget` on one main table and its history.
 
-    `live` and `ended` are numbers of rows. `running` has the ids of entries that some node runs, which were not
-    touched: call again when they have ended. `schedules` names recurring schedules (`service:queue/name`) with these
-    keys, which go on: end them with `stop_recurring`.
+    Attributes:
+        table: The main table.
+        live: Waiting entries that were deleted, or would be.
+        ended: Rows of history that were deleted, or would be.
+        running: Ids of entries that some node runs, which were left: call again when they have
+            ended.
+        schedules: Recurring schedules (`service:queue/name`) with these keys, which go on: end them
+            with `stop_recurring`.
     """
 
     table: str
@@ -48,8 +53,8 @@ class Forgetting:
     def forget(
         self,
         *,
-        search_key1: SearchKey | Unset,
-        search_key2: SearchKey | Unset,
+        search_key1: SearchKey | Unset = UNSET,
+        search_key2: SearchKey | Unset = UNSET,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> Forgotten:
@@ -81,7 +86,7 @@ class Forgetting:
 
 
 class _Turn:
-    """One call: what is deleted is what was created until it began, so that a busy queue lets it end."""
+    """One call. It deletes what was created until it began, so that a busy queue lets it end."""
 
     def __init__(
         self,

@@ -5,9 +5,10 @@ Searched for audits, truncated at any time while the queue runs, and tried again
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from functools import partial
+from typing import TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
@@ -26,6 +27,10 @@ from queue_core.storage.rows import integer
 from queue_core.storage.store import Store
 from sql.transient import EMPTYING
 
+T = TypeVar("T")
+
+REPEATABLE = (State.FAILED, State.REMOVED)
+"""States of entries that may be tried again."""
 DELETE_BATCH = 2_000
 RECENT = timedelta(seconds=60)
 """Outcomes older than this have committed: they are counted before the lock, the rest under it."""
@@ -61,8 +66,17 @@ class History:
             ),
         )
 
-    def retry(self, record_id: int, *, all_subscribers: bool = False, force: bool = False) -> int:
-        """Post a FAILED or REMOVED entry again, for any node, as a new chain that names it (`replay_of`); its new id.
+    def retry(
+        self,
+        record_id: int,
+        *,
+        all_subscribers: bool = False,
+        force: bool = False,
+        connection: CallersConnection | None = None,
+    ) -> int:
+        """Post a FAILED or REMOVED entry again, for any node, and return its new id.
+
+        It begins a new chain, whose `replay_of` is the entry.
 
         Subscribers that had succeeded are left out, unless `all_subscribers`. Raises
         EntryNotFoundError, or EntryNotChangeableError for an entry that ended otherwise, or that
@@ -70,40 +84,76 @@ class History:
         at once one wins.
         """
         record_id = integer(record_id, "record_id")
-        statements, now = self._store.statements, self._store.now()
+        statements, now = self._store.statements, self._store.now(connection)
 
-        def work(connection: Connection) -> int:
-            ended = statements.ended_as(connection, record_id)
-            if ended is None:
-                raise EntryNotFoundError(
-                    f"{self._label}: there is no entry {record_id} in history. Nothing was written.",
-                    record_id=record_id,
-                )
-            state, done = ended
-            if state not in {State.FAILED, State.REMOVED}:
-                raise EntryNotChangeableError(
-                    f"{self._label}: entry {record_id} is {state}; only FAILED and REMOVED ones can be "
-                    "tried again. Nothing was written.",
-                    record_id=record_id,
-                    state=state,
-                )
-            last = statements.successor(connection, record_id)
-            if last is not None and last[1] not in {State.FAILED, State.REMOVED} and not force:
-                raise self._tried_again(record_id, f"as {last[0]}, which {_how_it_is(last[1])}")
-            if not statements.take_turn(connection, record_id, last and last[0], now):
-                raise self._tried_again(record_id, "by another call just now")
+        def work(inner: Connection) -> int:
+            done = self._ended(inner, record_id, REPEATABLE, "tried again")
+            last = statements.successor(inner, record_id)
+            if last is not None and last[0] and last[1] not in REPEATABLE and not force:
+                raise self._tried_again(record_id, last)
+            if not statements.take_turn(inner, record_id, last and last[0], now):
+                raise self._tried_again(record_id)
             kept = None if all_subscribers else succeeded(done)
-            return statements.replay(connection, record_id, lane=ANY_NODE, now=now, progress=kept)
+            return statements.replay(inner, record_id, lane=ANY_NODE, now=now, progress=kept)
 
+        return self._in_turn(record_id, work, connection)
+
+    def discard(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
+        """Count a FAILED entry among the dead letters no more; False if it was discarded before.
+
+        The entry stays in history as it is, and may still be tried again. Raises
+        EntryNotFoundError, or EntryNotChangeableError for an entry that ended otherwise, or that
+        was tried again: its last try is the dead letter then.
+        """
+        record_id = integer(record_id, "record_id")
+        statements, now = self._store.statements, self._store.now(connection)
+
+        def work(inner: Connection) -> bool:
+            self._ended(inner, record_id, (State.FAILED,), "discarded")
+            last = statements.successor(inner, record_id)
+            if last is not None and last[0]:
+                raise self._tried_again(record_id, last)
+            # A turn that posts nothing.
+            return last is None and statements.take_turn(inner, record_id, None, now)
+
+        return self._in_turn(record_id, work, connection)
+
+    def _ended(
+        self, connection: Connection, record_id: int, states: Collection[State], done: str
+    ) -> str | None:
+        """The `subscribers_done` of an entry, once it is known to have ended in one of `states`."""
+        ended = self._store.statements.ended_as(connection, record_id)
+        if ended is None:
+            raise EntryNotFoundError(
+                f"{self._label}: there is no entry {record_id} in history. Nothing was written.",
+                record_id=record_id,
+            )
+        state, subscribers_done = ended
+        if state not in states:
+            raise EntryNotChangeableError(
+                f"{self._label}: entry {record_id} is {state}; only {' and '.join(states)} ones can be {done}. "
+                "Nothing was written.",
+                record_id=record_id,
+                state=state,
+            )
+        return subscribers_done
+
+    def _in_turn(
+        self, record_id: int, work: Callable[[Connection], T], connection: CallersConnection | None
+    ) -> T:
+        """Run work that takes the turn of an entry."""
         try:
-            return self._store.write(None, self._label, work)
+            return self._store.write(connection, self._label, work)
         except IntegrityError as error:
-            raise self._tried_again(record_id, "by another call just now") from error
+            raise self._tried_again(record_id) from error
 
-    def _tried_again(self, record_id: int, how: str) -> EntryNotChangeableError:
+    def _tried_again(
+        self, record_id: int, last: tuple[int, str | None] | None = None
+    ) -> EntryNotChangeableError:
+        how = f"as {last[0]}, which {_how_it_is(last[1])}" if last else "by another call just now"
         return EntryNotChangeableError(
             f"{self._label}: entry {record_id} was tried again {how}. Nothing was written; to run it once more all the "
-            "same, force it.",
+            "same, retry it with force.",
             record_id=record_id,
         )
 
@@ -114,7 +164,7 @@ class History:
         states: States | None = None,
         progress: Progress | None = None,
     ) -> int:
-        """Delete history, of all queues of the table, while the queue runs; return the number of rows deleted.
+        """Delete history of all queues of the table, and return the number of deleted rows.
 
         Without `before` (aware; rows finished earlier) and `states` the whole table is emptied at
         once: the exclusive lock is waited for at most 50 ms a try, and outcomes written meanwhile

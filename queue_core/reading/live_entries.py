@@ -1,4 +1,4 @@
-"""Reading, changing and removing entries: what a user asks about live work, in or out of a transaction."""
+"""Live entries, read, changed and removed in the caller's transaction or in one of our own."""
 
 from __future__ import annotations
 

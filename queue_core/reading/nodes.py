@@ -1,9 +1,10 @@
-"""The nodes of a database as their rows tell of them, for people who look."""
+"""The nodes of a database, as their rows show them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Required, TypedDict, TypeGuard
 
 import msgspec
 from sqlalchemy import Row
@@ -11,12 +12,37 @@ from sqlalchemy import Row
 from sql.statements import nodes
 
 
-class NodeStatus(msgspec.Struct, kw_only=True):
-    """One node, dead and stopped ones too. Dates in UTC.
+class Served(TypedDict, total=False):
+    """One bus or service of a node, as the node publishes it; another version may leave parts out.
 
-    `state` is LIVE, STOPPED (in order, its lease not over yet), GONE (likewise, and over) or DEAD. `lease_left_seconds`
-    goes by the dates that the node wrote; negative: it is overdue; None: it is not LIVE. Other nodes judge it by their
-    own clocks. `serves` has an object for each bus and service: its `table`, `queues` and `types`.
+    `subscribers` has the names of each event type's subscribers, or their number and digest if they
+    are long. `outliving` has ids of entries that still run after the bus or service has stopped.
+    """
+
+    table: str
+    mode: str
+    queues: Required[list[str]]
+    types: list[str]
+    subscribers: dict[str, list[str] | str]
+    outliving: list[int]
+
+
+class NodeStatus(msgspec.Struct, kw_only=True):
+    """One node, dead and stopped ones too. Dates are aware, in UTC.
+
+    Attributes:
+        name: Its name.
+        state: LIVE, STOPPED (in order, its lease not over yet), GONE (in order, its lease over) or
+            DEAD.
+        epoch: Counts the processes that held the name.
+        hostname: Its machine.
+        pid: The id of its process.
+        lease_seconds: The length of its lease.
+        lease_left_seconds: Seconds until the lease ends by the dates that the node wrote; negative
+            if it is overdue, None if the node is not LIVE. Other nodes judge by their own clocks.
+        started_date: When it registered.
+        beat_date: When it beat last.
+        serves: Its buses and services.
     """
 
     name: str
@@ -28,11 +54,11 @@ class NodeStatus(msgspec.Struct, kw_only=True):
     lease_left_seconds: float | None
     started_date: datetime
     beat_date: datetime
-    serves: list[dict[str, Any]]
+    serves: list[Served]
 
 
 def status(row: Row[Any], now: datetime) -> NodeStatus:
-    """How the node of a row stands at `now`, by the database's clock."""
+    """The status of a row's node at `now`, by the database's clock."""
     live = row.state == nodes.LIVE
     left = row.lease_seconds - (now - row.beat_date).total_seconds()
     return NodeStatus(
@@ -49,18 +75,15 @@ def status(row: Row[Any], now: datetime) -> NodeStatus:
     )
 
 
-def _served(text: str) -> list[dict[str, Any]]:
-    """What a node tells of itself; nothing if another version, or somebody's hand, wrote it otherwise."""
+def _served(text: str) -> list[Served]:
+    """The buses and services of a row; none if another version, or a person, wrote it otherwise."""
     try:
-        return [
-            served
-            for served in msgspec.json.decode(text, type=list[dict[str, Any]])
-            if _named(served)
-        ]
+        found = msgspec.json.decode(text, type=list[dict[str, object]])
     except (msgspec.MsgspecError, RecursionError):
         return []
+    return [served for served in found if _is_served(served)]
 
 
-def _named(served: dict[str, Any]) -> bool:
+def _is_served(served: Mapping[str, object]) -> TypeGuard[Served]:
     queues = served.get("queues")
     return isinstance(queues, list) and all(isinstance(name, str) for name in queues)

@@ -1,8 +1,8 @@
-"""How a table's queues stand, for people who look: every live entry counted, and what ended within a minute.
+"""The status of a table's queues: every live entry counted, and what ended within a minute.
 
 One pass over the main table, one over the newest history, and one over as many rows of it as
 `LOOKED_AT` says, in a transaction that locks nothing. What a scrape of the metrics needs every few
-seconds is bounded, see `Store.depths`.
+seconds is bounded: `reading.depths`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,27 @@ from queue_core.storage.store import Store
 
 RATE_SECONDS = 60
 LOOKED_AT = 100_000
-"""Entries of history, the newest ones by id, among which dead letters are counted: no index knows them."""
+"""Dead letters are counted among this many newest entries of history: no index knows them."""
 
 
 class QueueStatus(msgspec.Struct, kw_only=True):
-    """One queue of one table, as of the moment of the read. Dates in UTC.
+    """One queue of one table, at the moment of the read.
 
-    `ready`, `scheduled` (of a later date), `running`, `parked` and `suspect` are numbers of live entries; the last two
-    are counted there only. `oldest_ready_seconds` is None if none is ready. Rates are of the last `RATE_SECONDS`.
-    `dead_letters` ended FAILED and nobody tried them again; `newest_dead_letter` is when the last of them ended. They
-    are counted among the `LOOKED_AT` newest entries of the table's history.
+    Attributes:
+        table: The main table.
+        queue_name: The bus, or `service:queue`.
+        ready: Live entries that are due and wait for a node.
+        scheduled: Live entries of a later date.
+        running: Live entries that a node runs.
+        parked: Live entries whose type or queue no node has known; not counted as `ready`.
+        suspect: Live entries that were running when their process died; not counted as `ready`.
+        oldest_ready_seconds: How long the oldest ready entry has been due; None if there is none.
+        posted_per_second: Entries posted in the last minute, a second.
+        processed_per_second: Entries that ended PROCESSED in the last minute, a second.
+        failed_per_second: Entries that ended FAILED in the last minute, a second.
+        dead_letters: Entries that ended FAILED, and that nobody tried again or discarded, among the
+            100,000 newest of the table's history.
+        newest_dead_letter: When the newest of these ended (UTC); None if there is none.
     """
 
     table: str
@@ -45,7 +56,7 @@ class QueueStatus(msgspec.Struct, kw_only=True):
 
 
 def statuses(store: Store) -> list[QueueStatus]:
-    """All queues of the table that hold an entry, ended one lately or have a dead letter, by name."""
+    """The queues of the table that hold an entry, ended one lately or have a dead letter."""
     now = store.now()
     return store.read(
         None, store.config.table, lambda connection: _statuses(connection, store, now)

@@ -1,4 +1,4 @@
-"""The recurring schedules of a database as their rows tell of them, for people who look."""
+"""The recurring schedules of a database, as their rows show them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ from sqlalchemy import Row
 
 
 class ScheduleStatus(msgspec.Struct, kw_only=True):
-    """One recurring schedule. Dates in UTC.
+    """One recurring schedule. Dates are aware, in UTC.
 
-    `rule` has the texts `kind` (cron or interval), `expression`, `timezone`, `missed` and `start`; it is empty if this
-    version can't read it. `last_due` is None before the first firing, `next_due` if it never fires again.
+    Attributes:
+        table: The main table of its service.
+        queue_name: Its queue, as `service:queue`.
+        name: The name that it was declared with.
+        class_name: The event name of what it fires.
+        rule: The texts `kind` (cron or interval), `expression`, `timezone`, `missed` and `start`;
+            empty if this version can't read them.
+        last_due: The due date of the last firing; None before the first.
+        next_due: The next due date; None if it never fires again.
     """
 
     table: str
@@ -26,7 +33,7 @@ class ScheduleStatus(msgspec.Struct, kw_only=True):
 
 
 def status(row: Row[Any]) -> ScheduleStatus:
-    """How the schedule of a row stands."""
+    """The status of a row's schedule."""
     return ScheduleStatus(
         table=row.table_name,
         queue_name=row.queue_name,

@@ -12,8 +12,8 @@ import msgspec
 from sqlalchemy import Connection
 
 from queue_core.errors import ConfigurationError
-from queue_core.model.config import name_fault
 from queue_core.model.entry import Entry
+from queue_core.model.names import name_fault
 from queue_core.model.retry import RetryPolicy
 from queue_core.running.serial import SerialGate
 from queue_core.runtime.arguments import is_number, not_allowed, of_kind

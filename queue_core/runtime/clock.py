@@ -82,17 +82,30 @@ class Clock(Protocol):
     """Dates, durations and waits."""
 
     def now(self) -> datetime:
-        """The time by the database's clock: aware, UTC, microseconds."""
+        """Read the time by the database's clock.
+
+        Returns:
+            An aware date in UTC, with microseconds.
+        """
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some start, never backwards; suspended time counts."""
+        """Read a clock that never goes backwards.
+
+        Returns:
+            Seconds since some start. Time in which the machine is suspended counts.
+        """
         ...
 
     def wait(self, signal: Signal, timeout_seconds: float | None) -> bool:
-        """Wait for `signal`, at most `timeout_seconds` (None: for ever; negative: don't wait).
+        """Wait for a signal.
 
-        True, and the signal lowered, if it was raised; False if the time has passed.
+        Args:
+            signal: Lowered when it was raised.
+            timeout_seconds: The longest wait; None: for ever; negative: don't wait.
+
+        Returns:
+            True if the signal was raised, False if the time has passed.
         """
         ...
 
@@ -149,9 +162,15 @@ class SystemClock:
         return self._base - self._anchor
 
     def adjust(self, offset_seconds: float) -> None:
-        """Set the offset to the database's clock, as a whole and not as a change; `now()` follows at once, and waits end.
+        """Set the offset to the database's clock, as a whole and not as a change.
 
-        Raises ConfigurationError if it leads out of the calendar.
+        `now()` follows at once, and waits end.
+
+        Args:
+            offset_seconds: Seconds that the database's clock is ahead of this machine's.
+
+        Raises:
+            ConfigurationError: It leads out of the calendar.
         """
         try:
             datetime.fromtimestamp(time.time() + offset_seconds, UTC)
@@ -166,10 +185,16 @@ class SystemClock:
             signal.set()
 
     def follow(self, reading: ClockReading) -> float:
-        """Adjust to a reading of the database's clock, and return the offset in seconds.
+        """Adjust to a reading of the database's clock.
 
         A difference that its round trip may account for is ignored, and so is one below
         `ROUND_TRIP_SECONDS`: dates would jitter for nothing.
+
+        Args:
+            reading: The reading.
+
+        Returns:
+            Seconds that the database's clock is ahead of this machine's.
         """
         self.followed_at = reading.moment
         shown_here = datetime.fromtimestamp(self._base + reading.moment, UTC)
@@ -180,15 +205,15 @@ class SystemClock:
         return self.offset_seconds
 
     def now(self) -> datetime:
-        """See `Clock.now`."""
+        """As `Clock.now`."""
         return datetime.fromtimestamp(self._base + _monotonic(), UTC)
 
     def monotonic(self) -> float:
-        """See `Clock.monotonic`."""
+        """As `Clock.monotonic`."""
         return _monotonic()
 
     def wait(self, signal: Signal, timeout_seconds: float | None) -> bool:
-        """See `Clock.wait`."""
+        """As `Clock.wait`."""
         # The wait for an entry due in the year 9000 is longer than a lock can wait.
         self._waiting.add(signal)
         try:
@@ -213,17 +238,21 @@ class ManualClock:
         self._changed = threading.Condition(threading.Lock())
 
     def now(self) -> datetime:
-        """See `Clock.now`."""
+        """As `Clock.now`."""
         return self._start + self._elapsed
 
     def monotonic(self) -> float:
-        """Seconds that the clock was advanced."""
+        """As `Clock.monotonic`: the seconds that the clock was advanced."""
         return self._elapsed.total_seconds()
 
     def advance(self, *, seconds: float) -> None:
-        """Move time forward and wake every waiter whose time has come.
+        """Move time forward, and wake every waiter whose time has come.
 
-        Raises ValueError if `seconds` is below 0, no number, or leads past the year 9999.
+        Args:
+            seconds: How far, 0 or more.
+
+        Raises:
+            ValueError: It is below 0, no number, or leads past the year 9999.
         """
         if not is_number(seconds) or seconds < 0:
             raise ValueError(
@@ -241,11 +270,19 @@ class ManualClock:
             signal.recheck()
 
     def advance_to(self, date: datetime) -> None:
-        """Move time forward to `date` (aware). Raises ValueError if that is in the past."""
+        """Move time forward to a date.
+
+        Args:
+            date: An aware date.
+
+        Raises:
+            ValueError: It is in the past.
+            NaiveDateTimeError: It has no time zone.
+        """
         self.advance(seconds=(in_utc(date, key="date") - self.now()).total_seconds())
 
     def wait(self, signal: Signal, timeout_seconds: float | None) -> bool:
-        """See `Clock.wait`; the time-out is in manual time."""
+        """As `Clock.wait`, in manual time."""
         bounded = _bounded(timeout_seconds)
         deadline = None if bounded is None else self._elapsed + timedelta(seconds=bounded)
         ticket = object()
@@ -259,15 +296,24 @@ class ManualClock:
                 del self._waiting[ticket]
 
     def waiting(self) -> int:
-        """How many threads wait now, with neither their signal raised nor their time come: idle loops."""
+        """Count the threads that wait, with neither their signal raised nor their time come.
+
+        Returns:
+            The number of idle loops.
+        """
         with self._changed:
             return self._idle()
 
     def wait_until_waiting(self, count: int, *, timeout_seconds: float = 10.0) -> None:
         """Block until at least `count` threads are idle in `wait`.
 
-        Raises TimeoutError after `timeout_seconds` of real time, ConfigurationError for what is no
-        number.
+        Args:
+            count: Their number.
+            timeout_seconds: The longest wait, in real time. Default: 10.
+
+        Raises:
+            TimeoutError: The time has passed.
+            ConfigurationError: An argument is no number.
         """
         of_kind(count, int, key="count")
         timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")

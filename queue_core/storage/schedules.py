@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
 from queue_core.model.lanes import Lane
+from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.store import Store
 from sql.families import SCHEDULES
 
@@ -45,10 +46,14 @@ class ScheduleStore:
         schedules = store.database.dialect.statements_for(SCHEDULES)
         self._schedules = schedules(store.statements.main.schema)
 
-    def of(self, queue_names: Sequence[str]) -> list[StoredSchedule]:
+    def of(
+        self, queue_names: Sequence[str], given: CallersConnection | None = None
+    ) -> list[StoredSchedule]:
         """The schedules of some queues, by queue and name."""
-        rows = self._store.database.fetch(
-            lambda connection: self._schedules.of_queues(connection, self._table, queue_names)
+        rows = self._store.read(
+            given,
+            self._table,
+            lambda connection: self._schedules.of_queues(connection, self._table, queue_names),
         )
         return [_stored(row) for row in rows]
 
@@ -60,10 +65,13 @@ class ScheduleStore:
         fresh: Mapping[str, Any],
         *,
         same_rule: Callable[[str], bool],
+        given: CallersConnection | None = None,
     ) -> StoredSchedule:
         """Add a schedule with the columns `payload` and `fresh`, or change it.
 
-        A schedule that is there gets `fresh` only if its rule is another one.
+        A schedule that is there gets `fresh` only if its rule is another one. In the caller's
+        transaction, if one is `given`, an IntegrityError says that another node has added it
+        meanwhile.
         """
 
         def work(connection: Connection) -> StoredSchedule:
@@ -81,14 +89,18 @@ class ScheduleStore:
             return msgspec.structs.replace(_stored(row), **changes)
 
         try:
-            return self._store.database.write(work)
+            return self._store.write(given, queue_name, work)
         except IntegrityError:  # another node added it between our look and our insert
-            return self._store.database.write(work)
+            if given is not None:
+                raise
+            return self._store.write(None, queue_name, work)
 
-    def remove(self, queue_name: str, name: str) -> bool:
+    def remove(self, queue_name: str, name: str, given: CallersConnection | None = None) -> bool:
         """Remove a schedule; False if there was none."""
-        return self._store.database.write(
-            lambda connection: self._schedules.remove(connection, self._table, queue_name, name)
+        return self._store.write(
+            given,
+            queue_name,
+            lambda connection: self._schedules.remove(connection, self._table, queue_name, name),
         )
 
     def fire(

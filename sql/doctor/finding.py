@@ -28,8 +28,12 @@ class Severity(StrEnum):
 class Finding:
     """One thing that slows or endangers a database.
 
-    `check` names the check, and the section of `PAGE` about it. `subject` is a table, session, node
-    or setting. `what` is a sentence, `cure` the SQL, setting or command that helps.
+    Attributes:
+        check: The name of the check, and of its section in `PAGE`.
+        severity: DANGER, SLOW, NOTE or UNCHECKED.
+        subject: A table, session, node or setting.
+        what: A sentence.
+        cure: The SQL, setting or command that helps; an empty text if there is none.
     """
 
     check: str

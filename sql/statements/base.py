@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Delete, Select, Table, Update,
 
 from sql.capabilities import Capabilities
 from sql.drivers.hot_path import Prepared, driver_errors, send
-from sql.tables import ENTRY_COLUMNS, EntryTables
+from sql.tables import ENTRY_COLUMNS, EntryTables, in_schema, queue_replays
 
 S = TypeVar("S", Update, Delete)
 
@@ -81,6 +81,7 @@ class PairStatements:
         self.tables = tables
         self.main = tables.main
         self.past = tables.history
+        self.replays = in_schema(queue_replays, self.main.schema)
         self._known = dict[Any, Prepared]()
         self.columns = [self.main.c[name] for name in ENTRY_COLUMNS]
 

@@ -24,7 +24,6 @@ from sqlalchemy import (
 
 from sql.statements.base import AVAILABLE, FAILED, PairStatements
 from sql.tables import ENTRY_COLUMNS, RUN_LENGTH
-from sql.tables import queue_replays as replays
 
 
 class History(PairStatements):
@@ -45,12 +44,12 @@ class History(PairStatements):
         return None if found is None else (found[0], found[1])
 
     def successor(self, connection: Connection, record_id: int) -> tuple[int, str | None] | None:
-        """The entry last posted of this one by hand, and the state in which its chain ended.
+        """The last retry by hand of an entry: its id, and the state in which its chain ended, if any.
 
-        The state is None if the chain has not ended here.
+        The id is 0 if the entry was discarded.
         """
         found = connection.execute(
-            select(replays.c.replay_id).where(*self._by_hand(record_id))
+            select(self.replays.c.replay_id).where(*self._by_hand(record_id))
         ).scalar()
         if found is None:
             return None
@@ -71,12 +70,12 @@ class History(PairStatements):
         """
         if before is None:
             key = {"archive": self._hand, "record_id": record_id}
-            connection.execute(insert(replays).values(**key, replay_id=0, replayed_date=now))
+            connection.execute(insert(self.replays).values(**key, replay_id=0, replayed_date=now))
             return True
-        last = (*self._by_hand(record_id), replays.c.replay_id == before)
+        last = (*self._by_hand(record_id), self.replays.c.replay_id == before)
         return (
             connection.execute(
-                update(replays).where(*last).values(replay_id=0, replayed_date=now)
+                update(self.replays).where(*last).values(replay_id=0, replayed_date=now)
             ).rowcount
             == 1
         )
@@ -113,16 +112,16 @@ class History(PairStatements):
         # main table.
         [new_id] = self.insert(connection, [row])
         connection.execute(
-            update(replays).where(*self._by_hand(record_id)).values(replay_id=new_id)
+            update(self.replays).where(*self._by_hand(record_id)).values(replay_id=new_id)
         )
         return new_id
 
     def dead_letters(self, connection: Connection, *, limit: int) -> list[Row[Any]]:
-        """The entries that ended FAILED and were not posted again by hand, by queue.
+        """The entries that ended FAILED, and that nobody retried or discarded, by queue.
 
         Columns: queue_name, entries, newest.
 
-        What was is left to the entry that was posted of it. Of the `limit` highest ids only: no
+        A retried one is left to its copy. Of the `limit` highest ids only: no
         index knows states.
         """
         letters = self._letters(limit).subquery()
@@ -148,7 +147,7 @@ class History(PairStatements):
             .subquery()
         )
         again = exists().where(
-            replays.c.archive == self._hand, replays.c.record_id == newest.c.record_id
+            self.replays.c.archive == self._hand, self.replays.c.record_id == newest.c.record_id
         )
         wanted = select(newest.c.record_id, newest.c.queue_name, newest.c.finished_date)
         return wanted.where(newest.c.processing_state == FAILED, ~again)
@@ -159,7 +158,7 @@ class History(PairStatements):
         return "hand-" + sha256(self.main.name.encode()).hexdigest()[: RUN_LENGTH - 5]
 
     def _by_hand(self, record_id: int) -> tuple[ColumnElement[bool], ...]:
-        return replays.c.archive == self._hand, replays.c.record_id == record_id
+        return self.replays.c.archive == self._hand, self.replays.c.record_id == record_id
 
     def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
         """Empty history at once, and return the number of rows not older than `recent_since`.

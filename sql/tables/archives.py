@@ -40,4 +40,7 @@ queue_replays = Table(
     Column("replayed_date", UtcDateTime, nullable=False),
     **OPTIONS,
 )
-"""Archived entries that were posted again. The transaction that posts them enters them."""
+"""Entries that were posted again, from an archive or by hand. The posting transaction enters them.
+
+`replay_id` 0: nothing was posted, the entry was discarded.
+"""

@@ -1,4 +1,4 @@
-"""`stickybus history archive`, `compact` and `verify`: history as files, and what keeps them in good order."""
+"""`stickybus history archive`, `compact` and `verify`: history as files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from stickybus.cli.entries import BAD_DATA, DEFAULT_TABLE
+from stickybus.cli.entries import BAD_DATA
+from stickybus.cli.entry_options import DEFAULT_TABLE
 from stickybus.cli.moments import moment
 from stickybus.cli.output import console, errors, plural, write_json
 from stickybus.cli.target import Json, TableName, Url, opened, url_of
@@ -29,7 +30,7 @@ Folder = Annotated[str, typer.Option("--in", help="Directory of the archive.", s
 
 
 class Steps:
-    """A progress bar for each step that a job of the pipeline tells of."""
+    """A progress bar for each step of a job of the pipeline."""
 
     def __init__(self, shown: Progress) -> None:
         self._shown = shown
@@ -77,7 +78,9 @@ def archive(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Move history of a table to Parquet files, while its queues run: copied, read back, and only then deleted.
+    """Move history of a table to Parquet files, while its queues run.
+
+    Rows are copied, read back, and only then deleted.
 
     Killed at any point, start it again: it finishes what was begun. Needs Java and the extra
     `spark`.

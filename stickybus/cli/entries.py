@@ -1,7 +1,4 @@
-"""`stickybus entries`: single entries.
-
-Payloads are shown only when asked for: they may be nobody's business.
-"""
+"""`stickybus entries`: single entries."""
 
 from __future__ import annotations
 
@@ -9,23 +6,31 @@ import json
 from collections.abc import Callable
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
-from queue_core.inspector import Located
 from queue_core.model.entry import Entry, State
-from queue_core.reading.history import History
-from queue_core.reading.live_entries import Entries
 from queue_core.storage.filter import Filter
-from queue_core.storage.rows import UNSET
+from stickybus.cli.entry_options import (
+    DEFAULT_TABLE,
+    AnyTable,
+    EventName,
+    Key1,
+    Key2,
+    Limit,
+    Payload,
+    Queue,
+    keys_of,
+)
+from stickybus.cli.entry_output import facts_of, write_entries
 from stickybus.cli.output import console, errors, plural, write_json, write_table
-from stickybus.cli.target import Json, TableName, Url, inspected, opened
+from stickybus.cli.target import Json, TableName, Url, inspected, maintained
 from stickybus.cli.usage import UsageError
 
-app = typer.Typer(no_args_is_help=True, help="List, show, retry and remove single entries.")
+app = typer.Typer(
+    no_args_is_help=True, help="List, show, retry, discard and remove single entries."
+)
 
-DEFAULT_TABLE = "bus_events"
 BAD_DATA = 1
 
 LIVE_COLUMNS = {
@@ -41,96 +46,7 @@ LIVE_COLUMNS = {
     "search_key2": "KEY2",
 }
 
-Queue = Annotated[
-    str | None, typer.Option("--queue", help="Only this bus or service:queue.", show_default=False)
-]
-EventName = Annotated[
-    str | None, typer.Option("--event", help="Only this event name.", show_default=False)
-]
-
-
-def key_of(given: str) -> int | str:
-    """A search key of the command line: an integer where it reads as one, else a text.
-
-    In JSON's quotes it is a text in any case: `'"4711"'`.
-    """
-    try:
-        return int(given)
-    except ValueError:
-        quoted = len(given) > 1 and given[0] == given[-1] == '"'
-        return str(json.loads(given)) if quoted else given
-
-
-_KEY_HELP = "Only this search key {}: an integer, or a text."
-Key1 = Annotated[str | None, typer.Option("--key1", help=_KEY_HELP.format(1), show_default=False)]
-Key2 = Annotated[str | None, typer.Option("--key2", help=_KEY_HELP.format(2), show_default=False)]
-AnyTable = Annotated[
-    str | None,
-    typer.Option("--table", help="Only of this main table. Default: all.", show_default=False),
-]
-Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
-Payload = Annotated[bool, typer.Option("--payload", help="Show payloads too.")]
 Ids = Annotated[list[int], typer.Argument(metavar="ID...", help="Record ids.", show_default=False)]
-
-
-def keys_of(key1: str | None, key2: str | None) -> dict[str, Any]:
-    """Search keys as the library takes them: what is not given matches all."""
-    return {
-        "search_key1": UNSET if key1 is None else key_of(key1),
-        "search_key2": UNSET if key2 is None else key_of(key2),
-    }
-
-
-def facts_of(entry: Entry, *, payload: bool) -> dict[str, Any]:
-    """An entry for JSON output; its payload as JSON if it is, else as text or Base64."""
-    facts = msgspec.structs.asdict(entry)
-    text, data = facts.pop("event_json"), facts.pop("event_bytes")
-    facts["headers"] = entry.captured
-    facts["subscribers_done"] = msgspec.to_builtins(entry.progress)
-    if payload:
-        try:
-            facts["payload"] = json.loads(text) if text is not None else data
-        except ValueError:
-            facts["payload"] = text
-    return facts
-
-
-def write_entries(
-    title: str,
-    columns: dict[str, str],
-    found: list[Located],
-    *,
-    payload: bool,
-    as_json: bool,
-    limit: int,
-) -> None:
-    """Entries as JSON or as a table, with a remark if there may be more."""
-    if as_json:
-        write_json([{"table": one.table, **facts_of(one.entry, payload=payload)} for one in found])
-        return
-    shown = {**columns, "payload": "PAYLOAD"} if payload else columns
-    rows = [
-        {
-            **msgspec.structs.asdict(one.entry),
-            "table": one.table,
-            "payload": _payload_text(one.entry),
-            "error": _error(one.entry),
-        }
-        for one in found
-    ]
-    write_table(title, shown, rows, empty="No entry matches.")
-    if len(found) == limit:
-        console().print(f"The first {limit:,}; show more with --limit.", markup=False)
-
-
-def _payload_text(entry: Entry) -> str | None:
-    if entry.event_json is not None:
-        return entry.event_json
-    return None if entry.event_bytes is None else plural(len(entry.event_bytes), "byte")
-
-
-def _error(entry: Entry) -> str | None:
-    return (entry.last_error or "").partition("\n")[0] or None
 
 
 @app.command("list")
@@ -150,7 +66,7 @@ def list_entries(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """List live entries of all tables, oldest id first; what has ended is in `stickybus history list`.
+    """List live entries of all tables, oldest id first; ended ones: `stickybus history list`.
 
     Examples:
       stickybus entries list --queue bus --key1 4711
@@ -256,30 +172,54 @@ def retry(
 
       stickybus entries retry 4711 4712 --table notifications
     """
-    with opened(url, table) as engine:
-        history = History(engine.store, None)
+    with maintained(url, table) as maintenance, inspected(url) as inspector:
 
         def one(record_id: int) -> dict[str, Any]:
             try:
-                return {
-                    "new_id": history.retry(record_id, all_subscribers=all_subscribers, force=force)
-                }
+                new_id = maintenance.retry(record_id, all_subscribers=all_subscribers, force=force)
             except EntryNotFoundError as error:
-                live = Entries(engine.store, None).find(Filter(record_ids=[record_id]))
+                live = inspector.entries(table=table, record_ids=[record_id])
                 if not live:
                     raise
                 raise EntryNotChangeableError(
-                    f"{table}: entry {record_id} is {live[0].processing_state.value}; only FAILED and REMOVED ones can be "
-                    "tried again. Nothing was written."
+                    f"{table}: entry {record_id} is {live[0].entry.processing_state.value}; only FAILED and REMOVED "
+                    "ones can be tried again. Nothing was written."
                 ) from error
+            return {"new_id": new_id}
 
         _each(
             record_ids,
             one,
             lambda done: f"entry {done['record_id']} is tried again as {done['new_id']}",
-            as_json,
+            as_json=as_json,
         )
-        engine.lifecycle.hints.tell()
+
+
+@app.command()
+def discard(
+    record_ids: Ids,
+    *,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Discard dead letters: entries that ended FAILED, and that nobody is going to try again.
+
+    They stay in history, and count as dead letters no more. All are discarded; if one can't be, the
+    exit code is 1.
+
+    Examples:
+      stickybus entries discard 4711 4712
+    """
+    with maintained(url, table) as maintenance:
+        _each(
+            record_ids,
+            lambda record_id: {"discarded": maintenance.discard(record_id)},
+            lambda done: (
+                f"entry {done['record_id']} is {'' if done['discarded'] else 'already '}discarded"
+            ),
+            as_json=as_json,
+        )
 
 
 @app.command()
@@ -295,9 +235,9 @@ def remove(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Remove entries that have not started, by ids or by search keys; they go to history as REMOVED.
+    """Remove entries that have not started, by ids or by search keys.
 
-    By keys, entries that run are left alone.
+    They go to history as REMOVED. By keys, entries that run are left.
 
     Examples:
       stickybus entries remove 4711 4712
@@ -307,29 +247,30 @@ def remove(
     by_keys = key1 is not None or key2 is not None
     if by_keys == bool(record_ids):
         raise UsageError("give either record ids, or --key1 or --key2")
-    with opened(url, table) as engine:
-        entries = Entries(engine.store, queue)
+    with maintained(url, table, queue) as maintenance:
         if by_keys:
-            removed = entries.remove(wanted=Filter(**keys_of(key1, key2)))
+            removed = maintenance.remove(None, Filter(**keys_of(key1, key2)))
             if as_json:
                 write_json({"removed": removed})
             else:
                 console().print(f"{plural(removed, 'entry')} removed", markup=False)
             return
-
-        def one(record_id: int) -> dict[str, Any]:
-            return {"removed": entries.remove(record_id)}
-
-        _each(record_ids or [], one, lambda done: f"entry {done['record_id']} removed", as_json)
+        _each(
+            record_ids or [],
+            lambda record_id: {"removed": maintenance.remove(record_id)},
+            lambda done: f"entry {done['record_id']} removed",
+            as_json=as_json,
+        )
 
 
 def _each(
     record_ids: list[int],
     one: Callable[[int], dict[str, Any]],
     sentence: Callable[[dict[str, Any]], str],
-    as_json: bool,  # noqa: FBT001 -- of this module only
+    *,
+    as_json: bool,
 ) -> None:
-    """Do `one` for each id and tell what came of it; those that can't be done make the exit code 1."""
+    """Do `one` for each id, and show its result; one that can't be done makes the exit code 1."""
     told: list[dict[str, Any]] = []
     for record_id in record_ids:
         try:

@@ -6,31 +6,31 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from queue_core.model.entry import State
-from queue_core.reading.forgetting import Forgetting, Forgotten
-from queue_core.reading.history import History
-from stickybus.cli.entries import (
-    BAD_DATA,
+from queue_core.reading.forgetting import Forgotten
+from stickybus.cli.entries import BAD_DATA
+from stickybus.cli.entry_options import (
     DEFAULT_TABLE,
     AnyTable,
     EventName,
     Key1,
     Key2,
+    Keys,
     Limit,
     Payload,
     Queue,
     keys_of,
-    write_entries,
 )
+from stickybus.cli.entry_output import write_entries
 from stickybus.cli.moments import moment
 from stickybus.cli.output import console, errors, plural, write_json, write_table
-from stickybus.cli.target import Json, TableName, Url, inspected, opened
+from stickybus.cli.target import Json, TableName, Url, inspected, maintained
 from stickybus.cli.usage import UsageError
 
 app = typer.Typer(
@@ -147,12 +147,10 @@ def truncate(
     """
     until = None if before is None else moment(before, now=datetime.now(UTC))
     with (
-        opened(url, table) as engine,
+        maintained(url, table) as maintenance,
         _bar(f"truncating {table}_history", quiet=as_json) as progress,
     ):
-        removed = History(engine.store, None).truncate(
-            before=until, states=state, progress=progress
-        )
+        removed = maintenance.truncate(before=until, states=state, progress=progress)
     if as_json:
         write_json({"table": f"{table}_history", "removed": removed})
     else:
@@ -172,11 +170,11 @@ def forget(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Delete all that has the search keys of one customer, waiting or ended, of all tables, while the queues run.
+    """Delete all entries with the search keys of one customer, waiting or ended, of all tables.
 
-    Shows what it would delete unless --yes. Entries that some node runs are not touched: exit code
-    1, run it again when they have ended. Recurring schedules with these keys go on, and archives
-    are not touched.
+    The queues may run meanwhile. Shows what it would delete unless --yes. Entries that some node
+    runs are left: exit code 1, run it again when they have ended. Recurring schedules with these
+    keys go on, and archives are not touched.
 
     Examples:
       stickybus history forget --key2 4711
@@ -200,10 +198,13 @@ def forget(
 
 
 def _forgotten(
-    url: str | None, table: str, queue: str | None, keys: dict[str, Any], *, yes: bool, quiet: bool
+    url: str | None, table: str, queue: str | None, keys: Keys, *, yes: bool, quiet: bool
 ) -> Forgotten:
-    with opened(url, table) as engine, _bar(f"forgetting in {table}", quiet=quiet) as progress:
-        return Forgetting(engine.store, queue).forget(**keys, dry_run=not yes, progress=progress)
+    with (
+        maintained(url, table, queue) as maintenance,
+        _bar(f"forgetting in {table}", quiet=quiet) as progress,
+    ):
+        return maintenance.forget(**keys, dry_run=not yes, progress=progress)
 
 
 def _tell_forgotten(found: list[Forgotten], *, yes: bool) -> None:

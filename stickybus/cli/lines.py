@@ -14,7 +14,7 @@ from stickybus.cli.moments import aware
 
 BATCH_LINES = 500
 BATCH_BYTES = 16_000_000
-"""A batch ends after so many lines, or so many bytes: a transaction of a bounded size."""
+"""A batch ends at this many lines or bytes: a transaction of a bounded size."""
 SHOWN = 40
 """Characters of a wrong value that a message shows."""
 
@@ -123,7 +123,10 @@ def _kind(value: Any) -> str:
 
 
 def batches(lines: Iterable[bytes], *, first_line: int = 1) -> Iterator[list[Line]]:
-    """Lines from `first_line` on that hold anything, in batches of at most `BATCH_LINES` and about `BATCH_BYTES`."""
+    """Lines from `first_line` on that hold anything, in batches.
+
+    A batch has at most `BATCH_LINES` lines, and about `BATCH_BYTES` bytes.
+    """
     batch: list[Line] = []
     size = 0
     for number, text in enumerate(lines, start=1):

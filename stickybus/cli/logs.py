@@ -12,7 +12,7 @@ _render = structlog.processors.LogfmtRenderer(bool_as_flag=False)
 
 
 class LogfmtFormatter(logging.Formatter):
-    """`ts=… level=… logger=… event=… key=value …`, an exception's traceback as one escaped value."""
+    """`ts=… level=… logger=… event=… key=value …`; a traceback is one escaped value."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`.
@@ -39,7 +39,7 @@ class LogfmtFormatter(logging.Formatter):
 
 
 def configure(level: str) -> None:
-    """Send all logs from `level` (a name such as info) on to standard error, unless somebody has set up logging."""
+    """Send logs from `level` (such as info) on to standard error, unless logging is set up."""
     handler = logging.StreamHandler()
     handler.setFormatter(LogfmtFormatter())
     logging.basicConfig(handlers=[handler])

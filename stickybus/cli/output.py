@@ -1,4 +1,4 @@
-"""What commands write: results to standard output, as a table or as JSON; everything else to standard error."""
+"""The output of commands: results to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 PIPE_WIDTH = 200
-"""Columns of a table that no terminal shows: a file or a pipe has no width of its own."""
+"""Columns of a table that no terminal shows: a file or a pipe has no width."""
 
 
 def console() -> Console:

@@ -1,4 +1,4 @@
-"""The pages that a worker serves: `/metrics` for Prometheus, and `/health` for whoever restarts processes."""
+"""The pages that a worker serves: `/metrics` for Prometheus, `/health` for probes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _JSON = ("Content-Type", "application/json")
 
 @dataclass(frozen=True)
 class Health:
-    """How a process stands: `node` is its name, once it has one; `lease_left_seconds` is 0 when its lease has ended."""
+    """The health of a process.
+
+    `node` is its name, once it has one; `lease_left_seconds` is 0 when its lease has ended.
+    """
 
     node: str | None
     lease_left_seconds: float
@@ -33,7 +36,7 @@ class Health:
 
 
 def pages(registry: CollectorRegistry, health: Callable[[], Health]) -> WSGIApplication:
-    """The WSGI application of both pages; any other path is 404, any method but GET and HEAD 405."""
+    """The WSGI application of both pages: 404 for other paths, 405 but for GET and HEAD."""
     metrics: WSGIApplication = make_wsgi_app(registry)
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

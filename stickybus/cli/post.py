@@ -260,7 +260,10 @@ def _tell(report: _Report, queue_name: str, *, as_json: bool) -> None:
 
 @contextmanager
 def _lines(file: str, *, quiet: bool) -> Iterator[tuple[Iterator[bytes], Any]]:
-    """The lines of a file or of standard input, with a progress bar of bytes read; yields a way to tell of entries."""
+    """The lines of a file or of standard input, with a progress bar of the bytes read.
+
+    Also yields a function that shows the number of entries.
+    """
     with _source(file) as (source, size):
         columns = (
             SpinnerColumn(),

@@ -31,7 +31,7 @@ def recurring(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Show the recurring schedules: the rule of each, when it was due last, and when it is due next.
+    """Show the recurring schedules: the rule of each, its last and its next due date.
 
     A handler's process declares them (`queue.recur`) and any node that serves the queue fires them,
     once for each date.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from stickybus.cli.archive import steps
-from stickybus.cli.entries import DEFAULT_TABLE
+from stickybus.cli.entry_options import DEFAULT_TABLE
 from stickybus.cli.output import console, plural, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, opened, url_of
 
@@ -49,13 +49,15 @@ def replay(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Post archived entries again, each once however often this runs; shows what it would post unless --yes.
+    """Post archived entries again, each once however often this runs.
+
+    Only shows what it would post, unless --yes is given.
 
     Each becomes a new entry, due now, for any node, that names the old one in `replay_of`. Payloads
     are never shown. Needs Java and the extra `spark`.
 
     Examples:
-      stickybus history replay --from /var/archive --where "processing_state = 'FAILED' AND class_name = 'push'"
+      stickybus history replay --from /var/archive --where "processing_state = 'FAILED'"
 
       stickybus history replay --from /var/archive --where "record_id IN (4711, 4712)" --yes
     """

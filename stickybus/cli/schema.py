@@ -96,7 +96,9 @@ def create(*, url: Url = None, table: Tables = None, as_json: Json = False) -> N
 
 @app.command()
 def upgrade(*, url: Url = None, as_json: Json = False) -> None:
-    """Bring all queue tables of the database to this version's schema, while processes of the version before work on.
+    """Bring all queue tables of the database to this version's schema.
+
+    Processes of the version before work on meanwhile.
 
     Indices of PostgreSQL are built beside the traffic. An upgrade that was cut off goes on when it
     is run again.
@@ -127,7 +129,7 @@ def upgrade(*, url: Url = None, as_json: Json = False) -> None:
 
 @contextmanager
 def _watched(database: Database) -> Iterator[schema.Progress]:
-    """A bar for the steps of an upgrade, and one for the index that a step builds, where the database tells of it."""
+    """A bar for the steps of an upgrade, and one for an index, if its progress is known."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -64,7 +64,7 @@ def status(
     READY entries are due and wait for a node; SCHEDULED ones have a later date; SUSPECT ones were
     running when their process died and run again one by one; PARKED ones have a type or queue that
     no node has known so far. DEAD LETTERS ended FAILED, and nobody has tried them again. Recurring
-    schedules follow with their next dates. A last line tells of event types of which the live nodes
+    schedules follow with their next dates. A last line names event types of which the live nodes
     have different subscribers.
 
     Examples:
@@ -121,9 +121,7 @@ def _builtins(difference: Difference) -> dict[str, object]:
         "table": difference.table,
         "queue_name": difference.queue_name,
         "class_name": difference.class_name,
-        "nodes_by_subscribers": {
-            shown: [row.name for row in rows] for shown, rows in difference.nodes_of.items()
-        },
+        "nodes_by_subscribers": difference.nodes_of,
     }
 
 

@@ -15,10 +15,12 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from bus.subscriptions import Subscriptions
-from queue_core.engine import QueueEngine, open_database
-from queue_core.inspector import Inspector, open_existing
+from queue_core.engine import QueueEngine
+from queue_core.inspector import Inspector
+from queue_core.maintenance import Maintenance
 from queue_core.model.config import BusConfig, QueueConfig
 from queue_core.model.event_types import EventTypes
+from queue_core.opening import open_database, open_existing
 from sql.database import Database
 from stickybus.cli.usage import UsageError
 
@@ -87,7 +89,7 @@ def inspected(url: str | None, *, statement_timeout_seconds: float = 30.0) -> It
 def opened(url: str | None, table: str) -> Iterator[QueueEngine]:
     """The engine of a table that exists, for changes.
 
-    Raises SchemaMissingError, and what `connected` does.
+    Raises SchemaMissingError, and as `connected`.
     """
     with inspected(url) as inspector:
         inspector.check_table(table)
@@ -96,8 +98,15 @@ def opened(url: str | None, table: str) -> Iterator[QueueEngine]:
 
 
 @contextmanager
+def maintained(url: str | None, table: str, queue_name: str | None = None) -> Iterator[Maintenance]:
+    """Changes by hand to one queue of a table that exists, or to all (None). Raises as `opened`."""
+    with opened(url, table) as engine:
+        yield Maintenance(engine, queue_name)
+
+
+@contextmanager
 def engine_of(url: str | None, config: QueueConfig) -> Iterator[QueueEngine]:
-    """An engine that posts and changes but runs nothing; made as the library makes one, tables on SQLite too."""
+    """An engine that posts and changes but runs nothing; SQLite gets its tables at once."""
     types = EventTypes()
     engine = QueueEngine(url_of(url), config, Subscriptions("", types, shared=True), types)
     try:

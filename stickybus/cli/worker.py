@@ -150,7 +150,7 @@ def _runnables(found: Any, target: str) -> list[Runnable]:
 
 
 def _pass_own(error: Exception) -> None:
-    """What the library itself raises while the user's module builds a bus is told as such, with its own exit code."""
+    """Pass on errors that the library raises while the module builds a bus: their exit codes."""
     from queue_core.errors import StickybusError
 
     if isinstance(error, StickybusError):
@@ -172,7 +172,7 @@ def _serve_pages(runnables: list[Runnable], host: str, port: int, closing: ExitS
 
 
 def health_of(runnables: list[Runnable]) -> Health:
-    """That of the process: of the member whose lease has the least left, if there are several databases."""
+    """The health of the process: of the member whose lease has the least left."""
     lifecycles = [runnable._engine.lifecycle for runnable in runnables]
     weakest = min(lifecycles, key=lambda lifecycle: lifecycle.reading().lease_left_seconds)
     left = weakest.reading().lease_left_seconds

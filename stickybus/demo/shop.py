@@ -12,7 +12,8 @@ from sqlalchemy import URL, Column, Integer, MetaData, Table, create_engine, ins
 from bus.persistent import PersistentBus
 from notifications.queue import NotificationQueue
 from notifications.service import NotificationService
-from queue_core.model.config import BusConfig, NodeConfig, NotificationConfig
+from queue_core.model.config import BusConfig, NotificationConfig
+from queue_core.model.node_config import NodeConfig
 from queue_core.running.subscriber import EntryContext
 
 NODES = ("amber", "birch", "cedar")

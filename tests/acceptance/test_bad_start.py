@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import URL
 
 from queue_core.errors import NodeNameTakenError
-from queue_core.model.config import BusConfig, NodeConfig
+from queue_core.model.config import BusConfig
+from queue_core.model.node_config import NodeConfig
 from stickybus import PersistentBus
 from tests.contract.harness import Order, Recorder, eventually, on_servers, on_sqlite
 

@@ -26,7 +26,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from queue_core.cluster.node import Node
-from queue_core.engine import open_database
+from queue_core.opening import open_database
 from stickybus import (
     BusConfig,
     EntryContext,

@@ -14,8 +14,9 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from bus.persistent import PersistentBus
-from queue_core.model.config import NodeConfig, QueueConfig
+from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry, State
+from queue_core.model.node_config import NodeConfig
 from queue_core.running.subscriber import EntryContext
 from queue_core.runtime import clock as clock_module
 from sql.database import Database

@@ -23,8 +23,9 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from bus.persistent import PersistentBus
 from notifications.queue import NotificationQueue
 from queue_core.errors import ConfigurationError, DatabaseUnreachableError, InvalidConnectionError
-from queue_core.model.config import BusConfig, NodeConfig
+from queue_core.model.config import BusConfig
 from queue_core.model.entry import State
+from queue_core.model.node_config import NodeConfig
 from sql.tables import entry_tables
 from tests.conftest import NewDatabase
 from tests.contract.conftest import MakeBus, MakeService

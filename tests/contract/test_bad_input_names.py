@@ -12,8 +12,8 @@ from queue_core.model.config import Mode
 from queue_core.model.entry import State
 from queue_core.model.lanes import PARKED
 from queue_core.model.retry import ImmediateRetries
+from queue_core.reading.depths import depths
 from queue_core.running.subscriber import EntryContext
-from queue_core.storage.depths import depths_of
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Recorder, ended, eventually, states
 
@@ -266,7 +266,7 @@ def test_an_event_name_that_no_node_knows_is_parked_seen_and_claimed_when_a_node
         State.AVAILABLE,
         '{"number":1}',
     )
-    assert depths_of(posting._engine.store)["bus"].parked == 1
+    assert [depth.parked for depth in depths(posting._engine.store)] == [1]
     joining = make_bus(poll_interval_seconds=0.05)
     recorder = Recorder()
     joining.subscribe("unknown", recorder)
@@ -292,7 +292,7 @@ def test_notifications_of_a_queue_without_a_live_server_are_parked_until_one_ser
         lambda: [entry.lane for entry in orphan.find()] == [PARKED] * 3,
         "all notifications are parked",
     )
-    assert depths_of(posting._engine.store)["shop:orphan"].parked == 3
+    assert [depth.parked for depth in depths(posting._engine.store)] == [3]
     serving = make_service(poll_interval_seconds=0.05)
     recorder = Recorder()
     queue = serving.create_queue("shop", "orphan", recorder)

@@ -345,7 +345,7 @@ def test_its_handler_options_are_those_of_the_persistent_bus() -> None:
         assert callable(call)
         return set(inspect.signature(call).parameters)
 
-    for name in ("subscribe", "register", "unregister", "post_many"):
+    for name in ("subscribe", "unsubscribe", "register_event", "post_many"):
         assert options(getattr(InMemoryBus, name)) == options(getattr(PersistentBus, name)), name
 
 

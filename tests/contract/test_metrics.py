@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry
 from sqlalchemy import URL, create_engine, text
 
+from queue_core.reading import depths
 from queue_core.runtime.clock import ManualClock
-from queue_core.storage import depths
 from stickybus import (
     BusConfig,
     ImmediateRetries,

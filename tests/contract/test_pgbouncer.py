@@ -11,7 +11,8 @@ from sqlalchemy.pool import NullPool
 
 from bus.persistent import PersistentBus
 from queue_core.errors import ConfigurationError
-from queue_core.model.config import BusConfig, NodeConfig
+from queue_core.model.config import BusConfig
+from queue_core.model.node_config import NodeConfig
 from sql import schema
 from sql.errors import UnsupportedDatabaseError
 from tests.contract.harness import Order, Recorder, ended, eventually, on_postgresql

@@ -30,6 +30,7 @@ from bus.persistent import PersistentBus
 from notifications.queue import NotificationQueue
 from queue_core.errors import InvalidConnectionError
 from queue_core.model.entry import State
+from queue_core.reading.history import History
 from sql import schema
 from sql.families import metadata_for
 from sql.tables import entry_tables, queue_nodes
@@ -70,7 +71,7 @@ def rows_elsewhere(engine: Engine) -> int:
 
 
 def every_call(bus: PersistentBus, queue: NotificationQueue, connection: Any) -> None:
-    """All that a caller can do, in shapes that are other statements; leaves 1 + 3 + 50 + 2 events and a removed entry."""
+    """All that a caller can do, in shapes that are other statements; leaves 1 + 3 + 50 + 2 events and two removed entries."""
     record_id = bus.post(Order(1), connection=connection)
     bus.post_many([Order(number) for number in range(3)], connection=connection)
     bus.post_many([Order(number) for number in range(50)], connection=connection)
@@ -82,7 +83,12 @@ def every_call(bus: PersistentBus, queue: NotificationQueue, connection: Any) ->
     later = queue.schedule(Order(1), delay=3600, connection=connection)
     assert queue.update(later, search_key2=5, connection=connection).search_key2 == 5
     assert queue.remove(search_key2=5, connection=connection) == 1
-    assert states(queue.history(connection=connection)) == [State.REMOVED]
+    [removed] = queue.history(connection=connection)
+    assert removed.processing_state is State.REMOVED
+    again = History(queue._engine.store, None).retry(removed.record_id, connection=connection)
+    assert queue.remove(again, connection=connection) == 1
+    queue.recur("daily", Order(1), cron="@daily", connection=connection)
+    assert queue.stop_recurring("daily", connection=connection)
 
 
 def _sqlalchemy(url: URL, call: Callable[[Any], None]) -> None:
@@ -111,7 +117,7 @@ def test_another_search_path_leads_to_no_other_tables(
 ) -> None:
     open_one(other.url, lambda connection: every_call(bus, queue, connection))
     assert len(bus.find()) == 56
-    assert states(queue.history()) == [State.REMOVED]
+    assert states(queue.history()) == [State.REMOVED] * 2
     assert rows_elsewhere(other) == 0
 
 

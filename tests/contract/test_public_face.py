@@ -114,27 +114,6 @@ def test_who_has_unsubscribed_gets_nothing(stickybus_bus: PersistentBus) -> None
     assert recorder.events == []
 
 
-def test_the_old_names_work_and_warn(stickybus_bus: PersistentBus) -> None:
-    recorder = Recorder()
-    with pytest.warns(DeprecationWarning, match=r"register goes with 1\.0: use subscribe"):
-        assert stickybus_bus.register(Order, recorder, name="old") is recorder
-    stickybus_bus.post(Order(1))
-    drain(stickybus_bus)
-    assert recorder.events == [Order(1)]
-    with pytest.warns(DeprecationWarning, match="use unsubscribe"):
-        assert stickybus_bus.unregister(recorder)
-
-
-def test_the_engine_is_reached_by_its_old_name_with_a_warning(
-    stickybus_bus: PersistentBus, stickybus_service: NotificationService
-) -> None:
-    for face in (stickybus_bus, stickybus_service):
-        with pytest.warns(DeprecationWarning, match=r"engine goes with 1\.0"):
-            assert face.engine is face._engine
-        with pytest.warns(DeprecationWarning, match="use register_event"):
-            assert face.types.register(Invoice) == "Invoice"
-
-
 @pytest.mark.parametrize(
     "kind", [PersistentBus, InMemoryBus, NotificationService, NotificationQueue]
 )

@@ -16,7 +16,7 @@ from stickybus import InMemoryBus, NotificationQueue, NotificationService, Persi
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "calls.md"
 KINDS: tuple[type, ...] = (PersistentBus, NotificationQueue, NotificationService)
-DEPRECATED = {"register", "unregister"}
+DEPRECATED = {"register"}
 
 
 def _calls(kind: type) -> dict[str, object]:

@@ -22,7 +22,8 @@ FORBIDDEN = {
 }
 """Words that had several meanings, and what to say instead."""
 ALLOWED = {
-    "settled": ("dialect.py", "settling.py", "stream.py"),  # of a date
+    # of a date; and the former name of an entry's progress
+    "settled": ("dialect.py", "settling.py", "stream.py", "entry.py"),
     "alone": ("dialect.py",),  # a connection in autocommit
     "single": ("arrival.py",),  # JSON's single values
 }

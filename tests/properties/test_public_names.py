@@ -38,6 +38,7 @@ from stickybus import (
 )
 from tests.properties.test_public_signatures import CALLS, HOSTILE, READS, Order
 
+CONFIGS: tuple[type[Settings], ...] = (BusConfig, NotificationConfig, NodeConfig)
 ROOMS = ("stickybus", "bus", "notifications", "queue_core", "sql")
 BUILT_IN = (ValueError, RuntimeError, TimeoutError)
 """What a call may raise besides, if its text names it."""
@@ -47,14 +48,8 @@ LEFT = {
     "GiveUp": "an error of Python's that handlers raise",
     "JsonCodec.encode": "the engine calls it; a codec may raise anything",
     "JsonCodec.decode": "the engine calls it; a codec may raise anything",
-    **dict.fromkeys(
-        (
-            f"{bus}.{old}"
-            for bus in ("InMemoryBus", "PersistentBus")
-            for old in ("register", "unregister")
-        ),
-        "deprecated: what it calls is tried",
-    ),
+    "InMemoryBus.register": "deprecated: what it calls is tried",
+    "PersistentBus.register": "deprecated: what it calls is tried",
     "ManualClock.wait": "the engine calls it",
     "SystemClock.wait": "the engine calls it",
     "SystemClock.follow": "the engine calls it",
@@ -192,23 +187,26 @@ class World:
             made.close()
 
 
-def _parameters(found: Any, function: Any) -> list[inspect.Parameter]:
+def _parameters(found: Any, function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """What it takes; options one by one."""
     parameters = list(inspect.signature(function).parameters.values())
-    if not (isinstance(found, type) and issubclass(found, Settings)):
-        return parameters
-    keywords = [
-        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None)
-        for key in found.model_fields
+    for config in CONFIGS:
+        if function is config:
+            return [_keyword(key) for key in config.model_fields]
+    options = [one for one in parameters if one.kind is one.VAR_KEYWORD]
+    code = vars(found)["__init__"] if options and function is found else function
+    names = {"AsyncConnection": object, "AsyncSession": object}
+    keys = [
+        key
+        for one in options
+        for spread in typing.get_args(typing.get_type_hints(code, localns=names)[one.name])
+        for key in typing.get_type_hints(spread)
     ]
-    return [
-        one
-        for one in parameters
-        if one.kind is not one.VAR_KEYWORD and one.name not in found.model_fields
-    ] + (
-        keywords
-        if function is found or any(one.kind is one.VAR_KEYWORD for one in parameters)
-        else []
-    )
+    return [one for one in parameters if one not in options] + [_keyword(key) for key in keys]
+
+
+def _keyword(name: str) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
 
 
 def _documented(name: str, method: str) -> tuple[type[Exception], ...]:

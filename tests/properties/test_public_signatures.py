@@ -112,8 +112,16 @@ FITTING: dict[str, Callable[[], Any]] = {
 }
 """Of each parameter without a default."""
 CALLS = {
-    PersistentBus: ["post", "post_many", "retry"],
-    NotificationQueue: ["schedule", "schedule_many", "update", "remove", "recur", "stop_recurring"],
+    PersistentBus: ["post", "post_many", "retry", "discard"],
+    NotificationQueue: [
+        "schedule",
+        "schedule_many",
+        "update",
+        "remove",
+        "recur",
+        "stop_recurring",
+        "recurring",
+    ],
     InMemoryBus: ["post", "post_many", "find", "history"],
 }
 READS = [name for name in vars(Reads) if not name.startswith("_") and not name.endswith("_async")]

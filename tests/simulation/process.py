@@ -14,7 +14,8 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from notifications.queue import NotificationQueue
-from queue_core.cluster.node import Member, Node
+from queue_core.cluster.member import Member
+from queue_core.cluster.node import Node
 from queue_core.errors import StickybusError
 from queue_core.lifecycle import Lifecycle
 from queue_core.model.lanes import ANY_NODE

@@ -20,12 +20,17 @@ from stickybus import (
     EntryContext,
     ExactlyOnceContext,
     ImmediateRetries,
+    InMemoryBus,
+    Located,
     Mode,
+    NodeConfig,
+    NotificationConfig,
     NotificationQueue,
     NotificationService,
     PersistentBus,
     Posting,
     State,
+    inspect,
 )
 
 
@@ -150,6 +155,38 @@ queue.schedule_many([Posting(event=Order(1), at=datetime.now(UTC))])
 queue.recur("daily", Order(1), cron="0 8 * * *", timezone="Europe/Berlin")
 queue.update(1, at=datetime.now(UTC), search_key1=None)
 queue.remove(search_key1=3)
+
+
+config: BusConfig = BusConfig.from_environment(mode="polling", handler_threads=4, retry=None)
+node: NodeConfig = NodeConfig.from_toml("service.toml", lease_seconds=30)
+other_config: NotificationConfig = NotificationConfig().with_changes(node=node, table="reminders")
+keyed = PersistentBus("sqlite:///shop.db", config, handler_threads=8, retry={"kind": "immediate"})
+NotificationService("sqlite:///shop.db", mode=Mode.POLLING, poll_interval_seconds=0.5)
+InMemoryBus(handler_threads=2)
+memory_id: int = InMemoryBus().post(Order(1))
+
+
+def by_hand(session: Session) -> None:
+    again: int = bus.retry(1, all_subscribers=True, connection=session)
+    discarded: bool = bus.discard(again, connection=session)
+    print(discarded, service.retry(2, force=True, connection=session))
+    queue.recur("daily", Order(1), every=60, connection=session)
+    ended: bool = queue.stop_recurring("daily", connection=session)
+    print(ended, [one.next_due for one in queue.recurring(connection=session)])
+
+
+async def by_hand_awaited(session: AsyncSession) -> None:
+    again: int = await bus.retry_async(1, force=True, connection=session)
+    await bus.discard_async(again, connection=session)
+    await queue.recur_async("daily", Order(1), cron="@daily", connection=session)
+    await queue.stop_recurring_async("daily", connection=session)
+
+
+with inspect("sqlite:///shop.db") as inspector:
+    served: list[str] = [one["queues"][0] for one in inspector.nodes()[0].serves]
+    waiting: int = sum(depth.ready for depth in inspector.depths(table="bus_events"))
+    located: list[Located] = inspector.entries(states="AVAILABLE", search_key1=KEYLESS, limit=5)
+    letters: list[Located] = inspector.history(dead_letters=True, finished_since=datetime.now(UTC))
 
 
 @bus.on_failed

@@ -1,4 +1,4 @@
-"""What a type checker says of users' calls, against the installed wheel: right ones pass, each wrong one is found."""
+"""Users' calls against the installed wheel: checkers pass right ones, and find each wrong one."""
 
 from __future__ import annotations
 

@@ -14,10 +14,13 @@ from stickybus import (
     EntryContext,
     ExactlyOnceContext,
     InMemoryBus,
+    NodeConfig,
+    NotificationConfig,
     NotificationService,
     PersistentBus,
     Posting,
     State,
+    inspect,
 )
 
 
@@ -129,3 +132,32 @@ queue.schedule_many([Order(1)])  # error: list-item reportArgumentType
 queue.recur("daily", Order(1), cron=8)  # error: arg-type reportArgumentType
 queue.update("1")  # error: arg-type reportArgumentType
 BusConfig(handler_thread=3)  # error: call-arg reportCallIssue
+
+
+# How it is configured.
+BusConfig.from_environment(handler_thread=3)  # error: call-arg reportCallIssue
+BusConfig.from_environment(mode="push")  # error: arg-type reportArgumentType
+BusConfig.from_toml("service.toml", handler_threads="4")  # error: arg-type reportArgumentType
+BusConfig().with_changes(lease_seconds=30)  # error: call-arg reportCallIssue
+NotificationConfig().with_changes(name="bus")  # error: call-arg reportCallIssue
+NodeConfig.from_environment(lease_second=30)  # error: call-arg reportCallIssue
+PersistentBus("sqlite:///shop.db", handler_thread=4)  # error: call-arg reportCallIssue
+PersistentBus("sqlite:///shop.db", node=BusConfig())  # error: arg-type reportArgumentType
+NotificationService("sqlite:///shop.db", mode=3)  # error: arg-type reportArgumentType
+InMemoryBus(retry=3)  # error: arg-type reportArgumentType
+
+
+# What is changed by hand, and in whose transaction.
+async def by_hand(core: Connection, awaitable: AsyncSession) -> None:
+    bus.retry(1, connection=awaitable)  # error: arg-type reportArgumentType
+    bus.retry(1, all_subscriber=True)  # error: call-arg reportCallIssue
+    bus.discard("1")  # error: arg-type reportArgumentType
+    bus.truncate_history(connection=core)  # error: call-arg reportCallIssue
+    queue.stop_recurring("daily", core)  # error: call-arg,misc reportCallIssue
+    queue.recur("daily", Order(1), every=1, connection="shop.db")  # error: arg-type reportArgumentType
+    await bus.retry_async(1, connection=core)  # error: arg-type reportArgumentType
+    await queue.recur_async("daily", Order(1), evry=3)  # error: call-arg reportCallIssue
+    with inspect("sqlite:///shop.db") as inspector:
+        inspector.entries(finished_since=None)  # error: call-arg reportCallIssue
+        inspector.history(states="DONE")  # error: arg-type reportArgumentType
+        inspector.nodes()[0].serves[0]["queue"]  # error: typeddict-item reportTypedDictNotRequiredAccess,reportGeneralTypeIssues,reportUnknownMemberType

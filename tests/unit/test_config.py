@@ -3,6 +3,7 @@
 import os
 import pickle
 import re
+import typing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ from hypothesis import strategies as st
 from queue_core.errors import ConfigurationError
 from queue_core.model.config import (
     BusConfig,
+    BusSettings,
     Mode,
-    NodeConfig,
     NotificationConfig,
     QueueConfig,
-    name_fault,
+    QueueSettings,
 )
+from queue_core.model.names import name_fault
+from queue_core.model.node_config import NodeConfig, NodeSettings
 from queue_core.model.retry import ExponentialRetries, ImmediateRetries, ScheduledRetries
 from queue_core.model.settings import Settings
 
@@ -124,11 +127,6 @@ def test_none_means_not_set() -> None:
             NodeConfig,
             {"lease_seconds": 0},
             "lease_seconds=0 is not allowed. Allowed: greater than 0",
-        ),
-        (
-            BusConfig,
-            {"lease_seconds": 9},
-            "lease_seconds=9 is no key here, but of node=NodeConfig(lease_seconds=...)",
         ),
         (BusConfig, {"node": 3}, "node=3 is not allowed. Allowed: a NodeConfig"),
         (NodeConfig, {"lease_seconds": float("nan")}, "lease_seconds=nan is not allowed"),
@@ -240,7 +238,6 @@ def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
         ("STICKYBUS_BUS_HANDLER_THREADS", "many", "handler_threads='many'"),
         ("STICKYBUS_BUS_HANDLER_TREADS", "3", "did you mean handler_threads?"),
         ("STICKYBUS_NODE_BEAT_INTERVAL_SECONDS", "9", "at most a third of lease_seconds"),
-        ("STICKYBUS_BUS_LEASE_SECONDS", "9", "variable STICKYBUS_NODE_LEASE_SECONDS"),
         ("STICKYBUS_BUS_NODE", "9", "Its settings come from variables STICKYBUS_NODE_..."),
         ("STICKYBUS_NODE_LEASE_SECOND", "9", "did you mean lease_seconds?"),
         ("STICKYBUS_BUS_RETRY", "exponential", "is not JSON"),
@@ -255,6 +252,36 @@ def test_a_wrong_variable_is_named(
         BusConfig.from_environment()
     assert variable in str(caught.value)
     assert variable in str(caught.value.source)
+
+
+def test_keys_of_the_node_that_stand_where_they_stood_before_go_to_the_node_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    moved = pytest.warns(DeprecationWarning, match=r"use node=NodeConfig\(lease_seconds=\.\.\.\)")
+    with moved:
+        config = BusConfig(lease_seconds=9)  # type: ignore[call-arg]
+    assert config == BusConfig(node=NodeConfig(lease_seconds=9))
+    with moved:
+        assert config.with_changes(lease_seconds=30).node.lease_seconds == 30  # type: ignore[call-arg]
+    file = tmp_path / "service.toml"
+    file.write_text("[bus]\nlease_seconds = 9\n[node]\nreap_batch_size = 7\n")
+    with moved:
+        read = BusConfig.from_toml(file)
+    assert (read.node.lease_seconds, read.node.reap_batch_size) == (9, 7)
+    monkeypatch.setenv("STICKYBUS_BUS_LEASE_SECONDS", "-9")
+    with moved, pytest.raises(ConfigurationError, match="lease_seconds='-9'") as caught:
+        BusConfig.from_environment()
+    assert "variable STICKYBUS_BUS_LEASE_SECONDS" in str(caught.value)
+    with pytest.warns(DeprecationWarning, match=r"lease_seconds goes with 1\.0: use node\.lease"):
+        assert config.lease_seconds == 9
+
+
+@pytest.mark.parametrize(
+    ("keys", "config"),
+    [(BusSettings, BusConfig), (QueueSettings, NotificationConfig), (NodeSettings, NodeConfig)],
+)
+def test_checkers_know_every_key(keys: type, config: type[Settings]) -> None:
+    assert set(typing.get_type_hints(keys)) == set(config.model_fields)
 
 
 @pytest.mark.parametrize(

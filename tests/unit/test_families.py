@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect, select
 
-from queue_core.model.config import table_fault
+from queue_core.model.names import table_fault
 from sql import families, schema
 from sql.database import Database
 from sql.doctor.base import Scope

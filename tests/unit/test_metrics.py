@@ -17,7 +17,7 @@ from queue_core.metrics import Metrics, Reading
 from queue_core.model.entry import Entry, State
 from queue_core.model.outcome import Finished, Lost, Outcome, Parked, Recorded, Released, Retried
 from queue_core.posting.poster import Post
-from queue_core.storage.depths import Depth
+from queue_core.reading.depths import QueueDepth
 
 DOCS = Path(__file__).parents[2] / "docs"
 DUE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -193,7 +193,7 @@ def test_a_statement_that_fails_is_not_timed(registry: CollectorRegistry) -> Non
 
 def test_a_scrape_reads_the_gauges(registry: CollectorRegistry) -> None:
     metrics = Metrics("bus_events", registry)
-    depths = {"bus": Depth(ready=4, oldest_age_seconds=2.5, parked=1)}
+    depths = [QueueDepth(table="t", queue_name="bus", ready=4, oldest_age_seconds=2.5, parked=1)]
     metrics.watch(
         lambda: Reading(in_flight=7, lease_left_seconds=11.5, skew_seconds=-0.25), lambda: depths
     )
@@ -208,7 +208,7 @@ def test_a_scrape_reads_the_gauges(registry: CollectorRegistry) -> None:
 
 
 def test_a_scrape_without_the_database_shows_the_rest(registry: CollectorRegistry) -> None:
-    def unreachable() -> dict[str, Depth]:
+    def unreachable() -> list[QueueDepth]:
         raise OperationalError("SELECT", {}, Exception("connection refused"))
 
     metrics = Metrics("bus_events", registry)
@@ -223,7 +223,7 @@ def test_what_was_closed_shows_no_gauges_and_keeps_its_counters(
     registry: CollectorRegistry,
 ) -> None:
     metrics = Metrics("bus_events", registry)
-    metrics.watch(lambda: NOBODY_HERE, dict)
+    metrics.watch(lambda: NOBODY_HERE, list)
     post(metrics, "bus", 1)
 
     metrics.close()

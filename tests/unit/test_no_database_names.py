@@ -18,7 +18,7 @@ ALLOWED = {
     "sql/tables/entries.py": "a statement after CREATE TABLE, for one dialect of SQLAlchemy",
     "sql/types.py": "forms of SQLAlchemy's types, which it looks up by the name of a dialect",
     "sql/doctor/indices.py": "an option of SQLAlchemy's Index, for the text of a cure",
-    "queue_core/inspector.py": "says that a file is missing before a connection would make it",
+    "queue_core/opening.py": "says that a file is missing before a connection would make it",
     "stickybus/demo/__init__.py": "runs on SQLite, and says so in its result",
     "stickybus/demo/shop.py": "runs on SQLite: the URL of its file",
 }

@@ -1,0 +1,213 @@
+"""How handlers are subscribed to a bus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Protocol, TypeVar, Unpack, overload
+
+from bus.subscriptions import Subscriptions, subscriber_name
+from queue_core.model.event_types import EventTypes
+from queue_core.model.retry import RetryPolicy
+from queue_core.old_names import OldBusNames
+from queue_core.running.annotations import check_annotation
+from queue_core.running.subscriber import (
+    AnyHandler,
+    EntryContext,
+    ExactlyOnceContext,
+    Subscriber,
+    SubscriberOptions,
+)
+from queue_core.storage.rows import UNSET, Unset
+
+E = TypeVar("E")
+H = TypeVar("H", bound=AnyHandler)
+R = TypeVar("R")
+
+
+class Subscribe(Protocol[E]):
+    """A decorator of handlers of the event `E`."""
+
+    @overload
+    def __call__(self, handler: Callable[[E], R], /) -> Callable[[E], R]: ...
+    @overload
+    def __call__(
+        self, handler: Callable[[E, EntryContext], R], /
+    ) -> Callable[[E, EntryContext], R]: ...
+
+
+class SubscribeExactlyOnce(Protocol[E]):
+    """A decorator of exactly-once handlers of the event `E`."""
+
+    def __call__(
+        self, handler: Callable[[E, ExactlyOnceContext], R], /
+    ) -> Callable[[E, ExactlyOnceContext], R]:
+        """Subscribe it, and return it."""
+        ...
+
+
+class SubscribeByName(Protocol):
+    """A decorator of handlers of a name; its events are plain dicts unless a type has the name."""
+
+    def __call__(self, handler: H, /) -> H:
+        """Subscribe it, and return it."""
+        ...
+
+
+class Subscribing(OldBusNames):
+    """The subscribers of one bus; `shared` as for `Subscriptions`."""
+
+    def __init__(self, bus_name: str, *, shared: bool) -> None:
+        self._types = EventTypes()
+        self._subscriptions = Subscriptions(bus_name, self._types, shared=shared)
+
+    @overload
+    def subscribe(
+        self, event: type[E], *, exactly_once: Literal[True], **options: Unpack[SubscriberOptions]
+    ) -> SubscribeExactlyOnce[E]: ...
+    @overload
+    def subscribe(
+        self,
+        event: type[E],
+        *,
+        exactly_once: Literal[False] = ...,
+        **options: Unpack[SubscriberOptions],
+    ) -> Subscribe[E]: ...
+    @overload
+    def subscribe(
+        self, event: str, *, exactly_once: bool = ..., **options: Unpack[SubscriberOptions]
+    ) -> SubscribeByName: ...
+    @overload
+    def subscribe(
+        self,
+        event: type[E],
+        handler: Callable[[E, ExactlyOnceContext], object],
+        *,
+        exactly_once: Literal[True],
+        **options: Unpack[SubscriberOptions],
+    ) -> None: ...
+    @overload
+    def subscribe(
+        self,
+        event: type[E],
+        handler: Callable[[E], object],
+        *,
+        exactly_once: Literal[False] = ...,
+        **options: Unpack[SubscriberOptions],
+    ) -> None: ...
+    @overload
+    def subscribe(
+        self,
+        event: type[E],
+        handler: Callable[[E, EntryContext], object],
+        *,
+        exactly_once: bool = ...,
+        **options: Unpack[SubscriberOptions],
+    ) -> None: ...
+    @overload
+    def subscribe(
+        self,
+        event: str,
+        handler: AnyHandler,
+        *,
+        exactly_once: bool = ...,
+        **options: Unpack[SubscriberOptions],
+    ) -> None: ...
+    def subscribe(
+        self,
+        event: type | str,
+        handler: AnyHandler | Unset = UNSET,
+        *,
+        name: str | None = None,
+        serial: bool = False,
+        exactly_once: bool = False,
+        retry: RetryPolicy | None = None,
+        max_run_seconds: float | None = None,
+    ) -> object:
+        """Subscribe a handler to events of a type and its subtypes, or of a name.
+
+        Works while the bus runs.
+
+        Args:
+            event: A dataclass, an attrs class, a msgspec Struct or a pydantic model; or the name of
+                plain dicts.
+            handler: Called with the event, or with the event and an `EntryContext`; it may be
+                `async def`. Default: the call returns a decorator.
+            name: Tells subscribers apart in retries. Default: the module and qualified name of the
+                handler.
+            serial: One call at a time in this process. Default: False.
+            exactly_once: The transaction of the handler (`ExactlyOnceContext.connection`) also
+                records the outcome. Default: False.
+            retry: The retry policy of this subscriber. Default: that of the configuration.
+            max_run_seconds: A run that takes longer counts as failed, though the handler can't be
+                stopped. Default: no limit.
+
+        Returns:
+            Without `handler`, a decorator, which returns the handler; else None.
+
+        Raises:
+            ConfigurationError: The type, the name, the handler or an option can't work; or the
+                handler's annotation excludes events of the type.
+
+        Example:
+            >>> @bus.subscribe(OrderPlaced)
+            ... def confirm(order: OrderPlaced) -> None: ...
+            >>> bus.subscribe(OrderPlaced, count, serial=True)
+        """
+
+        def decorate(handler: H) -> H:
+            subscriber = Subscriber(
+                name or subscriber_name(handler),
+                handler,
+                serial=serial,
+                exactly_once=exactly_once,
+                retry=retry,
+                max_run_seconds=max_run_seconds,
+            )
+            if isinstance(event, type):
+                check_annotation(handler, event, name=subscriber.name)
+            self._add(event, subscriber)
+            return handler
+
+        if isinstance(handler, Unset):
+            return decorate
+        decorate(handler)
+        return None
+
+    def _add(self, event: type | str, subscriber: Subscriber) -> None:
+        self._subscriptions.add(event, subscriber)
+
+    def unsubscribe(self, handler: AnyHandler) -> bool:
+        """End all subscriptions of a handler.
+
+        Events of its types then end PROCESSED without a subscriber, as long as nobody else
+        subscribes.
+
+        Args:
+            handler: What was subscribed.
+
+        Returns:
+            False if it had no subscription.
+        """
+        return self._subscriptions.remove(handler)
+
+    def register_event(self, event_type: type, *, name: str | None = None) -> str:
+        """Make an event type known under a name.
+
+        Events are stored under the name: give one to a class that shares its `__name__` with
+        another, or that was renamed. Nodes that post and nodes that handle it must register the
+        same name.
+
+        Args:
+            event_type: A dataclass, an attrs class, a msgspec Struct or a pydantic model.
+            name: The name. Default: the class's `__name__`.
+
+        Returns:
+            The name.
+
+        Raises:
+            ConfigurationError: Another type has the name, or the type or the name can't be stored.
+
+        Example:
+            >>> bus.register_event(billing.Order, name="BillingOrder")
+        """
+        return self._types.register(event_type, name)

@@ -1,0 +1,33 @@
+"""The name of a queue: `service:queue`."""
+
+from __future__ import annotations
+
+from queue_core.errors import InvalidPostError, NameTooLongError
+from queue_core.model.names import name_fault
+from queue_core.runtime.shown import shown
+
+
+def parts_of(full_name: object) -> tuple[str, str]:
+    """The service's and the queue's name. Raises InvalidPostError."""
+    parts = full_name.split(":") if isinstance(full_name, str) else []
+    if len(parts) != 2:  # noqa: PLR2004 -- as the names of both parts
+        raise InvalidPostError(
+            f"{shown(full_name)} can't be the name of a queue: allowed is service:queue, such as shop:reminders.",
+            key="full_name",
+            value=shown(full_name),
+        )
+    service_name, queue_name = parts
+    return service_name, queue_name
+
+
+def check_part(name: str) -> None:
+    """Raise InvalidPostError or NameTooLongError for a bad name of a service or queue."""
+    fault = name_fault(name)
+    if fault is None and ":" not in name:
+        return
+    error = NameTooLongError if fault and "characters" in fault and name else InvalidPostError
+    raise error(
+        f"{shown(name)} can't be the name of a service or queue: allowed are {fault or 'no colons, which part the two'}.",
+        key="queue_name",
+        value=name,
+    )

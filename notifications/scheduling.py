@@ -1,0 +1,260 @@
+"""Notifications of a queue, as its users schedule, change and remove them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, TypedDict, Unpack
+
+import msgspec
+
+from queue_core.engine import QueueEngine
+from queue_core.errors import InvalidPostError
+from queue_core.model.due_date import due_date
+from queue_core.model.entry import Entry, Posting, PostOptions, SearchKey
+from queue_core.queue_reads import Reads
+from queue_core.runtime.awaitable import awaited
+from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
+from queue_core.runtime.clock import in_utc
+from queue_core.runtime.shown import shown
+from queue_core.storage.filter import Filter
+from queue_core.storage.rows import UNSET, Keyless, Unset
+
+
+class SearchKeys(TypedDict, total=False):
+    """The search keys of a removal."""
+
+    search_key1: SearchKey | Keyless | Unset
+    search_key2: SearchKey | Keyless | Unset
+
+
+class UpdateOptions(TypedDict, total=False):
+    """The changes of an update."""
+
+    search_key1: SearchKey | Unset | None
+    search_key2: SearchKey | Unset | None
+    event: object
+    event_name: str | None
+    at: datetime | None
+
+
+class Scheduling(Reads):
+    """The notifications of one queue."""
+
+    def __init__(self, service_name: str, queue_name: str, *, engine: QueueEngine) -> None:
+        self.service_name = service_name
+        self.queue_name = queue_name
+        self.full_name = f"{service_name}:{queue_name}"
+        self._engine = engine
+        super().__init__(engine, self.full_name)
+
+    def schedule(
+        self,
+        event: object,
+        *,
+        at: datetime | None = None,
+        delay: timedelta | float | None = None,
+        event_name: str | None = None,
+        search_key1: SearchKey | None = None,
+        search_key2: SearchKey | None = None,
+        user_token: str | None = None,
+        future_user_token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        connection: CallersConnection | None = None,
+    ) -> int:
+        """Schedule a notification. Either the row is written or the call raises.
+
+        Args:
+            event: An instance of an event type, or a plain dict.
+            at: The aware date of its delivery; or give `delay`. A past date means now.
+            delay: Seconds or a timedelta from now; or give `at`.
+            event_name: The name to store it under. Default: that of its type; of a dict, the
+                queue's name.
+            search_key1: A key to find it by. Default: none.
+            search_key2: Another one.
+            user_token: A text for the handler, of at most 36 characters. Default: none.
+            future_user_token: Another one.
+            headers: A flat dict of texts for the handler. Default: none.
+            connection: As for `PersistentBus.post`: the notification is part of its transaction.
+
+        Returns:
+            The record id.
+
+        Raises:
+            InvalidPostError: An argument can't be accepted; NaiveDateTimeError for a date without a
+                time zone.
+            PayloadError: The event can't be stored.
+            InvalidConnectionError: The connection can't be used here.
+            DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
+            sqlalchemy.exc.SQLAlchemyError: The driver's error for anything else.
+        """
+        posting = Posting(
+            event=event,
+            event_name=event_name,
+            search_key1=search_key1,
+            search_key2=search_key2,
+            user_token=user_token,
+            future_user_token=future_user_token,
+            headers=headers,
+            at=due_date(
+                at, delay, queue_name=self.full_name, now=lambda: self._engine.store.now(connection)
+            ),
+        )
+        return self.schedule_many([posting], connection=connection)[0]
+
+    def schedule_many(
+        self, postings: Iterable[Posting], *, connection: CallersConnection | None = None
+    ) -> list[int]:
+        """Schedule notifications in one transaction, all or none.
+
+        Args:
+            postings: The notifications, each with its date in `at`; None: now.
+            connection: As for `schedule`.
+
+        Returns:
+            The record ids, in order.
+
+        Raises:
+            InvalidPostError: One of them is no `Posting`, or can't be accepted. Otherwise as
+                `schedule`.
+        """
+        if not isinstance(postings, Iterable):
+            raise self._no_posting(postings)
+        named = [self._named(posting) for posting in postings]
+        return self._engine.poster.post(self.full_name, named, connection)
+
+    def _named(self, posting: Posting) -> Posting:
+        if not isinstance(posting, Posting):
+            raise self._no_posting(posting)
+        if posting.event_name is None and isinstance(posting.event, dict):
+            return msgspec.structs.replace(posting, event_name=self.queue_name)
+        return posting
+
+    def _no_posting(self, given: object) -> InvalidPostError:
+        return InvalidPostError(
+            f"{self.full_name}: postings: {shown(given)} is no Posting, nor a collection of them. Nothing was written.",
+            queue_name=self.full_name,
+            key="postings",
+        )
+
+    def update(
+        self,
+        record_id: int,
+        *,
+        event: object = None,
+        event_name: str | None = None,
+        search_key1: SearchKey | Unset | None = UNSET,
+        search_key2: SearchKey | Unset | None = UNSET,
+        at: datetime | None = None,
+        connection: CallersConnection | None = None,
+    ) -> Entry:
+        """Change a notification that has not started. Arguments that are not given change nothing.
+
+        Args:
+            record_id: Its id.
+            event: Its new payload.
+            event_name: As for `schedule`, of the new payload.
+            search_key1: Its new key; None: no key.
+            search_key2: As `search_key1`.
+            at: Its new date, aware.
+            connection: As for `PersistentBus.post`: the change is part of its transaction.
+
+        Returns:
+            The entry after the change.
+
+        Raises:
+            EntryNotFoundError: The queue has no such notification.
+            EntryNotChangeableError: It runs already, or has ended. Nothing was changed.
+            InvalidPostError: An argument can't be accepted; NaiveDateTimeError for a date without a
+                time zone.
+            PayloadError: The event can't be stored.
+            InvalidConnectionError: The connection can't be used here.
+            DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
+        """
+        store = self._engine.store
+        values: dict[str, Any] = {}
+        if event is not None:
+            named = self._named(Posting(event=event, event_name=event_name))
+            values |= store.rows.payload(named)
+        keys = store.rows.keys(self.full_name, search_key1=search_key1, search_key2=search_key2)
+        if at is not None:
+            values["effective_date"] = in_utc(at, key="at")
+        entry = self._entries.update(record_id, values, keys, connection=connection)
+        if at is not None:
+            self._engine.poster.rescheduled(entry.effective_date, connection)
+        return entry
+
+    def remove(
+        self,
+        record_id: int | None = None,
+        *,
+        search_key1: SearchKey | Keyless | Unset = UNSET,
+        search_key2: SearchKey | Keyless | Unset = UNSET,
+        connection: CallersConnection | None = None,
+    ) -> int:
+        """Move notifications that have not started to history, as REMOVED.
+
+        Args:
+            record_id: Only this one; or give keys.
+            search_key1: Only those with this key; KEYLESS: without one. None is refused.
+            search_key2: As `search_key1`.
+            connection: As for `PersistentBus.post`: the removal is part of its transaction.
+
+        Returns:
+            The number of removed notifications. By keys, those that run are left.
+
+        Raises:
+            EntryNotFoundError: The queue has no notification of this id.
+            EntryNotChangeableError: The one of this id runs already, or has ended.
+            InvalidPostError: Neither an id nor a key is given, or both, or one can't be accepted.
+            InvalidConnectionError: The connection can't be used here.
+            DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
+        """
+        wanted = Filter(search_key1=search_key1, search_key2=search_key2)
+        return self._entries.remove(record_id, wanted, connection=connection)
+
+    # -- awaitable twins ------------------------------------------------------------------------
+
+    async def schedule_async(
+        self,
+        event: object,
+        *,
+        connection: AsyncCallersConnection | None = None,
+        **options: Unpack[PostOptions],
+    ) -> int:
+        """Awaitable twin of `schedule`, with the same options."""
+        return await awaited(
+            lambda inner: self.schedule(event, connection=inner, **options), connection
+        )
+
+    async def schedule_many_async(
+        self, postings: Iterable[Posting], *, connection: AsyncCallersConnection | None = None
+    ) -> list[int]:
+        """Awaitable twin of `schedule_many`."""
+        return await awaited(
+            lambda inner: self.schedule_many(postings, connection=inner), connection
+        )
+
+    async def update_async(
+        self,
+        record_id: int,
+        *,
+        connection: AsyncCallersConnection | None = None,
+        **changes: Unpack[UpdateOptions],
+    ) -> Entry:
+        """Awaitable twin of `update`, with the same changes."""
+        return await awaited(
+            lambda inner: self.update(record_id, connection=inner, **changes), connection
+        )
+
+    async def remove_async(
+        self,
+        record_id: int | None = None,
+        *,
+        connection: AsyncCallersConnection | None = None,
+        **keys: Unpack[SearchKeys],
+    ) -> int:
+        """Awaitable twin of `remove`, with the same keys."""
+        return await awaited(
+            lambda inner: self.remove(record_id, connection=inner, **keys), connection
+        )

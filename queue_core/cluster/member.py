@@ -1,0 +1,35 @@
+"""A member of a node: the engine of one of its buses and services."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from queue_core.model.entry import Entry
+from queue_core.storage.store import Store
+
+
+class Member(Protocol):
+    """A bus's or service's engine, as its node sees it."""
+
+    store: Store
+
+    def describe(self) -> dict[str, Any]:
+        """What is served, as plain JSON."""
+        ...
+
+    def outliving(self) -> list[int]:
+        """After it has left: ids of entries that still run, or whose outcomes are unwritten."""
+        ...
+
+    def lease_lost(self) -> None:
+        """The lease ended: give back what has not started."""
+        ...
+
+    def reaped(self, queue_names: Sequence[str]) -> None:
+        """Entries of these queues were taken from a dead node's lane; they wait for any node."""
+        ...
+
+    def failed(self, entries: Sequence[Entry]) -> None:
+        """Entries of a dead process have ended FAILED; their `last_error` tells why."""
+        ...

@@ -1,0 +1,80 @@
+"""Changes by hand to entries that have ended, and to all that has one customer's keys."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TypedDict, Unpack
+
+from queue_core.engine import QueueEngine
+from queue_core.model.entry import SearchKey, States
+from queue_core.reading.forgetting import Forgetting, Forgotten
+from queue_core.reading.history import History, Progress
+from queue_core.reading.live_entries import EVERY, Entries
+from queue_core.runtime.callers import CallersConnection
+from queue_core.storage.filter import Filter
+from queue_core.storage.rows import Unset
+
+
+class RetryOptions(TypedDict, total=False):
+    """The options of a retry, besides its connection."""
+
+    all_subscribers: bool
+    force: bool
+
+
+class TruncateOptions(TypedDict, total=False):
+    """The options of a truncation."""
+
+    before: datetime | None
+    states: States | None
+    progress: Progress | None
+
+
+class ForgetOptions(TypedDict, total=False):
+    """The options of forgetting."""
+
+    search_key1: SearchKey | Unset
+    search_key2: SearchKey | Unset
+    dry_run: bool
+    progress: Progress | None
+
+
+class Maintenance:
+    """What a person may change in one queue (`queue_name`), or in all queues of the table (None).
+
+    Buses, services, queues and the command line stand on it.
+    """
+
+    def __init__(self, engine: QueueEngine, queue_name: str | None = None) -> None:
+        self._engine = engine
+        self._history = History(engine.store, queue_name)
+        self._entries = Entries(engine.store, queue_name)
+        self._forgetting = Forgetting(engine.store, queue_name)
+
+    def retry(
+        self,
+        record_id: int,
+        *,
+        connection: CallersConnection | None = None,
+        **options: Unpack[RetryOptions],
+    ) -> int:
+        """As `History.retry`; nodes learn of the new entry at once."""
+        new_id = self._history.retry(record_id, connection=connection, **options)
+        self._engine.poster.rescheduled(self._engine.store.now(connection), connection)
+        return new_id
+
+    def discard(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
+        """See `History.discard`."""
+        return self._history.discard(record_id, connection=connection)
+
+    def remove(self, record_id: int | None, wanted: Filter = EVERY) -> int:
+        """See `Entries.remove`."""
+        return self._entries.remove(record_id, wanted)
+
+    def truncate(self, **options: Unpack[TruncateOptions]) -> int:
+        """See `History.truncate`."""
+        return self._history.truncate(**options)
+
+    def forget(self, **options: Unpack[ForgetOptions]) -> Forgotten:
+        """See `Forgetting.forget`."""
+        return self._forgetting.forget(**options)

@@ -1,0 +1,71 @@
+"""Names of nodes, buses, queues and tables: what they may be."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from queue_core.model.lanes import is_reserved
+from sql.families import is_taken_name, shared_names, suffixes
+
+MAX_NAME_LENGTH = 64
+
+
+def name_fault(name: object, limit: int = MAX_NAME_LENGTH) -> str | None:
+    """Why `name` can't be a name of at most `limit` characters, None if it can.
+
+    Quotes, percent signs, emoji and spaces are fine; the limit counts characters (code points), not
+    bytes.
+    """
+    if not isinstance(name, str):
+        return f"texts, not a {type(name).__name__}"
+    if not 1 <= len(name) <= limit:
+        return f"1 to {limit} characters, not {len(name)}"
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return "no lone surrogate, which databases can't store"
+    return "no NUL character, which databases can't store" if "\0" in name else None
+
+
+def _storable(name: str) -> str:
+    fault = name_fault(name)
+    if fault:
+        raise ValueError(fault)
+    return name
+
+
+def _no_lane(name: str) -> str:
+    if is_reserved(name):
+        raise ValueError("no leading '!', which marks the lanes !parked and !suspect")
+    return name
+
+
+def table_fault(table: object) -> str | None:
+    """Why `table` can't be the name of a main table, None if it can."""
+    if not isinstance(table, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,47}", table):
+        return "1 to 48 letters, digits and underscores, no digit first"
+    if is_taken_name(table):
+        return (
+            f"neither {', '.join(shared_names())} nor a name that ends in {' or '.join(suffixes())}"
+        )
+    return None
+
+
+def _free(table: str) -> str:
+    fault = table_fault(table)
+    if fault:
+        raise ValueError(fault)
+    return table
+
+
+def _printable(name: str) -> str:
+    if not re.fullmatch(r"[ -~]{1,63}", name):
+        raise ValueError("1 to 63 printable ASCII characters")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_storable)]
+NodeName = Annotated[str, AfterValidator(_storable), AfterValidator(_no_lane)]
+TableName = Annotated[str, AfterValidator(_free)]
+ApplicationName = Annotated[str, AfterValidator(_printable)]

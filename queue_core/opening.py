@@ -1,0 +1,186 @@
+"""Opening a database: connecting to it, and seeing that its tables fit this version."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from sqlalchemy import URL, make_url
+from sqlalchemy import Engine as SqlalchemyEngine
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from queue_core.errors import (
+    ConfigurationError,
+    DatabaseUnreachableError,
+    ForkedError,
+    SchemaMissingError,
+    SchemaTooNewError,
+    SchemaTooOldError,
+)
+from queue_core.model.config import QueueConfig
+from queue_core.model.names import table_fault
+from queue_core.runtime.arguments import not_allowed, of_kind
+from queue_core.storage.unreachable import unreachable
+from sql import schema
+from sql.database import Database
+from sql.errors import InheritedFileError, MissingDriverError, UnsupportedDatabaseError
+
+
+def open_database(
+    target: str | URL | SqlalchemyEngine,
+    *,
+    statement_timeout_seconds: float = 30.0,
+    application_name: str = "stickybus",
+) -> Database:
+    """Our connections to a database.
+
+    Raises ConfigurationError, and DatabaseUnreachableError if it does not answer.
+    """
+    of_kind(target, str, URL, SqlalchemyEngine, key="database")
+    try:
+        database = Database(
+            target,
+            statement_timeout_seconds=statement_timeout_seconds,
+            application_name=application_name,
+        )
+    except (UnsupportedDatabaseError, ArgumentError) as error:
+        raise ConfigurationError(f"database: {error}", key="database") from error
+    except InheritedFileError as error:
+        raise ForkedError(str(error), started_pid=os.getppid()) from error
+    except MissingDriverError as error:
+        raise ConfigurationError(str(error), key="database") from error
+    except DBAPIError as error:
+        raise unreachable(
+            target.url if isinstance(target, SqlalchemyEngine) else make_url(target), error
+        ) from error
+    try:
+        with database.read():
+            return database
+    except DBAPIError as error:
+        database.close()
+        raise unreachable(database.url, error) from error
+
+
+def open_existing(
+    target: str | URL | SqlalchemyEngine,
+    *,
+    statement_timeout_seconds: float = 30.0,
+    application_name: str = "stickybus",
+) -> Database:
+    """As `open_database`; a missing SQLite file is unreachable, since opening would make it."""
+    of_kind(target, str, URL, SqlalchemyEngine, key="database")
+    path = _missing_file(target)
+    if path is not None:
+        raise DatabaseUnreachableError(
+            f"there is no SQLite database {path}. Create it: stickybus schema create"
+        )
+    return open_database(
+        target,
+        statement_timeout_seconds=statement_timeout_seconds,
+        application_name=application_name,
+    )
+
+
+def _missing_file(target: str | URL | SqlalchemyEngine) -> str | None:
+    try:
+        url = target.url if isinstance(target, SqlalchemyEngine) else make_url(target)
+    except (ArgumentError, ValueError):
+        return None  # opening tells what is wrong with it
+    path = url.database if url.get_backend_name() == "sqlite" else None
+    if not path or path == ":memory:" or path.startswith("file:") or Path(path).exists():
+        return None
+    return path
+
+
+def open_tables(target: str | URL | SqlalchemyEngine, config: QueueConfig) -> Database:
+    """As `open_database`, by a configuration, whose tables SQLite gets at once.
+
+    Also raises a SchemaError if they don't fit.
+    """
+    database = open_database(
+        target,
+        statement_timeout_seconds=config.node.statement_timeout_seconds,
+        application_name=config.application_name,
+    )
+    try:
+        _check_schema(database, config)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _check_schema(database: Database, config: QueueConfig) -> None:
+    tables = (config.table,)
+    with database.read() as connection:
+        report = schema.check(connection, tables)
+    if report.fit is schema.Fit.MISSING and database.dialect.capabilities.makes_tables:
+        schema.ensure(database, tables)
+        return
+    facts = {"found": report.found, "expected": report.expected}
+    where = database.url.render_as_string(hide_password=True)
+    match report.fit:
+        case schema.Fit.MISSING:
+            missing = ", ".join(report.missing_tables)
+            raise SchemaMissingError(
+                f"{where} lacks the tables {missing}. Run: stickybus schema create", **facts
+            )
+        case schema.Fit.TOO_OLD:
+            raise SchemaTooOldError(
+                f"{where} has schema {report.found}, this version needs {report.expected}. Run: stickybus schema upgrade",
+                **facts,
+            )
+        case schema.Fit.TOO_NEW:
+            raise SchemaTooNewError(
+                f"{where} has schema {report.found}, which this version (schema {report.expected}) does not know"
+                f"{_lacking(report)}. Install the newer stickybus that upgraded it.",
+                **facts,
+            )
+        case schema.Fit.CURRENT | schema.Fit.NEWER:
+            return
+
+
+def _lacking(report: schema.SchemaReport) -> str:
+    """Only tables of the newer version fit to those that are there."""
+    return (
+        f", and lacks the tables {', '.join(report.missing_tables)}"
+        if report.missing_tables
+        else ""
+    )
+
+
+def create_schema(
+    url: str | URL | SqlalchemyEngine, *, tables: Iterable[str] = schema.DEFAULT_TABLES
+) -> schema.SchemaReport:
+    """Create the tables that are missing, and upgrade an older schema.
+
+    A schema that is newer than this version's is not changed.
+
+    Args:
+        url: A URL, as a text or SQLAlchemy's, or an Engine, whose URL and way to connect are taken.
+        tables: Names of main tables. Default: `bus_events` and `notifications`.
+
+    Returns:
+        A report on the schema before.
+
+    Raises:
+        ConfigurationError: An argument is not allowed.
+        DatabaseUnreachableError: The database does not answer.
+        sqlalchemy.exc.SQLAlchemyError: The driver's error for anything else.
+
+    Example:
+        >>> stickybus.create_schema("postgresql://shop@db/shop", tables=["orders"])
+    """
+    if isinstance(tables, str) or not isinstance(tables, Iterable):
+        raise not_allowed("tables", tables, "a collection of names")
+    names = list(tables)
+    for name in names:
+        fault = table_fault(name)
+        if fault:
+            raise not_allowed("tables", name, fault)
+    opened = open_database(url, statement_timeout_seconds=schema.STEP_SECONDS)
+    try:
+        return schema.ensure(opened, names)
+    finally:
+        opened.close()

@@ -1,0 +1,60 @@
+"""What waits in a table, counted as far as a scrape of the metrics every few seconds may cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from sqlalchemy import Connection
+
+from queue_core.model.lanes import PARKED
+from queue_core.storage.store import Store
+
+COUNT_LIMIT = 10_000
+"""Entries that one look reads, or a tenth of it a lane if there are many lanes."""
+
+
+class QueueDepth(msgspec.Struct, kw_only=True):
+    """What waits for one queue of one table, counted up to some 10,000 entries of the table.
+
+    Attributes:
+        table: The main table.
+        queue_name: The bus, or `service:queue`.
+        ready: Entries that are due and not running.
+        oldest_age_seconds: How long the oldest of these has been due; 0 if there is none.
+        parked: Entries whose type or queue no node has known.
+    """
+
+    table: str
+    queue_name: str
+    ready: int = 0
+    oldest_age_seconds: float = 0.0
+    parked: int = 0
+
+
+def depths(store: Store, queue_names: Iterable[str] = ()) -> list[QueueDepth]:
+    """The depths of a table's queues, by name; of `queue_names` also if nothing waits for them."""
+    now, table = store.clock.now(), store.config.table
+
+    def work(connection: Connection) -> dict[str, QueueDepth]:
+        found = {name: QueueDepth(table=table, queue_name=name) for name in queue_names}
+        lanes = store.statements.lanes(connection)
+        limit = max(COUNT_LIMIT // 10, COUNT_LIMIT // max(1, len(lanes)))
+        for lane in lanes:
+            until = None if lane == PARKED else now
+            for row in store.statements.lane_counts(
+                connection, lane=lane, until=until, limit=limit
+            ):
+                depth = found.setdefault(
+                    row.queue_name, QueueDepth(table=table, queue_name=row.queue_name)
+                )
+                if lane == PARKED:
+                    depth.parked += row.entries
+                else:
+                    depth.ready += row.entries
+                    age = (now - row.oldest).total_seconds()
+                    depth.oldest_age_seconds = max(depth.oldest_age_seconds, age)
+        return found
+
+    found = store.database.fetch(work)
+    return [found[name] for name in sorted(found)]

@@ -1,0 +1,89 @@
+"""Entries of several tables, found by one filter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import msgspec
+
+from queue_core.model.entry import Entry
+from queue_core.reading.history import History
+from queue_core.reading.live_entries import Entries
+from queue_core.reading.overview import dead_letter_ids
+from queue_core.storage.filter import Filter, checked_ids, state_values
+from queue_core.storage.rows import integer, name
+from queue_core.storage.store import Store
+from sql.tables import CLASS_NAME_LENGTH, QUEUE_NAME_LENGTH
+
+_FIRST = datetime.min.replace(tzinfo=UTC)
+
+
+class Located(msgspec.Struct, frozen=True):
+    """An entry and its main table, since ids are those of one table.
+
+    Attributes:
+        table: The name of the main table.
+        entry: The entry.
+    """
+
+    table: str
+    entry: Entry
+
+
+class Search:
+    """What is looked for, checked before the first of several tables is read.
+
+    Raises InvalidPostError for a value that no entry can have.
+    """
+
+    def __init__(
+        self,
+        wanted: Filter,
+        *,
+        queue_name: str | None,
+        event_name: str | None,
+        limit: int | None,
+    ) -> None:
+        """`queue_name`, `event_name` and `limit`: None for all."""
+        ids, states = wanted.record_ids, wanted.states
+        self._limit = None if limit is None else integer(limit, "limit", least=0)
+        self._queue_name = (
+            None if queue_name is None else name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
+        )
+        self._wanted = msgspec.structs.replace(
+            wanted,
+            class_name=None
+            if event_name is None
+            else name(event_name, "event_name", limit=CLASS_NAME_LENGTH),
+            record_ids=None if ids is None else checked_ids(ids),
+            states=None if states is None else state_values(states),
+        )
+
+    def live(self, stores: Iterable[Store]) -> list[Located]:
+        """Live entries, by table and ascending id."""
+        found = list[Located]()
+        for store in stores:
+            left = None if self._limit is None else self._limit - len(found)
+            entries = Entries(store, self._queue_name).find(self._wanted, limit=left)
+            found += [Located(store.config.table, entry) for entry in entries]
+        return found
+
+    def ended(self, stores: Iterable[Store], *, dead_letters: bool, by_date: bool) -> list[Located]:
+        """Entries that have ended, by descending id in each table, or newest first (`by_date`)."""
+        found = list[Located]()
+        for store in stores:
+            wanted = _among(self._wanted, dead_letter_ids(store)) if dead_letters else self._wanted
+            entries = History(store, self._queue_name).find(
+                wanted, limit=self._limit, newest_first=True
+            )
+            found += [Located(store.config.table, entry) for entry in entries]
+        if by_date:  # ids of different tables say nothing of when
+            found.sort(key=lambda located: located.entry.finished_date or _FIRST, reverse=True)
+        return found[: self._limit]
+
+
+def _among(wanted: Filter, ids: list[int]) -> Filter:
+    """`wanted`, of these ids only."""
+    both = ids if wanted.record_ids is None else sorted({*wanted.record_ids} & {*ids})
+    return msgspec.structs.replace(wanted, record_ids=both)

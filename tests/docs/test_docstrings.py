@@ -1,0 +1,81 @@
+"""The text of every public call says what it takes, what it returns and what it raises."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import stickybus
+from stickybus import testing
+
+ROOMS = ("stickybus", "bus", "notifications", "queue_core", "sql")
+DEPRECATED = {"InMemoryBus.register", "PersistentBus.register"}
+RAISES_NOTHING = {
+    "PersistentBus.close",
+    "NotificationService.close",
+    "InMemoryBus.truncate_history",
+    "InMemoryBus.unsubscribe",
+    "PersistentBus.unsubscribe",
+    "NotificationQueue.start",
+    "NotificationQueue.stop",
+    "NotificationService.queues",
+    "Inspector.close",
+    "Clock.now",
+    "Clock.monotonic",
+    "Clock.wait",
+    "SystemClock.follow",
+    "ManualClock.waiting",
+    "RetryPolicy.next_date",
+    "Codec.encode",
+    "Codec.decode",
+}
+
+
+def _ours(found: object) -> bool:
+    return str(getattr(found, "__module__", "")).partition(".")[0] in ROOMS
+
+
+def calls() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Public functions, and the public methods of public classes, without awaitable twins."""
+    named = [(name, getattr(stickybus, name)) for name in stickybus.__all__]
+    for name, found in [*named, *((name, getattr(testing, name)) for name in testing.__all__)]:
+        if inspect.isfunction(found):
+            yield name, found
+        elif isinstance(found, type):
+            for method, function in inspect.getmembers(found, inspect.isroutine):
+                path = f"{name}.{method}"
+                if not method.startswith("_") and _ours(function) and path not in DEPRECATED:
+                    yield path, function
+
+
+CALLS = dict(calls())
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_says_what_it_takes_returns_and_raises(call: str) -> None:
+    function, text = CALLS[call], inspect.getdoc(CALLS[call]) or ""
+    if call.endswith("_async"):
+        assert text.startswith(
+            f"Awaitable twin of `{call.partition('.')[2].removesuffix('_async')}`"
+        )
+        return
+    if (other := re.match(r"As `(\w+\.\w+)`", text)) is not None:
+        assert other.group(1) in CALLS
+        return
+    parameters = list(inspect.signature(function).parameters)
+    if not inspect.ismethod(function) and "." in call and parameters[:1] == ["self"]:
+        del parameters[0]
+    assert _named(text, "Args") == parameters
+    answers = inspect.get_annotations(function).get("return") not in {None, "None"}
+    assert bool(re.search(r"^Returns:\n    \S", text, re.MULTILINE)) == answers
+    assert bool(_named(text, "Raises")) == (call not in RAISES_NOTHING)
+
+
+def _named(text: str, section: str) -> list[str]:
+    """The names that a section explains."""
+    found = re.search(rf"^{section}:\n((?:    .*\n|\n)*)", text + "\n", re.MULTILINE)
+    return re.findall(r"^    ([\w.]+): \S", found.group(1), re.MULTILINE) if found else []
