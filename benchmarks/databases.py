@@ -13,9 +13,9 @@ from pathlib import Path
 from sqlalchemy import URL, create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
+from devtools.servers import database_servers
 from sql import schema
 from sql.database import Database
-from tests.servers import database_servers
 
 NAMES = ("sqlite", "postgresql", "mariadb")
 CHOICES = (*NAMES, "mysql")

@@ -46,7 +46,7 @@ from benchmarks.workload import (
     alternating,
     median_ratio,
 )
-from tests.servers import database_servers, missing_programs
+from devtools.servers import database_servers, missing_programs
 
 OURS = "stickybus"
 PAYLOAD = Ticked(1)

@@ -22,9 +22,15 @@ from sqlalchemy.pool import NullPool
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from devtools.servers import (
+    OPTIONAL,
+    URL_VARIABLES,
+    DatabaseServer,
+    database_servers,
+    is_done_without,
+)
 from sql import schema
 from sql.registry import BACKENDS
-from tests.servers import OPTIONAL, URL_VARIABLES, DatabaseServer, database_servers, is_done_without
 
 _EACH_SERVER: Final = [
     pytest.param(name, marks=getattr(pytest.mark, name)) for name in URL_VARIABLES
@@ -261,7 +267,7 @@ def _server_url(name: str, given: str) -> URL:
 def _cloner(cloners: dict[str, _Cloner], name: str) -> _Cloner:
     if name not in cloners:
         pytest.fail(
-            f"{URL_VARIABLES[name]} is not set: run `make test`, or `python -m tests.servers -- pytest`",
+            f"{URL_VARIABLES[name]} is not set: run `make test`, or `python -m devtools.servers -- pytest`",
             pytrace=False,
         )
     return cloners[name]

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, Engine, create_engine, inspect, text
 
-from tests.contract.harness import eventually
-from tests.servers import (
+from devtools.servers import (
     URL_VARIABLES,
     WITHOUT,
     DatabaseServer,
@@ -21,13 +20,14 @@ from tests.servers import (
     database_servers,
     is_done_without,
 )
+from tests.contract.harness import eventually
 
 _WAITING_CHILD = f"import os, sys; print(os.environ['{URL_VARIABLES['postgresql']}'], flush=True); sys.stdin.read()"
 # A shell's background job ignores Ctrl-C, and so would all that it starts.
 _OWNER = """
 import signal, sys
 from tests.contract.harness import eventually
-from tests.servers import main
+from devtools.servers import main
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(main(["--", sys.executable, "-c", sys.argv[1]]))
 """
@@ -68,7 +68,7 @@ def test_servers_and_their_files_end_with_their_owner(end: signal.Signals) -> No
 
 _WITHOUT_MYSQL = """
 import sys
-from tests import servers
+from devtools import servers
 servers._PROGRAMS["mysql"] = (("no-such-mysqld",), "MySQL")
 sys.exit(servers.main(["--", "echo", "ran"]))
 """

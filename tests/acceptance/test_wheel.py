@@ -52,6 +52,16 @@ def test_importing_stickybus_needs_no_driver_and_no_spark(run: Run) -> None:
     assert not Path(location).is_relative_to(_CHECKOUT)
 
 
+def test_the_wheel_holds_neither_tests_nor_tools_of_development(run: Run) -> None:
+    found = run(
+        "python",
+        "-c",
+        "import importlib.util\n"
+        "print([name for name in ('benchmarks', 'devtools', 'tests') if importlib.util.find_spec(name)])",
+    )
+    assert found.strip() == "[]"
+
+
 def test_schema_create_finds_its_migrations_in_the_wheel(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "wheel.db"
     run("stickybus", "schema", "create", STICKYBUS_URL=f"sqlite:///{path}")

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from devtools.servers import ServerError, database_servers, is_done_without
 from stickybus import Mode
 from tests.chaos import report
 from tests.chaos.run import run
@@ -21,7 +22,6 @@ from tests.chaos.scenarios import DATABASES, SCENARIOS, Scenario, Sizes
 from tests.chaos.soak import soak
 from tests.chaos.stage import StageError, Target
 from tests.chaos.verdict import Result
-from tests.servers import ServerError, database_servers, is_done_without
 
 RESULTS = Path(__file__).parent / "results"
 

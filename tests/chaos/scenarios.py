@@ -16,13 +16,13 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from sqlalchemy import func, select, text
 
+from devtools.proxy import Moment
+from devtools.servers import StopMode
 from stickybus import Mode, PersistentBus
 from tests.chaos.journal import monotonic
 from tests.chaos.member import Command
 from tests.chaos.stage import Stage
 from tests.checker import Standing
-from tests.proxy import Moment
-from tests.servers import StopMode
 
 SERVERS = ("postgresql", "mariadb", "mysql")
 DATABASES = ("postgresql", "mariadb", "sqlite", "mysql")

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
+from devtools.servers import data_folder
 from tests.chaos import journal
 from tests.chaos.journal import Sampled, monotonic
 from tests.chaos.member import SAMPLE_SECONDS, Settings
 from tests.chaos.stage import Stage, Target
 from tests.chaos.verdict import Result, result_of
-from tests.servers import data_folder
 
 RATE = 20.0
 """Transactions per second of each poster; nodes post half as many."""

@@ -23,6 +23,8 @@ from typing import Any, Self
 from sqlalchemy import URL, MetaData, create_engine, func, make_url, select, text
 from sqlalchemy.pool import NullPool
 
+from devtools.proxy import Proxy
+from devtools.servers import DatabaseServer
 from sql import schema
 from sql.tables import entry_tables
 from stickybus import BusConfig
@@ -30,8 +32,6 @@ from tests.chaos import member
 from tests.chaos.journal import monotonic
 from tests.chaos.member import Command, Settings
 from tests.checker import Standing
-from tests.proxy import Proxy
-from tests.servers import DatabaseServer
 
 NODES, POSTERS = 3, 2
 _BOUND_SECONDS = 60.0

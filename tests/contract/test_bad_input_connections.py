@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from bus.persistent import PersistentBus
+from devtools.servers import URL_VARIABLES, DatabaseServer
 from notifications.queue import NotificationQueue
 from queue_core.errors import ConfigurationError, DatabaseUnreachableError, InvalidConnectionError
 from queue_core.model.config import BusConfig, NodeConfig
@@ -37,7 +38,6 @@ from tests.contract.harness import (
     on_sqlite,
     states,
 )
-from tests.servers import URL_VARIABLES, DatabaseServer
 
 _ASYNC_DRIVERS = {
     "sqlite": "sqlite+aiosqlite",

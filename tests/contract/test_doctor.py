@@ -34,6 +34,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.pool import NullPool
 
+from devtools import servers
+from devtools.servers import (
+    DatabaseServer,
+    MariaDBServer,
+    PostgreSQLServer,
+    data_folder,
+    database_servers,
+)
 from queue_core.doctor.examination import examine
 from queue_core.runtime.clock import SystemClock
 from sql import schema
@@ -42,7 +50,6 @@ from sql.doctor.finding import Finding, Severity
 from sql.sqlite import doctor as sqlite
 from sql.tables import entry_tables, queue_nodes, queue_schedules
 from stickybus.cli import main
-from tests import servers
 from tests.conftest import _CLONERS
 from tests.contract.harness import (
     eventually,
@@ -52,13 +59,6 @@ from tests.contract.harness import (
     on_servers,
     on_sqlite,
     statements_of,
-)
-from tests.servers import (
-    DatabaseServer,
-    MariaDBServer,
-    PostgreSQLServer,
-    data_folder,
-    database_servers,
 )
 
 ROOT = Path(__file__).parents[2]

@@ -8,12 +8,12 @@ import pytest
 from sqlalchemy import URL, Engine, create_engine, text
 
 from bus.persistent import PersistentBus
+from devtools.servers import DatabaseServer
 from notifications.service import NotificationService
 from queue_core.errors import PayloadTooLargeError
 from queue_core.model.config import BusConfig, NotificationConfig
 from tests.contract.harness import Recorder, statements_of
 from tests.contract.test_connections import sessions
-from tests.servers import DatabaseServer
 
 PACKET = 2**20
 LARGEST = 100 * PACKET

@@ -10,12 +10,12 @@ from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from bus.persistent import PersistentBus
+from devtools.servers import pgbouncer
 from queue_core.errors import ConfigurationError
 from queue_core.model.config import BusConfig, NodeConfig
 from sql import schema
 from sql.errors import UnsupportedDatabaseError
 from tests.contract.harness import Order, Recorder, ended, eventually, on_postgresql
-from tests.servers import pgbouncer
 
 pytestmark = on_postgresql
 

@@ -27,6 +27,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from bus.persistent import PersistentBus
+from devtools.servers import URL_VARIABLES, DatabaseServer
 from notifications.queue import NotificationQueue
 from queue_core.errors import InvalidConnectionError
 from queue_core.model.entry import State
@@ -34,7 +35,6 @@ from sql import schema
 from sql.tables import entry_tables, metadata_for, queue_nodes
 from tests.contract.conftest import MakeService
 from tests.contract.harness import Order, Recorder, on_postgresql, on_servers, states
-from tests.servers import URL_VARIABLES, DatabaseServer
 
 OTHER = "tenant"
 

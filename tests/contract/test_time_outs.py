@@ -15,13 +15,13 @@ from sqlalchemy import URL, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from bus.persistent import PersistentBus
+from devtools.proxy import Moment, Proxy
 from queue_core.errors import DatabaseUnreachableError
 from queue_core.model.entry import State
 from sql.database import Database
 from sql.limits import ANSWER_SECONDS, LOCK_SHARE
 from tests.contract.conftest import MakeBus, Orders
 from tests.contract.harness import Order, Recorder, ended, eventually, on_servers, on_sqlite, states
-from tests.proxy import Moment, Proxy
 
 STATEMENT_SECONDS = 1.0
 ANSWER = STATEMENT_SECONDS + ANSWER_SECONDS

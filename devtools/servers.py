@@ -5,7 +5,7 @@ every file under one temporary folder, and ends with that folder when its owner 
 happens. The session time zone is not UTC, so that a forgotten conversion shows. Redis is there for
 a benchmark only.
 
-As a program it lends the servers to a command: `python -m tests.servers -- pytest -k postgresql`.
+As a program it lends the servers to a command: `python -m devtools.servers -- pytest -k postgresql`.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class _InnoDBServer(DatabaseServer):
 
     _stop_signals: ClassVar = {StopMode.GRACEFUL: signal.SIGTERM, StopMode.CRASH: signal.SIGKILL}
     _program: ClassVar[str]
-    _durability: ClassVar[Sequence[str]] = (
+    durability: ClassVar[Sequence[str]] = (
         "innodb_flush_log_at_trx_commit",
         "innodb_doublewrite",
         "innodb_flush_method",
@@ -254,7 +254,7 @@ class _InnoDBServer(DatabaseServer):
     def settings(self) -> dict[str, str]:
         with self._connect() as connection, connection.cursor() as cursor:
             cursor.execute(
-                "SHOW VARIABLES WHERE variable_name IN %s", [(*self._durability, "version")]
+                "SHOW VARIABLES WHERE variable_name IN %s", [(*self.durability, "version")]
             )
             return {str(name): str(value) for name, value in cursor.fetchall()}
 
@@ -336,7 +336,7 @@ class MySQLServer(_InnoDBServer):
     name = "mysql"
     _program = "mysqld"
     # Unlike MariaDB it writes a binary log by default.
-    _durability: ClassVar[Sequence[str]] = (*_InnoDBServer._durability, "log_bin", "sync_binlog")
+    durability: ClassVar[Sequence[str]] = (*_InnoDBServer.durability, "log_bin", "sync_binlog")
 
     def _create_data(self) -> None:
         self._create_user()
@@ -696,7 +696,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     A URL that the environment already holds replaces the server of that name.
     """
-    parser = argparse.ArgumentParser(prog="python -m tests.servers", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m devtools.servers", description=main.__doc__)
     parser.add_argument("--durable", action="store_true", help="keep commits through a power cut")
     parser.add_argument("--only", choices=sorted(URL_VARIABLES), help="start no other server")
     parser.add_argument("command", nargs="*")
