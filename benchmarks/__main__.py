@@ -18,7 +18,7 @@ from benchmarks.databases import CHOICES, NAMES, targets
 from benchmarks.measurement import Measurement, environment
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.workload import Sizes, VerificationError
-from devtools.servers import ServerError
+from devtools.programs import ServerError
 
 QUICK = Sizes(scale=0.025, rounds=2)
 FULL = Sizes(scale=1.0, rounds=6)

@@ -46,7 +46,8 @@ from benchmarks.workload import (
     alternating,
     median_ratio,
 )
-from devtools.servers import database_servers, missing_programs
+from devtools.programs import missing_programs
+from devtools.servers import database_servers
 
 OURS = "stickybus"
 PAYLOAD = Ticked(1)

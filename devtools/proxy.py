@@ -1,4 +1,4 @@
-"""A TCP proxy before a database server, which passes on, delays, holds everything back, or cuts connections.
+"""A TCP proxy before a database server that delays, holds back or cuts connections.
 
 It runs in a thread of its own:
 
@@ -53,7 +53,7 @@ class _Trap:
 
 @dataclass(eq=False)
 class _Line:
-    """One client's connection, and ours to the server on its behalf."""
+    """One client's connection, and the proxy's to the server on its behalf."""
 
     client: asyncio.StreamWriter
     server: asyncio.StreamWriter | None = None
@@ -68,9 +68,9 @@ class _Line:
 
 
 class Proxy:
-    """See the module.
+    """A proxy whose methods may be called from any thread.
 
-    All methods may be called from any thread; they return when they have taken effect.
+    They return when they have taken effect.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -84,7 +84,7 @@ class Proxy:
         self._passing.set()
         self.port = 0
         self.cuts = 0
-        """Connections that were cut, by whatever means."""
+        """Connections that were cut, for whatever reason."""
 
     @classmethod
     def before(cls, url: str | URL) -> Proxy:
@@ -121,7 +121,7 @@ class Proxy:
         self._thread.join()
         self._loop.close()
 
-    # -- what the network does ----------------------------------------------------------------------------------
+    # -- the network -------------------------------------------------------------------------------
 
     @property
     def connections(self) -> int:
@@ -142,7 +142,7 @@ class Proxy:
         self._run(self._passing.clear)
 
     def delay(self, seconds: float) -> None:
-        """Let every byte arrive so much later, in each direction; the throughput stays."""
+        """Let every byte arrive `seconds` later, in each direction; the throughput stays."""
         self._run(lambda: setattr(self, "_delay_seconds", seconds))
 
     def cut(self) -> int:
@@ -157,7 +157,10 @@ class Proxy:
         return self._run(change)
 
     def half_open(self) -> int:
-        """Close all connections on the server's side alone: their clients wait for an answer for good. How many."""
+        """Close all connections on the server's side alone, and return how many.
+
+        Their clients wait for an answer for ever.
+        """
 
         def change() -> int:
             hearing = [line for line in self._lines if not line.deaf]
@@ -170,14 +173,15 @@ class Proxy:
         return self._run(change)
 
     def cut_at(self, words: bytes, moment: Moment, times: int = 1) -> None:
-        """Reset each of the next `times` connections whose client sends `words` in one piece (such as b"COMMIT").
+        """Reset each of the next `times` connections whose client sends `words`, such as b"COMMIT".
 
-        Whole words: psycopg begins with "BEGIN ISOLATION LEVEL READ COMMITTED".
+        The words arrive in one piece. They are whole words: psycopg begins
+        with "BEGIN ISOLATION LEVEL READ COMMITTED".
         """
         whole = re.compile(rb"\b" + re.escape(words) + rb"\b")
         self._run(lambda: self._traps.append(_Trap(whole, moment, times)))
 
-    # -- inside -------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _run(self, work: Callable[[], T]) -> T:
         async def inside() -> T:
@@ -228,7 +232,7 @@ class Proxy:
         writer: asyncio.StreamWriter,
         passes: Callable[[_Line, bytes], bool],
     ) -> None:
-        """Bring the bytes of one direction to the other end, each when it is due; then the end of the stream."""
+        """Bring the bytes of one direction to the other end, each when it is due, then the end."""
         under_way = asyncio.Queue[tuple[float, bytes]](_CHUNKS_UNDER_WAY)
         line.tasks.append(self._loop.create_task(self._read(reader, under_way)))
         data = b"first"

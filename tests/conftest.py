@@ -22,13 +22,9 @@ from sqlalchemy.pool import NullPool
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from devtools.servers import (
-    OPTIONAL,
-    URL_VARIABLES,
-    DatabaseServer,
-    database_servers,
-    is_done_without,
-)
+from devtools.programs import OPTIONAL, URL_VARIABLES, is_done_without
+from devtools.server import DatabaseServer
+from devtools.servers import database_servers
 from sql import schema
 from sql.registry import BACKENDS
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 from sqlalchemy import URL
 
-from devtools.servers import DatabaseServer, StopMode
+from devtools.server import DatabaseServer, StopMode
 from queue_core.cluster.node import Node
 from sql.statements import nodes
 from stickybus import DatabaseUnreachableError, PersistentBus, State

@@ -14,7 +14,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from devtools.servers import ServerError, database_servers, is_done_without
+from devtools.programs import ServerError, is_done_without
+from devtools.servers import database_servers
 from stickybus import Mode
 from tests.chaos import report
 from tests.chaos.run import run

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from devtools.servers import data_folder
+from devtools.folders import data_folder
 from stickybus import Mode
 from tests.chaos.member import Settings
 from tests.chaos.scenarios import Scenario, Sizes

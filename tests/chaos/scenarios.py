@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import func, select, text
 
 from devtools.proxy import Moment
-from devtools.servers import StopMode
+from devtools.server import StopMode
 from stickybus import Mode, PersistentBus
 from tests.chaos.journal import monotonic
 from tests.chaos.member import Command

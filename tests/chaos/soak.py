@@ -18,7 +18,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
-from devtools.servers import data_folder
+from devtools.folders import data_folder
 from tests.chaos import journal
 from tests.chaos.journal import Sampled, monotonic
 from tests.chaos.member import SAMPLE_SECONDS, Settings

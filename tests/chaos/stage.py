@@ -24,7 +24,7 @@ from sqlalchemy import URL, MetaData, create_engine, func, make_url, select, tex
 from sqlalchemy.pool import NullPool
 
 from devtools.proxy import Proxy
-from devtools.servers import DatabaseServer
+from devtools.server import DatabaseServer
 from sql import schema
 from sql.tables import entry_tables
 from stickybus import BusConfig

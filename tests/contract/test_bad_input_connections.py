@@ -21,7 +21,8 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from bus.persistent import PersistentBus
-from devtools.servers import URL_VARIABLES, DatabaseServer
+from devtools.programs import URL_VARIABLES
+from devtools.server import DatabaseServer
 from notifications.queue import NotificationQueue
 from queue_core.errors import ConfigurationError, DatabaseUnreachableError, InvalidConnectionError
 from queue_core.model.config import BusConfig, NodeConfig

@@ -35,13 +35,12 @@ from sqlalchemy import (
 from sqlalchemy.pool import NullPool
 
 from devtools import servers
-from devtools.servers import (
-    DatabaseServer,
-    MariaDBServer,
-    PostgreSQLServer,
-    data_folder,
-    database_servers,
-)
+from devtools.folders import data_folder
+from devtools.innodb import MariaDBServer
+from devtools.postgresql import PostgreSQLServer
+from devtools.programs import find_program
+from devtools.server import DatabaseServer, run_to_its_end
+from devtools.servers import database_servers
 from queue_core.doctor.examination import examine
 from queue_core.runtime.clock import SystemClock
 from sql import schema
@@ -83,14 +82,14 @@ class _Standby(PostgreSQLServer):
 
     def _create_data(self) -> None:
         of_primary = self._primary.set(drivername="postgresql", database=None)
-        command = [servers.find_program("pg_basebackup"), "--pgdata=data", "--checkpoint=fast"]
+        command = [find_program("pg_basebackup"), "--pgdata=data", "--checkpoint=fast"]
         command += [
             f"--dbname={of_primary.render_as_string(hide_password=False)}",
             "--write-recovery-conf",
         ]
         if self._slot is not None:
             command += ["--create-slot", f"--slot={self._slot}"]
-        servers._run(command, cwd=self.folder)
+        run_to_its_end(command, cwd=self.folder)
 
     def _command(self) -> list[str]:
         return [
@@ -126,7 +125,7 @@ class _Servers:
 @pytest.fixture(scope="module")
 def durable_servers() -> Iterator[_Servers]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(servers._SERVERS, "mariadb", _LoggingServer)
+        patched.setitem(servers.SERVERS, "mariadb", _LoggingServer)
         running = _Servers()
         yield running
         running.close()
@@ -713,7 +712,7 @@ def test_a_query_on_a_standby_that_holds_a_snapshot_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(
-        servers._SERVERS, "postgresql", partial(_Standby, primary=database_url, slot=slot)
+        servers.SERVERS, "postgresql", partial(_Standby, primary=database_url, slot=slot)
     )
     try:
         with database_servers(durable=False, which=["postgresql"]) as standby:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import URL, Engine, create_engine, text
 
 from bus.persistent import PersistentBus
-from devtools.servers import DatabaseServer
+from devtools.server import DatabaseServer
 from notifications.service import NotificationService
 from queue_core.errors import PayloadTooLargeError
 from queue_core.model.config import BusConfig, NotificationConfig

@@ -10,7 +10,7 @@ from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from bus.persistent import PersistentBus
-from devtools.servers import pgbouncer
+from devtools.pgbouncer import pgbouncer
 from queue_core.errors import ConfigurationError
 from queue_core.model.config import BusConfig, NodeConfig
 from sql import schema

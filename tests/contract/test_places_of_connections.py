@@ -27,7 +27,8 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from bus.persistent import PersistentBus
-from devtools.servers import URL_VARIABLES, DatabaseServer
+from devtools.programs import URL_VARIABLES
+from devtools.server import DatabaseServer
 from notifications.queue import NotificationQueue
 from queue_core.errors import InvalidConnectionError
 from queue_core.model.entry import State

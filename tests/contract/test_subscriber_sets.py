@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -244,9 +245,7 @@ def test_nodes_of_the_version_before_or_of_a_hand_stop_no_look_and_are_not_warne
     columns = {**cluster.row("b")._mapping}
     for place, serves in enumerate(HOSTILE):
         values = {**columns, "name": f"a{place}", "serves": serves}
-        joined.store.database.write(
-            lambda connection, values=values: nodes.enter(connection, values)
-        )  # type: ignore[misc]
+        joined.store.database.write(partial(nodes.enter, values=values))
 
     look(cluster, joined)
 
