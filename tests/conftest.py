@@ -26,12 +26,14 @@ from devtools.programs import OPTIONAL, URL_VARIABLES, is_done_without
 from devtools.server import DatabaseServer
 from devtools.servers import database_servers
 from sql import schema
+from sql.capabilities import Capabilities
 from sql.registry import BACKENDS
+from tests.requirements import DATABASES, capabilities_of
 
 _EACH_SERVER: Final = [
     pytest.param(name, marks=getattr(pytest.mark, name)) for name in URL_VARIABLES
 ]
-_EACH_DATABASE: Final = [pytest.param("sqlite", marks=pytest.mark.sqlite), *_EACH_SERVER]
+_EACH_DATABASE: Final = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in DATABASES]
 
 
 _WITHOUT_SESSION = ("test_example", "test_session", "test_spark_submit")
@@ -273,6 +275,12 @@ def _cloner(cloners: dict[str, _Cloner], name: str) -> _Cloner:
 def database_name(request: pytest.FixtureRequest) -> str:
     """Name of the database that the test runs on: sqlite, postgresql, mariadb or mysql."""
     return str(request.param)
+
+
+@pytest.fixture
+def capabilities(database_name: str) -> Capabilities:
+    """The facts about the test's database, for what differs inside of a test."""
+    return capabilities_of(database_name)
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from sqlalchemy import URL
 from queue_core.errors import NodeNameTakenError
 from queue_core.model.config import BusConfig, NodeConfig
 from stickybus import PersistentBus
-from tests.contract.harness import Order, Recorder, eventually, on_servers, on_sqlite
+from tests import requirements as needs
+from tests.contract.harness import Order, Recorder, eventually
 
 _BOUND_SECONDS = 60
 _FORK_WARNING = "ignore:This process:DeprecationWarning"
@@ -210,14 +211,14 @@ with parent:
 """
 
 
-@on_servers
+@needs.server
 def test_a_bus_made_in_the_child_works_whatever_the_parent_was_doing(database_url: URL) -> None:
     """The parent's nodes and connections are not inherited."""
     told = _run(database_url, _OWN_BUS)
     assert told == [{"refused": "parent"}, {"node": "child", "leased": True}] * 3
 
 
-@on_sqlite
+@needs.sqlite
 def test_a_child_can_not_open_the_sqlite_file_that_its_parent_has_open(database_url: URL) -> None:
     """SQLite's own book-keeping of locks is inherited: the child would wait for a thread that it does not have."""
     told = _run(database_url, _OWN_BUS)

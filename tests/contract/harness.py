@@ -28,20 +28,6 @@ BOUND_SECONDS = 20.0
 _PACE_SECONDS = 0.005
 
 
-def on(*names: str) -> pytest.MarkDecorator:
-    """For a test that is about these databases only."""
-    return pytest.mark.parametrize(
-        "database_name", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in names]
-    )
-
-
-on_servers = on("postgresql", "mariadb", "mysql")
-"""For what an embedded database does not have: two-phase commits, sessions that can be killed."""
-on_sqlite, on_postgresql, on_mariadb, on_mysql = map(
-    on, ("sqlite", "postgresql", "mariadb", "mysql")
-)
-
-
 def eventually(condition: Callable[[], T], what: str = "the condition") -> T:
     """Call `condition` until it answers with something true, and return that.
 

@@ -14,8 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, c
 from bus.persistent import PersistentBus
 from queue_core.errors import InvalidConnectionError, InvalidPostError
 from queue_core.model.entry import Posting
+from tests import requirements as needs
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, delivered, ended, on_postgresql
+from tests.contract.harness import Order, Recorder, delivered, ended
 
 _DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
@@ -222,7 +223,7 @@ def test_the_wrong_kind_of_connection_is_refused_with_advice(
     assert bus.find() == []
 
 
-@on_postgresql
+@needs.notifies
 @each_kind
 def test_asyncpg_delivers_at_its_commit_at_once_and_nothing_at_its_rollback(
     database_url: URL, make_bus: MakeBus, open_one: Callable[[AsyncEngine], Given]

@@ -28,17 +28,10 @@ from queue_core.errors import ConfigurationError, DatabaseUnreachableError, Inva
 from queue_core.model.config import BusConfig, NodeConfig
 from queue_core.model.entry import State
 from sql.tables import entry_tables
+from tests import requirements as needs
 from tests.conftest import NewDatabase
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import (
-    BOUND_SECONDS,
-    Order,
-    Recorder,
-    ended,
-    on_servers,
-    on_sqlite,
-    states,
-)
+from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, states
 
 _ASYNC_DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
@@ -143,14 +136,14 @@ def _refuses_foreign(bus: PersistentBus, queue: NotificationQueue, url: str) -> 
 
 
 @pytest.mark.postgresql
-@on_sqlite
+@needs.sqlite
 def test_a_connection_to_a_server_is_refused_by_a_queue_in_a_file(
     bus: PersistentBus, queue: NotificationQueue
 ) -> None:
     _refuses_foreign(bus, queue, os.environ[URL_VARIABLES["postgresql"]])
 
 
-@on_servers
+@needs.server
 def test_a_connection_to_a_file_is_refused_by_a_queue_on_a_server(
     bus: PersistentBus, queue: NotificationQueue, tmp_path: Path
 ) -> None:

@@ -14,8 +14,9 @@ from notifications.service import NotificationService
 from queue_core.errors import SchemaError, SchemaMissingError, SchemaTooNewError, SchemaTooOldError
 from queue_core.model.config import BusConfig, NotificationConfig
 from sql import schema
+from tests import requirements as needs
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, on_servers, on_sqlite
+from tests.contract.harness import Order, Recorder
 
 _SMALL: dict[str, Any] = {"node_name": "here", "handler_threads": 1}
 _FACES: dict[str, Callable[[URL], Any]] = {
@@ -29,7 +30,7 @@ HEAD = max(
 each_face = pytest.mark.parametrize("face", _FACES)
 
 
-@on_servers
+@needs.administered
 @each_face
 def test_a_database_without_our_tables_is_refused_with_the_command_that_makes_them(
     empty_database_url: URL, face: str
@@ -40,7 +41,7 @@ def test_a_database_without_our_tables_is_refused_with_the_command_that_makes_th
     assert str(empty_database_url.password) not in str(refused.value)
 
 
-@on_servers
+@needs.administered
 @pytest.mark.parametrize(
     "table", ["bus_events", "bus_events_history", "queue_nodes", "queue_schedules"]
 )
@@ -52,7 +53,7 @@ def test_a_single_missing_table_is_named(engine: Engine, database_url: URL, tabl
     assert not inspect(engine).has_table(table)
 
 
-@on_sqlite
+@needs.makes_tables
 def test_a_missing_table_of_a_file_is_made_anew(engine: Engine, make_bus: MakeBus) -> None:
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE bus_events_history"))

@@ -19,8 +19,9 @@ from queue_core.holding.pace import WINDOW_SECONDS
 from queue_core.model.entry import ANY_NODE, Entry
 from queue_core.model.outcome import Finished
 from stickybus import Mode, NotificationConfig, NotificationService, Posting, State
+from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer, cluster
-from tests.contract.harness import Order, elsewhere, on_sqlite, statements_of
+from tests.contract.harness import Order, elsewhere, statements_of
 
 __all__ = ["cluster"]
 
@@ -62,7 +63,7 @@ def test_a_hint_without_anything_to_claim_is_followed_by_a_look(cluster: Cluster
     assert node.lifecycle.claimer.pause() == 1.0 - LOOK_SECONDS - AHEAD.total_seconds()
 
 
-@on_sqlite
+@needs.sqlite
 def test_dates_to_the_second_are_claimed_as_if_they_were_whole(
     cluster: Cluster, database_url: URL
 ) -> None:

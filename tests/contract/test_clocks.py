@@ -13,9 +13,10 @@ from queue_core.running.subscriber import EntryContext
 from queue_core.runtime.clock import SystemClock
 from queue_core.storage.store import Store
 from sql.statements import nodes
+from tests import requirements as needs
 from tests.contract.cluster import QuietNode
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Machine, Order, Recorder, eventually, on_sqlite, statements_of
+from tests.contract.harness import Machine, Order, Recorder, eventually, statements_of
 
 HOUR = 3600.0
 LEASE_SECONDS = 1.0
@@ -37,7 +38,7 @@ def node_of(member: Any) -> Node:
     return node
 
 
-@on_sqlite
+@needs.machine_clock
 @pytest.mark.parametrize("seconds", [HOUR, -HOUR])
 def test_notifications_fire_at_their_dates_after_the_machines_clock_was_set(
     machine: Machine, make_service: MakeService, seconds: float
@@ -96,7 +97,7 @@ def test_within_a_lease_a_node_follows_a_clock_that_was_set(
     bus._engine.lifecycle.leave()
 
 
-@on_sqlite
+@needs.machine_clock
 def test_a_machine_that_was_suspended_starts_nothing_before_its_beat_and_reaps_nobody(
     machine: Machine, make_bus: MakeBus
 ) -> None:

@@ -21,8 +21,9 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.model.entry import State
+from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, Recorder, eventually, on_sqlite
+from tests.contract.harness import Order, Recorder, eventually
 
 HERE = "here"
 SOUND: dict[str, Any] = {
@@ -232,7 +233,7 @@ def test_whatever_stands_in_the_table_loops_go_on_and_what_can_be_claimed_ends(
     assert not {"antigravity", "this", "pickle5", "yaml"} & (set(sys.modules) - loaded)
 
 
-@on_sqlite
+@needs.untyped_columns
 @pytest.mark.parametrize(
     "column", ["class_name", "event_json", "user_token", "headers", "lane", "processing_owner"]
 )
@@ -263,7 +264,7 @@ def test_bytes_that_are_no_text_stop_neither_claims_nor_reapers(
     assert not failures.told
 
 
-@on_sqlite
+@needs.untyped_columns
 def test_a_lane_that_is_no_text_is_refused(engine: Engine) -> None:
     assert not write(engine, "bus_events", {**SOUND, "lane": b"x"})
 

@@ -49,16 +49,9 @@ from sql.doctor.finding import Finding, Severity
 from sql.sqlite import doctor as sqlite
 from sql.tables import entry_tables, queue_nodes, queue_schedules
 from stickybus.cli import main
+from tests import requirements as needs
 from tests.conftest import _CLONERS
-from tests.contract.harness import (
-    eventually,
-    on_mariadb,
-    on_mysql,
-    on_postgresql,
-    on_servers,
-    on_sqlite,
-    statements_of,
-)
+from tests.contract.harness import eventually, statements_of
 
 ROOT = Path(__file__).parents[2]
 LONG_AGO = datetime.now(UTC) - timedelta(days=200)
@@ -474,7 +467,7 @@ def test_settings_that_lose_data_in_a_crash_are_found(
     assert {finding["severity"] for finding in told.findings} == {"danger"}
 
 
-@on_servers
+@needs.server
 def test_an_index_that_no_statement_uses_is_found(
     database_name: str, doctor: Doctor, run: Callable[..., None]
 ) -> None:
@@ -492,7 +485,7 @@ def test_an_index_that_no_statement_uses_is_found(
     assert doctor() == Told(0, [])
 
 
-@on_servers
+@needs.server
 def test_a_clock_that_differs_from_the_databases_is_noted(database_url: URL) -> None:
     database = Database(database_url)
     for ahead, way in ((90.0, "90.0 s ahead of"), (-90.0, "90.0 s behind")):
@@ -502,7 +495,7 @@ def test_a_clock_that_differs_from_the_databases_is_noted(database_url: URL) -> 
     database.close()
 
 
-@on_servers
+@needs.server
 def test_connections_that_are_nearly_used_up_are_found(
     database_name: str, doctor: Doctor, run: Callable[..., None], engine: Engine, database_url: URL
 ) -> None:
@@ -522,7 +515,7 @@ def test_connections_that_are_nearly_used_up_are_found(
     assert "of the 10 connections" in told.one("connections")["what"]
 
 
-@on_servers
+@needs.server
 def test_live_nodes_that_need_more_connections_than_there_are_are_found(
     doctor: Doctor, engine: Engine
 ) -> None:
@@ -535,7 +528,7 @@ def test_live_nodes_that_need_more_connections_than_there_are_are_found(
     assert told.one("connections")["severity"] == "slow"
 
 
-@on_mysql
+@needs.mysql
 def test_a_statement_with_an_emoji_that_runs_meanwhile_hinders_no_answer(
     doctor: Doctor, run: Callable[..., None], engine: Engine
 ) -> None:
@@ -560,7 +553,7 @@ def test_a_statement_with_an_emoji_that_runs_meanwhile_hinders_no_answer(
 # -- PostgreSQL -----------------------------------------------------------------------------------------------------------
 
 
-@on_postgresql
+@needs.postgresql
 @pytest.mark.parametrize(
     ("setting", "value", "severity"),
     [
@@ -585,7 +578,7 @@ def test_a_setting_of_the_database_that_costs_data_or_time_is_found(
     assert told.one("settings")["severity"] == severity
 
 
-@on_postgresql
+@needs.postgresql
 @pytest.mark.parametrize("setting", ["autovacuum", "track_counts"])
 def test_a_server_without_autovacuum_is_found(
     doctor: Doctor, run: Callable[..., None], setting: str
@@ -599,7 +592,7 @@ def test_a_server_without_autovacuum_is_found(
     eventually(lambda: doctor() == Told(0, []), "the server has read its settings")
 
 
-@on_postgresql
+@needs.postgresql
 def test_a_table_that_autovacuum_passes_over_is_found(
     doctor: Doctor, run: Callable[..., None]
 ) -> None:
@@ -612,7 +605,7 @@ def test_a_table_that_autovacuum_passes_over_is_found(
     assert doctor() == Told(0, [])
 
 
-@on_postgresql
+@needs.postgresql
 def test_a_table_without_the_settings_of_a_queue_is_found(
     doctor: Doctor, run: Callable[..., None]
 ) -> None:
@@ -628,7 +621,7 @@ def test_a_table_without_the_settings_of_a_queue_is_found(
     assert doctor() == Told(0, [])
 
 
-@on_postgresql
+@needs.postgresql
 def test_dead_rows_that_nobody_removes_are_found(
     doctor: Doctor, run: Callable[..., None], engine: Engine
 ) -> None:
@@ -643,7 +636,7 @@ def test_dead_rows_that_nobody_removes_are_found(
     eventually(lambda: not doctor().of("dead-rows"), "the server has counted again")
 
 
-@on_postgresql
+@needs.postgresql
 def test_a_table_that_was_never_analysed_is_found(
     doctor: Doctor, run: Callable[..., None], engine: Engine
 ) -> None:
@@ -656,7 +649,7 @@ def test_a_table_that_was_never_analysed_is_found(
     eventually(lambda: not doctor().of("never-analysed"), "the server has noted it")
 
 
-@on_postgresql
+@needs.postgresql
 def test_who_holds_a_snapshot_is_found_with_its_program_and_state(
     doctor: Doctor, engine: Engine
 ) -> None:
@@ -673,7 +666,7 @@ def test_who_holds_a_snapshot_is_found_with_its_program_and_state(
     assert "idle in transaction, 0 transactions behind" in found["what"]
 
 
-@on_postgresql
+@needs.postgresql
 def test_a_prepared_transaction_that_nobody_ends_is_found(
     doctor: Doctor, run: Callable[..., None]
 ) -> None:
@@ -689,7 +682,7 @@ def test_a_prepared_transaction_that_nobody_ends_is_found(
     assert found["subject"] == "forgotten"
 
 
-@on_postgresql
+@needs.postgresql
 def test_a_replication_slot_that_nobody_reads_is_found(
     doctor: Doctor, run: Callable[..., None]
 ) -> None:
@@ -702,7 +695,7 @@ def test_a_replication_slot_that_nobody_reads_is_found(
     assert doctor() == Told(0, [])
 
 
-@on_postgresql
+@needs.postgresql
 @pytest.mark.parametrize("slot", [None, "of_standby"])
 def test_a_query_on_a_standby_that_holds_a_snapshot_is_found(
     doctor: Doctor,
@@ -737,7 +730,7 @@ def test_a_query_on_a_standby_that_holds_a_snapshot_is_found(
             run(f"SELECT pg_drop_replication_slot('{slot}')")
 
 
-@on_postgresql
+@needs.postgresql
 def test_a_table_that_a_crash_empties_is_found(doctor: Doctor, run: Callable[..., None]) -> None:
     run("ALTER TABLE bus_events_history SET UNLOGGED")
 
@@ -748,7 +741,7 @@ def test_a_table_that_a_crash_empties_is_found(doctor: Doctor, run: Callable[...
     assert doctor() == Told(0, [])
 
 
-@on_postgresql
+@needs.postgresql
 def test_a_primary_key_that_was_dropped_is_found(doctor: Doctor, run: Callable[..., None]) -> None:
     run("ALTER TABLE bus_events DROP CONSTRAINT bus_events_pkey")
 
@@ -762,7 +755,7 @@ def test_a_primary_key_that_was_dropped_is_found(doctor: Doctor, run: Callable[.
 # -- MariaDB --------------------------------------------------------------------------------------------------------------
 
 
-@on_mariadb
+@needs.mariadb
 @pytest.mark.parametrize(
     ("setting", "value", "healthy", "severity"),
     [
@@ -793,7 +786,7 @@ def test_a_setting_of_a_mariadb_server_that_costs_data_or_time_is_found(
     assert doctor() == Told(0, [])
 
 
-@on_mariadb
+@needs.mariadb
 def test_a_table_of_another_engine_is_found(doctor: Doctor, run: Callable[..., None]) -> None:
     run("ALTER TABLE bus_events_history ENGINE = Aria")
 
@@ -804,7 +797,7 @@ def test_a_table_of_another_engine_is_found(doctor: Doctor, run: Callable[..., N
     assert doctor() == Told(0, [])
 
 
-@on_mariadb
+@needs.mariadb
 def test_a_transaction_that_stays_open_is_found_with_its_age_in_any_time_zone(
     doctor: Doctor, engine: Engine
 ) -> None:
@@ -824,7 +817,7 @@ def test_a_transaction_that_stays_open_is_found_with_its_age_in_any_time_zone(
     )
 
 
-@on_mariadb
+@needs.mariadb
 def test_a_purge_that_is_held_up_is_found(
     doctor: Doctor, run: Callable[..., None], engine: Engine
 ) -> None:
@@ -847,7 +840,7 @@ def test_a_purge_that_is_held_up_is_found(
 # -- SQLite ---------------------------------------------------------------------------------------------------------------
 
 
-@on_sqlite
+@needs.sqlite
 def test_a_file_in_another_journal_mode_is_found(doctor: Doctor, database_url: URL) -> None:
     with closing(sqlite3.connect(str(database_url.database))) as file:
         file.execute("PRAGMA journal_mode = DELETE")
@@ -856,7 +849,7 @@ def test_a_file_in_another_journal_mode_is_found(doctor: Doctor, database_url: U
 
 
 @pytest.mark.slow
-@on_sqlite
+@needs.sqlite
 def test_a_file_that_can_not_be_opened_is_looked_at_from_outside(
     database_url: URL, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -875,7 +868,7 @@ def test_a_file_that_can_not_be_opened_is_looked_at_from_outside(
     assert "can't be reached: database is locked" in written.err
 
 
-@on_sqlite
+@needs.sqlite
 def test_a_write_ahead_log_that_a_reader_keeps_from_being_emptied_is_found(
     doctor: Doctor, database_url: URL, run: Callable[..., None]
 ) -> None:
@@ -892,7 +885,7 @@ def test_a_write_ahead_log_that_a_reader_keeps_from_being_emptied_is_found(
         assert doctor().one("wal-size")["severity"] == "slow"
 
 
-@on_sqlite
+@needs.sqlite
 def test_a_file_on_a_network_file_system_is_found(
     doctor: Doctor, database_url: URL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -909,7 +902,7 @@ def test_a_file_on_a_network_file_system_is_found(
     assert told.one("network-file-system")["what"].startswith("the file lies on nfs4")
 
 
-@on_sqlite
+@needs.sqlite
 def test_a_disk_that_is_nearly_full_is_found(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -921,7 +914,7 @@ def test_a_disk_that_is_nearly_full_is_found(
     assert told.one("free-disk")["severity"] == "danger"
 
 
-@on_sqlite
+@needs.sqlite
 def test_a_damaged_file_is_found_when_it_is_asked_for(
     doctor: Doctor, database_url: URL, engine: Engine
 ) -> None:
@@ -943,7 +936,7 @@ def test_a_damaged_file_is_found_when_it_is_asked_for(
 # -- rights ---------------------------------------------------------------------------------------------------------------
 
 
-@on_postgresql
+@needs.postgresql
 def test_what_a_user_of_postgresql_may_not_see_is_said_in_one_line(
     ask: Callable[..., Told], run: Callable[..., None], database_url: URL
 ) -> None:
@@ -962,7 +955,7 @@ def test_what_a_user_of_postgresql_may_not_see_is_said_in_one_line(
     assert hidden["what"] == "sessions of other users are hidden from clerk"
 
 
-@on_mariadb
+@needs.mariadb
 def test_what_a_user_of_mariadb_may_not_see_is_said_in_one_line(
     ask: Callable[..., Told], run: Callable[..., None], database_url: URL
 ) -> None:
@@ -983,7 +976,7 @@ def test_what_a_user_of_mariadb_may_not_see_is_said_in_one_line(
     assert all("PROCESS privilege" in found["what"] for found in told.findings)
 
 
-@on_mariadb
+@needs.mariadb
 def test_the_limit_of_an_account_of_mariadb_counts_as_the_servers_does(
     ask: Callable[..., Told], run: Callable[..., None], database_url: URL
 ) -> None:

@@ -14,18 +14,11 @@ from queue_core.errors import ConfigurationError
 from queue_core.model.entry import State
 from queue_core.model.retry import ImmediateRetries
 from queue_core.running.subscriber import EntryContext
+from sql.capabilities import Capabilities
+from tests import requirements as needs
 from tests.contract.cluster import Cluster, cluster
 from tests.contract.conftest import MakeBus, Orders
-from tests.contract.harness import (
-    Order,
-    Recorder,
-    ended,
-    eventually,
-    lost_answers,
-    on_mariadb,
-    on_sqlite,
-    states,
-)
+from tests.contract.harness import Order, Recorder, ended, eventually, lost_answers, states
 
 __all__ = ["cluster"]
 
@@ -280,7 +273,7 @@ def test_a_handler_that_ends_its_transaction_by_a_statement_has_failed(
     assert orders.numbers() == ([1] if end == "COMMIT" else [])
 
 
-@on_mariadb
+@needs.ddl_commits
 def test_a_handler_whose_ddl_commits_has_failed(make_bus: MakeBus, orders: Orders) -> None:
     bus = make_bus(retry=ImmediateRetries(0))
 
@@ -295,7 +288,7 @@ def test_a_handler_whose_ddl_commits_has_failed(make_bus: MakeBus, orders: Order
     assert "ended its transaction" in (entry.last_error or "")
 
 
-@on_mariadb
+@needs.undone_by_deadlock
 def test_a_handler_that_goes_on_after_a_deadlock_has_failed(
     make_bus: MakeBus, orders: Orders
 ) -> None:
@@ -343,7 +336,9 @@ def test_a_handler_that_goes_on_after_a_deadlock_has_failed(
 
 
 @pytest.mark.parametrize("way", ["one statement", "locked first"])
-def test_concurrent_handlers_lose_no_update(bus: PersistentBus, orders: Orders, way: str) -> None:
+def test_concurrent_handlers_lose_no_update(
+    bus: PersistentBus, orders: Orders, way: str, capabilities: Capabilities
+) -> None:
     with orders.engine.begin() as connection:
         connection.execute(orders.add(0))
     rows = orders.table
@@ -354,9 +349,7 @@ def test_concurrent_handlers_lose_no_update(bus: PersistentBus, orders: Orders, 
         if way == "one statement":
             connection.execute(update(rows).values(number=rows.c.number + 1))
             return
-        if (
-            connection.dialect.name == "sqlite"
-        ):  # it has no FOR UPDATE: a write takes the file's lock
+        if capabilities.one_writer:  # no FOR UPDATE, but a write takes the only lock
             connection.execute(update(rows).values(number=rows.c.number))
         number = connection.scalar(select(rows.c.number).with_for_update()) or 0
         connection.execute(update(rows).values(number=number + 1))
@@ -467,7 +460,7 @@ def test_a_handlers_connection_sees_what_the_application_commits_and_the_reverse
     ended(bus)
 
 
-@on_sqlite
+@needs.one_writer
 def test_a_handler_that_posts_around_its_own_transaction_fails_at_once_and_is_told_how_to_post(
     make_bus: MakeBus, orders: Orders
 ) -> None:

@@ -22,8 +22,9 @@ from queue_core.claiming.hint_sender import (
 from queue_core.runtime.clock import ManualClock
 from sql.postgresql.notify import PostgreSQLNotifier, listening
 from stickybus import PersistentBus
+from tests import requirements as needs
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import BOUND_SECONDS, Order, eventually, on_postgresql
+from tests.contract.harness import BOUND_SECONDS, Order, eventually
 
 _OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 
@@ -54,7 +55,7 @@ def told(make_bus: MakeBus) -> tuple[HintSender, ManualClock]:
     return hints, clock
 
 
-@on_postgresql
+@needs.notifies
 def test_the_last_of_many_posts_is_told_of_after_its_commit(
     engine: Engine, make_bus: MakeBus
 ) -> None:
@@ -69,7 +70,7 @@ def test_the_last_of_many_posts_is_told_of_after_its_commit(
     assert seen == 200
 
 
-@on_postgresql
+@needs.notifies
 def test_the_first_hint_opens_the_session_and_the_next_goes_out_at_once(
     engine: Engine, told: tuple[HintSender, ManualClock]
 ) -> None:
@@ -87,7 +88,7 @@ def test_the_first_hint_opens_the_session_and_the_next_goes_out_at_once(
         assert hint()
 
 
-@on_postgresql
+@needs.notifies
 @pytest.mark.parametrize(
     ("entries", "seconds", "window"),
     [
@@ -118,7 +119,7 @@ def test_the_next_hint_comes_the_later_the_more_is_posted(
     assert hints._told == 0
 
 
-@on_postgresql
+@needs.notifies
 @pytest.mark.parametrize(
     ("entries", "fewest", "most"),
     [pytest.param(1, 100, 100, id="500 a second"), pytest.param(3, 20, 30, id="1500 a second")],
@@ -139,7 +140,7 @@ def test_few_entries_at_a_time_are_many_if_they_go_on(
     assert fewest <= sent <= most
 
 
-@on_postgresql
+@needs.notifies
 def test_a_bus_that_is_closed_gives_the_hint_that_is_outstanding(
     engine: Engine, make_bus: MakeBus
 ) -> None:
@@ -152,7 +153,7 @@ def test_a_bus_that_is_closed_gives_the_hint_that_is_outstanding(
         assert hint()
 
 
-@on_postgresql
+@needs.notifies
 def test_hints_go_on_after_the_server_has_closed_the_session(
     engine: Engine, told: tuple[HintSender, ManualClock]
 ) -> None:

@@ -14,9 +14,10 @@ from sqlalchemy import Engine, text
 
 from queue_core.reading import history as history_module
 from stickybus import InvalidPostError, LifecycleError, NaiveDateTimeError, PersistentBus, State
+from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, eventually, on, statements_of
+from tests.contract.harness import Order, Recorder, eventually, statements_of
 
 __all__ = ["cluster"]
 
@@ -193,9 +194,7 @@ def reader(engine: Engine) -> Iterator[None]:
         connection.rollback()
 
 
-@on(
-    "postgresql", "mariadb"
-)  # MySQL's locks on tables keep others waiting: its history is deleted in batches
+@needs.quick_table_locks
 def test_delivery_goes_on_while_a_truncation_waits_for_a_reader_of_history(
     make_bus: MakeBus, engine: Engine
 ) -> None:

@@ -26,9 +26,10 @@ from stickybus import (
     Posting,
     State,
 )
+from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer, cluster
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, Recorder, ended, eventually, on_sqlite
+from tests.contract.harness import Order, Recorder, ended, eventually
 
 __all__ = ["cluster"]
 
@@ -222,10 +223,7 @@ def test_entries_that_wait_by_id_are_read_again_after_any_error(
     assert processed(peer) == ids
 
 
-@pytest.mark.parametrize(
-    "database_name",
-    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("sqlite", "postgresql")],
-)
+@needs.deferred_constraints
 def test_a_commit_that_a_deferred_constraint_refuses_leaves_nothing_and_holds_up_nobody(
     make_bus: MakeBus, database_url: URL, engine: Engine
 ) -> None:
@@ -325,7 +323,7 @@ def test_a_dead_nodes_lane_is_not_read_again_for_each_batch_that_is_moved(cluste
     assert looks.count(False) <= 3
 
 
-@on_sqlite
+@needs.sqlite
 def test_entries_change_their_lane_by_primary_key(cluster: Cluster) -> None:
     """SQLite knows nothing of how long a lane is, and would rather read all of it."""
     peer = cluster.join("a")

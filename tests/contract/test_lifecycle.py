@@ -17,6 +17,7 @@ from queue_core.errors import LifecycleError
 from queue_core.model.config import BusConfig, Mode
 from queue_core.model.entry import State
 from queue_core.model.retry import ImmediateRetries, ScheduledRetries
+from sql.capabilities import Capabilities
 from tests.contract.cluster import born_claimed
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, ended, eventually, states
@@ -437,15 +438,15 @@ def test_posters_do_not_notice_restarts(make_bus: MakeBus) -> None:
 
 
 def test_a_commit_that_ends_after_the_stop_is_delivered_after_the_restart(
-    make_bus: MakeBus, engine: Engine, database_name: str
+    make_bus: MakeBus, engine: Engine, capabilities: Capabilities
 ) -> None:
     bus, recorder = make_bus(), Recorder()
     bus.subscribe(Order, recorder)
     bus.start()
     with engine.connect() as connection:
         bus.post(Order(1), connection=connection)
-        if database_name == "sqlite":
-            # Its stop has to write: it waits for the only writer.
+        if capabilities.one_writer:
+            # The stop has to write: it waits for the only writer.
             connection.commit()
             bus.stop()
         else:

@@ -22,8 +22,9 @@ from bus.persistent import PersistentBus
 from notifications.queue import NotificationQueue
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
 from queue_core.model.entry import Posting, State
+from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, on, on_servers, states
+from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, states
 
 KEY, OTHER_KEY = 7, 8
 PAST = 2**40
@@ -143,7 +144,7 @@ def caller(database_url: URL) -> Iterator[Engine]:
     engine.dispose()
 
 
-@on_servers
+@needs.many_writers
 @pytest.mark.parametrize("calls", _CALLS)
 def test_a_caller_that_keeps_its_transaction_open_holds_up_no_post(
     place: Place, caller: Engine, calls: Sequence[Call]
@@ -160,7 +161,7 @@ def test_a_caller_that_keeps_its_transaction_open_holds_up_no_post(
             connection.rollback()
 
 
-@on("mariadb", "mysql")
+@needs.gap_locks
 @pytest.mark.parametrize(
     "change",
     [
@@ -189,7 +190,7 @@ def test_a_call_about_an_entry_that_is_only_in_its_snapshot_holds_up_no_post(
     assert [entry.processing_state for entry in place.queue.history()] == [State.REMOVED]
 
 
-@on_servers
+@needs.many_writers
 def test_outcomes_wait_for_no_caller_that_keeps_its_posts_open(
     make_bus: MakeBus, engine: Engine
 ) -> None:

@@ -15,8 +15,9 @@ from queue_core.model.entry import Posting, State
 from queue_core.running.subscriber import EntryContext
 from sql.database import Database
 from stickybus import StickybusError
+from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import eventually, on_servers
+from tests.contract.harness import eventually
 
 SECRET = "s3cret-payload-7f1c"
 
@@ -112,7 +113,7 @@ def _parked(bus: Any) -> bool:
     return all(entry.class_name == "NobodyKnows" for entry in bus.find())
 
 
-@on_servers
+@needs.server
 def test_a_row_that_the_database_refuses_is_not_quoted(
     make_bus: MakeBus, engine: Engine, told: Told
 ) -> None:
@@ -134,7 +135,7 @@ def test_a_row_that_the_database_refuses_is_not_quoted(
     assert SECRET not in "\n".join(told.lines)
 
 
-@on_servers
+@needs.server
 def test_no_error_of_a_database_that_can_not_be_reached_tells_the_password(
     database_url: URL, make_service: MakeService, told: Told
 ) -> None:

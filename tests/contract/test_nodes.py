@@ -31,9 +31,10 @@ from stickybus import (
     State,
     create_schema,
 )
+from tests import requirements as needs
 from tests.contract.cluster import Cluster, QuietNode, cluster, sample
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Machine, Order, eventually, listening, on_postgresql, on_servers
+from tests.contract.harness import Machine, Order, eventually, listening
 
 __all__ = ["cluster"]
 
@@ -322,7 +323,7 @@ def test_a_node_that_was_declared_dead_learns_it_from_its_next_beat_and_register
     assert sample("leases_lost_total", {"table": "bus_events"}) == lost + 1
 
 
-@on_servers
+@needs.server
 def test_dates_follow_the_clock_of_the_database(make_bus: MakeBus, database_url: URL) -> None:
     clock = SystemClock(offset_seconds=7200)
     bus = PersistentBus(database_url, BusConfig(node_name="skewed"), clock=clock)
@@ -349,7 +350,7 @@ def following(make_bus: MakeBus) -> Iterator[Node]:
     bus._engine.lifecycle.leave()
 
 
-@on_servers
+@needs.server
 def test_a_slow_commit_of_a_beat_is_no_skew(following: Node, machine: Machine) -> None:
     with listening(following.database, commit=lambda _connection: machine.suspend(3.0)):
         following.beat_turn()
@@ -357,7 +358,7 @@ def test_a_slow_commit_of_a_beat_is_no_skew(following: Node, machine: Machine) -
     assert abs(following.skew_seconds) < 1
 
 
-@on_servers
+@needs.server
 def test_a_clock_that_was_slow_to_answer_is_no_skew_and_is_read_again_with_the_next_beat(
     following: Node, machine: Machine
 ) -> None:
@@ -463,7 +464,7 @@ def test_two_spellings_of_one_database_are_one_node(
     assert service._engine.lifecycle.node is bus._engine.lifecycle.node
 
 
-@on_postgresql
+@needs.schemas
 def test_two_schemas_of_one_database_are_two_nodes(make_bus: MakeBus, database_url: URL) -> None:
     here = make_bus(node_name="one").start()
     with here._engine.database.begin() as connection:

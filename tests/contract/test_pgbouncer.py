@@ -15,9 +15,10 @@ from queue_core.errors import ConfigurationError
 from queue_core.model.config import BusConfig, NodeConfig
 from sql import schema
 from sql.errors import UnsupportedDatabaseError
-from tests.contract.harness import Order, Recorder, ended, eventually, on_postgresql
+from tests import requirements as needs
+from tests.contract.harness import Order, Recorder, ended, eventually
 
-pytestmark = on_postgresql
+pytestmark = needs.postgresql
 
 SETTINGS = (
     "enable_seqscan",

@@ -34,8 +34,9 @@ from queue_core.errors import InvalidConnectionError
 from queue_core.model.entry import State
 from sql import schema
 from sql.tables import entry_tables, metadata_for, queue_nodes
+from tests import requirements as needs
 from tests.contract.conftest import MakeService
-from tests.contract.harness import Order, Recorder, on_postgresql, on_servers, states
+from tests.contract.harness import Order, Recorder, states
 
 OTHER = "tenant"
 
@@ -101,7 +102,7 @@ def _psycopg(url: URL, call: Callable[[Any], None]) -> None:
         call(connection)
 
 
-@on_postgresql
+@needs.schemas
 @pytest.mark.parametrize("open_one", [_sqlalchemy, _psycopg])
 def test_another_search_path_leads_to_no_other_tables(
     bus: PersistentBus,
@@ -115,7 +116,7 @@ def test_another_search_path_leads_to_no_other_tables(
     assert rows_elsewhere(other) == 0
 
 
-@on_postgresql
+@needs.schemas
 @pytest.mark.parametrize("driver", ["psycopg_async", "asyncpg"])
 def test_another_search_path_of_an_asynchronous_connection_leads_to_no_other_tables(
     bus: PersistentBus, queue: NotificationQueue, other: Engine, driver: str
@@ -137,7 +138,7 @@ def test_another_search_path_of_an_asynchronous_connection_leads_to_no_other_tab
     assert rows_elsewhere(other) == 0
 
 
-@on_postgresql
+@needs.schemas
 def test_a_map_of_the_default_schema_leads_to_no_other_tables(
     bus: PersistentBus, queue: NotificationQueue, other: Engine
 ) -> None:
@@ -235,7 +236,7 @@ def _as_url(server: DatabaseServer, url: URL) -> URL:
     )
 
 
-@on_servers
+@needs.server
 def test_where_a_connection_leads_is_asked_once(bus: PersistentBus, engine: Engine) -> None:
     texts = list[str]()
 

@@ -35,8 +35,10 @@ from queue_core.model.entry import PARKED, Entry, Posting, State
 from queue_core.runtime.clock import ManualClock
 from queue_core.storage import reserved_ids
 from queue_core.storage.rows import KEYLESS
+from sql.capabilities import Capabilities
 from sql.postgresql import libpq
 from sql.writer_lock import WriterLock
+from tests import requirements as needs
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import (
     Order,
@@ -45,9 +47,6 @@ from tests.contract.harness import (
     eventually,
     listening,
     lost_answers,
-    on_postgresql,
-    on_servers,
-    on_sqlite,
     statements_of,
     states,
     without_schema,
@@ -259,7 +258,7 @@ def test_what_a_codec_wrote_is_read_as_it_was(database_url: URL, data: str | byt
         assert (entry.event_json if isinstance(data, str) else entry.event_bytes) == data
 
 
-@on_postgresql
+@needs.postgresql
 @pytest.mark.parametrize("entries", [1, 2])
 def test_a_text_that_the_database_can_not_store_is_refused_whole(
     database_url: URL, entries: int
@@ -274,7 +273,7 @@ def test_a_text_that_the_database_can_not_store_is_refused_whole(
     assert found == {"before", "after"}
 
 
-@on_postgresql
+@needs.keeps_plans
 def test_events_of_many_shapes_have_only_so_many_plans_kept_for_them(
     bus: PersistentBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,7 +285,7 @@ def test_events_of_many_shapes_have_only_so_many_plans_kept_for_them(
     assert plans_kept(bus) == 2
 
 
-@on_postgresql
+@needs.postgresql
 @pytest.mark.parametrize("entries", [1, 2])
 def test_a_post_whose_commit_is_refused_raises(
     bus: PersistentBus, engine: Engine, entries: int
@@ -316,7 +315,7 @@ def plans_kept(bus: PersistentBus) -> int:
     )
 
 
-@on_postgresql
+@needs.keeps_plans
 def test_no_plan_is_kept_on_connections_of_an_application_that_wants_none(
     database_url: URL, make_bus: MakeBus
 ) -> None:
@@ -329,7 +328,7 @@ def test_no_plan_is_kept_on_connections_of_an_application_that_wants_none(
     assert len(bus.find()) == 3
 
 
-@on_postgresql
+@needs.keeps_plans
 def test_posts_do_not_notice_that_a_session_has_lost_its_plans(bus: PersistentBus) -> None:
     for number in range(2):
         bus.post(Order(number))
@@ -425,7 +424,7 @@ def test_an_event_is_posted_by_one_statement_that_commits_by_itself(bus: Persist
     assert not begun
 
 
-@on_sqlite
+@needs.one_writer
 def test_a_post_waits_for_a_write_lock_that_another_process_holds(bus: PersistentBus) -> None:
     refused = threading.Event()
     database = bus._engine.database
@@ -479,14 +478,15 @@ def test_a_row_born_claimed_is_seen_by_others_only_once_its_id_is_in_the_ledger(
 
 
 def test_a_sticky_event_starts_without_a_claim_and_without_a_read(
-    make_bus: MakeBus, database_name: str
+    make_bus: MakeBus, capabilities: Capabilities
 ) -> None:
     clock = ManualClock()
     bus, recorder = make_bus(clock=clock), Recorder()
     bus.subscribe(Order, recorder)
     bus.start()
-    # Claim, finish, beat and reap, and a second finish on SQLite: no turn comes by time.
-    clock.wait_until_waiting(5 if database_name == "sqlite" else 4)
+    # Claim, finish, beat and reap, and a second finish where writers take turns: no turn comes by
+    # time.
+    clock.wait_until_waiting(5 if capabilities.one_writer else 4)
     with statements_of(bus._engine.database) as statements:
         bus.post(Order(1))
         bus.post_many([Order(2), Order(3)])
@@ -494,12 +494,12 @@ def test_a_sticky_event_starts_without_a_claim_and_without_a_read(
         ended(bus, 3)
     live = [text for text in statements.texts if re.search(r"\bbus_events\b", text)]
     written = [text for text in live if text.startswith("INSERT INTO bus_events ")]
-    # SQLite takes the first row's id before it adds the others.
-    assert len(written) == (3 if database_name == "sqlite" else 2)
+    # Where ids can't be had ahead and many rows are several INSERTs, the first row gives its id.
+    assert len(written) == (3 if capabilities.one_writer else 2)
     finishing = [text for text in live if re.search("bus_events_(history|move|ended|gone)", text)]
     finishing += [text for text in live if text.startswith("DELETE")]
     others = [text for text in live if text not in written and text not in finishing]
-    if database_name == "sqlite":
+    if capabilities.hears_commits and not capabilities.notifies:
         # A file's change may be another process's: this node looks into its lanes, where it finds
         # nothing.
         others = [
@@ -507,7 +507,7 @@ def test_a_sticky_event_starts_without_a_claim_and_without_a_read(
             for text in others
             if not re.match(r"(SELECT|WITH due).*\blane = ", text, re.DOTALL)
         ]
-    if database_name == "postgresql" and others:
+    if capabilities.notifies and others:
         # The listener, once it listens, makes the node look for what came before.
         assert others.pop(0).startswith("SELECT (SELECT")
     assert others == []
@@ -699,7 +699,7 @@ def test_an_event_without_a_subscriber_ends_processed_and_is_counted(database_ur
         )
 
 
-@on_servers
+@needs.server
 def test_a_post_whose_commit_gave_no_answer_says_so_and_is_delivered(bus: PersistentBus) -> None:
     recorder = Recorder()
     bus.subscribe(Order, recorder)
@@ -716,7 +716,7 @@ def test_a_post_whose_commit_gave_no_answer_says_so_and_is_delivered(bus: Persis
     assert recorder.events == [Order(1)]
 
 
-@on_sqlite
+@needs.gapless_ids
 @pytest.mark.parametrize("entries", [1, 2])
 @pytest.mark.parametrize("passing", [False, True], ids=["broken", "busy"])
 def test_ids_of_a_post_that_was_rolled_back_are_held_for_the_post_that_has_them_next(
@@ -766,7 +766,7 @@ def test_ids_of_a_post_that_was_rolled_back_are_held_for_the_post_that_has_them_
     assert len(ended(bus, len(held))) == len(held)
 
 
-@on_postgresql
+@needs.ids_ahead
 @pytest.mark.parametrize("entries", [1, 2])
 def test_ids_taken_ahead_are_forgotten_when_the_server_was_another_one_meanwhile(
     make_bus: MakeBus, engine: Engine, entries: int
@@ -794,7 +794,7 @@ def test_ids_taken_ahead_are_forgotten_when_the_server_was_another_one_meanwhile
     assert len({entry.record_id for entry in here.history()}) == 8 + entries
 
 
-@on_postgresql
+@needs.ids_ahead
 def test_ids_taken_ahead_are_forgotten_after_a_while(
     bus: PersistentBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:

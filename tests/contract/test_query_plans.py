@@ -26,8 +26,8 @@ from sql.registry import doctor_of
 from sql.statements import Statements
 from sql.statements.claims import Claim
 from sql.statements.outcomes import Ending
+from tests import requirements as needs
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import on_servers
 
 SIZES = (0, 1_000, 1_000_000)
 BATCH = 100
@@ -490,7 +490,7 @@ def test_every_statement_reads_by_index_in_tables_drained_under_a_snapshot_that_
     assert not faults, "\n\n".join(faults)
 
 
-@on_servers
+@needs.many_writers
 def test_what_names_entries_by_id_waits_for_no_other_entry_that_somebody_has_locked(
     make_bus: MakeBus, engine: Engine
 ) -> None:

@@ -15,16 +15,9 @@ from sqlalchemy import URL
 from bus.persistent import PersistentBus
 from queue_core.errors import InvalidConnectionError, WriteLockError
 from queue_core.model.entry import State
+from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import (
-    Order,
-    Recorder,
-    delivered,
-    ended,
-    on_postgresql,
-    on_servers,
-    on_sqlite,
-)
+from tests.contract.harness import Order, Recorder, delivered, ended
 
 Connect = Callable[..., Any]
 
@@ -183,7 +176,7 @@ def test_a_raw_transaction_stays_open_and_is_the_callers_alone(
     recorder.wait()
 
 
-@on_postgresql
+@needs.notifies
 def test_postgresql_tells_of_a_raw_commit_at_once(make_bus: MakeBus, connect: Connect) -> None:
     bus, recorder = make_bus(poll_interval_seconds=600.0), Recorder()
     bus.subscribe(Order, recorder)
@@ -194,7 +187,7 @@ def test_postgresql_tells_of_a_raw_commit_at_once(make_bus: MakeBus, connect: Co
     recorder.wait()
 
 
-@on_servers
+@needs.server
 def test_a_raw_connection_that_is_killed_delivers_nothing(
     bus: PersistentBus, recorder: Recorder, connect: Connect
 ) -> None:
@@ -218,7 +211,7 @@ def test_a_raw_connection_to_another_database_is_refused(bus: PersistentBus) -> 
     other.close()
 
 
-@on_sqlite
+@needs.one_writer
 def test_a_raw_transaction_that_read_before_another_wrote_is_told_to_begin_immediate(
     bus: PersistentBus, connect: Connect
 ) -> None:

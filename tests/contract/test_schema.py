@@ -44,17 +44,10 @@ from stickybus import (
     State,
     create_schema,
 )
+from tests import requirements as needs
 from tests.conftest import NewDatabase
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import (
-    Recorder,
-    ended,
-    eventually,
-    on,
-    on_postgresql,
-    on_servers,
-    on_sqlite,
-)
+from tests.contract.harness import Recorder, ended, eventually
 
 TABLES = {
     *("bus_events", "bus_events_history", "notifications", "notifications_history"),
@@ -248,7 +241,7 @@ def set_revision(engine: Engine, revision: str, *, works_since: str | None = Non
         )
 
 
-@on_servers
+@needs.administered
 def test_a_bus_on_a_database_without_the_schema_says_which_command_makes_it(
     make_bus: MakeBus, empty: Engine
 ) -> None:
@@ -259,7 +252,7 @@ def test_a_bus_on_a_database_without_the_schema_says_which_command_makes_it(
     assert tables(empty) == set()
 
 
-@on_sqlite
+@needs.makes_tables
 def test_an_sqlite_file_gets_its_schema_on_first_use(make_bus: MakeBus, empty: Engine) -> None:
     make_bus(database=empty.url)
     assert {"bus_events", "bus_events_history", "queue_nodes"} <= tables(empty)
@@ -333,7 +326,7 @@ def test_a_schema_of_the_first_version_is_upgraded_with_its_entries(
     assert [entry.class_name for entry in make_bus(database=empty.url).find()] == ["Ping"]
 
 
-@on_sqlite
+@needs.sqlite
 def test_an_upgrade_lets_tables_take_dates_to_the_second_and_keeps_ids(
     make_bus: MakeBus, empty: Engine
 ) -> None:
@@ -457,7 +450,7 @@ def test_the_shortest_insert_needs_only_a_name(bus: PersistentBus, engine: Engin
     assert abs((bus._engine.store.clock.now() - entry.effective_date).total_seconds()) < 60
 
 
-@on_postgresql
+@needs.postgresql
 def test_an_upgrade_makes_an_index_anew_while_others_write_and_a_transaction_stays_open(
     empty: Engine, engine: Engine
 ) -> None:
@@ -488,7 +481,7 @@ def test_an_upgrade_makes_an_index_anew_while_others_write_and_a_transaction_sta
     assert report(empty).fit is Fit.CURRENT
 
 
-@on("mariadb", "mysql")
+@needs.ddl_commits
 def test_a_creation_killed_after_any_change_of_a_table_ends_when_it_is_run_again(
     empty: Engine, engine: Engine
 ) -> None:
@@ -499,7 +492,7 @@ def test_a_creation_killed_after_any_change_of_a_table_ends_when_it_is_run_again
     assert described(empty) == described(engine)
 
 
-@on("mariadb", "mysql")
+@needs.ddl_commits
 def test_tables_of_further_names_are_whole_after_a_creation_killed_at_any_change(
     new_database: NewDatabase, engine: Engine
 ) -> None:
@@ -534,7 +527,7 @@ class _KilledError(BaseException):
     """Nothing of the program runs on."""
 
 
-@on_servers
+@needs.administered
 def test_an_upgrade_tells_of_its_steps(empty: Engine) -> None:
     make_schema_of(empty, "0003")
     told = list[tuple[str, int, int]]()

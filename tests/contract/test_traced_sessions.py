@@ -13,8 +13,9 @@ from sqlalchemy import event, select, text
 from queue_core.model.entry import Posting
 from sql.database import Database
 from sql.tables import entry_tables
+from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer, cluster
-from tests.contract.harness import Order, Recorder, listening, on_sqlite
+from tests.contract.harness import Order, Recorder, listening
 
 __all__ = ["cluster"]
 
@@ -82,7 +83,7 @@ def sent(*databases: Database) -> Iterator[list[str]]:
     yield statements
 
 
-@on_sqlite
+@needs.any_database
 def test_what_is_traced_sends_the_same_statements(cluster: Cluster) -> None:
     node, poster = cluster.join("a"), cluster.peer("b")
     databases = node.store.database, poster.store.database

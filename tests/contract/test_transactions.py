@@ -28,7 +28,9 @@ from bus.persistent import PersistentBus
 from queue_core.errors import DatabaseUnreachableError, InvalidConnectionError, WriteLockError
 from queue_core.model.entry import State
 from queue_core.posting.announced_commits import LOOKS
+from sql.capabilities import Capabilities
 from stickybus import Mode
+from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService, Orders
 from tests.contract.harness import (
     Order,
@@ -37,9 +39,6 @@ from tests.contract.harness import (
     ended,
     eventually,
     lost_answers,
-    on_postgresql,
-    on_servers,
-    on_sqlite,
     with_savepoints,
 )
 
@@ -202,13 +201,13 @@ def test_an_object_and_its_event_are_committed_by_one_session(
 
 
 def test_an_event_of_an_open_transaction_waits_while_others_pass_it(
-    engine: Engine, bus: PersistentBus, recorder: Recorder, database_name: str
+    engine: Engine, bus: PersistentBus, recorder: Recorder, capabilities: Capabilities
 ) -> None:
     with engine.connect() as connection:
         bus.post(Order(1), connection=connection)
-        if database_name != "sqlite":  # where nobody else can write meanwhile
+        if not capabilities.one_writer:
             assert delivered(bus, recorder) == []
-        assert recorder.calls == (database_name != "sqlite")
+        assert recorder.calls == (not capabilities.one_writer)
         connection.commit()
     eventually(lambda: 1 in recorder.numbers(), "it is delivered after its commit")
 
@@ -225,7 +224,7 @@ def test_an_autocommit_connection_delivers_at_once_and_a_rollback_does_not_take_
     assert delivered(bus, recorder) == [1, 2]
 
 
-@on_servers
+@needs.two_phase
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_a_two_phase_transaction_delivers_when_its_second_phase_commits(
     engine: Engine, bus: PersistentBus, recorder: Recorder, end: str, database_name: str
@@ -244,7 +243,7 @@ def test_a_two_phase_transaction_delivers_when_its_second_phase_commits(
         assert delivered(bus, recorder) == []
 
 
-@on_servers
+@needs.two_phase
 @pytest.mark.parametrize("mode", Mode)
 def test_a_two_phase_transaction_posts_to_a_bus_of_any_mode_that_is_not_started(
     engine: Engine, make_bus: MakeBus, mode: Mode
@@ -260,7 +259,7 @@ def test_a_two_phase_transaction_posts_to_a_bus_of_any_mode_that_is_not_started(
     assert [entry.record_id for entry in bus.find()] == [record_id]
 
 
-@on_servers
+@needs.two_phase
 def test_a_two_phase_transaction_posts_to_a_running_bus_that_polls(
     engine: Engine, make_bus: MakeBus
 ) -> None:
@@ -275,7 +274,7 @@ def test_a_two_phase_transaction_posts_to_a_running_bus_that_polls(
     assert recorder.wait() == [Order(1)]
 
 
-@on_servers
+@needs.two_phase
 def test_a_two_phase_transaction_schedules_and_moves_a_notification(
     engine: Engine, make_service: MakeService
 ) -> None:
@@ -293,7 +292,7 @@ def test_a_two_phase_transaction_schedules_and_moves_a_notification(
     assert sorted(recorder.numbers()) == [1, 2]
 
 
-@on_postgresql
+@needs.postgresql
 def test_a_two_phase_transaction_of_the_drivers_own_posts(
     database_url: URL, make_bus: MakeBus
 ) -> None:
@@ -376,7 +375,7 @@ def test_an_own_post_whose_commit_gave_no_answer_raises_and_is_delivered_once(
     assert delivered(bus, recorder) == [1]
 
 
-@on_postgresql
+@needs.postgresql
 def test_a_commit_that_postgresql_turns_into_a_rollback_delivers_nothing(
     engine: Engine, bus: PersistentBus, recorder: Recorder, orders: Orders
 ) -> None:
@@ -388,7 +387,7 @@ def test_a_commit_that_postgresql_turns_into_a_rollback_delivers_nothing(
     assert delivered(bus, recorder) == []
 
 
-@on_servers
+@needs.server
 def test_a_transaction_whose_session_is_killed_delivers_nothing(
     engine: Engine, bus: PersistentBus, recorder: Recorder, database_name: str
 ) -> None:
@@ -522,7 +521,7 @@ def test_what_is_no_connection_is_refused(bus: PersistentBus, given: object) -> 
         bus.post(Order(1), connection=given)  # type: ignore[arg-type]
 
 
-@on_sqlite
+@needs.one_writer
 def test_a_transaction_that_read_before_another_wrote_is_told_to_begin_immediate(
     engine: Engine, bus: PersistentBus, orders: Orders
 ) -> None:

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
-from tests.experiments.sessions import on_mariadb, on_postgresql, on_servers, on_sqlite
+from tests import requirements as needs
 
 metadata = MetaData()
 nodes = Table("nodes", metadata, Column("name", String(64), primary_key=True))
@@ -122,7 +122,7 @@ def test_after_commit_fires_for_a_session_inside_somebody_elses_transaction(
     assert proven(engine, 1) == []
 
 
-@on_postgresql
+@needs.postgresql
 def test_after_commit_fires_though_postgresql_has_rolled_the_failed_transaction_back(
     engine: Engine, events: list[str]
 ) -> None:
@@ -150,10 +150,7 @@ def test_the_others_commit_what_stood_before_the_failed_statement(
     assert proven(engine, 1) == ([] if engine.dialect.name == "postgresql" else [1])
 
 
-@pytest.mark.parametrize(
-    "database_name",
-    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("sqlite", "postgresql")],
-)
+@needs.deferred_constraints
 class TestAFailedCommit:
     """Each test disposes of the pool: a connection of SQLite still holds the transaction (see below)."""
 
@@ -191,7 +188,7 @@ class TestAFailedCommit:
         assert proven(engine, 1) == []
 
 
-@on_sqlite
+@needs.sqlite
 def test_a_failed_commit_on_sqlite_returns_to_the_pool_open_and_the_next_user_commits_it(
     engine: Engine, events: list[str]
 ) -> None:
@@ -243,7 +240,7 @@ def test_a_row_of_an_open_transaction_is_proven_by_the_sweep_once_it_commits(
         assert own.scalars(sweep).all() == [1]
 
 
-@on_servers
+@needs.many_writers
 def test_skipping_locked_rows_passes_over_an_open_transaction(
     engine: Engine, events: list[str]
 ) -> None:
@@ -253,7 +250,7 @@ def test_skipping_locked_rows_passes_over_an_open_transaction(
         assert own.scalars(sweep.with_for_update(skip_locked=True)).all() == []
 
 
-@on_mariadb
+@needs.mariadb
 def test_an_innodb_sweep_by_owner_would_wait_for_the_callers_open_transaction(
     engine: Engine, events: list[str]
 ) -> None:

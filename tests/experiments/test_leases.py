@@ -14,7 +14,8 @@ from typing import Protocol
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from tests.experiments.sessions import BOUND_SECONDS, on_servers, session_id, wait_until_blocked
+from tests import requirements as needs
+from tests.experiments.sessions import BOUND_SECONDS, session_id, wait_until_blocked
 
 LEASE_SECONDS = 15
 BEAT_SECONDS = 3
@@ -233,7 +234,7 @@ def test_a_verdict_after_a_beat_fences_nobody(node_a: Engine) -> None:
     assert (_rows(node_a, _BEAT), _rows(node_a, _VERDICT)) == (1, 0)
 
 
-@on_servers
+@needs.many_writers
 @pytest.mark.parametrize(
     ("first", "waiting"), [(_BEAT, _VERDICT), (_VERDICT, _BEAT)], ids=["beat", "verdict"]
 )

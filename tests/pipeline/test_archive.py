@@ -32,8 +32,8 @@ from queue_core.errors import LifecycleError, NaiveDateTimeError
 from sql.database import Database
 from sql.statements import archives
 from stickybus import PersistentBus
+from tests import requirements as needs
 from tests.conftest import NewDatabase
-from tests.contract.harness import on_servers, on_sqlite
 from tests.pipeline.sample import START, TABLE, ended, sample_history, write_rows
 
 SAMPLE = len(sample_history())
@@ -117,7 +117,7 @@ def test_only_what_ended_before_the_date_goes_and_live_entries_stay(
     bus.close()
 
 
-@on_sqlite
+@needs.any_database
 def test_files_are_parted_by_day_and_sorted_by_queue(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -233,7 +233,7 @@ def execute(url: URL, statement: str) -> None:
     database.close()
 
 
-@on_sqlite
+@needs.any_database
 def test_files_that_are_not_what_was_written_are_not_published(
     spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,7 +252,7 @@ def test_files_that_are_not_what_was_written_are_not_published(
     assert len(rows_of(spark, history_url)) == SAMPLE
 
 
-@on_sqlite
+@needs.any_database
 def test_files_that_no_manifest_names_are_not_read_and_are_removed_after_a_day(
     spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,7 +275,7 @@ def test_files_that_no_manifest_names_are_not_read_and_are_removed_after_a_day(
     assert len(archived(spark, target)) == SAMPLE
 
 
-@on_sqlite
+@needs.any_database
 def test_an_archive_without_one_of_its_parts_says_which(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -299,7 +299,7 @@ def test_an_archive_without_one_of_its_parts_says_which(
         read_archive(spark, target)
 
 
-@on_sqlite
+@needs.any_database
 def test_a_directory_without_an_archive_is_an_error_and_not_an_empty_one(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -312,7 +312,7 @@ def test_a_directory_without_an_archive_is_an_error_and_not_an_empty_one(
         archive_history(spark, history_url, "s3a://bucket/archive")
 
 
-@on_sqlite
+@needs.any_database
 def test_archives_of_two_tables_stand_side_by_side(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -326,13 +326,13 @@ def test_archives_of_two_tables_stand_side_by_side(
         read_archive(spark, target)
 
 
-@on_sqlite
+@needs.any_database
 def test_a_date_needs_a_time_zone(spark: SparkSession, history_url: URL, target: str) -> None:
     with pytest.raises(NaiveDateTimeError):
         archive_history(spark, history_url, target, before=datetime(2026, 1, 1))  # noqa: DTZ001 -- the mistake
 
 
-@on_sqlite
+@needs.any_database
 def test_an_archive_of_another_database_is_refused_and_nothing_deleted(
     spark: SparkSession, history_url: URL, new_database: NewDatabase, target: str
 ) -> None:
@@ -350,7 +350,7 @@ def test_an_archive_of_another_database_is_refused_and_nothing_deleted(
     assert len(rows_of(spark, other)) == SAMPLE
 
 
-@on_sqlite
+@needs.any_database
 def test_a_database_that_has_moved_goes_on_with_its_archive(
     spark: SparkSession,
     history_url: URL,
@@ -386,7 +386,7 @@ def test_one_archive_or_truncation_at_a_time(
     assert archive_history(spark, history_url, target).entries == SAMPLE
 
 
-@on_sqlite
+@needs.any_database
 def test_of_two_runs_that_read_the_same_only_one_is_published(
     spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,7 +406,7 @@ def test_of_two_runs_that_read_the_same_only_one_is_published(
     assert len(rows_of(spark, history_url)) == SAMPLE
 
 
-@on_servers
+@needs.server
 def test_nothing_is_deleted_once_the_lock_is_lost_with_its_connection(
     spark: SparkSession,
     history_url: URL,

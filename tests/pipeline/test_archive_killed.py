@@ -23,7 +23,7 @@ from history_pipeline.sources import read_history
 from queue_core.reading.live_entries import Entries
 from queue_core.storage.filter import Filter
 from stickybus import PersistentBus
-from tests.contract.harness import on_sqlite
+from tests import requirements as needs
 from tests.pipeline.sample import sample_history
 
 CUTS_SPARK = "while files are written"
@@ -86,7 +86,7 @@ def test_an_archive_that_was_killed_is_finished_by_the_next(
     check_archive(spark, history_url, target, deleted=point == "when rows are deleted")
 
 
-@on_sqlite
+@needs.any_database
 @pytest.mark.parametrize(
     "point",
     [
@@ -104,7 +104,7 @@ def test_an_archive_that_was_killed_before_it_had_published_or_deleted_begins_an
     check_archive(spark, history_url, target, deleted=False)
 
 
-@on_sqlite
+@needs.any_database
 @pytest.mark.parametrize(
     "point",
     [

@@ -16,7 +16,7 @@ from history_pipeline.errors import ArchiveConflictError, ArchiveDamagedError, A
 from history_pipeline.fingerprint import Fingerprint
 from history_pipeline.manifest import DataFile, Kind, live_files
 from history_pipeline.verification import verify_archive
-from tests.contract.harness import on_sqlite
+from tests import requirements as needs
 from tests.pipeline.sample import ended, write_rows
 
 
@@ -36,7 +36,7 @@ def files_of(spark: SparkSession, target: str) -> list[DataFile]:
     return live_files(Archive(spark, target, "bus_events").manifests())
 
 
-@on_sqlite
+@needs.any_database
 def test_a_compaction_leaves_one_file_a_day_with_the_same_rows(
     spark: SparkSession, target: str
 ) -> None:
@@ -58,7 +58,7 @@ def test_a_compaction_leaves_one_file_a_day_with_the_same_rows(
     assert compact_archive(spark, target).run is None
 
 
-@on_sqlite
+@needs.any_database
 def test_a_day_gets_as_many_files_as_its_size_needs(spark: SparkSession, target: str) -> None:
     before = rows_of(spark, target)
     size = sum(
@@ -93,7 +93,7 @@ def test_only_days_with_more_files_than_they_need_are_scattered() -> None:
     assert {name: (len(day.files), day.wanted) for name, day in found.items()} == {"b": (2, 1)}
 
 
-@on_sqlite
+@needs.any_database
 def test_replaced_files_stay_for_a_day_for_those_who_read_them(
     spark: SparkSession, target: str
 ) -> None:
@@ -110,7 +110,7 @@ def test_replaced_files_stay_for_a_day_for_those_who_read_them(
     assert rows_of(spark, target) == rows
 
 
-@on_sqlite
+@needs.any_database
 def test_an_archive_goes_on_beside_a_compaction(
     spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,7 +131,7 @@ def test_an_archive_goes_on_beside_a_compaction(
     assert [row["record_id"] for row in rows_of(spark, target)][-2:] == [40, 50]
 
 
-@on_sqlite
+@needs.any_database
 def test_of_two_compactions_only_one_is_published(
     spark: SparkSession, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +149,7 @@ def test_of_two_compactions_only_one_is_published(
     assert rows_of(spark, target) == before
 
 
-@on_sqlite
+@needs.any_database
 def test_files_that_were_changed_or_lost_are_found_and_not_compacted(
     spark: SparkSession, target: str
 ) -> None:
@@ -176,7 +176,7 @@ def test_files_that_were_changed_or_lost_are_found_and_not_compacted(
     assert len(Archive(spark, target, "bus_events").manifests()) == 4
 
 
-@on_sqlite
+@needs.any_database
 def test_rows_that_were_swapped_between_files_of_a_day_are_not_compacted_away(
     spark: SparkSession, target: str
 ) -> None:

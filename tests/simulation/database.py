@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from sql.database import Database
 from sql.hot_path import LAZY
+from tests.requirements import capabilities_of
 from tests.simulation.steps import Fault
 from tests.simulation.threads import Killed, Scheduler, Task
 
@@ -48,7 +49,7 @@ class Databases:
     def __init__(self, url: URL) -> None:
         self.url = url
         self.watcher: Watcher | None = None
-        self._one_writer = url.get_backend_name() == "sqlite"
+        self._one_writer = capabilities_of(url.get_backend_name()).one_writer
         self._observing = create_engine(url, isolation_level="AUTOCOMMIT")
         self._observer = self._observing.raw_connection()
         self._touched: dict[int, set[str]] = {}

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import URL
 
 from sql.schema import create
+from tests import requirements as needs
 from tests.checker import Invariant
 from tests.simulation.database import Databases
 from tests.simulation.planted import BUGS, planted
@@ -38,13 +39,7 @@ def test_no_seed_breaks_an_invariant(databases: Databases, first: int) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "database_name",
-    [
-        pytest.param(name, marks=getattr(pytest.mark, name))
-        for name in ("postgresql", "mariadb", "mysql")
-    ],
-)
+@needs.server
 def test_no_seed_breaks_an_invariant_on_a_server(database_url: URL) -> None:
     databases = Databases(database_url)
     try:
