@@ -15,7 +15,10 @@ from notifications.service import NotificationService
 from queue_core.model.config import BusConfig, NotificationConfig
 from queue_core.model.retry import ImmediateRetries
 from queue_core.runtime.clock import Clock
+from tests.contract.cluster import cluster
 from tests.contract.harness import Machine, Recorder, config_of
+
+__all__ = ["cluster"]
 
 _SETTINGS: dict[str, Any] = {"handler_threads": 4, "retry": ImmediateRetries(3)}
 """What no test measures is kept small."""

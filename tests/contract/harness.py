@@ -64,6 +64,10 @@ class Machine:
         self._passed += seconds
 
 
+class Trouble(Exception):
+    """An error that a test raises in the engine."""
+
+
 @dataclass(frozen=True)
 class Order:
     """The event of most tests."""

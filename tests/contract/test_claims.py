@@ -20,10 +20,8 @@ from queue_core.model.entry import ANY_NODE, Entry
 from queue_core.model.outcome import Finished
 from stickybus import Mode, NotificationConfig, NotificationService, Posting, State
 from tests import requirements as needs
-from tests.contract.cluster import Cluster, Peer, cluster
+from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order, elsewhere, statements_of
-
-__all__ = ["cluster"]
 
 
 def node_and_poster(cluster: Cluster) -> tuple[Peer, Peer]:
@@ -346,7 +344,7 @@ def test_what_is_set_aside_without_a_run_makes_no_node_hold_more(cluster: Cluste
         node.lifecycle.finisher.turn(claim=False)
 
 
-# -- by the thread that hears of it ----------------------------------------------------------------------------------
+# -- by the thread that hears of it ----------------------------------------------------------------
 
 
 def node_that_has_heard(cluster: Cluster) -> tuple[Peer, Peer]:

@@ -11,10 +11,8 @@ from sqlalchemy.exc import DBAPIError
 from sql.database import COMMITTED
 from stickybus import State
 from tests import requirements as needs
-from tests.contract.cluster import Cluster, Peer, cluster
+from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order, elsewhere, lost_answers, statements_of, states
-
-__all__ = ["cluster"]
 
 BATCH, ORDERS = 10, 30
 

@@ -16,11 +16,9 @@ from queue_core.model.retry import ImmediateRetries
 from queue_core.running.subscriber import EntryContext
 from sql.capabilities import Capabilities
 from tests import requirements as needs
-from tests.contract.cluster import Cluster, cluster
+from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus, Orders
 from tests.contract.harness import Order, Recorder, ended, eventually, lost_answers, states
-
-__all__ = ["cluster"]
 
 
 def _connection(context: EntryContext) -> Connection:

@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from queue_core.model.entry import Entry, State
 from queue_core.model.retry import ImmediateRetries
 from queue_core.running.subscriber import EntryContext
-from tests.contract.cluster import Cluster, Peer, cluster
+from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import (
     BOUND_SECONDS,
@@ -22,8 +22,6 @@ from tests.contract.harness import (
     lost_answers,
     moving,
 )
-
-__all__ = ["cluster"]
 
 Told = list[tuple[int, str]]
 

@@ -15,11 +15,9 @@ from sqlalchemy import Engine, text
 from queue_core.reading import history as history_module
 from stickybus import InvalidPostError, LifecycleError, NaiveDateTimeError, PersistentBus, State
 from tests import requirements as needs
-from tests.contract.cluster import Cluster, Peer, cluster
+from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder, eventually, statements_of
-
-__all__ = ["cluster"]
 
 
 def minutes_of_history(cluster: Cluster) -> Peer:

@@ -19,10 +19,8 @@ from stickybus import (
     NotificationService,
     PersistentBus,
 )
-from tests.contract.cluster import Cluster, QuietNode, cluster
+from tests.contract.cluster import Cluster, QuietNode
 from tests.contract.harness import Order, Recorder, statements_of
-
-__all__ = ["cluster"]
 
 
 @pytest.fixture

@@ -11,11 +11,9 @@ from queue_core.model.config import Mode
 from queue_core.model.entry import State
 from queue_core.runtime.clock import ManualClock
 from tests import requirements as needs
-from tests.contract.cluster import Cluster, cluster
+from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder, ended, eventually
-
-__all__ = ["cluster"]
 
 each_mode = pytest.mark.parametrize("mode", list(Mode))
 NEVER_SECONDS = 3600.0

@@ -20,12 +20,10 @@ from sql.statements.outcomes import Ending
 from sql.tables import ENTRY_COLUMNS
 from stickybus import Posting, State
 from tests import requirements as needs
-from tests.contract.cluster import Cluster, cluster
+from tests.contract.cluster import Cluster
 from tests.contract.conftest import Orders
 from tests.contract.harness import Order, Recorder, statements_of, states
 from tests.contract.test_query_plans import BATCH, OWN, cost_of, fill
-
-__all__ = ["cluster"]
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -19,11 +19,9 @@ from stickybus import (
     Posting,
     State,
 )
-from tests.contract.cluster import Cluster, Peer, cluster
+from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder
-
-__all__ = ["cluster"]
 
 
 def numbers(entries: list[Entry]) -> list[int]:

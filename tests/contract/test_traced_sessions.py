@@ -14,10 +14,8 @@ from queue_core.model.entry import Posting
 from sql.database import Database
 from sql.tables import entry_tables
 from tests import requirements as needs
-from tests.contract.cluster import Cluster, Peer, cluster
+from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order, Recorder, listening
-
-__all__ = ["cluster"]
 
 POSTS = (1, 3, 30)
 """Entries of a post: by each way in which a database inserts."""
