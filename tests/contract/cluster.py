@@ -16,7 +16,6 @@ import pytest
 from prometheus_client import REGISTRY
 from sqlalchemy import URL, Row, update
 
-from queue_core.cluster import process_nodes
 from queue_core.cluster.node import Node
 from queue_core.engine import QueueEngine
 from queue_core.model.entry import Posting
@@ -25,7 +24,15 @@ from queue_core.runtime.clock import ManualClock
 from sql.statements import nodes
 from sql.tables import queue_nodes
 from stickybus import BusConfig, ImmediateRetries, PersistentBus
-from tests.contract.harness import Order, Recorder, config_of, eventually
+from tests.contract.harness import (
+    Order,
+    Recorder,
+    config_of,
+    engine_of,
+    eventually,
+    lifecycle_of,
+    nodes_here,
+)
 
 
 class QuietNode(Node):
@@ -41,9 +48,9 @@ class Peer:
     def __init__(self, bus: PersistentBus) -> None:
         self.bus = bus
         self.handler = Recorder()
-        self.lifecycle = bus._engine.lifecycle
-        self.store = bus._engine.store
-        self.moves = bus._engine.lifecycle.holdings.moves
+        self.lifecycle = lifecycle_of(bus)
+        self.store = engine_of(bus).store
+        self.moves = lifecycle_of(bus).holdings.moves
         bus.subscribe(Order, self.handle, name="orders")
 
     def handle(self, event: Order, context: Any) -> None:
@@ -139,7 +146,7 @@ class Cluster:
     def vanish(self, peer: Peer) -> None:
         """Let another bus of this process take the name, as another process would."""
         node = peer.node
-        process_nodes._nodes.pop((node.database.key, node.name), None)
+        nodes_here.pop((node.database.key, node.name), None)
 
     def row(self, name: str) -> Row[Any]:
         """The row of a node."""

@@ -14,6 +14,11 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from bus.persistent import PersistentBus
+from notifications.service import NotificationService
+from queue_core.cluster import process_nodes
+from queue_core.cluster.node import Node
+from queue_core.engine import QueueEngine
+from queue_core.lifecycle import Lifecycle
 from queue_core.model.config import NodeConfig, QueueConfig
 from queue_core.model.entry import Entry, State
 from queue_core.running.subscriber import EntryContext
@@ -22,6 +27,11 @@ from sql.database import Database
 
 T = TypeVar("T")
 C = TypeVar("C", bound=QueueConfig)
+
+Face = PersistentBus | NotificationService
+
+nodes_here = process_nodes._nodes
+"""The nodes of this process, by database and name."""
 
 BOUND_SECONDS = 20.0
 """No wait of a test lasts longer; far above what a loaded machine needs."""
@@ -38,6 +48,36 @@ def eventually(condition: Callable[[], T], what: str = "the condition") -> T:
         assert time.monotonic() < deadline, f"never came true: {what}; last answer: {found!r}"
         pace.wait(_PACE_SECONDS)
     return found
+
+
+def engine_of(face: Face) -> QueueEngine:
+    """Return the engine behind a bus or a notification service.
+
+    The contract tests reach it here alone.
+    """
+    return face._engine
+
+
+def database_of(face: Face) -> Database:
+    """Return the database of a bus or a notification service."""
+    return engine_of(face).database
+
+
+def lifecycle_of(face: Face) -> Lifecycle:
+    """Return what starts, turns and stops a bus or a notification service."""
+    return engine_of(face).lifecycle
+
+
+def node_of(face: Face) -> Node:
+    """Return the node that a bus or a notification service belongs to."""
+    node = lifecycle_of(face).node
+    assert node is not None
+    return node
+
+
+def stops(face: Face) -> bool:
+    """Return whether a stop is under way: nothing more starts."""
+    return not lifecycle_of(face).dispatcher._accepting
 
 
 def elsewhere(call: Callable[[], T]) -> T:

@@ -22,7 +22,7 @@ from sql.kept import KEPT
 from stickybus import DatabaseUnreachableError, PersistentBus
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, eventually
+from tests.contract.harness import Order, Recorder, eventually, lifecycle_of
 
 SESSIONS = {
     "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -112,7 +112,7 @@ def test_a_post_that_the_server_refuses_leaves_its_connection_in_use_and_its_pay
         )
     bus.post(Order(1))
     if database_name == "postgresql":
-        hints = bus._engine.lifecycle.hints
+        hints = lifecycle_of(bus).hints
         eventually(
             lambda: hints._notifier is not None, "the session that tells other processes is open"
         )

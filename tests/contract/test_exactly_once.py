@@ -18,7 +18,17 @@ from sql.capabilities import Capabilities
 from tests import requirements as needs
 from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus, Orders
-from tests.contract.harness import Order, Recorder, ended, eventually, lost_answers, states
+from tests.contract.harness import (
+    Order,
+    Recorder,
+    database_of,
+    ended,
+    engine_of,
+    eventually,
+    lifecycle_of,
+    lost_answers,
+    states,
+)
 
 
 def _connection(context: EntryContext) -> Connection:
@@ -109,7 +119,7 @@ def test_the_databases_own_error_rolls_back_and_is_retried(
 def test_an_entry_that_was_taken_over_meanwhile_rolls_the_handlers_rows_back(
     bus: PersistentBus, orders: Orders
 ) -> None:
-    calls, main = list[int](), bus._engine.store.statements.main
+    calls, main = list[int](), engine_of(bus).store.statements.main
 
     @bus.subscribe(Order, exactly_once=True)
     def lose_the_first(order: Order, context: EntryContext) -> None:
@@ -124,7 +134,7 @@ def test_an_entry_that_was_taken_over_meanwhile_rolls_the_handlers_rows_back(
                         lane="",
                     )
                 )
-            bus._engine.lifecycle.claimer.wake()
+            lifecycle_of(bus).claimer.wake()
         _connection(context).execute(orders.add(10 * order.number + len(calls)))
 
     bus.start()
@@ -155,7 +165,7 @@ def test_a_commit_whose_answer_is_lost_leaves_its_effect_exactly_once(
 
     bus.start()
     with lost_answers(
-        bus._engine.database, "INSERT INTO orders", committed=committed == "committed"
+        database_of(bus), "INSERT INTO orders", committed=committed == "committed"
     ) as lost:
         bus.post(Order(1))
         (entry,) = ended(bus)

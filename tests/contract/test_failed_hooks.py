@@ -21,6 +21,7 @@ from tests.contract.harness import (
     eventually,
     lost_answers,
     moving,
+    stops,
 )
 
 Told = list[tuple[int, str]]
@@ -83,7 +84,7 @@ def test_a_run_that_fails_while_the_bus_stops_tells_the_hook_before_the_stop_end
     fails.wait()
     stopping = threading.Thread(target=bus.stop)
     stopping.start()
-    eventually(lambda: not bus._engine.lifecycle.dispatcher._accepting, "the stop is under way")
+    eventually(lambda: stops(bus), "the stop is under way")
 
     fails.release()
     stopping.join()
@@ -108,7 +109,7 @@ def test_a_hook_that_hangs_at_the_end_keeps_a_stop_no_longer_than_it_was_given(
     fails.wait()
     stopping = threading.Thread(target=bus.stop, args=(0.2,))
     stopping.start()
-    eventually(lambda: not bus._engine.lifecycle.dispatcher._accepting, "the stop is under way")
+    eventually(lambda: stops(bus), "the stop is under way")
 
     fails.release()
     assert told.wait(BOUND_SECONDS)

@@ -18,7 +18,7 @@ from queue_core.reading.exclusive import exclusive_history
 from stickybus import KEYLESS
 from stickybus.testing import drain
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import BOUND_SECONDS, eventually
+from tests.contract.harness import BOUND_SECONDS, engine_of, eventually
 
 FAR = timedelta(hours=1)
 CUSTOMER, OTHER = 7, 8
@@ -144,7 +144,7 @@ def test_a_queue_forgets_its_own_and_tells_of_schedules(make_service: MakeServic
 def test_it_waits_for_no_archive_and_disturbs_none(filled: PersistentBus) -> None:
     before = owners(filled)
     with (
-        exclusive_history(filled._engine.store),
+        exclusive_history(engine_of(filled).store),
         pytest.raises(LifecycleError, match="Nothing was deleted"),
     ):
         filled.forget(search_key2=CUSTOMER)

@@ -32,7 +32,7 @@ from stickybus.testing import (
     stickybus_service,
     stickybus_url,
 )
-from tests.contract.harness import Order, Recorder
+from tests.contract.harness import Order, Recorder, engine_of
 
 __all__ = ["stickybus_bus", "stickybus_clock", "stickybus_service", "stickybus_url"]
 
@@ -130,7 +130,7 @@ def test_the_engine_is_reached_by_its_old_name_with_a_warning(
 ) -> None:
     for face in (stickybus_bus, stickybus_service):
         with pytest.warns(DeprecationWarning, match=r"engine goes with 1\.0"):
-            assert face.engine is face._engine
+            assert face.engine is engine_of(face)
         with pytest.warns(DeprecationWarning, match="use register_event"):
             assert face.types.register(Invoice) == "Invoice"
 

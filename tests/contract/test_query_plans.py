@@ -28,6 +28,7 @@ from sql.statements.claims import Claim
 from sql.statements.outcomes import Ending
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus
+from tests.contract.harness import database_of, engine_of
 
 SIZES = (0, 1_000, 1_000_000)
 BATCH = 100
@@ -97,13 +98,13 @@ def bus(make_bus: MakeBus) -> PersistentBus:
 
 @pytest.fixture
 def statements(bus: PersistentBus) -> Statements:
-    return bus._engine.store.statements
+    return engine_of(bus).store.statements
 
 
 @pytest.fixture
 def database(bus: PersistentBus) -> Database:
     """Our own connections to tables that were vacuumed and analysed while they were empty, as a drained queue's are."""
-    database = bus._engine.database
+    database = database_of(bus)
     if database.dialect.name == "postgresql":
         with database.engine.begin() as connection:
             for table in TABLES:
@@ -496,7 +497,7 @@ def test_what_names_entries_by_id_waits_for_no_other_entry_that_somebody_has_loc
 ) -> None:
     """Although the server takes the table for an empty one."""
     bus = make_bus(statement_timeout_seconds=2.0)
-    statements, connecting = bus._engine.store.statements, bus._engine.database.engine
+    statements, connecting = engine_of(bus).store.statements, database_of(bus).engine
     analyse(connecting)
     ids = [bus.post({"number": number}, event_name="Ping") for number in range(20)]
     for _ in range(2):

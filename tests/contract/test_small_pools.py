@@ -19,7 +19,7 @@ from sql import schema
 from sql.database import Database
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Machine, Order, Recorder, ended
+from tests.contract.harness import Machine, Order, Recorder, ended, node_of
 
 
 def single(url: URL, **options: Any) -> Engine:
@@ -90,8 +90,7 @@ def test_a_transaction_of_a_handler_keeps_no_connection_from_beats_and_other_ent
     bus.post(Order(1))
 
     ended(bus, 1)
-    node = bus._engine.lifecycle.node
-    assert node is not None
+    node = node_of(bus)
     node.beat_turn()
     held.release()
     ended(bus, 2)

@@ -22,7 +22,7 @@ from sql.database import Database
 from sql.limits import ANSWER_SECONDS, LOCK_SHARE
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus, Orders
-from tests.contract.harness import Order, Recorder, ended, eventually, states
+from tests.contract.harness import Order, Recorder, ended, eventually, node_of, states
 
 STATEMENT_SECONDS = 1.0
 ANSWER = STATEMENT_SECONDS + ANSWER_SECONDS
@@ -110,8 +110,7 @@ def test_in_a_black_hole_each_loop_and_each_post_gives_up_in_time_and_afterwards
         assert took < ANSWER + LOAD, loop
 
     proxy.pass_on()
-    node = bus._engine.lifecycle.node
-    assert node is not None
+    node = node_of(bus)
     eventually(node.lease.holds, "the lease holds again")
     bus.post(Order(3))
     eventually(lambda: not bus.find(), "all has ended")

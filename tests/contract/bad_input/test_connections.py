@@ -31,7 +31,7 @@ from sql.tables import entry_tables
 from tests import requirements as needs
 from tests.conftest import NewDatabase
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, states
+from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, lifecycle_of, states
 
 _ASYNC_DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
@@ -289,7 +289,7 @@ def test_a_bus_whose_server_is_gone_stops_and_closes_in_time_and_without_a_raw_e
     assert bus.stop() is False
     bus.close()
     assert time.monotonic() - asked < BOUND_SECONDS / 2
-    assert bus._engine.lifecycle.node is None
+    assert lifecycle_of(bus).node is None
     own_server.start()
     again = PersistentBus(own_server_url, _SHORT)
     again.subscribe(Order, Recorder())

@@ -17,7 +17,15 @@ from queue_core.model.outcome import Outcome
 from queue_core.model.retry import Failure, GiveUp, ImmediateRetries
 from queue_core.running.subscriber import EntryContext
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, eventually, states
+from tests.contract.harness import (
+    BOUND_SECONDS,
+    Order,
+    Recorder,
+    ended,
+    eventually,
+    lifecycle_of,
+    states,
+)
 
 
 class UnspeakableError(Exception):
@@ -145,7 +153,7 @@ def test_an_outcome_that_can_not_be_written_keeps_back_no_other_and_no_stop(
     bus.subscribe("one", one, name="one")
     bus.subscribe("one", other, name="other")
     bus.subscribe(Order, other)
-    router = bus._engine.lifecycle._router
+    router = lifecycle_of(bus)._router
     bus.start()
     bus.post({}, event_name="one")
     one.wait()
@@ -166,10 +174,10 @@ def test_a_stop_that_can_not_write_outcomes_says_so_and_ends(bus: PersistentBus)
         raise ValueError("of our own making")
 
     bus.start()
-    vars(bus._engine.lifecycle.finisher)["write_all"] = broken
+    vars(lifecycle_of(bus).finisher)["write_all"] = broken
 
     assert not bus.stop()
-    assert bus._engine.lifecycle.node is None
+    assert lifecycle_of(bus).node is None
 
 
 @pytest.mark.parametrize(
@@ -219,7 +227,7 @@ def test_an_entry_failed_by_an_earlier_run_of_one_subscriber_says_by_which(
 def test_a_full_batch_of_failures_with_long_messages_is_written(make_bus: MakeBus) -> None:
     """Escaped, they are more than one packet of MariaDB holds."""
     bus = make_bus(handler_threads=1, retry=ImmediateRetries(0))
-    outcomes = bus._engine.lifecycle.finisher
+    outcomes = lifecycle_of(bus).finisher
     last = threading.Event()
 
     @bus.subscribe(Order)

@@ -18,7 +18,17 @@ from queue_core.model.entry import State
 from queue_core.model.retry import ImmediateRetries
 from queue_core.running.subscriber import EntryContext
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, eventually, states
+from tests.contract.harness import (
+    BOUND_SECONDS,
+    Order,
+    Recorder,
+    database_of,
+    ended,
+    engine_of,
+    eventually,
+    lifecycle_of,
+    states,
+)
 
 
 @pytest.fixture
@@ -123,7 +133,7 @@ def test_a_hanging_coroutine_does_not_keep_others_from_running_nor_a_stop_from_e
     assert began.wait(BOUND_SECONDS)
     bus.post({}, event_name="other")
     other.wait()
-    threads = bus._engine.lifecycle.dispatcher._threads.copy()
+    threads = lifecycle_of(bus).dispatcher._threads.copy()
     assert bus.stop(timeout_seconds=0.1) is False
     assert unwound.wait(BOUND_SECONDS)
     eventually(
@@ -234,8 +244,8 @@ def test_a_stop_from_inside_a_handler_ends_and_keeps_the_entrys_outcome(bus: Per
     bus.start()
     bus.post(Order(1))
     assert stopped.wait(BOUND_SECONDS)
-    other = bus._engine.store.statements.main
-    with bus._engine.database.read() as connection:
+    other = engine_of(bus).store.statements.main
+    with database_of(bus).read() as connection:
         rows = connection.execute(select(other.c.processing_state)).scalars().all()
     assert rows in ([], [State.IN_PROCESSING.value])
 

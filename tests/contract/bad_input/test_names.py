@@ -13,7 +13,7 @@ from queue_core.model.entry import PARKED, State
 from queue_core.model.retry import ImmediateRetries
 from queue_core.running.subscriber import EntryContext
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Recorder, ended, eventually, states
+from tests.contract.harness import Recorder, ended, engine_of, eventually, states
 
 TRICKY = {
     "quotes": 'it\'s "quoted" `back`',
@@ -264,7 +264,7 @@ def test_an_event_name_that_no_node_knows_is_parked_seen_and_claimed_when_a_node
         State.AVAILABLE,
         '{"number":1}',
     )
-    assert posting._engine.store.depths()["bus"].parked == 1
+    assert engine_of(posting).store.depths()["bus"].parked == 1
     joining = make_bus(poll_interval_seconds=0.05)
     recorder = Recorder()
     joining.subscribe("unknown", recorder)
@@ -290,7 +290,7 @@ def test_notifications_of_a_queue_without_a_live_server_are_parked_until_one_ser
         lambda: [entry.lane for entry in orphan.find()] == [PARKED] * 3,
         "all notifications are parked",
     )
-    assert posting._engine.store.depths()["shop:orphan"].parked == 3
+    assert engine_of(posting).store.depths()["shop:orphan"].parked == 3
     serving = make_service(poll_interval_seconds=0.05)
     recorder = Recorder()
     queue = serving.create_queue("shop", "orphan", recorder)

@@ -12,7 +12,15 @@ from queue_core.model.entry import State
 from queue_core.model.retry import ImmediateRetries
 from queue_core.running.subscriber import EntryContext
 from tests.contract.conftest import MakeBus, Orders
-from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, eventually, states
+from tests.contract.harness import (
+    BOUND_SECONDS,
+    Order,
+    Recorder,
+    ended,
+    eventually,
+    lifecycle_of,
+    states,
+)
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -135,7 +143,7 @@ def test_what_is_posted_while_the_bus_stops_is_delivered_at_the_next_start(
     assert began.wait(BOUND_SECONDS)
     stopping = threading.Thread(target=bus.stop)
     stopping.start()
-    eventually(lambda: not bus._engine.lifecycle.running, "the bus stops")
+    eventually(lambda: not lifecycle_of(bus).running, "the bus stops")
     outside = bus.post({"after": "from outside"}, event_name="next")
     go_on.set()
     stopping.join(BOUND_SECONDS)

@@ -16,7 +16,7 @@ from queue_core.model.event_types import EventTypes
 from queue_core.running.subscriber import EntryContext
 from sql.tables import entry_tables, queue_schedules
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, Recorder, ended, eventually
+from tests.contract.harness import Order, Recorder, database_of, ended, eventually, lifecycle_of
 
 TABLES = entry_tables("bus_events")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -67,7 +67,7 @@ def _of(bus: PersistentBus, record_id: int) -> Entry:
 def _still_delivers(bus: PersistentBus) -> bool:
     """Whether what comes by each of the two ways, claimed and from memory, is still handled."""
     own = bus.post(Order(2))
-    with bus._engine.database.begin() as connection:
+    with database_of(bus).begin() as connection:
         claimed = _inserted(connection, SOUND)
     return {_of(bus, own).processing_state, _of(bus, claimed).processing_state} == {State.PROCESSED}
 
@@ -281,7 +281,7 @@ def test_a_name_that_fits_two_types_ends_failed_with_both_in_the_reason(
     assert entry.processing_state is State.FAILED
     assert all(part.__qualname__ in (entry.last_error or "") for part in kept)
     _write(engine, class_name="Twofold", lane=PARKED)
-    bus._engine.lifecycle.parked.look_at_all()
+    lifecycle_of(bus).parked.look_at_all()
     ended(bus, 2)
     assert _still_delivers(bus)
 

@@ -30,7 +30,7 @@ from queue_core.runtime.signal import Signal
 from sql.kept import KeptConnections
 from sql.sqlite.writers import SQLiteWriterLock
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, Recorder, eventually
+from tests.contract.harness import Order, Recorder, engine_of, eventually
 from tests.contract.interrupted.interrupts import Interrupt, Places, was_interrupted
 
 pytestmark = pytest.mark.slow
@@ -112,7 +112,7 @@ def posts(
         queue = service.create_queue(
             "shop", "orders", recorder, event_types=[Order], serial=True
         ).start()
-        now = service._engine.store.clock.now
+        now = engine_of(service).store.clock.now
         service.start()
 
         def schedule(orders: list[Order], connection: Any) -> Any:
@@ -121,7 +121,7 @@ def posts(
             postings = [Posting(event=order) for order in orders]
             return queue.schedule_many(postings, connection=connection)
 
-        return Posts(schedule, 3 if many else 1, service._engine, queue.history, recorder)
+        return Posts(schedule, 3 if many else 1, engine_of(service), queue.history, recorder)
     bus = make_bus(**rarely)
     bus.subscribe(Order, recorder, serial=True)
     bus.start()
@@ -131,7 +131,7 @@ def posts(
             return bus.post(orders[0], connection=connection)
         return bus.post_many(orders, connection=connection)
 
-    return Posts(post, 3 if many else 1, bus._engine, bus.history, recorder)
+    return Posts(post, 3 if many else 1, engine_of(bus), bus.history, recorder)
 
 
 def check_that_nobody_keeps_a_transaction(engine: QueueEngine) -> None:

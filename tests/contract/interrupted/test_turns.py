@@ -22,7 +22,7 @@ from queue_core.posting.hand_over import HandOver
 from queue_core.running.dispatcher import Dispatcher
 from stickybus import State
 from tests.contract.cluster import Cluster
-from tests.contract.harness import Order, states
+from tests.contract.harness import Order, engine_of, states
 from tests.contract.interrupted.interrupts import Interrupt, Places, was_interrupted
 
 pytestmark = pytest.mark.slow
@@ -95,7 +95,7 @@ def claims_ahead(shop: Shop) -> Callable[[], Any]:
     """Their date is to come."""
     soon = shop.cluster.clock.now() + timedelta(milliseconds=3)
     for order in shop.orders():
-        shop.node.bus._engine.poster.post("bus", [Posting(event=order, at=soon)])
+        engine_of(shop.node.bus).poster.post("bus", [Posting(event=order, at=soon)])
     shop.lifecycle.claimer.look()
     return shop.lifecycle.claim_loop.turn
 

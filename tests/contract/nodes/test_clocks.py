@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
-from queue_core.cluster.node import Node
 from queue_core.running.subscriber import EntryContext
 from queue_core.runtime.clock import SystemClock
 from queue_core.storage.store import Store
@@ -16,7 +14,17 @@ from sql.statements import nodes
 from tests import requirements as needs
 from tests.contract.cluster import QuietNode
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Machine, Order, Recorder, eventually, statements_of
+from tests.contract.harness import (
+    Machine,
+    Order,
+    Recorder,
+    database_of,
+    engine_of,
+    eventually,
+    lifecycle_of,
+    node_of,
+    statements_of,
+)
 
 HOUR = 3600.0
 LEASE_SECONDS = 1.0
@@ -30,12 +38,6 @@ def wall() -> datetime:
 def shown(store: Store) -> datetime:
     """The time by the database's clock."""
     return store.database.fetch(store.database.dialect.database_now)
-
-
-def node_of(member: Any) -> Node:
-    node: Node | None = member._engine.lifecycle.node
-    assert node is not None
-    return node
 
 
 @needs.machine_clock
@@ -60,7 +62,7 @@ def test_notifications_fire_at_their_dates_after_the_machines_clock_was_set(
     machine.set_clock(seconds)
 
     eventually(
-        lambda: abs(service._engine.store.clock.now() - wall()) < NEAR, "the clock is followed"
+        lambda: abs(engine_of(service).store.clock.now() - wall()) < NEAR, "the clock is followed"
     )
     date = wall() + timedelta(seconds=0.5)
     queue.schedule(Order(3), at=date)
@@ -77,7 +79,7 @@ def test_within_a_lease_a_node_follows_a_clock_that_was_set(
 ) -> None:
     clock = SystemClock()
     bus = make_bus(clock=clock)
-    bus._engine.lifecycle.join(QuietNode)
+    lifecycle_of(bus).join(QuietNode)
     node = node_of(bus)
     node.beat_turn()
 
@@ -85,16 +87,16 @@ def test_within_a_lease_a_node_follows_a_clock_that_was_set(
     machine.set_clock(seconds)
     clock.adjust(clock.offset_seconds)
     machine.set_clock(-seconds)
-    assert abs(clock.now() - shown(bus._engine.store)) > timedelta(minutes=59)
+    assert abs(clock.now() - shown(engine_of(bus).store)) > timedelta(minutes=59)
     for _ in range(4):
         machine.suspend(node.config.beat_interval_seconds)
         node.beat_turn()
 
     # On a server no time has passed meanwhile.
-    assert abs(clock.now() - shown(bus._engine.store)) < timedelta(
+    assert abs(clock.now() - shown(engine_of(bus).store)) < timedelta(
         seconds=node.config.lease_seconds
     )
-    bus._engine.lifecycle.leave()
+    lifecycle_of(bus).leave()
 
 
 @needs.machine_clock
@@ -103,7 +105,7 @@ def test_a_machine_that_was_suspended_starts_nothing_before_its_beat_and_reaps_n
 ) -> None:
     buses = [make_bus(clock=SystemClock()) for _ in range(2)]
     for bus in buses:
-        bus._engine.lifecycle.join(QuietNode)
+        lifecycle_of(bus).join(QuietNode)
     first, other = map(node_of, buses)
     for node in (first, other):
         node.beat_turn()
@@ -120,7 +122,7 @@ def test_a_machine_that_was_suspended_starts_nothing_before_its_beat_and_reaps_n
     rows = other.database.fetch(nodes.all_nodes)
     assert [row.state for row in rows] == [nodes.LIVE, nodes.LIVE]
     for bus in buses:
-        bus._engine.lifecycle.leave()
+        lifecycle_of(bus).leave()
 
 
 def test_a_process_that_only_posts_follows_a_clock_that_was_set(
@@ -133,12 +135,12 @@ def test_a_process_that_only_posts_follows_a_clock_that_was_set(
     machine.suspend(HOUR)
     machine.set_clock(-HOUR)
 
-    before = shown(service._engine.store)
+    before = shown(engine_of(service).store)
     late = queue.schedule(Order(2), delay=60.0)
     (entry,) = queue.find(record_ids=[late])
     assert abs(entry.created_date - before) < NEAR
     assert abs(entry.effective_date - before - timedelta(seconds=60)) < NEAR
-    with statements_of(service._engine.database) as statements:
+    with statements_of(database_of(service)) as statements:
         queue.schedule(Order(3), delay=60.0)
     assert not [text for text in statements.texts if "_timestamp(" in text], (
         "the clock is read once a lease"

@@ -13,7 +13,7 @@ from sql.statements.base import AVAILABLE
 from stickybus import Entry, EntryContext, State
 from tests.contract.cluster import Cluster, Peer, born_claimed, sample
 from tests.contract.conftest import Orders
-from tests.contract.harness import Order, Recorder, eventually
+from tests.contract.harness import Order, Recorder, engine_of, eventually
 from tests.experiments.sessions import session_id, wait_until_blocked
 
 LABELS = {"table": "bus_events", "queue_name": "bus"}
@@ -95,7 +95,7 @@ def test_a_late_retry_changes_nothing(cluster: Cluster) -> None:
 def swept(cluster: Cluster) -> tuple[Peer, Entry, Entry]:
     """An entry as known before the sweep took it, and as the next claim of the same node holds it."""
     peer = cluster.join("a")
-    [record_id] = born_claimed(peer.bus._engine, "a", 1)
+    [record_id] = born_claimed(engine_of(peer.bus), "a", 1)
     [before] = peer.bus.find(record_ids=[record_id])
     peer.claim()
     peer.claim()

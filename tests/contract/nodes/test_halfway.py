@@ -17,7 +17,15 @@ from stickybus import (
 )
 from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, Recorder, Trouble, eventually
+from tests.contract.harness import (
+    Order,
+    Recorder,
+    Trouble,
+    database_of,
+    eventually,
+    lifecycle_of,
+    node_of,
+)
 
 
 def test_what_is_posted_while_a_bus_starts_runs_once(
@@ -53,7 +61,7 @@ def test_a_start_that_fails_halfway_leaves_no_node_behind_and_can_be_tried_again
         patched.setattr(lifecycle, "recover", failing)
         with pytest.raises(Trouble):
             bus.start()
-    assert not bus._engine.lifecycle.running
+    assert not lifecycle_of(bus).running
     bus.post(Order(1))
     assert [entry.lane for entry in bus.find()] == [""]
 
@@ -107,16 +115,15 @@ def test_a_node_beats_through_the_connections_of_a_member_that_is_still_there(
     bus, service = make_bus(node_name="a"), make_service(node_name="a")
     service.start()
     bus.start()
-    node = bus._engine.lifecycle.node
-    assert node is not None
-    assert node.database is service._engine.database
+    node = node_of(bus)
+    assert node.database is database_of(service)
 
     service.close()
 
-    assert node.database is bus._engine.database
+    assert node.database is database_of(bus)
     node.beat_turn()
-    assert service._engine.database.engine.pool.status().startswith(
-        "Pool size: 5  Connections in pool: 0"
+    assert (
+        database_of(service).engine.pool.status().startswith("Pool size: 5  Connections in pool: 0")
     )
 
 

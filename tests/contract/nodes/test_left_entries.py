@@ -11,7 +11,7 @@ from queue_core.model.entry import PARKED
 from sql.statements import nodes
 from stickybus import Posting, State
 from tests.contract.cluster import Cluster, born_claimed, sample
-from tests.contract.harness import Order, Recorder, lost_answers, moving
+from tests.contract.harness import Order, Recorder, engine_of, lost_answers, moving
 from tests.contract.nodes.reaped import live_orders, processed, reaped
 
 # -- what it leaves --------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_late_entries_of_the_reaper_itself_starve_nobody_and_stay_its_own(cluste
 
 def test_entries_of_an_owner_that_has_no_node_row_are_found(cluster: Cluster) -> None:
     other = cluster.join("b")
-    born_claimed(other.bus._engine, "ghost", 1)
+    born_claimed(engine_of(other.bus), "ghost", 1)
 
     cluster.live(21, other, step=3.0)  # a lease, and a look before and after it
 
@@ -169,11 +169,11 @@ def test_an_entry_that_commits_after_its_node_has_stopped_is_found(cluster: Clus
     stopped, other = cluster.join("a"), cluster.join("b")
     cluster.live(3, stopped, other)
     stopped.lifecycle.leave()
-    born_claimed(stopped.bus._engine, "a", 1)
+    born_claimed(engine_of(stopped.bus), "a", 1)
 
     cluster.bury("a", other)
     other.run()
-    born_claimed(stopped.bus._engine, "a", 2)  # the node is known as dead by now
+    born_claimed(engine_of(stopped.bus), "a", 2)  # the node is known as dead by now
     cluster.tick(3, other)
     other.run()
 
@@ -182,7 +182,7 @@ def test_an_entry_that_commits_after_its_node_has_stopped_is_found(cluster: Clus
 
 def test_parked_entries_are_no_node_and_are_not_reaped(cluster: Cluster) -> None:
     other = cluster.join("b")
-    born_claimed(other.bus._engine, "ghost", 1, lane=PARKED)
+    born_claimed(engine_of(other.bus), "ghost", 1, lane=PARKED)
 
     cluster.live(20, other, step=3.0)
 
@@ -207,7 +207,7 @@ def test_a_commit_of_unknown_outcome_is_found_by_the_sweep_and_delivered_once(
     cluster: Cluster,
 ) -> None:
     peer = cluster.join("a")
-    [record_id] = born_claimed(peer.bus._engine, "a", 1)
+    [record_id] = born_claimed(engine_of(peer.bus), "a", 1)
 
     peer.run()
     cluster.clock.advance(seconds=3)

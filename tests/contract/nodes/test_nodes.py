@@ -34,7 +34,16 @@ from stickybus import (
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, QuietNode, sample
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Machine, Order, eventually, listening
+from tests.contract.harness import (
+    Machine,
+    Order,
+    database_of,
+    eventually,
+    lifecycle_of,
+    listening,
+    node_of,
+    nodes_here,
+)
 
 
 def test_each_beat_raises_the_counter_in_the_nodes_row_and_renews_its_lease(
@@ -54,7 +63,7 @@ def test_each_beat_raises_the_counter_in_the_nodes_row_and_renews_its_lease(
 
 def test_a_started_bus_beats_by_itself(make_bus: MakeBus) -> None:
     bus = make_bus(node_name="beating", lease_seconds=1.0, beat_interval_seconds=0.05).start()
-    database = bus._engine.database
+    database = database_of(bus)
 
     def beat() -> int:
         row = database.fetch(lambda connection: nodes.node(connection, "beating"))
@@ -231,8 +240,8 @@ def test_a_bus_and_a_service_of_one_process_share_a_node_until_the_last_one_stop
     bus, service = make_bus(node_name="shared").start(), make_service(node_name="shared")
     service.create_queue("billing", "dunning", print)
     service.start()
-    assert bus._engine.lifecycle.node is service._engine.lifecycle.node
-    database = service._engine.database
+    assert lifecycle_of(bus).node is lifecycle_of(service).node
+    database = database_of(service)
 
     def row() -> tuple[str, str]:
         found = database.fetch(lambda connection: nodes.node(connection, "shared"))
@@ -284,7 +293,7 @@ def test_members_of_a_node_with_other_settings_are_refused(
         here,
         "shared",
     )
-    assert service._engine.lifecycle.node is None
+    assert lifecycle_of(service).node is None
 
 
 def test_a_process_that_froze_for_its_lease_starts_nothing_when_it_wakes(cluster: Cluster) -> None:
@@ -326,15 +335,14 @@ def test_dates_follow_the_clock_of_the_database(make_bus: MakeBus, database_url:
     clock = SystemClock(offset_seconds=7200)
     bus = PersistentBus(database_url, BusConfig(node_name="skewed"), clock=clock)
     try:
-        bus._engine.lifecycle.join(QuietNode)
-        node = bus._engine.lifecycle.node
-        assert node is not None
+        lifecycle_of(bus).join(QuietNode)
+        node = node_of(bus)
         node.beat_turn()
 
         assert abs(clock.now() - datetime.now(UTC)) < timedelta(seconds=1)
         assert abs(node.skew_seconds) < 1
     finally:
-        bus._engine.lifecycle.leave()
+        lifecycle_of(bus).leave()
         bus.close()
 
 
@@ -342,10 +350,9 @@ def test_dates_follow_the_clock_of_the_database(make_bus: MakeBus, database_url:
 def following(make_bus: MakeBus) -> Iterator[Node]:
     """A node that follows the database's clock, without loops."""
     bus = make_bus(clock=SystemClock())
-    bus._engine.lifecycle.join(QuietNode)
-    assert bus._engine.lifecycle.node is not None
-    yield bus._engine.lifecycle.node
-    bus._engine.lifecycle.leave()
+    lifecycle_of(bus).join(QuietNode)
+    yield node_of(bus)
+    lifecycle_of(bus).leave()
 
 
 @needs.server
@@ -394,15 +401,14 @@ def test_a_service_refuses_to_start_under_a_name_that_beats(database_url: URL) -
         "node": NodeConfig(lease_seconds=1.0, beat_interval_seconds=0.05),
     }
     with PersistentBus(database_url, BusConfig(**settings)) as bus:
-        node = bus._engine.lifecycle.node
-        assert node is not None
-        held = process_nodes._nodes.pop((node.database.key, "a"))
+        node = node_of(bus)
+        held = nodes_here.pop((node.database.key, "a"))
         service = NotificationService(database_url, NotificationConfig(**settings))
         try:
             with pytest.raises(NodeNameTakenError):
                 service.start()
         finally:
-            process_nodes._nodes[node.database.key, "a"] = held
+            nodes_here[node.database.key, "a"] = held
             service.close()
 
 
@@ -459,20 +465,18 @@ def test_two_spellings_of_one_database_are_one_node(
 
     service = make_service(database=other, node_name="one").start()
 
-    assert service._engine.lifecycle.node is bus._engine.lifecycle.node
+    assert lifecycle_of(service).node is lifecycle_of(bus).node
 
 
 @needs.schemas
 def test_two_schemas_of_one_database_are_two_nodes(make_bus: MakeBus, database_url: URL) -> None:
     here = make_bus(node_name="one").start()
-    with here._engine.database.begin() as connection:
+    with database_of(here).begin() as connection:
         connection.exec_driver_sql("CREATE SCHEMA elsewhere")
     url = database_url.update_query_dict({"options": "-csearch_path=elsewhere"})
     create_schema(url)
 
     there = make_bus(node_name="one", database=url).start()
 
-    assert there._engine.lifecycle.node is not here._engine.lifecycle.node
-    assert (
-        there._engine.database.fetch(lambda connection: nodes.node(connection, "one")) is not None
-    )
+    assert lifecycle_of(there).node is not lifecycle_of(here).node
+    assert database_of(there).fetch(lambda connection: nodes.node(connection, "one")) is not None

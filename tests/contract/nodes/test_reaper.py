@@ -13,7 +13,7 @@ from sql.statements import nodes
 from sql.tables import queue_nodes
 from stickybus import State
 from tests.contract.cluster import Cluster, Peer, born_claimed
-from tests.contract.harness import Order, lost_answers
+from tests.contract.harness import Order, engine_of, lost_answers
 from tests.contract.nodes.reaped import reaped
 
 
@@ -124,7 +124,7 @@ def test_a_reaper_whose_own_lease_is_over_moves_nothing(cluster: Cluster) -> Non
     killed.bus.post(Order(1))
     cluster.bury("a", other)
     killed.bus.post(Order(2))  # of a frozen process that does not know yet
-    born_claimed(killed.bus._engine, "a", 3)
+    born_claimed(engine_of(killed.bus), "a", 3)
 
     cluster.clock.advance(seconds=14)
     other.reap()

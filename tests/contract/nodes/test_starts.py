@@ -12,12 +12,20 @@ from sqlalchemy import URL, create_engine
 
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
-from queue_core.cluster import process_nodes
 from queue_core.errors import LifecycleError
 from queue_core.model.config import BusConfig, Mode
 from queue_core.model.entry import State
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, Recorder, ended, eventually, states
+from tests.contract.harness import (
+    Order,
+    Recorder,
+    ended,
+    engine_of,
+    eventually,
+    lifecycle_of,
+    nodes_here,
+    states,
+)
 
 each_mode = pytest.mark.parametrize("mode", list(Mode))
 
@@ -66,7 +74,7 @@ def test_a_start_that_runs_out_of_threads_leaves_no_node_and_can_be_repeated(
     bus.subscribe(Order, recorder)
     starts = 0
     for starts in _starts_with_so_few_threads(bus.start):  # noqa: B007
-        assert (bus._engine.lifecycle.node, process_nodes._nodes) == (None, {})
+        assert (lifecycle_of(bus).node, nodes_here) == (None, {})
 
     assert starts >= 5
     bus.post(Order(1))
@@ -80,7 +88,7 @@ def test_a_service_whose_start_runs_out_of_threads_serves_no_queue(
     queue = service.create_queue("ordering", "orders", recorder)
     starts = 0
     for starts in _starts_with_so_few_threads(service.start):  # noqa: B007
-        assert (service._engine.lifecycle.node, process_nodes._nodes, queue.started) == (
+        assert (lifecycle_of(service).node, nodes_here, queue.started) == (
             None,
             {},
             False,
@@ -112,7 +120,7 @@ def test_an_in_memory_bus_whose_start_runs_out_of_threads_leaves_none() -> None:
 
 def test_a_post_that_can_start_no_thread_for_hints_has_posted(make_bus: MakeBus) -> None:
     bus, recorder = make_bus(mode=Mode.POLLING), Recorder()
-    hints = bus._engine.lifecycle.hints
+    hints = lifecycle_of(bus).hints
     bus.subscribe(Order, recorder)
     bus.start()
     hints.stop()
@@ -122,7 +130,7 @@ def test_a_post_that_can_start_no_thread_for_hints_has_posted(make_bus: MakeBus)
     bus.post(Order(2))
 
     assert sorted(order.number for order in recorder.wait(2)) == [1, 2]
-    assert hints._running is bus._engine.store.database.dialect.capabilities.notifies
+    assert hints._running is engine_of(bus).store.database.dialect.capabilities.notifies
 
 
 @each_mode

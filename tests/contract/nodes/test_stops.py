@@ -14,12 +14,22 @@ from queue_core.model.retry import ImmediateRetries, ScheduledRetries
 from sql.capabilities import Capabilities
 from tests.contract.cluster import born_claimed
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, Recorder, ended, eventually, states
+from tests.contract.harness import (
+    Order,
+    Recorder,
+    database_of,
+    ended,
+    engine_of,
+    eventually,
+    lifecycle_of,
+    states,
+    stops,
+)
 
 
 def _wait_until_nothing_starts(bus: PersistentBus) -> None:
     eventually(
-        lambda: not bus._engine.lifecycle.dispatcher._accepting,
+        lambda: stops(bus),
         "the bus stops, nothing more is started",
     )
 
@@ -81,7 +91,7 @@ def test_a_stop_gives_a_backlog_back_by_few_statements(make_bus: MakeBus) -> Non
         if "bus_events SET" in statement:
             changes.append(statement)
 
-    for own in bus._engine.database.engines:
+    for own in database_of(bus).engines:
         event.listen(own, "before_cursor_execute", note)
     stopping = threading.Thread(target=bus.stop)
     stopping.start()
@@ -109,7 +119,7 @@ def test_a_stop_whose_time_is_up_leaves_the_rest_to_others_who_suspect_none_of_i
     bus.start()
     bus.post_many([Order(number) for number in range(50)])
     recorder.wait(1)
-    bus._engine.lifecycle.holdings.release = lambda *_: 0  # type: ignore[method-assign]
+    lifecycle_of(bus).holdings.release = lambda *_: 0  # type: ignore[method-assign]
     bus.stop(timeout_seconds=0)
 
     heir, heard = make_bus(**short), Recorder()
@@ -193,9 +203,9 @@ def test_a_start_after_a_stop_in_vain_runs_nothing_beside_itself(
         first.close()
         second.subscribe(Order, recorder, name="orders")
     second.start()
-    sweep = second._engine.lifecycle.claim_loop._sweep
-    second._engine.lifecycle.holdings.doubt()
-    second._engine.lifecycle.claimer.turn_soon()
+    sweep = lifecycle_of(second).claim_loop._sweep
+    lifecycle_of(second).holdings.doubt()
+    lifecycle_of(second).claimer.turn_soon()
     eventually(lambda: sweep._at > 0.0, "the sweep takes a turn")
     second.post(Order(2))
     recorder.wait(2)
@@ -258,7 +268,7 @@ def test_a_commit_after_the_stop_of_its_bus_runs_elsewhere_though_its_node_lives
     bus, recorder = _left_by_a_bus(make_bus, make_service)
     heir, heard = _heir(make_bus)
     assert bus.stop()
-    born_claimed(bus._engine, "shared", 1)
+    born_claimed(engine_of(bus), "shared", 1)
     heard.wait(1)
     assert states(ended(heir)) == [State.PROCESSED]
     assert recorder.calls == 0

@@ -17,7 +17,7 @@ from sql.statements import nodes
 from stickybus import BusConfig, Mode, PersistentBus
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import eventually
+from tests.contract.harness import engine_of, eventually, lifecycle_of, node_of
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Bare(Peer):
     """A peer whose orders are taken by subscribers of these names alone."""
 
     def __init__(self, bus: PersistentBus, *names: str) -> None:
-        self.bus, self.lifecycle, self.store = bus, bus._engine.lifecycle, bus._engine.store
+        self.bus, self.lifecycle, self.store = bus, lifecycle_of(bus), engine_of(bus).store
         for name in names:
             bus.subscribe(Parcel, lambda _event: None, name=name)
 
@@ -116,7 +116,7 @@ def test_started_nodes_warn_by_themselves(make_bus: MakeBus, warnings: Warnings)
         bus = make_bus(node_name=name, reap_period_seconds=0.05)
         bus.subscribe(Parcel, lambda _event: None, name=name)
         bus.start()
-        eventually(lambda bus=bus: bus._engine.lifecycle.node.reaper.looks >= 2, "a look")  # type: ignore[misc]
+        eventually(lambda bus=bus: node_of(bus).reaper.looks >= 2, "a look")  # type: ignore[misc]
 
     [told] = eventually(lambda: warnings.told, "a warning")
     assert (told["node"], told["here"], told["elsewhere"]) == (
@@ -273,8 +273,7 @@ def test_a_queue_has_one_handler_whatever_its_name(
         service = make_service(node_name=name, reap_period_seconds=0.05)
         service.create_queue("shop", "bills", handler)
         service.start()
-        node = service._engine.lifecycle.node
-        assert node is not None
+        node = node_of(service)
         turns = node.reaper.looks
         eventually(lambda node=node, turns=turns: node.reaper.looks > turns + 1, "two looks")  # type: ignore[misc]
 

@@ -11,7 +11,7 @@ from queue_core.model.entry import PARKED, SUSPECT
 from sql.statements import nodes
 from stickybus import Posting, State
 from tests.contract.cluster import Cluster, Peer, born_claimed
-from tests.contract.harness import Order, Recorder
+from tests.contract.harness import Order, Recorder, engine_of
 from tests.contract.nodes.reaped import live_orders, processed, reaped
 
 
@@ -170,7 +170,7 @@ def test_what_is_left_by_stops_in_order_is_never_suspect(cluster: Cluster) -> No
         assert (entry.crash_count, entry.lane) == (0, "")
         peer = cluster.join(f"d{number + 1}")
 
-    late = born_claimed(watcher.bus._engine, "d0", 2)  # a caller's commit long after the stop
+    late = born_claimed(engine_of(watcher.bus), "d0", 2)  # a caller's commit long after the stop
     cluster.live(18, watcher, step=3)
     assert {entry.crash_count for entry in watcher.bus.find()} == {0}
     assert late[0] in {entry.record_id for entry in reaped(watcher)}

@@ -25,7 +25,16 @@ from stickybus import (
     State,
 )
 from tests.contract.conftest import MakeService
-from tests.contract.harness import Order, Recorder, ended, eventually, states
+from tests.contract.harness import (
+    Order,
+    Recorder,
+    database_of,
+    ended,
+    engine_of,
+    eventually,
+    lifecycle_of,
+    states,
+)
 from tests.contract.notifications.punctual import (
     FAR,
     LATE_SECONDS,
@@ -259,7 +268,7 @@ def test_what_was_scheduled_on_a_deleted_queue_is_delivered_when_it_is_created_a
 def test_a_queue_that_is_deleted_while_its_entry_is_read_does_not_end_it_unhandled(
     service: NotificationService, queue: NotificationQueue
 ) -> None:
-    codecs, handler = service._engine.store.codecs, queue._subscriber.handler
+    codecs, handler = engine_of(service).store.codecs, queue._subscriber.handler
     decode = codecs.decode
     assert isinstance(handler, Recorder)
 
@@ -277,7 +286,7 @@ def test_a_queue_that_is_deleted_while_its_entry_is_read_does_not_end_it_unhandl
 
 def served(service: NotificationService) -> list[str]:
     """The queues that the only node is said to serve."""
-    [row] = service._engine.database.fetch(nodes.all_nodes)
+    [row] = database_of(service).fetch(nodes.all_nodes)
     [member] = json.loads(row.serves)
     return list(member["queues"])
 
@@ -285,13 +294,13 @@ def served(service: NotificationService) -> list[str]:
 def test_a_node_serves_its_queues_from_its_first_moment(service: NotificationService) -> None:
     recorder, announced = Recorder(), list[list[str]]()
     service.create_queue("billing", "dunning", recorder, event_types=[Order])
-    join = service._engine.lifecycle.join
+    join = lifecycle_of(service).join
 
     def join_and_look() -> None:
         join()
         announced.append(served(service))
 
-    vars(service._engine.lifecycle)["join"] = join_and_look
+    vars(lifecycle_of(service))["join"] = join_and_look
     service.start()
 
     assert announced == [["billing:dunning"]]

@@ -22,7 +22,7 @@ from stickybus import (
 )
 from tests.contract.cluster import QuietNode
 from tests.contract.conftest import MakeService
-from tests.contract.harness import Order, Recorder, eventually
+from tests.contract.harness import Order, Recorder, eventually, lifecycle_of, node_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -35,7 +35,7 @@ class Turned:
         self.queue: NotificationQueue = service.create_queue(
             "billing", "dunning", Recorder(), event_types=[Order]
         ).start()
-        service._engine.lifecycle.join(QuietNode)
+        lifecycle_of(service).join(QuietNode)
 
     @property
     def schedules(self) -> Schedules:
@@ -43,9 +43,7 @@ class Turned:
 
     @property
     def node(self) -> Node:
-        node = self.service._engine.lifecycle.node
-        assert node is not None
-        return node
+        return node_of(self.service)
 
     def fire(self) -> float:
         """Beat, so that the lease holds, and take one turn."""
@@ -141,7 +139,7 @@ def test_the_next_node_continues_where_the_last_one_stood(
     first.queue.recur("report", Order(1), every=60)
     clock.advance(seconds=60)
     first.fire()
-    first.service._engine.lifecycle.leave()
+    lifecycle_of(first.service).leave()
     clock.advance(seconds=30)
 
     second = Turned(make_service(clock=clock, node_name="b"))
@@ -181,7 +179,7 @@ def test_a_firing_that_was_handled_does_not_come_again(turned: Turned, clock: Ma
     turned.queue.recur("report", Order(1), every=60)
     clock.advance(seconds=60)
     turned.fire()
-    turned.service._engine.lifecycle.run_due()
+    lifecycle_of(turned.service).run_due()
     assert turned.queue.find() == []
 
     turned.fire()

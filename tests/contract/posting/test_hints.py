@@ -24,7 +24,7 @@ from sql.postgresql.notify import PostgreSQLNotifier, listening
 from stickybus import PersistentBus
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import BOUND_SECONDS, Order, eventually
+from tests.contract.harness import BOUND_SECONDS, Order, eventually, lifecycle_of
 
 _OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 
@@ -50,7 +50,7 @@ def answered(hints: HintSender) -> bool:
 def told(make_bus: MakeBus) -> tuple[HintSender, ManualClock]:
     """HintSender whose thread is the test."""
     clock = ManualClock()
-    hints = make_bus(clock=clock)._engine.lifecycle.hints
+    hints = lifecycle_of(make_bus(clock=clock)).hints
     hints._running = True
     return hints, clock
 
@@ -145,7 +145,7 @@ def test_a_bus_that_is_closed_gives_the_hint_that_is_outstanding(
     engine: Engine, make_bus: MakeBus
 ) -> None:
     bus: PersistentBus = make_bus(clock=ManualClock())
-    hints = bus._engine.lifecycle.hints
+    hints = lifecycle_of(bus).hints
     hints._running = True
     with heard(engine) as hint:
         hints.tell()

@@ -23,7 +23,9 @@ from tests.contract.conftest import MakeBus
 from tests.contract.harness import (
     Order,
     Recorder,
+    database_of,
     ended,
+    lifecycle_of,
     listening,
     lost_answers,
     statements_of,
@@ -36,7 +38,7 @@ def test_a_post_whose_commit_gave_no_answer_says_so_and_is_delivered(bus: Persis
     bus.subscribe(Order, recorder)
     bus.start()
     with (
-        lost_answers(bus._engine.database, "INSERT INTO bus_events", committed=True),
+        lost_answers(database_of(bus), "INSERT INTO bus_events", committed=True),
         pytest.raises(CommitUnknownError, match="COMMIT gave no answer") as caught,
     ):
         bus.post(Order(1))
@@ -58,7 +60,7 @@ def test_ids_of_a_post_that_was_rolled_back_are_held_for_the_post_that_has_them_
     bus = make_bus(handler_threads=1)
     bus.subscribe(Order, recorder)
     bus.start()
-    database, ledger = bus._engine.database, bus._engine.lifecycle.ledger
+    database, ledger = database_of(bus), lifecycle_of(bus).ledger
     first, failed, between = bus.post(Order(0)), list[str](), list[int]()
     recorder.wait()
     poster = threading.get_ident()  # the node's loops write as well
@@ -134,7 +136,7 @@ def test_ids_taken_ahead_are_forgotten_after_a_while(
     bus.start()
     for _ in range(3):  # until all connections are open that it needs
         bus.post_many([Order(1), Order(2)])
-    with statements_of(bus._engine.database) as statements:
+    with statements_of(database_of(bus)) as statements:
         bus.post(Order(3))
         monkeypatch.setattr(reserved_ids, "LONGEST_KEPT_SECONDS", -1.0)
         bus.post(Order(4))

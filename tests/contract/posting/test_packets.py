@@ -12,7 +12,7 @@ from devtools.server import DatabaseServer
 from notifications.service import NotificationService
 from queue_core.errors import PayloadTooLargeError
 from queue_core.model.config import BusConfig, NotificationConfig
-from tests.contract.harness import Recorder, statements_of
+from tests.contract.harness import Recorder, database_of, statements_of
 from tests.contract.test_connections import sessions
 
 PACKET = 2**20
@@ -51,7 +51,7 @@ def test_a_payload_past_the_servers_packet_is_refused_at_once_and_leaves_connect
         lambda event: queue.update(record_id, event=event),
         lambda event: queue.recur("often", event, every=60),
     ]
-    with statements_of(bus._engine.database) as sent:
+    with statements_of(database_of(bus)) as sent:
         for event in (
             {"note": "a" * PACKET},
             {"note": '"' * (PACKET // 3)},

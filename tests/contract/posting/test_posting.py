@@ -28,8 +28,10 @@ from tests.contract.conftest import MakeBus
 from tests.contract.harness import (
     Order,
     Recorder,
+    database_of,
     ended,
     eventually,
+    lifecycle_of,
     listening,
     statements_of,
     states,
@@ -73,7 +75,7 @@ def plans_kept(bus: PersistentBus) -> int:
     """How many statements the server keeps for the connection that posts."""
     count = text("SELECT COUNT(*) FROM pg_prepared_statements WHERE name LIKE 'stickybus%'")
     return int(
-        bus._engine.database.insert_autocommit(
+        database_of(bus).insert_autocommit(
             lambda connection: connection.execute(count).scalar_one()
         )
     )
@@ -98,7 +100,7 @@ def test_posts_do_not_notice_that_a_session_has_lost_its_plans(bus: PersistentBu
         bus.post(Order(number))
     assert plans_kept(bus) == 1
     forget = text("DEALLOCATE ALL")
-    bus._engine.database.insert_autocommit(lambda connection: connection.execute(forget))
+    database_of(bus).insert_autocommit(lambda connection: connection.execute(forget))
     for number in range(2, 4):
         bus.post(Order(number))
     assert [entry.event_json for entry in bus.find()] == [
@@ -137,7 +139,7 @@ def test_a_handler_learns_everything_about_its_entry(bus: PersistentBus) -> None
 
 
 def test_an_event_is_posted_by_one_statement_that_commits_by_itself(bus: PersistentBus) -> None:
-    database, begun = bus._engine.database, list[object]()
+    database, begun = database_of(bus), list[object]()
     note = begun.append
     bus.post(Order(1))
     event.listen(database.engine, "begin", note)
@@ -152,7 +154,7 @@ def test_an_event_is_posted_by_one_statement_that_commits_by_itself(bus: Persist
 @needs.one_writer
 def test_a_post_waits_for_a_write_lock_that_another_process_holds(bus: PersistentBus) -> None:
     refused = threading.Event()
-    database = bus._engine.database
+    database = database_of(bus)
     path = database.url.database
     assert path is not None
     with (
@@ -178,7 +180,7 @@ def test_a_row_born_claimed_is_seen_by_others_only_once_its_id_is_in_the_ledger(
     """Else the sweep takes it for a commit that nobody knows of, and it runs twice at the same time."""
     bus.subscribe(Order, Recorder())
     bus.start()
-    lifecycle, unknown = bus._engine.lifecycle, list[list[int]]()
+    lifecycle, unknown = lifecycle_of(bus), list[list[int]]()
 
     def seen_and_unknown() -> list[int]:
         return [
@@ -192,7 +194,7 @@ def test_a_row_born_claimed_is_seen_by_others_only_once_its_id_is_in_the_ledger(
             with ThreadPoolExecutor(1) as other:
                 unknown.append(other.submit(seen_and_unknown).result())
 
-    with listening(bus._engine.database, after_cursor_execute=inserted):
+    with listening(database_of(bus), after_cursor_execute=inserted):
         bus.post(Order(1))
         ended(bus)  # what ends between the two reads is in neither
         bus.post_many([Order(2), Order(3)])
@@ -212,7 +214,7 @@ def test_a_sticky_event_starts_without_a_claim_and_without_a_read(
     # Claim, finish, beat and reap, and a second finish where writers take turns: no turn comes by
     # time.
     clock.wait_until_waiting(5 if capabilities.one_writer else 4)
-    with statements_of(bus._engine.database) as statements:
+    with statements_of(database_of(bus)) as statements:
         bus.post(Order(1))
         bus.post_many([Order(2), Order(3)])
         recorder.wait(3)
@@ -263,7 +265,7 @@ def test_a_full_node_posts_unclaimed_and_loses_nothing(make_bus: MakeBus) -> Non
         bus.post(Order(number))
     recorder.wait(1)
     counted = states(bus.find())
-    assert len(bus._engine.lifecycle.ledger) == counted.count(State.IN_PROCESSING) == 5
+    assert len(lifecycle_of(bus).ledger) == counted.count(State.IN_PROCESSING) == 5
     assert counted.count(State.AVAILABLE) == 7
     recorder.release()
     ended(bus, 12)
@@ -280,11 +282,11 @@ def test_large_events_past_the_pools_room_wait_by_id_and_run_once(make_bus: Make
         for place in range(40)
     )
     recorder.wait(1)
-    assert bus._engine.lifecycle.ledger.waiting >= 40 - 1 - BATCHES
+    assert lifecycle_of(bus).ledger.waiting >= 40 - 1 - BATCHES
     recorder.release()
     assert [entry.record_id for entry in ended(bus, 40)] == ids
     assert [event["place"] for event in recorder.events] == list(range(40))
-    assert len(bus._engine.lifecycle.ledger) == 0
+    assert len(lifecycle_of(bus).ledger) == 0
 
 
 def test_thousands_of_events_at_once_are_delivered_once_each(make_bus: MakeBus) -> None:

@@ -36,7 +36,7 @@ from stickybus import (
 from tests import requirements as needs
 from tests.conftest import NewDatabase
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Recorder, ended, eventually
+from tests.contract.harness import Recorder, ended, engine_of, eventually
 from tests.contract.schema.tables import TABLES, described, differences, reflecting, report, tables
 
 
@@ -227,7 +227,7 @@ def test_the_shortest_insert_needs_only_a_name(bus: PersistentBus, engine: Engin
     [entry] = eventually(bus.find)
 
     assert (entry.queue_name, entry.lane, entry.processing_state) == ("bus", "", State.AVAILABLE)
-    assert abs((bus._engine.store.clock.now() - entry.effective_date).total_seconds()) < 60
+    assert abs((engine_of(bus).store.clock.now() - entry.effective_date).total_seconds()) < 60
 
 
 @needs.ddl_commits

@@ -19,6 +19,7 @@ from tests.contract.conftest import MakeBus, Orders
 from tests.contract.harness import (
     Order,
     Recorder,
+    database_of,
     delivered,
     ended,
     lost_answers,
@@ -79,7 +80,7 @@ def test_an_own_post_whose_commit_gave_no_answer_raises_and_is_delivered_once(
     bus: PersistentBus, recorder: Recorder
 ) -> None:
     with (
-        lost_answers(bus._engine.database, "INSERT INTO bus_events", committed=True) as lost,
+        lost_answers(database_of(bus), "INSERT INTO bus_events", committed=True) as lost,
         pytest.raises((DBAPIError, DatabaseUnreachableError)),
     ):
         bus.post(Order(1))

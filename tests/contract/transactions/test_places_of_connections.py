@@ -36,7 +36,7 @@ from sql import schema
 from sql.tables import entry_tables, metadata_for, queue_nodes
 from tests import requirements as needs
 from tests.contract.conftest import MakeService
-from tests.contract.harness import Order, Recorder, states
+from tests.contract.harness import Order, Recorder, database_of, states
 
 OTHER = "tenant"
 
@@ -221,7 +221,7 @@ def test_another_server_of_the_same_cluster_is_known_by_the_nodes_of_the_databas
         PersistentBus(own_server_url) as bus,
         _namesake(_as_url(own_server, own_server_url)) as replica,
     ):
-        nodes = bus._engine.database.fetch(
+        nodes = database_of(bus).fetch(
             lambda own: own.execute(select(queue_nodes)).mappings().all()
         )
         with replica.begin() as connection:
