@@ -1,12 +1,13 @@
-"""Databases for the tests: one of its own for each test, cloned from a migrated template.
+"""Databases for the tests: each test has its own, cloned from a migrated template.
 
-A test that asks for `database_url` or `empty_database_url` runs once on each database; `-k sqlite` or
-`-m sqlite` chooses. A skipped or expectedly failing test fails the run: what is not tested is not green.
+A test that asks for `database_url` or `empty_database_url` runs once on each database; `-k sqlite`
+or `-m sqlite` chooses. A skipped or expectedly failing test fails the run, for it tests nothing.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,26 +33,40 @@ _EACH_DATABASE: Final = [pytest.param(name, marks=getattr(pytest.mark, name)) fo
 
 _WITHOUT_SESSION = ("test_example", "test_session", "test_spark_submit")
 """Tests of the pipeline that start processes of their own, or none."""
+_SERVERS = {
+    "tests/contract/doctor/": "a durable server",
+    "tests/acceptance/test_database_outage.py": "a server to restart",
+    "tests/contract/posting/test_packets.py": "a server to restart",
+}
+"""Tests that start a server, by the start of their paths: no two processes should start it."""
 
 
-class _SparkTogether(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives the tests that share a Spark session to one process, first, and each other one to whoever is free."""
+class _Sharing(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives tests that share something costly to one process, and each other test to any process.
+
+    The large groups come first.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        folder, _, name = nodeid.rpartition("/")
-        return (
-            "spark"
-            if folder == "tests/pipeline" and not name.startswith(_WITHOUT_SESSION)
-            else nodeid
-        )
+        path, _, name = nodeid.partition("::")
+        folder, _, module = path.rpartition("/")
+        if folder == "tests/pipeline" and not module.startswith(_WITHOUT_SESSION):
+            return "a session of Spark"
+        if module == "test_wheel.py":
+            return "an environment with the wheel"
+        for start, server in _SERVERS.items():
+            of_name = re.search(rf"[\[-]({'|'.join(URL_VARIABLES)})[\]-]", name)
+            if path.startswith(start) and of_name:
+                return f"{server}, {of_name[1]}"
+        return nodeid
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """How `pytest -n` spreads the tests.
+    """Return the way in which `pytest -n` spreads the tests.
 
     Groups by a mark (`--dist loadgroup`) don't form with pytest 9.2.
     """
-    return _SparkTogether(config, log)
+    return _Sharing(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -64,7 +79,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class NewDatabase(Protocol):
-    """Makes a database with the schema, or empty (on SQLite: a file not there yet); `name` is the SQLite file's."""
+    """Makes a database with the schema, or an empty one (on SQLite: a file not there yet).
+
+    `name` is the name of the SQLite file.
+    """
 
     def __call__(self, name: str, *, migrated: bool = True) -> URL: ...
 
