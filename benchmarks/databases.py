@@ -1,4 +1,4 @@
-"""Databases to measure on: durable servers of the run's own, a fresh database for each measurement."""
+"""Databases to measure on: durable servers, with a fresh database for each measurement."""
 
 from __future__ import annotations
 

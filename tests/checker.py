@@ -212,7 +212,7 @@ def _ids(rows: Iterable[Standing]) -> tuple[int, ...]:
     return tuple(sorted({row.record_id for row in rows}))
 
 
-# -- loss and phantoms ---------------------------------------------------------------------------------------------
+# -- loss and phantoms -----------------------------------------------------------------------------
 
 
 def _lost(
@@ -267,7 +267,7 @@ def _phantoms(evidence: Evidence, posted: Mapping[int, Posted]) -> Iterator[Viol
                 )
 
 
-# -- recorded once -------------------------------------------------------------------------------------------------
+# -- recorded once ---------------------------------------------------------------------------------
 
 
 def _recorded_twice(
@@ -316,7 +316,7 @@ def _recorded_twice(
             )
 
 
-# -- who runs ------------------------------------------------------------------------------------------------------
+# -- who runs --------------------------------------------------------------------------------------
 
 
 def _at_once(
@@ -368,7 +368,7 @@ def _not_sticky(evidence: Evidence, posted: Mapping[int, Posted]) -> Iterator[Vi
             )
 
 
-# -- silence and bounds --------------------------------------------------------------------------------------------
+# -- silence and bounds ----------------------------------------------------------------------------
 
 
 def _silent(evidence: Evidence) -> Iterator[Violation]:

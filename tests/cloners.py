@@ -94,7 +94,7 @@ class PostgreSQLCloner(Cloner):
 
 
 class MySQLCloner(Cloner):
-    """MariaDB and MySQL have no templates: the template's DDL is read once and run for each clone."""
+    """MariaDB and MySQL lack templates: the template's DDL is read once and run for each clone."""
 
     # The one in information_schema is an error while a session runs a statement with an emoji in
     # it.
@@ -176,7 +176,7 @@ def sqlite_url(path: Path) -> URL:
 
 
 def server_url(name: str, given: str) -> URL:
-    """The URL of a server to test on, as users write it, with the driver that our own connections use."""
+    """Return the URL of a server to test on, with the driver of the engine's own connections."""
     url = make_url(given)
     url = url.set(drivername=BACKENDS["postgresql" if name == "postgresql" else "mysql"].driver)
     if name in {"mysql", "mariadb"}:

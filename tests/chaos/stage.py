@@ -182,7 +182,7 @@ class Stage:
         if self._proxy is not None:
             self._proxy.__exit__(None, None, None)
 
-    # -- processes ----------------------------------------------------------------------------------------------
+    # -- processes ---------------------------------------------------------------------------------
 
     @property
     def proxy(self) -> Proxy:
@@ -285,7 +285,7 @@ class Stage:
                 peaks = [_peak_bytes(one.pid) for one in self.nodes()]
                 self.memory_peak_bytes = max([self.memory_peak_bytes, *peaks])
 
-    # -- time ---------------------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------
 
     def pause(self, seconds: float) -> None:
         """Let the system run."""
@@ -305,7 +305,7 @@ class Stage:
             self.pause(_LOOK_SECONDS)
         return True
 
-    # -- the tables, past any proxy -----------------------------------------------------------------------------
+    # -- the tables, past any proxy ----------------------------------------------------------------
 
     def ended(self) -> int:
         """How many rows history has."""
@@ -326,7 +326,7 @@ class Stage:
         with self.direct.connect() as connection:
             return connection.scalar(select(func.count()).select_from(self.tables.main)) or 0
 
-    # -- the end ------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def rest(self) -> None:
         """End the load, wait until nothing is left to be done, and stop the nodes in good order."""

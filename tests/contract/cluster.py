@@ -1,4 +1,4 @@
-"""A cluster inside one test: nodes whose beats, reapers, claims and finishes are turned by hand, on a manual clock.
+"""A cluster inside one test, whose loops are turned by hand, on a manual clock.
 
 Killing a node means to turn it no more. `vanish` also lets go of its name in this process, as if it
 had been another.
@@ -98,7 +98,7 @@ class Peer:
 
 
 class Cluster:
-    """Peers on one database and one manual clock; leases, beats and reaper periods are the defaults."""
+    """Peers on one database and one manual clock; leases, beats and periods are the defaults."""
 
     def __init__(self, url: URL) -> None:
         self.url = url
@@ -136,7 +136,7 @@ class Cluster:
             self.tick(step, *alive)
 
     def bury(self, dead: str, *alive: Peer, step: float = 3.0) -> float:
-        """Live on until `dead` was declared dead and what it left was moved; the seconds that took."""
+        """Live on until `dead` was declared dead and its entries were moved; return the seconds."""
         started = self.clock.monotonic()
         while self.row(dead).state not in nodes.FENCED:
             assert self.clock.monotonic() - started < 60, f"{dead} was never declared dead"
@@ -162,7 +162,10 @@ class Cluster:
     def while_waiting(
         self, work: Callable[[], Any], each_step: Callable[[], object] = lambda: None
     ) -> Future[Any]:
-        """Run `work` in a thread, and advance the clock by a second whenever it waits; its future, done."""
+        """Run `work` in a thread, and advance the clock by a second whenever it waits.
+
+        Returns its future, done.
+        """
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(work)
             while not future.done():
@@ -201,7 +204,10 @@ def born_claimed(
     lane: str | None = None,
     at: datetime | None = None,
 ) -> list[int]:
-    """Commit orders as IN_PROCESSING by `owner` and unknown to every ledger, as a lost answer to a COMMIT leaves them."""
+    """Commit orders as IN_PROCESSING by `owner` and unknown to every ledger.
+
+    A lost answer to a COMMIT leaves them so. Returns their ids.
+    """
     rows = engine.store.rows.rows(
         "bus",
         [Posting(event=Order(number), at=at) for number in numbers],

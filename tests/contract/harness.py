@@ -96,7 +96,7 @@ class Machine:
         patch.setattr(clock_module, "_monotonic", lambda: monotonic() + self._passed)
 
     def set_clock(self, seconds: float) -> None:
-        """Set the wall clock, as NTP does, or whoever wakes a paused virtual machine, whose clocks all stood still."""
+        """Set the wall clock, as NTP does, or a virtual machine that wakes after a pause."""
         self._set += seconds
 
     def suspend(self, seconds: float) -> None:
@@ -118,8 +118,12 @@ class Order:
 class Recorder:
     """A handler of (event, context) that keeps each call.
 
-    `failures`: how many calls raise, from the first on. `hold`: calls wait until `release`, after `started` counted
-    them. Wait for calls with `wait`.
+    Wait for calls with `wait`.
+
+    Args:
+        failures: Number of calls that raise, from the first on.
+        error: The error that they raise.
+        hold: Whether calls wait until `release`.
     """
 
     def __init__(
@@ -182,7 +186,7 @@ class Searchable(Protocol):
 
 
 def ended(queue: Searchable, count: int = 1) -> list[Entry]:
-    """Wait until `count` entries are in history, REAPED ones aside, and return these by ascending id."""
+    """Wait until `count` entries are in history, REAPED ones aside; return them by ascending id."""
 
     def enough() -> list[Entry]:
         found = [entry for entry in queue.history() if entry.processing_state is not State.REAPED]
@@ -194,7 +198,7 @@ def ended(queue: Searchable, count: int = 1) -> list[Entry]:
 
 
 def delivered(bus: PersistentBus, recorder: Recorder) -> list[int]:
-    """Numbers of the orders that `recorder` got by the time that one posted now has been handled."""
+    """Return the numbers of orders that `recorder` got before one that is posted now is handled."""
     last = bus.post(Order(999))
     eventually(lambda: bus.history(record_ids=[last]), "the last order is handled")
     return [number for number in recorder.numbers() if number != 999]
@@ -213,7 +217,7 @@ def states(entries: Collection[Entry]) -> list[State]:
 
 
 def with_savepoints(engine: Engine) -> Engine:
-    """The engine, on SQLite set up for savepoints in the way that SQLAlchemy's documentation advises."""
+    """Return the engine, on SQLite set up for savepoints as SQLAlchemy's documentation advises."""
     if engine.dialect.name == "sqlite":
         event.listen(
             engine, "connect", lambda driver, _record: setattr(driver, "isolation_level", None)
@@ -256,7 +260,10 @@ def statements_of(database: Database) -> Iterator[Statements]:
 
 
 def moving(database: Database, otherwise: str) -> str:
-    """A text of the statement that claims, or writes outcomes, on this database; `otherwise` where it names its work."""
+    """Return a text of the statement that claims or writes outcomes on this database.
+
+    It is `otherwise` where the statement names its work.
+    """
     return "INSERT INTO bus_events_move" if database.dialect.name == "sqlite" else otherwise
 
 
@@ -276,7 +283,9 @@ def listening(database: Database, **listeners: Callable[..., None]) -> Iterator[
 
 @contextmanager
 def lost_answers(database: Database, statement: str, *, committed: bool) -> Iterator[list[str]]:
-    """Break the connection of the first transaction that ran a `statement` of this text: after its COMMIT, or before.
+    """Break the connection of the first transaction that ran a `statement` of this text.
+
+    It breaks after the COMMIT if `committed`, else before.
 
     A statement that commits by itself is such a transaction. The list that is given has one item
     once that has happened.

@@ -164,7 +164,7 @@ def total_processed() -> int:
     return sum(row["processing_state"] == "PROCESSED" for row in sample_history())
 
 
-# -- the command --------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------------------
 
 Run = Callable[..., str]
 

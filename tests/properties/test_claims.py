@@ -63,7 +63,7 @@ class ClaimLife(RuleBasedStateMachine):
         self.bus.close()
         self._folder.cleanup()
 
-    # -- the model's answers ------------------------------------------------------------------------------------
+    # -- the model's answers -----------------------------------------------------------------------
 
     @property
     def _now(self) -> float:
@@ -115,7 +115,7 @@ class ClaimLife(RuleBasedStateMachine):
             )
         assert not copies, "a copy of nothing"
 
-    # -- what happens -------------------------------------------------------------------------------------------
+    # -- what happens ------------------------------------------------------------------------------
 
     @rule(
         owner=owners,
@@ -316,7 +316,7 @@ class ClaimLife(RuleBasedStateMachine):
     def wait(self, later: int) -> None:
         self.clock.advance(seconds=later)
 
-    # -- what always holds --------------------------------------------------------------------------------------
+    # -- what always holds -------------------------------------------------------------------------
 
     @invariant()
     def the_tables_are_as_the_model(self) -> None:

@@ -226,7 +226,7 @@ class Process:
         """One of its threads goes on: what a process has for itself is its own again."""
         self.simulation.enter(self)
 
-    # -- threads ------------------------------------------------------------------------------------------------
+    # -- threads -----------------------------------------------------------------------------------
 
     def busy(self) -> list[str]:
         """The names of threads that are in the midst of something."""
@@ -353,7 +353,7 @@ class Process:
         except Exception as error:  # noqa: BLE001 -- see `_loop_turn`
             self.simulation.unexpected(f"{self.label} {name}", error)
 
-    # -- what the application does --------------------------------------------------------------------------------
+    # -- what the application does -----------------------------------------------------------------
 
     def start(self) -> None:
         """Take part in the cluster, or exit."""
@@ -429,7 +429,7 @@ class Process:
             for entry in reads.history(search_key1=step.key, states=["FAILED", "REMOVED"]):
                 face.retry(entry.record_id)
 
-    # -- handlers -----------------------------------------------------------------------------------------------
+    # -- handlers ----------------------------------------------------------------------------------
 
     def _handler(self, face: str, number: int) -> Callable[[Order, EntryContext], None]:
         def handle(event: Order, context: EntryContext) -> None:

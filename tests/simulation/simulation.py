@@ -143,7 +143,7 @@ class Simulation:
         self._most: dict[str, int] = {}
         self._found: list[Violation] = []
 
-    # -- steps --------------------------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
     def take(self, step: Step) -> None:
         """Take one step; it means nothing if what it speaks of does not exist."""
@@ -258,7 +258,7 @@ class Simulation:
                 name = f"{process.label}.{face}"
                 self._most[name] = max(self._most.get(name, 0), len(lifecycle.ledger))
 
-    # -- rest ---------------------------------------------------------------------------------------------------
+    # -- rest --------------------------------------------------------------------------------------
 
     def rest(self) -> None:
         """The faults stop: threads go on, dead processes are started anew, until everything has ended."""
@@ -329,7 +329,7 @@ class Simulation:
         )
         return not found[0]["entries"]
 
-    # -- evidence -----------------------------------------------------------------------------------------------
+    # -- evidence ----------------------------------------------------------------------------------
 
     def tell(self, line: str) -> None:
         """Add a line to the trace."""
@@ -532,7 +532,7 @@ class Simulation:
                     explanation=f"the exactly-once handler's writes for key {row.key} stand {found} times",
                 )
 
-    # -- the world of the engine ----------------------------------------------------------------------------------
+    # -- the world of the engine -------------------------------------------------------------------
 
     def enter(self, process: Process) -> None:
         """What is the process's own and the interpreter's here becomes `process`'s."""

@@ -1,4 +1,4 @@
-"""Exceptions that come from outside, as a signal's or a time limit's, raised at a chosen place of a call."""
+"""Exceptions from outside, as a signal raises them, at a chosen place of a call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ class InterruptedHereError(BaseException):
 
 
 class Places(Enum):
-    """Where exceptions are raised: before a line or an instruction, or at a function's end, so that what it returns is lost."""
+    """The places of exceptions: before a line or an instruction, or at a function's end.
+
+    At the end, the result of the function is lost.
+    """
 
     LINES = auto()
     """Each line of our own code."""
@@ -85,7 +88,10 @@ class Interrupt:
 
 
 def was_interrupted(error: BaseException) -> bool:
-    """Whether `error` is what was raised, or what others have made of it: SQLAlchemy makes assertions, or missing attributes, of some."""
+    """Return whether `error` is the exception that was raised, or was caused by it.
+
+    SQLAlchemy turns some into failed assertions or missing attributes.
+    """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, InterruptedHereError):
         cause = cause.__context__
@@ -94,7 +100,10 @@ def was_interrupted(error: BaseException) -> bool:
 
 @functools.cache
 def _exits(code: CodeType) -> frozenset[int]:
-    """Where the interpreter never raises anything: between the body of a `with` and its `__exit__`, and as our lock is entered."""
+    """Return the offsets at which the interpreter never raises anything.
+
+    They are between the body of a `with` and its `__exit__`, and where `Lock` is entered.
+    """
     found = set[int]()
     steps = list(dis.get_instructions(code))
     if code is Lock.__enter__.__code__:

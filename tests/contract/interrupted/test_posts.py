@@ -1,4 +1,4 @@
-"""Posts that an exception from outside cuts off anywhere: the entry isn't there, or it runs, once."""
+"""Posts that an exception cuts off anywhere: the entry is not there, or it runs once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ from tests.contract.interrupted.interrupts import Interrupt, Places, was_interru
 pytestmark = pytest.mark.slow
 
 SEED, SAMPLE = 22, 100
-"""Of the places, except for lines of our own code and the instructions of what is most critical, which are all tried."""
+"""The number of places that are tried.
+
+All lines of the library are tried, and all instructions of its most critical functions.
+"""
 CRITICAL = [
     function.__code__
     for function in (
@@ -58,7 +61,10 @@ CRITICAL = [
     )
 ]
 CHECKED_EACH = {"sqlite": 1, "postgresql": 50, "mariadb": 50, "mysql": 50}
-"""How many calls are followed by a look at what they have left: servers keep open transactions until the last."""
+"""The number of calls before a look at what they have left.
+
+Servers keep open transactions until the last call.
+"""
 STEP = 10
 """Between the numbers of the first orders of two calls."""
 TRANSACTIONS = {
@@ -93,7 +99,7 @@ class Posts:
 
 @pytest.fixture(autouse=True)
 def collected() -> Iterator[None]:
-    """What interrupted calls leave is collected within their own test: another one would be blamed for it."""
+    """Collect the leftovers of interrupted calls within their test, which would blame another."""
     yield
     gc.collect()
 
@@ -190,7 +196,10 @@ class Interrupted:
     def run(
         self, check: Callable[[int], None], around: Callable[[], AbstractContextManager[Any]]
     ) -> None:
-        """Post orders of its own for each place, on the connection that `around` gives, and `check` after what has failed."""
+        """Post orders for each place, on the connection that `around` gives.
+
+        `check` is called after a post that has failed.
+        """
         whole = self._new()
         for _ in range(4):  # until connections are open, and statements known
             whole = self._new()

@@ -1,4 +1,7 @@
-"""Turns of the claim loop and of the finish loop which an exception cuts off anywhere, as memory that is used up does."""
+"""Turns of the claim loop and the finish loop that an exception cuts off anywhere.
+
+Memory that is used up raises such an exception.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ ORDERS = 8
 SECONDS = 60.0
 """After which all has ended; a sweep comes by itself once in a lease at least."""
 EACH = {"sqlite": 2, "postgresql": 23, "mariadb": 23, "mysql": 23}
-"""Of so many places one is tried: what is held in memory is the same on servers, whose round trips take long."""
+"""One place of this number is tried.
+
+The state in memory is the same on servers, whose round trips take long.
+"""
 CRITICAL = [
     function.__code__
     for function in (
