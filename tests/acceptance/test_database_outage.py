@@ -1,4 +1,4 @@
-"""A database server that goes away under running nodes, longer than their leases, and comes back."""
+"""A database server that leaves running nodes for longer than their leases, and comes back."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     _check([sys.executable, "-m", "venv", "--without-pip", environment])
     install = [*pip, "--python", environment / "bin" / "python", "install"]
     trusting = {key: value for key, value in os.environ.items() if key not in NO_CERTIFICATES}
-    locked = ["--require-hashes", "-r", _CHECKOUT / "requirements-base.lock"]
+    locked = ["--require-hashes", "-r", str(_CHECKOUT / "requirements-base.lock")]
     _check([*install, *locked], env=trusting)
     _check([*install, "--no-deps", wheel])
     empty = tmp_path_factory.mktemp("empty")

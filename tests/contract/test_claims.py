@@ -259,7 +259,10 @@ def test_a_wake_up_while_something_is_to_be_claimed_does_not_put_off_a_look(
 
 
 def backlog(node: Peer) -> list[datetime]:
-    """Seven orders a second apart, two of which a claim takes; after two claims, the dates since which they sought."""
+    """Post seven orders a second apart, and claim two at a time, twice.
+
+    Returns the dates since which the claims sought.
+    """
     sought, claim = list[datetime](), node.moves.claim
 
     def noted(lane: str, owner: str, limit: int, since: datetime, ahead: timedelta) -> list[Entry]:
@@ -348,7 +351,7 @@ def test_what_is_set_aside_without_a_run_makes_no_node_hold_more(cluster: Cluste
 
 
 def node_that_has_heard(cluster: Cluster) -> tuple[Peer, Peer]:
-    """A node that holds one order, and whose claim loop waits for its next look; and a bus of another process."""
+    """A node that holds one order and waits for its next look, and a bus of another process."""
     node, poster = node_and_poster(cluster)
     poster.bus.post(Order(1))
     node.lifecycle.claim_loop.hear(ANY_NODE)
@@ -392,7 +395,7 @@ def test_a_turn_that_the_claim_loop_misses_meanwhile_comes_after(cluster: Cluste
 
 
 def test_who_hears_leaves_the_claim_to_a_loop_that_has_missed_its_turn(cluster: Cluster) -> None:
-    """Else the loop, which looks, sweeps and starts what was claimed ahead, starves while hints keep coming."""
+    """Else the loop, which looks, sweeps and starts entries, starves while hints keep coming."""
     node, poster = node_that_has_heard(cluster)
     poster.bus.post(Order(2))
     with node.lifecycle.holdings.gates.claiming():

@@ -18,7 +18,7 @@ BATCH, ORDERS = 10, 30
 
 
 def node_with_backlog(cluster: Cluster) -> Peer:
-    """A node that has claimed the first ten of thirty orders, and run them; nothing of that is written."""
+    """A node that has claimed and run the first ten of thirty orders; nothing of that is written."""
     node = cluster.join("a", handler_threads=1, max_entries_claimed=BATCH, queue_capacity=BATCH)
     node.bus.post_many(Order(number) for number in range(ORDERS))
     node.claim()
@@ -129,7 +129,10 @@ def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(
 
 @needs.one_writer
 def test_what_was_claimed_along_is_not_taken_for_an_announced_commit(cluster: Cluster) -> None:
-    """SQLite gives an id that was rolled back, and announced before that, to the next entry, which may be another's."""
+    """SQLite gives an id that was announced and rolled back to the next entry.
+
+    That entry may be another node's.
+    """
     node = cluster.join(
         "a", handler_threads=BATCH, max_entries_claimed=BATCH, queue_capacity=ORDERS
     )

@@ -45,7 +45,7 @@ for _sessions in (SESSIONS, WAITING):
 
 
 def sessions(engine: Engine, database_name: str) -> set[int]:
-    """Those of the database's clients but this; one that has just been closed may still be among them."""
+    """Return the sessions of other clients; one that was just closed may still be among them."""
     with create_engine(engine.url, poolclass=NullPool).connect() as connection:
         return set(connection.execute(text(SESSIONS[database_name])).scalars())
 
@@ -229,7 +229,7 @@ _READ_ONLY = {
 def test_sessions_that_can_no_longer_write_are_replaced(
     database_url: URL, make_bus: MakeBus
 ) -> None:
-    """As after a switch-over behind a proxy: sessions stay open, on a server that is read-only now."""
+    """As after a switch-over behind a proxy: sessions stay open on a server that is read-only."""
     engine, failed_over = create_engine(database_url), False
 
     def open_session(driver: Any, _record: object) -> None:

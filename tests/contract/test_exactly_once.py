@@ -300,7 +300,7 @@ def test_a_handler_whose_ddl_commits_has_failed(make_bus: MakeBus, orders: Order
 def test_a_handler_that_goes_on_after_a_deadlock_has_failed(
     make_bus: MakeBus, orders: Orders
 ) -> None:
-    """MariaDB and MySQL have rolled back all that it wrote before, and take what comes as a new transaction."""
+    """MariaDB and MySQL roll back all that it wrote, and the next statement begins a transaction."""
     bus, met = make_bus(retry=ImmediateRetries(0)), list[DBAPIError]()
     with orders.engine.begin() as connection:
         connection.execute(orders.add(1))
@@ -472,7 +472,7 @@ def test_a_handlers_connection_sees_what_the_application_commits_and_the_reverse
 def test_a_handler_that_posts_around_its_own_transaction_fails_at_once_and_is_told_how_to_post(
     make_bus: MakeBus, orders: Orders
 ) -> None:
-    """SQLite has one write lock, which the handler's transaction holds: waiting for it could only time out."""
+    """The handler's transaction holds SQLite's one write lock: a wait for it could only time out."""
     bus, other = make_bus(retry=ImmediateRetries(0)), make_bus()
 
     @bus.subscribe(Order, exactly_once=True)

@@ -1,4 +1,4 @@
-"""Forgetting one customer: what waits and what has ended goes, what runs is told, and nobody else notices."""
+"""Forgetting one customer removes entries that wait or have ended, and nobody else's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ CUSTOMER, OTHER = 7, 8
 
 @pytest.fixture
 def filled(make_bus: MakeBus) -> PersistentBus:
-    """Of each of two customers one event that failed, one that succeeded, and one that waits; and one of nobody."""
+    """Two customers, each with an event that failed, one that succeeded and one that waits.
+
+    There is an event of no customer, too.
+    """
     bus = make_bus(retry=ImmediateRetries(0))
     bus.subscribe("Good", lambda _event, _context: None, name="good")
     bus.subscribe("Bad", lambda event, _context: event["missing"], name="bad")

@@ -1,4 +1,4 @@
-"""Truncating history while the queue runs: exact counts, live entries untouched, delivery hardly held up."""
+"""Truncating history while the queue runs: counts are exact, delivery is hardly held up."""
 
 from __future__ import annotations
 

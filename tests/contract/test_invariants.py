@@ -290,7 +290,7 @@ def test_commits_are_looked_up_in_batches_that_every_database_takes(
 
 
 def test_a_dead_nodes_lane_is_not_read_again_for_each_batch_that_is_moved(cluster: Cluster) -> None:
-    """Else a hundred thousand notifications that wait for their dates take hours to be handed on."""
+    """Else the hand-over of a hundred thousand notifications that wait takes hours."""
     killed, other = cluster.join("a", mode="STICKY_POLLING"), cluster.join("b")
     now, statements = cluster.clock.now(), other.store.statements
     killed.bus.post_many(

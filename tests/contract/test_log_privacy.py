@@ -1,4 +1,4 @@
-"""What logs tell at INFO and above: neither passwords nor payloads, whatever fails and however it is told."""
+"""Logs at INFO and above show neither passwords nor payloads, whatever fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECRET = "s3cret-payload-7f1c"
 
 
 class Told(logging.Handler):
-    """All that is logged at INFO and above, as a file would have it: tracebacks and facts included."""
+    """All that is logged at INFO and above, as a file has it, with tracebacks and facts."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -50,7 +50,7 @@ def told() -> Iterator[Told]:
 
 
 def refuse_history(engine: Engine, name: str, *, refuse: bool) -> None:
-    """Let every outcome fail in the database, or no longer: the history table has another name meanwhile."""
+    """Let every outcome fail, or no longer: the history table has another name meanwhile."""
     old, new = (
         ("bus_events_history", "elsewhere") if refuse else ("elsewhere", "bus_events_history")
     )

@@ -1,4 +1,4 @@
-"""Logs: an event can be followed by its user token, and an error be explained by who asks for it."""
+"""Logs: an event can be followed by its user token, and an error explains itself on request."""
 
 from __future__ import annotations
 

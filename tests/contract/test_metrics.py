@@ -1,4 +1,4 @@
-"""Metrics of a bus and a notification service on each database: what is counted, and what a scrape reads."""
+"""Metrics of a bus and a notification service on each database, and the reads of a scrape."""
 
 from __future__ import annotations
 

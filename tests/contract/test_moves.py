@@ -1,4 +1,4 @@
-"""Moves: outcomes and a claim in one statement on SQLite, two of them in turns, and what was claimed as it was written."""
+"""Moves: outcomes and a claim in one statement on SQLite."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_move_costs_the_same_among_a_hundred_thousand_entries(
         connection.exec_driver_sql("ANALYZE")  # three rows, which it costs nothing to read
 
     def cost(rows: int) -> int:
-        """What two moves take, one that claims and one that also finishes what the first has claimed."""
+        """Return the cost of two moves: one claims, the other finishes that, too."""
         fill(engine, rows)
         with store.database.autocommit.connect() as connection, cost_of(connection) as cost:
             claimed = list[Sequence[Any]]()

@@ -1,4 +1,4 @@
-"""PgBouncer before the server: refused where sessions are shared, in order where each client has its own."""
+"""PgBouncer is refused where clients share sessions, and works where each has its own."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def shared(database_url: URL) -> Iterator[URL]:
 
 
 def sessions(url: URL, count: int) -> list[dict[str, Any]]:
-    """Settings of as many of the pooler's sessions, the process of each, and how much is left in it."""
+    """Return settings of the pooler's sessions, the process of each, and what is left in it."""
     engine = create_engine(url, poolclass=NullPool)
     selected = ", ".join(f"current_setting('{name}') AS {name}" for name in SETTINGS)
     connections = [engine.connect() for _ in range(count)]

@@ -1,4 +1,4 @@
-"""What users type: subscribing by call and decorator, posts with a date, named events, states by name, old names."""
+"""The calls of users: subscriptions, posts with a date, named events, states, old names."""
 
 from __future__ import annotations
 

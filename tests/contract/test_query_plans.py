@@ -1,4 +1,4 @@
-"""How each database runs the engine's statements, from an empty table to a million rows: by index, at a flat cost.
+"""Each database runs the engine's statements by index, at a flat cost up to a million rows.
 
 The statements are those that the engine sends, caught on their way and explained in the session
 that sent them. The session is one that ran them all, and so prepared them, while the tables were
@@ -61,7 +61,7 @@ _SNAPSHOT = {
 
 
 def fill(engine: Engine, rows: int) -> None:
-    """Raise the main table to `rows` rows, in all lanes, with keys of their own, one in ten due in the far future.
+    """Raise the main table to `rows` rows in all lanes, with keys, one in ten due far in the future.
 
     History gets a tenth of them, but no less than two batches. Statistics stay as old as they were.
     """
@@ -92,7 +92,10 @@ def fill(engine: Engine, rows: int) -> None:
 
 @pytest.fixture
 def bus(make_bus: MakeBus) -> PersistentBus:
-    """One whose sessions may be silent for as long as the tables are filled: MySQL ends those that are it for too long."""
+    """A bus whose sessions may be silent while the tables are filled.
+
+    MySQL ends sessions that are silent for too long.
+    """
     return make_bus(statement_timeout_seconds=300.0)
 
 
@@ -103,7 +106,10 @@ def statements(bus: PersistentBus) -> Statements:
 
 @pytest.fixture
 def database(bus: PersistentBus) -> Database:
-    """Our own connections to tables that were vacuumed and analysed while they were empty, as a drained queue's are."""
+    """The engine's connections to tables that were vacuumed and analysed while they were empty.
+
+    The tables of a drained queue are.
+    """
     database = database_of(bus)
     if database.dialect.name == "postgresql":
         with database.engine.begin() as connection:
@@ -185,7 +191,7 @@ class Tables:
             )
 
     def reap(self) -> None:
-        """What the reaper and a restarted node do with a lane: what ran, what is due, what is due later."""
+        """The reaper's and a restarted node's work on a lane: entries that ran, are due, or due later."""
         page = partial(self.statements.locked_page, self.connection, lane=DEAD, limit=10)
         page(state="IN_PROCESSING")
         page = partial(
@@ -286,7 +292,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Operation:
-    """What the engine does; `right` are steps that are as they should be, for the reason given there."""
+    """A statement of the engine; `right` are steps of its plan that are right, with the reason."""
 
     name: str
     work: Callable[[Tables], object]
@@ -336,13 +342,16 @@ class Session:
         self._caught: list[tuple[str, Any]] = []
 
     def prepare(self, operation: Operation) -> None:
-        """Run an operation so often that psycopg prepares it (5 times), and the server might keep its plan (5 more)."""
+        """Run an operation until psycopg prepares it (5 times) and its plan may be kept (5 more)."""
         for _ in range(11):
             operation.work(self._tables())
             self._connection.commit()  # after a ROLLBACK psycopg prepares anew
 
     def run(self, operation: Operation, size: int) -> tuple[list[str], int]:
-        """Run and explain an operation: the faults of its plans, and what it has read, in the database's measure."""
+        """Run and explain an operation.
+
+        Returns the faults of its plans, and its reads in the database's measure.
+        """
         tables = self._tables()
         with self._catching(), cost_of(self._connection) as cost:
             operation.work(tables)
@@ -397,7 +406,10 @@ class Session:
                     yield f"{size} rows: {operation.name}: {fault.step} ({fault.detail}): {statement}"
 
     def _harmless(self, step: Step, statement: str, size: int) -> bool:
-        """Whether it locks nothing, and walks over an empty table, or sorts a small one: plans are made anew each time."""
+        """Return whether it locks nothing, and walks an empty table or sorts a small one.
+
+        Plans are made anew each time.
+        """
         locks = self._connection.dialect.name != "postgresql" and (
             "FOR UPDATE" in statement or not statement.startswith("SELECT")
         )

@@ -1,4 +1,4 @@
-"""Reading entries: by search keys, by key 2 and a cut-off date, by state and time; and how many are ready."""
+"""Reading entries: by search keys, by a cut-off date, by state and time."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_read_inside_the_callers_transaction_sees_what_it_has_written(
 
 
 def end_three(cluster: Cluster, peer: Peer) -> None:
-    """Orders 1 to 3 with keys (number, 7), one a minute: 2 fails for good, and 3 succeeds at its second run."""
+    """Orders 1 to 3 with keys (number, 7), one a minute: 2 fails, 3 succeeds at its second run."""
     handlers: dict[int, Callable[[], Recorder]] = {
         1: Recorder,
         2: lambda: Recorder(failures=9),

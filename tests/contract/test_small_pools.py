@@ -1,4 +1,4 @@
-"""Buses and services on an application's engine whose pool has one connection, and the limits of that pool."""
+"""Buses and services on an application's engine whose pool has one connection."""
 
 from __future__ import annotations
 

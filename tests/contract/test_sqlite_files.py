@@ -1,4 +1,4 @@
-"""An SQLite file by any name: a relative path, a URI, a connection of the application's in any mode."""
+"""An SQLite file by any name: a relative path, a URI, an application's connection in any mode."""
 
 from __future__ import annotations
 

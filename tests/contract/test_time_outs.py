@@ -1,4 +1,4 @@
-"""A network that swallows everything: every call and every loop gives up within its bound, and goes on afterwards."""
+"""A network that swallows everything: each call and loop gives up in time, and goes on later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database is added by the steps that CONTRIBUTING names, and by nothing else: shown by one that is made up."""
+"""The steps that CONTRIBUTING names add a database, shown by one that is made up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stickybus import BusConfig, Mode, PersistentBus
 from tests.contract.harness import Order, Recorder, database_of, eventually
 
 LEAST = Capabilities(makes_tables=True)
-"""What a new database starts with: it is polled, and nothing is done in fewer steps than need be."""
+"""The capabilities of a new database: it is polled, and takes no short cut."""
 MOST = replace(SQLITE, gapless_ids=False)
 
 

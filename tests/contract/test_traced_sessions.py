@@ -1,4 +1,4 @@
-"""A session that somebody traces by SQLAlchemy's events runs the same statements, and writes the same rows."""
+"""A session that SQLAlchemy's events trace runs the same statements and writes the same rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that can't carry a posting are refused by every call that takes one; nothing is written anywhere."""
+"""Every call refuses a connection that can't carry a posting, and writes nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ASYNC_DRIVERS = {
 
 @pytest.fixture
 def other_url(new_database: NewDatabase) -> URL:
-    """Another database with the same tables: on a server its own database, on SQLite another file."""
+    """Another database with the same tables: on SQLite another file."""
     return new_database("other")
 
 

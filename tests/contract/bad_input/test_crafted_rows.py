@@ -1,4 +1,4 @@
-"""Rows crafted by hand, of each kind that a schema permits: no loop stops for one, and nothing of them is executed.
+"""Rows crafted by hand, of each kind that a schema permits: they stop no loop and run no code.
 
 What a claim can take ends with a reason; what the schema refuses is refused. `test_rows`
 has the rows that accidents make.

@@ -1,4 +1,4 @@
-"""Dates without a time zone and keys that are no 64-bit integers are refused; the extremes of both are kept exactly."""
+"""Dates without a time zone and keys past 64 bits are refused; the extremes are kept exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of any characters are kept apart byte by byte; those past their limits are refused before anything is written."""
+"""Names of any characters are kept apart byte by byte; names past their limits are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Payloads that can't be stored are refused before anything is written; what can is delivered whole."""
+"""Payloads that can't be stored are refused before anything is written; others arrive whole."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_payload_that_json_cannot_hold_is_refused_and_nothing_is_written(
 def test_an_event_with_a_field_of_another_type_ends_failed_with_the_reason(
     bus: PersistentBus,
 ) -> None:
-    """Checking each field at each post would cost every post; the handler never sees the wrong type.
+    """A check of each field would cost every post; the handler never sees the wrong type.
 
     Of a type of single values the first event is read again, and refused if it can't be.
     """
@@ -229,7 +229,7 @@ def test_a_text_of_tricky_characters_arrives_as_it_was_posted(
 
 
 def test_a_thousand_payloads_of_100_kb_in_one_post_all_arrive(make_bus: MakeBus) -> None:
-    """100 MB: six times the packet limit of MariaDB, and each payload is past the 64 KB of its TEXT."""
+    """100 MB: six times MariaDB's packet limit, and each payload is past the 64 KB of a TEXT."""
     bus = make_bus(max_entries_claimed=100)
     sizes, changed = list[int](), threading.Condition()
 

@@ -1,4 +1,4 @@
-"""Rows that nobody of ours wrote: they end FAILED with a reason, or stay where they are; no loop ever stops for one."""
+"""Rows from elsewhere end FAILED with a reason, or stay where they are; no loop stops for one."""
 
 from __future__ import annotations
 

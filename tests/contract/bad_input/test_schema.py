@@ -1,4 +1,4 @@
-"""Tables that are missing or of another version: an error that says what to run, and nothing is written."""
+"""Tables that are missing or of another version: an error says what to run."""
 
 from __future__ import annotations
 

@@ -28,7 +28,10 @@ from tests.contract.harness import eventually
 
 
 class _Standby(PostgreSQLServer):
-    """Follows the server of `primary` through a slot, or without one, and tells it what its queries still see."""
+    """Follows the server of `primary`, through a slot or without one.
+
+    It reports which rows its queries still see.
+    """
 
     def __init__(self, folder: Path, *, durable: bool, primary: URL, slot: str | None) -> None:
         self._primary, self._slot = primary, slot

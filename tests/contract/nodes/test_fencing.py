@@ -20,7 +20,7 @@ LABELS = {"table": "bus_events", "queue_name": "bus"}
 
 
 def zombie_and_heir(cluster: Cluster) -> tuple[Peer, Peer, Entry]:
-    """A node that claimed an entry and was declared dead, its heir, and the entry as the zombie knows it."""
+    """A node that claimed an entry and was declared dead, its heir, and the entry as claimed."""
     zombie, heir = cluster.join("a"), cluster.join("b")
     record_id = zombie.bus.post(Order(1))
     [entry] = zombie.bus.find(record_ids=[record_id])
@@ -93,7 +93,7 @@ def test_a_late_retry_changes_nothing(cluster: Cluster) -> None:
 
 
 def swept(cluster: Cluster) -> tuple[Peer, Entry, Entry]:
-    """An entry as known before the sweep took it, and as the next claim of the same node holds it."""
+    """An entry before the sweep took it, and as the next claim of the same node holds it."""
     peer = cluster.join("a")
     [record_id] = born_claimed(engine_of(peer.bus), "a", 1)
     [before] = peer.bus.find(record_ids=[record_id])

@@ -147,7 +147,7 @@ def test_a_silent_name_is_taken_over_after_one_lease_and_not_before(cluster: Clu
 def test_a_name_is_not_taken_because_its_holder_could_not_beat_during_an_outage(
     cluster: Cluster,
 ) -> None:
-    """Nor because the machine was suspended: who watched nothing meanwhile knows nothing of the holder."""
+    """Nor after the machine was suspended: a node that watched nothing knows nothing."""
     holder = cluster.join("a")
     cluster.vanish(holder)
     cluster.change_row("a", hostname="other-host", host_identity="other-host")

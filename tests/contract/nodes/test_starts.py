@@ -45,7 +45,10 @@ def test_an_event_posted_before_the_start_is_delivered_after_it(
 
 
 def _starts_with_so_few_threads(start: Callable[[], object]) -> Iterator[int]:
-    """Start with no thread, with one, with two and so on, until it succeeds; how many each start that failed had."""
+    """Start with no thread, with one, with two and so on, until it succeeds.
+
+    Yields the number of threads of each start that failed.
+    """
     begin = threading.Thread.start
     for allowed in itertools.count():
         begun = itertools.count()

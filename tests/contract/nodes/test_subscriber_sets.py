@@ -1,4 +1,4 @@
-"""Nodes of one bus share its events: that they have different subscribers of a type is noticed and told."""
+"""Nodes of one bus share its events: different subscribers of one type are noticed and logged."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_what_a_second_process_held_when_it_died_is_suspect_wherever_it_stood(
 
 
 def test_what_is_left_by_stops_in_order_is_never_suspect(cluster: Cluster) -> None:
-    """A long job over more deploys than it may crash; each node has stopped before the job had ended."""
+    """A long job over more deploys than it may crash; each node stops before the job has ended."""
     watcher = cluster.join("w")
     watcher.bus.subscribe("Other", Recorder())
     peer = cluster.join("d0")

@@ -1,4 +1,4 @@
-"""Payloads that a server does not take in one statement: one clear error, before anything is sent."""
+"""Payloads past the server's packet limit: one clear error, before anything is sent."""
 
 from __future__ import annotations
 

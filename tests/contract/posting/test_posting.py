@@ -177,7 +177,7 @@ def test_a_post_waits_for_a_write_lock_that_another_process_holds(bus: Persisten
 def test_a_row_born_claimed_is_seen_by_others_only_once_its_id_is_in_the_ledger(
     bus: PersistentBus,
 ) -> None:
-    """Else the sweep takes it for a commit that nobody knows of, and it runs twice at the same time."""
+    """Else the sweep takes it for a commit that nobody knows of, and it runs twice at once."""
     bus.subscribe(Order, Recorder())
     bus.start()
     lifecycle, unknown = lifecycle_of(bus), list[list[int]]()

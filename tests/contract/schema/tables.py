@@ -33,7 +33,10 @@ TABLES = {
 
 
 def reflecting(url: URL) -> Engine:
-    """An engine of the dialect whose server is there, MySQL or MariaDB, without the settings of our own sessions."""
+    """Return an engine of the dialect of the server, without the settings of the engine's sessions.
+
+    The server may be MySQL or MariaDB.
+    """
     database = Database(url)
     database.close()
     return create_engine(database.url)

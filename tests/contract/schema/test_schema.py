@@ -255,7 +255,7 @@ def test_tables_of_further_names_are_whole_after_a_creation_killed_at_any_change
 
 
 def runs_until_created(engine: Engine, *names: str) -> int:
-    """Create the tables, killed after the first change that each run makes; returns how many runs that took."""
+    """Create the tables, killed after the first change of each run; return the number of runs."""
 
     def kill(_connection: Connection, _cursor: Any, statement: str, *_rest: Any) -> None:
         if statement.lstrip().startswith(("CREATE", "ALTER", "DROP")):

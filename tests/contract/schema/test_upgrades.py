@@ -36,7 +36,10 @@ def make_schema_of(engine: Engine, revision: str, *names: str) -> None:
 
 
 def set_revision(engine: Engine, revision: str, *, works_since: str | None = None) -> None:
-    """Make the schema one of `revision`, which only code from `works_since` on (default: of the same one) works with."""
+    """Give the schema a revision that only code from `works_since` on works with.
+
+    The default of `works_since` is the revision.
+    """
     values = {"revision": revision, "works_since": works_since or revision}
     with engine.begin() as connection:
         connection.execute(

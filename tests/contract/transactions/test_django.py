@@ -1,4 +1,4 @@
-"""Posting in Django's transactions: through Django's connection itself, or the driver's connection that it holds."""
+"""Posting in Django's transactions, through Django's connection or its driver's."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _connected(database_url: URL, tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture
 def bus(make_bus: MakeBus, recorder: Recorder) -> PersistentBus:
-    """A running bus with one subscriber, which polls often: nothing tells it of the commit of a driver's connection."""
+    """A running bus with one subscriber, which polls often: it hears of no raw commit."""
     bus = make_bus(poll_interval_seconds=0.05)
     bus.subscribe(Order, recorder)
     return bus.start()

@@ -1,4 +1,4 @@
-"""What a caller's transaction keeps others from: in its database's default isolation, and while it stays open.
+"""The locks of a caller's open transaction, in its database's default isolation.
 
 In REPEATABLE READ, MariaDB and MySQL lock the gap in which a write finds nothing, and all rows that
 a statement walks over. New ids go behind the last row: whoever locks that gap holds up every post.
@@ -32,7 +32,10 @@ PAST = 2**40
 
 
 class Place:
-    """A bus, and a queue of a service with a few notifications, whose statements wait for a lock for a second at most."""
+    """A bus, and a queue with a few notifications.
+
+    Their statements wait for a lock for a second at most.
+    """
 
     def __init__(self, make_bus: MakeBus, make_service: MakeService) -> None:
         self.bus: PersistentBus = make_bus(statement_timeout_seconds=1.0)
@@ -149,7 +152,7 @@ def caller(database_url: URL) -> Iterator[Engine]:
 def test_a_caller_that_keeps_its_transaction_open_holds_up_no_post(
     place: Place, caller: Engine, calls: Sequence[Call]
 ) -> None:
-    """Whether the call finds something or not, in tables that are empty, or hold a few rows, the last one or others."""
+    """Whether the call finds a row or not, in tables that are empty or hold a few rows."""
     for call, keys in itertools.product(calls, ((), (KEY,), (KEY, KEY, OTHER_KEY) * 3)):
         with caller.begin() as connection:
             connection.execute(text("DELETE FROM notifications"))
@@ -194,7 +197,10 @@ def test_a_call_about_an_entry_that_is_only_in_its_snapshot_holds_up_no_post(
 def test_outcomes_wait_for_no_caller_that_keeps_its_posts_open(
     make_bus: MakeBus, engine: Engine
 ) -> None:
-    """Two of three rows are written off at once: a database might rather read the whole table, and wait for the third."""
+    """Two of three rows are finished at once.
+
+    A database might rather read the whole table, and wait for the third.
+    """
     bus, recorder = (
         make_bus(handler_threads=8, statement_timeout_seconds=4 * BOUND_SECONDS),
         Recorder(hold=True),

@@ -1,4 +1,4 @@
-"""Where a caller's connection leads: calls write into the queue's own tables, or are refused; never into others."""
+"""Calls on a caller's connection write into the queue's tables, or are refused."""
 
 from __future__ import annotations
 
@@ -71,7 +71,10 @@ def rows_elsewhere(engine: Engine) -> int:
 
 
 def every_call(bus: PersistentBus, queue: NotificationQueue, connection: Any) -> None:
-    """All that a caller can do, in shapes that are other statements; leaves 1 + 3 + 50 + 2 events and a removed entry."""
+    """Make each call of a caller, in shapes that are other statements.
+
+    Leaves 1 + 3 + 50 + 2 events and a removed entry.
+    """
     record_id = bus.post(Order(1), connection=connection)
     bus.post_many([Order(number) for number in range(3)], connection=connection)
     bus.post_many([Order(number) for number in range(50)], connection=connection)
@@ -174,7 +177,7 @@ def test_a_map_that_leads_to_other_tables_is_refused(
 
 @contextmanager
 def _namesake(url: URL) -> Iterator[Engine]:
-    """A database of the same name with the same tables, on the server where the other tests' are."""
+    """A database of the same name with the same tables, on the server of the other tests."""
     server = make_url(os.environ[URL_VARIABLES[url.get_backend_name()]]).set(
         drivername=url.drivername
     )
@@ -216,7 +219,7 @@ def test_a_database_of_the_same_name_on_another_server_is_refused(
 def test_another_server_of_the_same_cluster_is_known_by_the_nodes_of_the_database(
     own_server: DatabaseServer, own_server_url: URL
 ) -> None:
-    """As its replica after a fail-over, which has a name of its own: its rows are copied by hand here."""
+    """A replica after a fail-over has another name; here its rows are copied by hand."""
     with (
         PersistentBus(own_server_url) as bus,
         _namesake(_as_url(own_server, own_server_url)) as replica,

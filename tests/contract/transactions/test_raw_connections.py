@@ -1,4 +1,4 @@
-"""Posting through the driver's own connection: psycopg, PyMySQL or sqlite3, whatever its settings."""
+"""Posting through a driver's connection: psycopg, PyMySQL or sqlite3, whatever its settings."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ each_kind_of_row = pytest.mark.parametrize("rows", ["tuples", "dicts", "named"])
 
 @pytest.fixture
 def bus(make_bus: MakeBus, recorder: Recorder) -> PersistentBus:
-    """A running bus with one subscriber, which polls often: nothing tells it of a raw connection's commit."""
+    """A running bus with one subscriber, which polls often: it hears of no raw commit."""
     bus = make_bus(poll_interval_seconds=0.05)
     bus.subscribe(Order, recorder)
     return bus.start()
@@ -152,7 +152,7 @@ def test_a_raw_connection_keeps_its_own_settings(bus: PersistentBus, connect: Co
 def test_a_raw_update_to_the_values_that_an_entry_has_already_is_no_error(
     make_service: MakeService, connect: Connect
 ) -> None:
-    """PyMySQL's own connections count the rows that an UPDATE changes, SQLAlchemy's those that it finds."""
+    """An UPDATE counts the rows that it changes in PyMySQL, and those that it finds in SQLAlchemy."""
     queue = make_service().create_queue("shop", "bills", Recorder(), event_types=[Order])
     record_id = queue.schedule(Order(1), delay=3600, search_key2=5)
     raw = connect()
