@@ -1,4 +1,7 @@
-"""The work of every scenario: post the smallest event, count it, compare in rounds, look at tables."""
+"""The work of every scenario.
+
+Post the smallest event, count it, compare in rounds, look at tables.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The judge of simulator and chaos runs: what was posted, run and recorded, held against the seven invariants.
+"""The judge of simulator and chaos runs.
+
+It holds posts, runs and records against the seven invariants.
 
 Pure: it reads evidence and touches no database. A chain of entries is known by the key that its
 poster gave it (`search_key1`), since a row that was rolled back has no id that is its own. To be
@@ -73,7 +75,10 @@ class Ran:
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseEnded:
-    """From `at` on others may run what this incarnation ran: declared dead, taken over, stopped, or its process gone."""
+    """From `at` on others may run what this incarnation ran.
+
+    It was declared dead, taken over or stopped, or its process is gone.
+    """
 
     node: str
     incarnation: int
@@ -82,7 +87,10 @@ class LeaseEnded:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """A row of a main or a history table; history that was truncated counts, from a copy made before."""
+    """A row of a main or a history table.
+
+    History that was truncated counts, from a copy made before.
+    """
 
     key: int
     record_id: int

@@ -65,7 +65,9 @@ def run_scenarios(
     side_by_side: Annotated[int, typer.Option(help="Runs at the same time.", min=1)] = 4,
     output: Output = None,
 ) -> None:
-    """Run scenarios on databases, on servers of the command's own; exit code 1 if an invariant did not hold.
+    """Run scenarios on databases, on servers of the command's own.
+
+    Exit code 1 if an invariant did not hold.
 
     A full run of all writes its report to tests/chaos/results.
     """
@@ -109,7 +111,10 @@ def run_soak(
     seed: Seed = None,
     output: Output = RESULTS,
 ) -> None:
-    """Run on PostgreSQL at a steady rate with one kill a minute; exit code 1 if anything grows or an invariant breaks."""
+    """Run on PostgreSQL at a steady rate with one kill a minute.
+
+    Exit code 1 if anything grows or an invariant breaks.
+    """
     console = Console(stderr=True)
     with _progress(console) as progress, database_servers(which=["postgresql"]) as servers:
         task = progress.add_task("soak")

@@ -23,7 +23,10 @@ class _Line(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Posting(_Line, frozen=True, tag=True, kw_only=True):
-    """Entries are about to be posted, in one transaction; `undone` of them to be rolled back to a savepoint."""
+    """Entries are about to be posted, in one transaction.
+
+    `undone` of them will be rolled back to a savepoint.
+    """
 
     node: str
     keys: list[int]

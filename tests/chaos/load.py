@@ -17,7 +17,10 @@ from tests.chaos.journal import Answered, Journal, monotonic
 
 KEYS_PER_PROCESS = 1_000_000
 MANY = 20
-"""Entries of one `post_many`: more than a node's threads take at once, so that some wait in its memory."""
+"""Entries of one `post_many`.
+
+A node's threads take fewer at once, so that some entries wait in its memory.
+"""
 POISON_EVERY = 40
 _PAUSE_SECONDS = 0.05
 """After a post that failed: an application without any pause would only measure itself."""

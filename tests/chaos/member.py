@@ -206,7 +206,10 @@ class _Member:
         return None
 
     def _started(self, bus: PersistentBus) -> bool:
-        """Whether the bus has started; who can't start ends, and the stage starts another process."""
+        """Whether the bus has started.
+
+        A process that can't start ends, and the stage starts another one.
+        """
         try:
             bus.start()
         except (StickybusError, SQLAlchemyError):
@@ -319,7 +322,10 @@ class _Member:
     # -- what is seen from inside ------------------------------------------------------------------
 
     def _watch_beats(self, bus: PersistentBus) -> None:
-        """Write down each beat that renews the lease, the first one too: the judge's measure of who was live."""
+        """Write down each beat that renews the lease, the first one too.
+
+        The judge measures by them who was live.
+        """
         beaten = Node._beaten
 
         def watched(node: Node, sent: float) -> None:

@@ -153,13 +153,19 @@ def latency(stage: Stage, sizes: Sizes) -> None:
 
 
 def pool(stage: Stage, sizes: Sizes) -> None:
-    """The application's engine has two connections and 0.2 s of patience; every handler wants one, the bus has as few."""
+    """The application's engine has two connections and 0.2 s of patience.
+
+    Every handler wants one, and the bus has as few.
+    """
     stage.mark("small pool")
     stage.pause(sizes.of(40.0, 4.0))
 
 
 def clocks(stage: Stage, sizes: Sizes) -> None:
-    """The wall clocks of two members in three are an hour ahead or behind; some nodes are killed."""
+    """The wall clocks of two members in three are an hour ahead or behind.
+
+    Some nodes are killed.
+    """
     stage.mark("clocks")
     for done in sizes.times(15, 2):
         stage.say(f"kill {done + 1}")

@@ -1,4 +1,6 @@
-"""Half an hour at a steady rate on PostgreSQL with one kill a minute: what a node and the tables use must stay flat.
+"""Half an hour at a steady rate on PostgreSQL with one kill a minute.
+
+The resources of nodes and tables must stay flat.
 
 One node is never killed: what leaks shows there. The first and the last third of the time are
 compared, warm-up aside.

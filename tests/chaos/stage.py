@@ -98,7 +98,10 @@ class Fault:
 
 @dataclass(frozen=True)
 class Target:
-    """Where a run's database is made: on a server, or, without one, in a file below the run's folder."""
+    """The place of a run's database.
+
+    It is on a server, or without one in a file below the run's folder.
+    """
 
     name: str
     server: DatabaseServer | None = None
@@ -349,7 +352,10 @@ class Stage:
             self._gone(one)
 
     def _drain(self) -> None:
-        """Wait until the main table is, and stays, empty: as long as a backlog needs, if it only shrinks."""
+        """Wait until the main table is, and stays, empty.
+
+        It waits as long as a backlog needs, if the backlog only shrinks.
+        """
         left, since = -1, monotonic()
         while True:
             before, left = left, self._left()
@@ -366,7 +372,10 @@ class Stage:
             self.pause(_LOOK_SECONDS)
 
     def _silence_nodes(self) -> None:
-        """Let the nodes post no more; one that can't say so is killed, and its successor does not post."""
+        """Let the nodes post no more.
+
+        One that can't say so is killed, and its successor does not post.
+        """
         asked = self.nodes()
         for one in asked:
             one.tell(Command.REST)

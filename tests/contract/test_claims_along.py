@@ -18,7 +18,10 @@ BATCH, ORDERS = 10, 30
 
 
 def node_with_backlog(cluster: Cluster) -> Peer:
-    """A node that has claimed and run the first ten of thirty orders; nothing of that is written."""
+    """A node that has claimed and run the first ten of thirty orders.
+
+    Nothing of that is written.
+    """
     node = cluster.join("a", handler_threads=1, max_entries_claimed=BATCH, queue_capacity=BATCH)
     node.bus.post_many(Order(number) for number in range(ORDERS))
     node.claim()

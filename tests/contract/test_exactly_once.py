@@ -472,7 +472,10 @@ def test_a_handlers_connection_sees_what_the_application_commits_and_the_reverse
 def test_a_handler_that_posts_around_its_own_transaction_fails_at_once_and_is_told_how_to_post(
     make_bus: MakeBus, orders: Orders
 ) -> None:
-    """The handler's transaction holds SQLite's one write lock: a wait for it could only time out."""
+    """The handler's transaction holds SQLite's one write lock.
+
+    A wait for it could only time out.
+    """
     bus, other = make_bus(retry=ImmediateRetries(0)), make_bus()
 
     @bus.subscribe(Order, exactly_once=True)

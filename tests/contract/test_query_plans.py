@@ -191,7 +191,10 @@ class Tables:
             )
 
     def reap(self) -> None:
-        """The reaper's and a restarted node's work on a lane: entries that ran, are due, or due later."""
+        """The reaper's and a restarted node's work on a lane.
+
+        Its entries ran, are due, or are due later.
+        """
         page = partial(self.statements.locked_page, self.connection, lane=DEAD, limit=10)
         page(state="IN_PROCESSING")
         page = partial(

@@ -49,7 +49,10 @@ def session_id(connection: Connection) -> int:
 
 
 def wait_until_blocked(observer: Connection, session: int) -> None:
-    """Return once the server shows that `session` waits for a lock; `observer` is another session."""
+    """Return once the server shows that `session` waits for a lock.
+
+    `observer` is another session.
+    """
 
     def blocked() -> bool:
         if observer.dialect.name == "postgresql":

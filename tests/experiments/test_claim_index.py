@@ -31,7 +31,10 @@ def one_level(priority: int) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """What one claim took, and what it cost InnoDB; `left_for_another` is a second claimer's take meanwhile."""
+    """The rows that one claim took, and its cost in InnoDB.
+
+    `left_for_another` is a second claimer's take meanwhile.
+    """
 
     taken: int
     rows_locked: int
@@ -348,7 +351,10 @@ def test_custom_plans_without_scans_and_sorts_read_only_the_claimed_rows_at_ever
 
 @needs.postgresql
 def test_a_table_that_was_never_vacuumed_is_not_yet_planned_as_empty(engine: Engine) -> None:
-    """The trap needs a queue that has drained once: fresh tables are planned as ten pages, not as none."""
+    """The trap needs a queue that has drained once.
+
+    Fresh tables are planned as ten pages, not as none.
+    """
     with prepared_while_empty(engine, (), vacuumed=False) as prepared:
         claimed, _finished = prepared.plans()
 

@@ -1,4 +1,7 @@
-"""ADR 0004: SQLAlchemy's events announce the end of a transaction; only a read on another connection proves it."""
+"""ADR 0004: SQLAlchemy's events announce the end of a transaction.
+
+Only a read on another connection proves it.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +142,10 @@ def test_after_commit_fires_though_postgresql_has_rolled_the_failed_transaction_
 def test_the_others_commit_what_stood_before_the_failed_statement(
     engine: Engine, events: list[str]
 ) -> None:
-    """The same calls and the same events as on PostgreSQL, and another outcome: only a read can tell."""
+    """The same calls and the same events as on PostgreSQL, and another outcome.
+
+    Only a read can tell.
+    """
     with listening(Session(engine), events) as session:
         post(session, 1)
         with pytest.raises(IntegrityError):
@@ -152,7 +158,10 @@ def test_the_others_commit_what_stood_before_the_failed_statement(
 
 @needs.deferred_constraints
 class TestAFailedCommit:
-    """Each test disposes of the pool: a connection of SQLite still holds the transaction (see below)."""
+    """Each test disposes of the pool.
+
+    A connection of SQLite still holds the transaction (see below).
+    """
 
     def test_fires_no_rollback_event_on_a_connection(
         self, engine: Engine, events: list[str]
@@ -192,7 +201,10 @@ class TestAFailedCommit:
 def test_a_failed_commit_on_sqlite_returns_to_the_pool_open_and_the_next_user_commits_it(
     engine: Engine, events: list[str]
 ) -> None:
-    """SQLite keeps the transaction of a failed COMMIT; SQLAlchemy takes it for ended and resets nothing."""
+    """SQLite keeps the transaction of a failed COMMIT.
+
+    SQLAlchemy takes it for ended and resets nothing.
+    """
     application = create_engine(engine.url)  # as users have it: the driver begins transactions
     event.listen(
         application, "connect", lambda driver, _record: driver.execute("PRAGMA foreign_keys = ON")
@@ -228,7 +240,10 @@ def test_rollback_events_fire_under_autocommit_though_the_row_stands(
 def test_a_row_of_an_open_transaction_is_proven_by_the_sweep_once_it_commits(
     engine: Engine, events: list[str]
 ) -> None:
-    """Forgetting an id after some tries loses nothing: the sweep reads rows by owner, not by memory."""
+    """Forgetting an id after some tries loses nothing.
+
+    The sweep reads rows by owner, not by memory.
+    """
     sweep = select(entries.c.record_id).where(entries.c.processing_owner == "me")
     with engine.connect() as caller, engine.connect() as own:
         post(caller, 1)

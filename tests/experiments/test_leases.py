@@ -83,7 +83,10 @@ class SteadyWitness:
 
 @dataclass
 class World:
-    """Node `b` judges node `a`; each second the reaper goes first, the worst order after an outage."""
+    """Node `b` judges node `a`.
+
+    Each second the reaper goes first, the worst order after an outage.
+    """
 
     rule: Rule
     phase: int  # of the beats of `a` against those of `b`

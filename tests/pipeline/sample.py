@@ -76,7 +76,10 @@ def _failed(record_id: int, **changes: Any) -> dict[str, Any]:
 
 
 def _reaped(record_id: int, **changes: Any) -> dict[str, Any]:
-    """It ran, or was due, when its node died; `finished_date` is when that was found out, and no start is known."""
+    """It ran, or was due, when its node died.
+
+    `finished_date` is when that was found out, and no start is known.
+    """
     dead = {
         "creating_owner": "node-b",
         "processing_owner": "node-b",

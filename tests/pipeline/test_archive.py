@@ -1,4 +1,7 @@
-"""History is moved to an archive: all of it, exactly once, and nothing is deleted that is not archived."""
+"""History is moved to an archive.
+
+All rows move exactly once, and only archived rows are deleted.
+"""
 
 from __future__ import annotations
 

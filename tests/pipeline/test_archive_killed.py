@@ -1,4 +1,7 @@
-"""A real process is killed at each step of its work on an archive, and started again: nothing is lost, nothing is twice."""
+"""A real process is killed at each step of its work on an archive, and started again.
+
+No row is lost, and none is there twice.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,10 @@ def in_archive(spark: SparkSession, target: str) -> list[Row]:
 
 
 def check_archive(spark: SparkSession, url: URL, target: str, *, deleted: bool | None) -> None:
-    """Whatever was done so far, each row is in the archive once, in history once, or both; then it is started again."""
+    """Whatever was done so far, each row is in the archive once, in history once, or both.
+
+    Then it is started again.
+    """
     left, found = sorted(read_history(spark, url).collect()), in_archive(spark, target)
     assert len(left) == (0 if deleted else SAMPLE)
     assert len(found) in {0, SAMPLE}

@@ -1,4 +1,7 @@
-"""Many small files become few, with the same rows; and what has happened to files since is found."""
+"""Many small files become few, with the same rows.
+
+Changes to files since then are found.
+"""
 
 from __future__ import annotations
 

@@ -163,7 +163,10 @@ def test_a_column_that_history_gets_later_damages_no_file(
 def test_rows_that_others_stand_for_are_not_deleted(
     spark: SparkSession, history_url: URL, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many rows as were archived, but not the same: one was deleted by hand, and one committed late."""
+    """As many rows as were archived, but not the same.
+
+    One was deleted by hand, and one committed late.
+    """
     from history_pipeline.archiving import Archiver
     from history_pipeline.errors import ArchiveMismatchError
 

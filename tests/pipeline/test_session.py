@@ -1,4 +1,7 @@
-"""What a newcomer meets: what is missing is told in a line, before anything starts; and a session is quiet."""
+"""The first session: a line names what is missing, before anything starts.
+
+A session is quiet.
+"""
 
 from __future__ import annotations
 

@@ -73,7 +73,10 @@ def database(history_url: URL) -> Iterator[Database]:
 
 @contextmanager
 def held_open(database: Database, statement: Any) -> Iterator[Callable[[], None]]:
-    """A transaction that has run `statement`; it commits when the given function is called, or at the end."""
+    """A transaction that has run `statement`.
+
+    It commits when the given function is called, or at the end.
+    """
     ran, may_commit = threading.Event(), threading.Event()
 
     def work() -> None:

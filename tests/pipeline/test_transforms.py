@@ -1,4 +1,7 @@
-"""The figures of the audit, compared exactly: with frames made by hand, and with plain Python on random histories."""
+"""The figures of the audit, compared exactly.
+
+They are compared with frames made by hand, and with plain Python on random histories.
+"""
 
 from __future__ import annotations
 

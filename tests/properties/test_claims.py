@@ -1,4 +1,7 @@
-"""Claims on a real table against a model: whatever order owners, reapers and late outcomes come in, the fence holds."""
+"""Claims on a real table against a model.
+
+The fence holds in whatever order owners, reapers and late outcomes come.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +171,10 @@ class ClaimLife(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), claimer=owners)
     def lose_a_claim_to(self, data: st.DataObject, claimer: str) -> None:
-        """Given back, and claimed again at once, perhaps by the same owner: only the count tells the two apart."""
+        """Given back, and claimed again at once, perhaps by the same owner.
+
+        Only the count tells the two apart.
+        """
         owner, entry = data.draw(st.sampled_from(self.claims))
         self._release(owner, [(entry.record_id, entry.claim_count)], claimer)
         self.claim(claimer, "own", 4)

@@ -1,4 +1,6 @@
-"""Databases of simulated processes: real connections whose transactions are boundaries, and can fail there.
+"""Databases of simulated processes.
+
+Their connections are real; transactions are boundaries, and can fail there.
 
 The hooks sit where SQLAlchemy begins, commits and rolls back, beneath the engine's code.
 Connections are kept from one simulation to the next: what costs time is to compile statements.
@@ -44,7 +46,10 @@ class Watcher(Protocol):
 
 
 class Databases:
-    """All connections of a simulation to one database; `watcher` is the simulation that runs now."""
+    """All connections of a simulation to one database.
+
+    `watcher` is the simulation that runs now.
+    """
 
     def __init__(self, url: URL) -> None:
         self.url = url
@@ -156,7 +161,9 @@ class Databases:
         )
 
     def _begins_statements(self, connection: Connection) -> bool:
-        """Whether a boundary is before each statement: such a connection "begins" once, and is kept for other simulations.
+        """Return whether a boundary is before each statement.
+
+        Such a connection "begins" once, and is kept for other simulations.
 
         Not on a server: this thread may hold locks there, in a transaction, and to connect anew
         takes real time.

@@ -1,4 +1,6 @@
-"""Chooses steps at random, by what there is to do: each seed has moods of its own, so that seeds differ in kind.
+"""Chooses steps at random, by what there is to do.
+
+Each seed has its moods, so that seeds differ in kind.
 
 Moods (a weight for each kind of step, often zero) make some seeds calm and others wild: what needs
 two faults of one kind in a row is rare when all kinds are always mixed ("swarm testing", Groce et

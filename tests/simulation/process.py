@@ -271,7 +271,10 @@ class Process:
         return found
 
     def task(self, name: str) -> Task | None:
-        """The thread of this name, in the midst of something or about to take its turn; None if it has nothing to do."""
+        """The thread of this name, in the midst of something or about to take its turn.
+
+        None if it has nothing to do.
+        """
         if not self.alive:
             return None
         task = self.tasks.get(name)

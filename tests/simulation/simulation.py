@@ -61,8 +61,10 @@ from tests.simulation.steps import (
 from tests.simulation.threads import Replaced, Scheduler, Task
 
 REST_SECONDS = 3_600.0
-"""Simulated time within which everything has ended once the faults have stopped: a clock that has jumped ahead thrice
-dates entries 900 s later."""
+"""Simulated time within which everything has ended once the faults have stopped.
+
+A clock that has jumped ahead thrice dates entries 900 s later.
+"""
 
 MOST_PROCESSES = 40
 """Of a simulation: an entry that kills more of them than the steps and the limits can is not going to end."""
@@ -385,7 +387,10 @@ class Simulation:
         }
 
     def _look_at_nodes(self) -> None:
-        """What the table of nodes says has changed: whose lease has ended, and whether it was time."""
+        """Judge a change of the table of nodes.
+
+        The question is whose lease has ended, and whether it was time.
+        """
         time = self.scheduler.time
         for row in self.databases.rows(
             "SELECT name, epoch, beat, beat_date, state, pid FROM queue_nodes"
@@ -498,7 +503,10 @@ class Simulation:
         return rows.values()
 
     def _late(self) -> Iterator[Violation]:
-        """Who finishes late changes nothing: what is recorded comes from a run of the last claim."""
+        """A late finish changes nothing.
+
+        The record comes from a run of the last claim.
+        """
         claims = {(run.record_id, run.opened): run.claim_count for run in self._runs}
         for number, table in enumerate(TABLES):
             for row in self._history(table):

@@ -61,7 +61,10 @@ def test_a_seed_gives_the_same_trace_each_time(databases: Databases) -> None:
 
 @pytest.mark.sqlite
 def test_a_seed_gives_the_same_trace_whatever_ran_before(databases: Databases) -> None:
-    """A failure found in a long run must fail again by itself: connections are kept between simulations."""
+    """A failure found in a long run must fail again by itself.
+
+    Connections are kept between simulations.
+    """
     warm = [run_seed(databases, seed)[2].trace for seed in range(1, 7)]
     for seed, trace in enumerate(warm, start=1):
         with in_memory() as folder:

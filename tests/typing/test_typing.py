@@ -1,4 +1,7 @@
-"""What a type checker says of users' calls, against the installed wheel: right ones pass, each wrong one is found."""
+"""The answers of type checkers to users' calls, against the installed wheel.
+
+Right ones pass, each wrong one is found.
+"""
 
 from __future__ import annotations
 
