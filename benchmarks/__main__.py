@@ -22,7 +22,7 @@ from devtools.programs import ServerError
 
 QUICK = Sizes(scale=0.025, rounds=2)
 FULL = Sizes(scale=1.0, rounds=6)
-"""Even: the second in a round may pay for what the first left behind, and each is second as often."""
+"""Even: the second in a round may pay for the first, and each is second as often."""
 RESULTS = Path(__file__).parent / "results"
 
 

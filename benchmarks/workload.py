@@ -116,7 +116,7 @@ class Run:
             time.sleep(0.0005)
 
     def verify(self, *, delivered: bool = True, truncated: int = 0) -> None:
-        """Check that everything posted is once in history as PROCESSED, or if not `delivered`, in main.
+        """Check that all that was posted is once in history as PROCESSED, or in the main table.
 
         `truncated` rows of history are gone. Raises VerificationError.
         """

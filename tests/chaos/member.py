@@ -75,7 +75,7 @@ class Settings:
     samples: bool = False
     bus_options: dict[str, Any] = field(default_factory=dict)
     neighbour: bool = False
-    """Whether a notification service shares the node with the bus, which may leave it and come back."""
+    """Whether a notification service shares the node with the bus, which may leave and return."""
 
     def config(self) -> BusConfig:
         """The bus's configuration."""
@@ -264,7 +264,7 @@ class _Member:
         return engine
 
     def _limit(self, engine: Engine) -> None:
-        """Apply the limit of pages, which SQLite keeps for each connection, whenever one is used."""
+        """Apply the limit of pages, which SQLite keeps by connection, whenever one is used."""
         if engine.dialect.name != "sqlite":
             return
 

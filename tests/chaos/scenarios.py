@@ -113,7 +113,7 @@ def restart(stage: Stage, sizes: Sizes) -> None:
 
 
 def commit_cut(stage: Stage, sizes: Sizes) -> None:
-    """Connections are cut at their COMMIT, half of them before the server gets it, half before it answers."""
+    """Connections are cut at their COMMIT, half before the server gets it, half before its answer."""
     cuts = sizes.times(300, 12)
     for done in cuts:
         stage.say(f"cut {done + 1}")
@@ -256,7 +256,7 @@ def rolling(stage: Stage, sizes: Sizes) -> None:
 
 
 def rejoin(stage: Stage, sizes: Sizes) -> None:
-    """A bus stops, waiting for no handler, and starts again, while a service keeps its node alive."""
+    """A bus stops without waiting, and starts again, while a service keeps its node alive."""
     for done in sizes.times(60, 6):
         stage.say(f"rejoin {done + 1}")
         one = stage.random.choice(stage.nodes())

@@ -300,7 +300,7 @@ def test_a_handler_whose_ddl_commits_has_failed(make_bus: MakeBus, orders: Order
 def test_a_handler_that_goes_on_after_a_deadlock_has_failed(
     make_bus: MakeBus, orders: Orders
 ) -> None:
-    """MariaDB and MySQL roll back all that it wrote, and the next statement begins a transaction."""
+    """MariaDB and MySQL roll back its writes, and the next statement begins a transaction."""
     bus, met = make_bus(retry=ImmediateRetries(0)), list[DBAPIError]()
     with orders.engine.begin() as connection:
         connection.execute(orders.add(1))

@@ -61,7 +61,7 @@ _SNAPSHOT = {
 
 
 def fill(engine: Engine, rows: int) -> None:
-    """Raise the main table to `rows` rows in all lanes, with keys, one in ten due far in the future.
+    """Raise the main table to `rows` rows in all lanes, with keys; one in ten is due far ahead.
 
     History gets a tenth of them, but no less than two batches. Statistics stay as old as they were.
     """
@@ -345,7 +345,7 @@ class Session:
         self._caught: list[tuple[str, Any]] = []
 
     def prepare(self, operation: Operation) -> None:
-        """Run an operation until psycopg prepares it (5 times) and its plan may be kept (5 more)."""
+        """Run an operation until psycopg prepares it (5 times) and its plan is kept (5 more)."""
         for _ in range(11):
             operation.work(self._tables())
             self._connection.commit()  # after a ROLLBACK psycopg prepares anew

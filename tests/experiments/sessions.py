@@ -69,7 +69,10 @@ def wait_until_blocked(observer: Connection, session: int) -> None:
 
 
 def rows_locked(observer: Connection, session: int) -> int:
-    """InnoDB's record locks held by the open transaction of `session`, index and row records both counted."""
+    """Return the number of InnoDB's record locks of the open transaction of `session`.
+
+    Index records and row records count.
+    """
     counts: list[int] = []
 
     def statement_is_over() -> bool:

@@ -269,7 +269,7 @@ def test_skipping_locked_rows_passes_over_an_open_transaction(
 def test_an_innodb_sweep_by_owner_would_wait_for_the_callers_open_transaction(
     engine: Engine, events: list[str]
 ) -> None:
-    """So the sweep reads ids without locks, or skips locked rows, and then writes by primary key."""
+    """So the sweep reads ids without locks, or skips locked rows, and writes by primary key."""
     sweep = (
         update(entries)
         .where(entries.c.processing_owner == "me")
@@ -285,7 +285,7 @@ def test_an_innodb_sweep_by_owner_would_wait_for_the_callers_open_transaction(
 def test_info_outlives_the_transaction_and_reaches_the_next_user_of_the_pooled_connection(
     engine: Engine, events: list[str]
 ) -> None:
-    """Ids may ride on `Connection.info`, but whoever puts them there takes them off when the transaction ends."""
+    """Ids may ride on `Connection.info` until the transaction ends: who puts them there removes them."""
     with engine.connect() as connection:
         connection.info["uncommitted"] = [1]
         connection.rollback()

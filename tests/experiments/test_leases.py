@@ -1,4 +1,4 @@
-"""ADR 0003: a node is dead when a steady witness saw it silent for a lease, not when its last beat looks old.
+"""ADR 0003: a node is dead when a steady witness saw it silent for a lease.
 
 The first half is a model in which one second is one turn; the second half runs the two statements
 that must meet on real databases: the beat and the verdict.
@@ -59,7 +59,7 @@ class DatabaseClock:
 
 
 class SteadyWitness:
-    """Chosen: this reaper itself saw one beat for a lease, while its own beats succeeded without a gap."""
+    """Chosen: this reaper saw one beat for a lease, while its own beats succeeded without a gap."""
 
     def __init__(self) -> None:
         self._seen: tuple[int, int] | None = None  # beat, and since when it has been seen

@@ -176,7 +176,7 @@ def run(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Run]:
-    """Runs `stickybus report` on the test's database, in this process's session, and returns what it wrote."""
+    """Runs `stickybus report` on the test's database in this process's session; returns its output."""
     monkeypatch.setenv("STICKYBUS_URL", database_url.render_as_string(hide_password=False))
     root = logging.getLogger()
     level = root.level

@@ -1,4 +1,4 @@
-"""A manifest that is missing or changed is an error for everybody, and nothing that it named is removed."""
+"""A manifest that is missing or changed is an error, and nothing that it named is removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A simulated process: a bus, a notification service or both, on one node, and the threads that they would have."""
+"""A simulated process: a bus, a notification service or both on one node, and their threads."""
 
 from __future__ import annotations
 

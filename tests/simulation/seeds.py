@@ -1,4 +1,4 @@
-"""From a seed to a result, and from a failing seed to the shortest list of steps that still fails."""
+"""From a seed to a result, and from a failing seed to the shortest list of steps that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One simulation: steps are taken one by one, then the faults stop, and the system has to come to rest."""
+"""One simulation: it takes steps one by one, stops the faults, and the system must come to rest."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ A clock that has jumped ahead thrice dates entries 900 s later.
 """
 
 MOST_PROCESSES = 40
-"""Of a simulation: an entry that kills more of them than the steps and the limits can is not going to end."""
+"""The most of a simulation: an entry that kills more of them never ends."""
 MOST_ROUNDS = 3_000
 """Of all threads while the system comes to rest: more mean that some loop never pauses."""
 FROM_MEMORY = 5
@@ -263,7 +263,7 @@ class Simulation:
     # -- rest --------------------------------------------------------------------------------------
 
     def rest(self) -> None:
-        """The faults stop: threads go on, dead processes are started anew, until everything has ended."""
+        """Stop the faults: threads go on and dead processes start anew, until everything has ended."""
         self.tell("the faults stop")
         self._let_go(begins=False)
         for process in self.processes.values():
@@ -523,7 +523,7 @@ class Simulation:
                     )
 
     def _effects(self, evidence: Evidence) -> Iterator[Violation]:
-        """An exactly-once handler's writes stand once for an entry that was processed, and never twice."""
+        """An exactly-once handler's writes stand once for a processed entry, and never twice."""
         if not self.settings.exactly_once:
             return
         counts: dict[int, int] = {}

@@ -152,7 +152,7 @@ def test_a_raw_connection_keeps_its_own_settings(bus: PersistentBus, connect: Co
 def test_a_raw_update_to_the_values_that_an_entry_has_already_is_no_error(
     make_service: MakeService, connect: Connect
 ) -> None:
-    """An UPDATE counts the rows that it changes in PyMySQL, and those that it finds in SQLAlchemy."""
+    """An UPDATE counts the rows that it changes in PyMySQL, but those found in SQLAlchemy."""
     queue = make_service().create_queue("shop", "bills", Recorder(), event_types=[Order])
     record_id = queue.schedule(Order(1), delay=3600, search_key2=5)
     raw = connect()
