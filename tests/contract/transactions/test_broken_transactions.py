@@ -25,6 +25,9 @@ from tests.contract.harness import (
     lost_answers,
 )
 from tests.contract.transactions.models import OrderRow
+from tests.contract.transactions.running import bus, engine
+
+__all__ = ["bus", "engine"]
 
 
 def _break_after_commit(connection: Connection) -> None:

@@ -32,6 +32,9 @@ from tests.contract.harness import (
     lifecycle_of,
 )
 from tests.contract.transactions.models import OrderRow
+from tests.contract.transactions.running import bus, engine
+
+__all__ = ["bus", "engine"]
 
 Begin = Callable[[Engine], Any]
 

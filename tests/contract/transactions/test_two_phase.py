@@ -18,6 +18,9 @@ from tests.contract.harness import (
     delivered,
     eventually,
 )
+from tests.contract.transactions.running import bus, engine
+
+__all__ = ["bus", "engine"]
 
 
 @needs.two_phase
