@@ -1,7 +1,7 @@
 # What CI calls and what a laptop calls are the same recipes.
 BIN := $(CURDIR)/.venv/bin
 PACKAGES := sql queue_core bus notifications history_pipeline stickybus
-CHECKED := $(PACKAGES) tests $(wildcard benchmarks examples scripts)
+CHECKED := $(PACKAGES) devtools tests $(wildcard benchmarks examples scripts)
 # More arguments for pytest, such as ARGS="-k sqlite".
 ARGS :=
 # Tests side by side: most of them wait for a lease, a poll or a process.
@@ -19,7 +19,7 @@ demo: .venv/.base ## See the product at work on SQLite (needs Python only)
 	@$(BIN)/stickybus demo
 
 test: .venv/.full servers ## Run the whole suite on SQLite, PostgreSQL, MariaDB and, where it is found, MySQL
-	@$(BIN)/python -m tests.servers -- $(PYTEST) $(ARGS)
+	@$(BIN)/python -m devtools.servers -- $(PYTEST) $(ARGS)
 
 quick: .venv/.full ## Run what needs no server and no minutes, on SQLite: for a developer's loop
 	@$(PYTEST) -m "not slow and not postgresql and not mariadb and not mysql" \

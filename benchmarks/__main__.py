@@ -18,11 +18,11 @@ from benchmarks.databases import CHOICES, NAMES, targets
 from benchmarks.measurement import Measurement, environment
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.workload import Sizes, VerificationError
-from tests.servers import ServerError
+from devtools.programs import ServerError
 
 QUICK = Sizes(scale=0.025, rounds=2)
 FULL = Sizes(scale=1.0, rounds=6)
-"""Even: whoever comes second in a round may pay for what the first has left behind, and each does as often."""
+"""Even: the second in a round may pay for the first, and each is second as often."""
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -123,7 +123,7 @@ def _page(
 def _measure(
     scenarios: list[str], databases: list[str], sizes: Sizes
 ) -> Iterator[tuple[list[Measurement] | None, dict[str, dict[str, str]]]]:
-    """What each scenario measured on each database, None if it failed, with the servers' settings."""
+    """Return the figures of each scenario on each database, None if it failed, and settings."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -1,4 +1,6 @@
-"""A node as a process of its own, which answers questions about itself: `python -m benchmarks.bus_process URL MODE TIMED`.
+"""A node in its own process, which answers questions about itself.
+
+    python -m benchmarks.bus_process URL MODE TIMED
 
 It reads one word a line from standard input, and answers each with a line of JSON; it ends with its
 input.

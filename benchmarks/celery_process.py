@@ -1,4 +1,6 @@
-"""A worker of Celery as a process of its own, which ends with its input: `python -m benchmarks.celery_process URL`.
+"""A worker of Celery in its own process, which ends with its input.
+
+    python -m benchmarks.celery_process URL
 
 It takes no task before it is told to, so that its start is no matter of rate. Each of its pool's
 processes says at its end how many it has run.

@@ -1,4 +1,4 @@
-"""Databases to measure on: durable servers of the run's own, a fresh database for each measurement."""
+"""Databases to measure on: durable servers, with a fresh database for each measurement."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from sqlalchemy import URL, create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
+from devtools.servers import database_servers
 from sql import schema
 from sql.database import Database
-from tests.servers import database_servers
 
 NAMES = ("sqlite", "postgresql", "mariadb")
 CHOICES = (*NAMES, "mysql")

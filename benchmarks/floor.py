@@ -1,4 +1,4 @@
-"""The floor: the engine's SQL work by the bare driver on one connection, in the plainest form that does it.
+"""The floor: the engine's SQL work by the bare driver on one connection, in its plainest form.
 
 The same tables and indices, the same columns (made by the engine, encoded beforehand), a commit
 where the engine has one; no engine, no SQLAlchemy, no threads.
@@ -105,7 +105,10 @@ class Bare(ABC):
 
     @abstractmethod
     def claim(self, limit: int, now: Any, until: Any) -> list[int]:
-        """Take up to `limit` due entries of the lane of any node, read them whole, commit, and return their ids."""
+        """Claim up to `limit` due entries of the lane of any node, read them whole and commit.
+
+        Returns their ids.
+        """
 
     @abstractmethod
     def move(self, ids: Sequence[int], now: Any) -> int:
@@ -316,7 +319,7 @@ def bare(url: URL) -> Iterator[Bare]:
 
 
 def fill(connection: Bare, entries: int, batch: int = LOAD_BATCH) -> float:
-    """Insert entries that are due, in transactions of `batch`, and return the seconds that it took."""
+    """Insert due entries in transactions of `batch`, and return the seconds that it took."""
     names = list(connection.rows[0])
     values = connection.encoded(connection.main, connection.rows)
     start = time.perf_counter()

@@ -1,4 +1,6 @@
-"""What an entry costs while something else has grown large: each axis against the same database without it.
+"""The cost of an entry while something else has grown large.
+
+Each axis is compared with the same database without it.
 
 Both databases exist side by side and are measured in alternating rounds of the same entries. The
 cost of a post is that of post_many of 100; the cost of a delivery is the time between the first
@@ -48,7 +50,7 @@ _DAY = timedelta(days=1)
 
 
 class Delivery:
-    """Posts and delivers batches of entries, one after the other, and counts what its handlers get."""
+    """Posts and delivers batches of entries in turn, and counts what its handlers get."""
 
     face: PersistentBus | NotificationService
 
@@ -68,7 +70,7 @@ class Delivery:
         raise NotImplementedError
 
     def round(self, entries: int) -> tuple[float, float]:
-        """Post so many entries, then deliver so many; seconds that a post and that a delivery has cost."""
+        """Post entries, then deliver as many; return the seconds per post and per delivery."""
         self._times, self._goal = [], entries
         self._reached.clear()
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How long after its commit, or after its date, an entry starts; and what a truncation does to that."""
+"""The time from an entry's commit, or its date, to its start; also during a truncation."""
 
 from __future__ import annotations
 
@@ -89,7 +89,10 @@ class _Latencies:
         self._run.handle(event)
 
     def post(self, entries: int, rate: float) -> float:
-        """Post `entries`, each at its planned time however long the ones before took; the rate that was achieved."""
+        """Post `entries`, each at its planned time however long the ones before took.
+
+        Returns the rate that was achieved.
+        """
         run, begin = self._run, time.perf_counter()
         for number in range(entries):
             if (left := begin + number / rate - time.perf_counter()) > 0:
@@ -159,7 +162,10 @@ def latency(target: Target, sizes: Sizes) -> Iterator[Measurement]:
 
 
 def latency_elsewhere(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """From the commit's return here to the handler's start in another process, mode POLLING, at steady rates."""
+    """Measure from the commit here to the handler's start in another process, at steady rates.
+
+    The mode is POLLING.
+    """
     for rate in RATES:
         entries = _entries_of_a_round(sizes, rate)
         rounds, achieved = list[list[float]](), list[float]()
@@ -193,7 +199,10 @@ def latency_elsewhere(target: Target, sizes: Sizes) -> Iterator[Measurement]:
 
 
 def punctuality(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """The handler's start minus the notification's date, by the machine's clock, at 100 notifications a second."""
+    """Measure the handler's start minus the notification's date, by the machine's clock.
+
+    There are 100 notifications a second.
+    """
     rate = 100
     entries = _entries_of_a_round(sizes, rate)
     rounds = [_lateness(target, entries, rate) for _ in range(sizes.rounds)]
@@ -246,7 +255,10 @@ def _service(url: URL) -> Iterator[NotificationService]:
 
 
 def truncate(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """Delivery at a steady rate, without and with truncate_history of the whole table at every tenth of a second."""
+    """Measure delivery at a steady rate, without and with truncations of the whole history.
+
+    They follow each other by a tenth of a second.
+    """
     rate, backlog = 100, sizes.entries(100_000)
     entries = sizes.entries(rate * 30, 50)
     for truncating in (False, True):
@@ -267,7 +279,10 @@ def truncate(target: Target, sizes: Sizes) -> Iterator[Measurement]:
 
 @contextmanager
 def _truncating(run: Run, *, active: bool) -> Iterator[list[int]]:
-    """Truncate the history again and again while the block runs, at least once; the rows removed each time."""
+    """Truncate the history again and again while the block runs, at least once.
+
+    The value has the rows that were removed each time.
+    """
     removed: list[int] = []
     if not active:
         yield removed

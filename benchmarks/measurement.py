@@ -41,7 +41,7 @@ class Measurement:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least `share` (0 to 1) of `values` do not exceed (nearest rank)."""
+    """Return the smallest value that `share` (0 to 1) of `values` do not exceed (nearest rank)."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 

@@ -1,4 +1,4 @@
-"""Nodes in processes of their own: several on one backlog, an idle one, and one with a large backlog."""
+"""Nodes in other processes: several on one backlog, an idle one, one with a large backlog."""
 
 from __future__ import annotations
 
@@ -94,7 +94,10 @@ def bus_process(url: URL, mode: Mode, *, timed: bool = False) -> Iterator[BusPro
 
 
 def wait_until_handled(members: Sequence[BusProcess], entries: int) -> list[dict[str, Any]]:
-    """Look until nodes have handled `entries` together, and written that; return what each of them said last."""
+    """Look until nodes have handled `entries` together and written that.
+
+    Returns the last answer of each.
+    """
     deadline = time.monotonic() + COMPLETION_SECONDS
     while True:
         usages = [node.ask("usage") for node in members]
@@ -161,7 +164,10 @@ def _ask_all(members: Sequence[BusProcess], question: str) -> None:
 
 
 def idle(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """What a node with nothing to do sends and burns; looks at the SQLite file for other processes' commits are no statements."""
+    """Measure the statements and the CPU of a node with nothing to do.
+
+    A look at the SQLite file for other processes' commits is not a statement.
+    """
     seconds = sizes.seconds(60, 5)
     with target.fresh() as url, bus_process(url, BusConfig().mode) as node:
         node.ask("listen")

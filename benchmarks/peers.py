@@ -1,4 +1,6 @@
-"""Other libraries on the same machine in the same rounds: the same no-op work, durably finished jobs only.
+"""Other libraries on the same machine in the same rounds.
+
+All do the same no-op work, and only durably finished jobs count.
 
 Each with the best settings that its documentation gives. What isn't installed (the extra `bench`;
 Redis's server for Celery) is left out.
@@ -46,7 +48,8 @@ from benchmarks.workload import (
     alternating,
     median_ratio,
 )
-from tests.servers import database_servers, missing_programs
+from devtools.programs import missing_programs
+from devtools.servers import database_servers
 
 OURS = "stickybus"
 PAYLOAD = Ticked(1)
@@ -61,7 +64,7 @@ LOOK_SECONDS = 0.01
 
 @dataclass(frozen=True)
 class Rates:
-    """What a peer did: entries a second posted in batches of 100 after a first one, and handled from a backlog.
+    """The rates of a peer: entries a second posted in batches of 100, and handled from a backlog.
 
     A drain lasts from the first job's call (Celery: from when it is seen to have taken jobs) until
     the peer says that nothing is left: how long it takes to start is no matter of rate, and none of
@@ -326,7 +329,7 @@ PEERS: Mapping[str, tuple[Peer, ...]] = {
 
 
 def peers(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """Bulk posts and the drain of a backlog by each peer that the database has, ours between them."""
+    """Measure bulk posts and the drain of a backlog by Stickybus and each peer of the database."""
     entries = sizes.entries(10_000, POST_MANY) // POST_MANY * POST_MANY
     found = [peer for peer in PEERS.get(target.name, ()) if peer.installed]
     if not found:

@@ -46,7 +46,10 @@ _ENDED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def reading(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """One partition by the source and by the bare driver, in alternating rounds; then the whole through Spark."""
+    """Read one partition by the source and by the bare driver, in alternating rounds.
+
+    Then read the whole through Spark.
+    """
     rows = sizes.entries(200_000)
     with target.fresh() as url:
         fill(url, rows)
@@ -94,7 +97,10 @@ def archiving(target: Target, sizes: Sizes) -> Iterator[Measurement]:
 
 
 def analysing(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """Statistics over Parquet files of two sizes, and what they took in time and memory; no database has a part in it."""
+    """Measure the time and memory of statistics over Parquet files of two sizes.
+
+    No database takes part.
+    """
     if target.name != "sqlite":
         return
     full = [sizes.standing(rows, rows // 50_000) for rows in (1_000_000, 10_000_000)]
@@ -166,7 +172,10 @@ def _double(database: Database, there: int, more: int) -> None:
 
 
 def bare_batches(url: URL) -> Iterator[pa.RecordBatch]:
-    """All rows by the driver's own cursor on one connection, in Arrow batches; dates as the driver's fastest form."""
+    """Read all rows by the driver's cursor on one connection, in Arrow batches.
+
+    Dates have the driver's fastest form.
+    """
     database = Database(url, statement_timeout_seconds=3600)
     schema = arrow_schema(HISTORY_SCHEMA)
     try:

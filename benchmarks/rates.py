@@ -1,4 +1,4 @@
-"""How many entries a second one process posts and handles, against the bare driver in the same rounds."""
+"""Entries that one process posts and handles a second, beside the bare driver's rate."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _post_batches(run: Run, entries: int) -> None:
 
 
 def drain_rate(target: Target, entries: int, config: BusConfig | None = None) -> float:
-    """Entries a second of a backlog that was posted beforehand, by one node with a handler that does nothing.
+    """Drain a backlog that was posted beforehand, by one node whose handler does nothing.
 
     From the first handler's start to the last outcome's commit: how long a node takes to start is
     no matter of rate.

@@ -39,7 +39,7 @@ def as_json(
     servers: Mapping[str, Mapping[str, str]],
     environment: Mapping[str, Any],
 ) -> str:
-    """A list of objects, one for each measurement, with its server's settings and the environment."""
+    """Return a list of objects: each measurement with its server's settings and environment."""
     objects = [
         {
             **asdict(measurement),

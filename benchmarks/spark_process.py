@@ -1,4 +1,6 @@
-"""A process with one Spark session that does pieces of work, and prints the seconds and the peak of its bytes of memory.
+"""A process with one Spark session that does pieces of work.
+
+It prints the seconds and the peak of its memory in bytes.
 
 Each line that it reads is a JSON array of a name in `WORK` and its arguments; it answers a line a
 piece, and an empty one.
@@ -32,7 +34,7 @@ _LOOK_SECONDS = 0.1
 
 
 class Peak:
-    """The most memory that this process and all that it has started held at once by now, in bytes."""
+    """Return the peak memory of this process and all that it has started, in bytes."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -97,7 +99,7 @@ def analyse(spark: SparkSession, folder: str, *sizes: str) -> Iterator[float]:
 
 
 def history_of(spark: SparkSession, rows: int) -> DataFrame:
-    """A history made by arithmetic: a day in the hour for every million rows, and times that spread."""
+    """Make a history by arithmetic: a day in the hour for every million rows, times that spread."""
     number = f.col("id")
     created = f.timestamp_micros(f.lit(1_767_225_600_000_000) + number * 86_400)
     started = f.timestamp_micros(f.lit(1_767_225_600_000_000) + number * 86_400 + number % 9_973)

@@ -1,4 +1,7 @@
-"""What every scenario does: post the smallest event, handle it by counting, compare in rounds, look at the tables."""
+"""The work of every scenario.
+
+Post the smallest event, count it, compare in rounds, look at tables.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ COMPLETION_SECONDS = 300.0
 LOAD_BATCH = 1_000
 POST_MANY = 100
 WARM_UP = 10
-"""Entries before the clock starts: they open connections, compile statements and wake up who polls."""
+"""Entries before the clock starts: they open connections, compile statements and wake pollers."""
 
 
 class VerificationError(Exception):
@@ -48,7 +51,7 @@ class Sizes:
         return max(least, round(full * self.scale))
 
     def standing(self, full: int, least: int = 20) -> int:
-        """Rows that only stand in a table while others are handled: by the scale's square, for they are millions."""
+        """Rows that only stand in a table: by the scale's square, because they are millions."""
         return max(least, round(full * self.scale**2))
 
     def seconds(self, full: float, least: float) -> float:
@@ -113,7 +116,7 @@ class Run:
             time.sleep(0.0005)
 
     def verify(self, *, delivered: bool = True, truncated: int = 0) -> None:
-        """Check that everything posted is once in history as PROCESSED, or once in the main table if not `delivered`.
+        """Check that all that was posted is once in history as PROCESSED, or in the main table.
 
         `truncated` rows of history are gone. Raises VerificationError.
         """
@@ -174,7 +177,10 @@ def verify_counts(url: URL, table: str, *, waiting: int, ended: int) -> None:
 
 
 def alternating(rounds: int, works: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
-    """What each of `works` gives in each round; every other round in reverse order, so that a drift favours nobody."""
+    """Return the results of each of `works`, by round.
+
+    Every other round is in reverse order, so that a drift favours nobody.
+    """
     found = defaultdict[str, list[T]](list)
     for number in range(rounds):
         for name in list(works)[:: -1 if number % 2 else 1]:
@@ -193,7 +199,10 @@ def compared(
     works: Mapping[str, Callable[[], float]],
     **settings: Any,
 ) -> Iterator[Measurement]:
-    """Measure the rates of `works` against `works[FLOOR]` in alternating rounds: medians, and medians of the ratios."""
+    """Measure the rates of `works` against `works[FLOOR]` in alternating rounds.
+
+    Returns medians, and medians of the ratios.
+    """
     found = alternating(sizes.rounds, works)
     for metric in works:
         if metric == FLOOR and scenario != FLOOR:

@@ -1,4 +1,6 @@
-"""Write made-up webhook deliveries, one JSON object a line: `python deliveries.py 2000 > deliveries.jsonl`.
+"""Write made-up webhook deliveries, one JSON object a line.
+
+    python deliveries.py 2000 > deliveries.jsonl
 
 The first is a `gollum`, and one in twenty is a `push`. Some come from no repository, or from no
 sender.

@@ -1,4 +1,4 @@
-"""An effect that happens exactly once: the handler's writes commit together with the entry's outcome.
+"""An effect that happens exactly once: the handler's writes commit with the entry's outcome.
 
 The handler breaks at its first run, after it has written. Run it: `python exactly_once.py
 sqlite:///bank.db`

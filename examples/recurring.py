@@ -1,4 +1,4 @@
-"""A recurring notification: declared by every node, fired once for each due time in the whole cluster.
+"""A recurring notification, which every node declares and the cluster fires once per due time.
 
 Run it: `python recurring.py sqlite:///jobs.db`
 """
@@ -19,7 +19,7 @@ class ReportDue:
 
 
 def main(url: str) -> None:
-    """Wait for three firings of a rule that fires each 200 ms, and show when a cron rule is due next."""
+    """Wait for three firings of a rule of 200 ms, and show when a cron rule is due next."""
     create_schema(url)
     service, fired = NotificationService(url), queue.SimpleQueue[tuple[ReportDue, EntryContext]]()
 

@@ -1,4 +1,4 @@
-"""Hooks of the documentation's site (`mkdocs.yml`): pages from outside `docs`, and links that lead there.
+"""Hooks of the documentation's site (`mkdocs.yml`) for pages and links outside `docs`.
 
 The links of all documents are written for the code host, where they lead from file to file. The
 site holds `docs` and the files in `PAGES`. A link to any other file is shown as its text and the
@@ -45,7 +45,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Make each relative link lead to a page of the site, or show the path of the file that it names."""
+    """Make each relative link lead to a page of the site, or show the path of its file."""
     return translated(markdown, page.file.src_uri)
 
 

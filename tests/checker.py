@@ -1,4 +1,6 @@
-"""The judge of simulator and chaos runs: what was posted, run and recorded, held against the seven invariants.
+"""The judge of simulator and chaos runs.
+
+It holds posts, runs and records against the seven invariants.
 
 Pure: it reads evidence and touches no database. A chain of entries is known by the key that its
 poster gave it (`search_key1`), since a row that was rolled back has no id that is its own. To be
@@ -73,7 +75,10 @@ class Ran:
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseEnded:
-    """From `at` on others may run what this incarnation ran: declared dead, taken over, stopped, or its process gone."""
+    """From `at` on others may run what this incarnation ran.
+
+    It was declared dead, taken over or stopped, or its process is gone.
+    """
 
     node: str
     incarnation: int
@@ -82,7 +87,10 @@ class LeaseEnded:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """A row of a main or a history table; history that was truncated counts, from a copy made before."""
+    """A row of a main or a history table.
+
+    History that was truncated counts, from a copy made before.
+    """
 
     key: int
     record_id: int
@@ -212,7 +220,7 @@ def _ids(rows: Iterable[Standing]) -> tuple[int, ...]:
     return tuple(sorted({row.record_id for row in rows}))
 
 
-# -- loss and phantoms ---------------------------------------------------------------------------------------------
+# -- loss and phantoms -----------------------------------------------------------------------------
 
 
 def _lost(
@@ -267,7 +275,7 @@ def _phantoms(evidence: Evidence, posted: Mapping[int, Posted]) -> Iterator[Viol
                 )
 
 
-# -- recorded once -------------------------------------------------------------------------------------------------
+# -- recorded once ---------------------------------------------------------------------------------
 
 
 def _recorded_twice(
@@ -316,7 +324,7 @@ def _recorded_twice(
             )
 
 
-# -- who runs ------------------------------------------------------------------------------------------------------
+# -- who runs --------------------------------------------------------------------------------------
 
 
 def _at_once(
@@ -368,7 +376,7 @@ def _not_sticky(evidence: Evidence, posted: Mapping[int, Posted]) -> Iterator[Vi
             )
 
 
-# -- silence and bounds --------------------------------------------------------------------------------------------
+# -- silence and bounds ----------------------------------------------------------------------------
 
 
 def _silent(evidence: Evidence) -> Iterator[Violation]:

@@ -1,4 +1,4 @@
-"""Processes that start wrongly: after a fork, under a name that another process holds, or without a database."""
+"""Processes that start wrongly: after a fork, under a name that is taken, without a database."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from queue_core.errors import NodeNameTakenError
 from queue_core.model.config import BusConfig
 from queue_core.model.node_config import NodeConfig
 from stickybus import PersistentBus
-from tests.contract.harness import Order, Recorder, eventually, on_servers, on_sqlite
+from tests import requirements as needs
+from tests.contract.harness import Order, Recorder, eventually
 
 _BOUND_SECONDS = 60
 _FORK_WARNING = "ignore:This process:DeprecationWarning"
-"""Python 3.12 and later warn of a fork beside other threads, as is right: these programs do it to see what comes of it."""
+"""Python 3.12 and later rightly warn of a fork beside other threads, which these programs try."""
 
 _PRELUDE = """
 import json, os, sys, threading
@@ -51,7 +52,10 @@ def in_child(work):
 
 
 def _run(url: URL, script: str) -> list[dict[str, Any]]:
-    """What a program of its own told, line by line; a warning of a leak is an error, and so is any word on stderr."""
+    """Return the lines that a program printed.
+
+    A warning of a leak is an error, and so is any word on stderr.
+    """
     done = subprocess.run(
         [
             *(sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-W", _FORK_WARNING),
@@ -211,16 +215,16 @@ with parent:
 """
 
 
-@on_servers
+@needs.server
 def test_a_bus_made_in_the_child_works_whatever_the_parent_was_doing(database_url: URL) -> None:
     """The parent's nodes and connections are not inherited."""
     told = _run(database_url, _OWN_BUS)
     assert told == [{"refused": "parent"}, {"node": "child", "leased": True}] * 3
 
 
-@on_sqlite
+@needs.sqlite
 def test_a_child_can_not_open_the_sqlite_file_that_its_parent_has_open(database_url: URL) -> None:
-    """SQLite's own book-keeping of locks is inherited: the child would wait for a thread that it does not have."""
+    """The child inherits SQLite's record of locks, and would wait for a thread that it lacks."""
     told = _run(database_url, _OWN_BUS)
     assert [line["started"] for line in told] == [True] * 3
     assert all("spawn or exec" in line["forked"] for line in told)

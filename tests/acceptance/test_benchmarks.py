@@ -1,4 +1,4 @@
-"""The benchmarks, once at a tiny size on servers of their own: what is measured later must run today."""
+"""The benchmarks, once at a tiny size, on servers that they start."""
 
 from __future__ import annotations
 

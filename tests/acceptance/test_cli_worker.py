@@ -18,6 +18,7 @@ from sqlalchemy import URL
 
 from bus.persistent import PersistentBus
 from queue_core.model.entry import State
+from tests import requirements as needs
 
 SHOP = """
 import os, pathlib, time
@@ -178,7 +179,7 @@ def test_a_worker_runs_a_bus_and_a_service_and_serves_metrics(
         ("closed:bus", "No module named 'nonexistent_dependency'"),
     ],
 )
-@pytest.mark.parametrize("database_name", ["sqlite"], indirect=True)
+@needs.any_database
 def test_a_target_that_cant_be_run_is_told_in_one_line(
     target: str, told: str, folder: Path, environment: dict[str, str]
 ) -> None:

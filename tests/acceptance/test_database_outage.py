@@ -1,4 +1,4 @@
-"""A database server that goes away under running nodes, longer than their leases, and comes back."""
+"""A database server that leaves running nodes for longer than their leases, and comes back."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from contextlib import ExitStack
 import pytest
 from sqlalchemy import URL
 
+from devtools.server import DatabaseServer, StopMode
 from queue_core.cluster.node import Node
 from sql.statements import nodes
 from stickybus import DatabaseUnreachableError, PersistentBus, State
 from tests.acceptance.node_process import Order, bus_on
 from tests.contract.harness import eventually
-from tests.servers import DatabaseServer, StopMode
 
 MODES = pytest.mark.parametrize("mode", list(StopMode), ids=lambda mode: mode.name.lower())
 

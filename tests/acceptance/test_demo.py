@@ -74,7 +74,7 @@ def test_books_that_differ_from_the_ledger_are_a_fault(tmp_path: Path) -> None:
 
 
 def _past(folder: Path, numbers: list[int]) -> tuple[list[LedgerLine], list[Entry]]:
-    """A ledger and the history of events that a node of this process has run; none of them is a payment."""
+    """A ledger and the history of events that a node here has run; none of them is a payment."""
     shop.create_tables(folder)
     bus = shop.open_bus(folder, "amber")
     shop.subscribe(bus, lambda: None)
@@ -96,7 +96,7 @@ def _faults(folder: Path, ledger: list[LedgerLine], history: list[Entry]) -> lis
 
 
 def _demo(folder: Path, arguments: str) -> str:
-    """Run the demo as a program of its own, which must end with exit code 0; its standard output."""
+    """Run the demo as a program that must end with exit code 0, and return its standard output."""
     program = folder / "show.py"
     program.write_text(
         f"import stickybus.demo\nif __name__ == '__main__':\n    raise SystemExit(stickybus.demo.run({arguments}))\n"

@@ -44,7 +44,10 @@ def state_of(observer: PersistentBus, name: str) -> str:
 
 
 def holds_no_lock(observer: PersistentBus, name: str) -> bool:
-    """Whether a process that stands still does so outside of its transactions: inside, others wait for it."""
+    """Return whether a process that stands still is outside of its transactions.
+
+    Others would wait for one inside.
+    """
     database = observer._engine.database
     if database.dialect.name == "sqlite":
         with closing(sqlite3.connect(database.url.database or "", timeout=0.5)) as file:

@@ -19,7 +19,7 @@ _LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "site", "dist", "build")
 
 
 def built(folder: Path, *, at: int) -> dict[str, Path]:
-    """Build from a copy whose files were changed `at` this time, and in a time zone and locale of its own."""
+    """Build a copy whose files were changed `at` this time, in another time zone and locale."""
     copy = folder / "copy"
     shutil.copytree(ROOT, copy, ignore=_LEFT_OUT)
     shutil.copy(ROOT / ".gitignore", copy)

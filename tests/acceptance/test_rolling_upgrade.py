@@ -1,6 +1,7 @@
-"""Processes of the version before beside those of this one, while the schema is upgraded and afterwards.
+"""Processes of the version before beside those of this one, during an upgrade and afterwards.
 
-`version_before.txt` names the commit whose code is run; a release, or a change that raises `works_since`, moves it on.
+`version_before.txt` names the commit whose code is run. A release moves it on, and so does a change
+that raises `works_since`.
 """
 
 from __future__ import annotations

@@ -12,22 +12,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, Engine, create_engine, inspect, text
 
+from devtools.programs import URL_VARIABLES, WITHOUT, is_done_without
+from devtools.server import DatabaseServer, StopMode
+from devtools.servers import database_servers
 from tests.contract.harness import eventually
-from tests.servers import (
-    URL_VARIABLES,
-    WITHOUT,
-    DatabaseServer,
-    StopMode,
-    database_servers,
-    is_done_without,
-)
 
 _WAITING_CHILD = f"import os, sys; print(os.environ['{URL_VARIABLES['postgresql']}'], flush=True); sys.stdin.read()"
 # A shell's background job ignores Ctrl-C, and so would all that it starts.
 _OWNER = """
 import signal, sys
 from tests.contract.harness import eventually
-from tests.servers import main
+from devtools.servers import main
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(main(["--", sys.executable, "-c", sys.argv[1]]))
 """
@@ -68,8 +63,8 @@ def test_servers_and_their_files_end_with_their_owner(end: signal.Signals) -> No
 
 _WITHOUT_MYSQL = """
 import sys
-from tests import servers
-servers._PROGRAMS["mysql"] = (("no-such-mysqld",), "MySQL")
+from devtools import programs, servers
+programs.PROGRAMS["mysql"] = (("no-such-mysqld",), "MySQL")
 sys.exit(servers.main(["--", "echo", "ran"]))
 """
 

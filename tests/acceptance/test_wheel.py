@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from devtools.servers import NO_CERTIFICATES
+
 _CHECKOUT = Path(__file__).parents[2]
 # Installation may have to download the base packages.
 pytestmark = pytest.mark.timeout(300)
@@ -28,7 +30,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     (wheel,) = wheels.glob("stickybus-*.whl")
     _check([sys.executable, "-m", "venv", "--without-pip", environment])
     install = [*pip, "--python", environment / "bin" / "python", "install"]
-    _check([*install, "--require-hashes", "-r", _CHECKOUT / "requirements-base.lock"])
+    trusting = {key: value for key, value in os.environ.items() if key not in NO_CERTIFICATES}
+    locked = ["--require-hashes", "-r", str(_CHECKOUT / "requirements-base.lock")]
+    _check([*install, *locked], env=trusting)
     _check([*install, "--no-deps", wheel])
     empty = tmp_path_factory.mktemp("empty")
 
@@ -50,6 +54,16 @@ def test_importing_stickybus_needs_no_driver_and_no_spark(run: Run) -> None:
     drivers, location = found.splitlines()
     assert drivers == "[]"
     assert not Path(location).is_relative_to(_CHECKOUT)
+
+
+def test_the_wheel_holds_neither_tests_nor_tools_of_development(run: Run) -> None:
+    found = run(
+        "python",
+        "-c",
+        "import importlib.util\n"
+        "print([name for name in ('benchmarks', 'devtools', 'tests') if importlib.util.find_spec(name)])",
+    )
+    assert found.strip() == "[]"
 
 
 def test_schema_create_finds_its_migrations_in_the_wheel(run: Run, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from devtools.programs import ServerError, is_done_without
+from devtools.servers import database_servers
 from stickybus import Mode
 from tests.chaos import report
 from tests.chaos.run import run
@@ -21,7 +23,6 @@ from tests.chaos.scenarios import DATABASES, SCENARIOS, Scenario, Sizes
 from tests.chaos.soak import soak
 from tests.chaos.stage import StageError, Target
 from tests.chaos.verdict import Result
-from tests.servers import ServerError, database_servers, is_done_without
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -64,7 +65,9 @@ def run_scenarios(
     side_by_side: Annotated[int, typer.Option(help="Runs at the same time.", min=1)] = 4,
     output: Output = None,
 ) -> None:
-    """Run scenarios on databases, on servers of the command's own; exit code 1 if an invariant did not hold.
+    """Run scenarios on databases, on servers of the command's own.
+
+    Exit code 1 if an invariant did not hold.
 
     A full run of all writes its report to tests/chaos/results.
     """
@@ -108,7 +111,10 @@ def run_soak(
     seed: Seed = None,
     output: Output = RESULTS,
 ) -> None:
-    """Run on PostgreSQL at a steady rate with one kill a minute; exit code 1 if anything grows or an invariant breaks."""
+    """Run on PostgreSQL at a steady rate with one kill a minute.
+
+    Exit code 1 if anything grows or an invariant breaks.
+    """
     console = Console(stderr=True)
     with _progress(console) as progress, database_servers(which=["postgresql"]) as servers:
         task = progress.add_task("soak")

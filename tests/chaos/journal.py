@@ -1,4 +1,4 @@
-"""What the processes of a run write down while it goes on, each in a file of its own, one JSON line an event.
+"""The journals of a run: each process writes one JSON line an event into its file.
 
 A line is one appending write: a process that is killed loses none that it had written. Times are
 seconds by the engine's own monotonic clock, which all processes of a machine share.
@@ -23,7 +23,10 @@ class _Line(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Posting(_Line, frozen=True, tag=True, kw_only=True):
-    """Entries are about to be posted, in one transaction; `undone` of them to be rolled back to a savepoint."""
+    """Entries are about to be posted, in one transaction.
+
+    `undone` of them will be rolled back to a savepoint.
+    """
 
     node: str
     keys: list[int]

@@ -1,4 +1,4 @@
-"""Steady posting, in all the ways in which an application posts, with a ledger of what became of each transaction."""
+"""Steady posting, in each way of an application, with a ledger of each transaction's outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from tests.chaos.journal import Answered, Journal, monotonic
 
 KEYS_PER_PROCESS = 1_000_000
 MANY = 20
-"""Entries of one `post_many`: more than a node's threads take at once, so that some wait in its memory."""
+"""Entries of one `post_many`.
+
+A node's threads take fewer at once, so that some entries wait in its memory.
+"""
 POISON_EVERY = 40
 _PAUSE_SECONDS = 0.05
 """After a post that failed: an application without any pause would only measure itself."""
@@ -144,7 +147,7 @@ class Load:
         return committed is not None
 
     def _lease(self) -> float | None:
-        """Since when this node's lease has held without a gap, if what is posted is for this node alone."""
+        """Return since when this node's lease has held, if posts are for this node alone."""
         lifecycle = self._bus._engine.lifecycle
         if self._bus.config.mode is Mode.POLLING or not lifecycle.running or lifecycle.node is None:
             return None

@@ -75,7 +75,7 @@ class Settings:
     samples: bool = False
     bus_options: dict[str, Any] = field(default_factory=dict)
     neighbour: bool = False
-    """Whether a notification service shares the node with the bus, which may leave it and come back."""
+    """Whether a notification service shares the node with the bus, which may leave and return."""
 
     def config(self) -> BusConfig:
         """The bus's configuration."""
@@ -182,7 +182,7 @@ class _Member:
             self._neighbour.close()
         bus.close()
 
-    # -- life ---------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     def _opened(self) -> PersistentBus | None:
         """The bus; tried again while the database is away, as a supervisor would.
@@ -206,7 +206,10 @@ class _Member:
         return None
 
     def _started(self, bus: PersistentBus) -> bool:
-        """Whether the bus has started; who can't start ends, and the stage starts another process."""
+        """Whether the bus has started.
+
+        A process that can't start ends, and the stage starts another one.
+        """
         try:
             bus.start()
         except (StickybusError, SQLAlchemyError):
@@ -238,7 +241,7 @@ class _Member:
         elif command == Command.REST and (self._load is None or self._load.stop(_STOP_SECONDS)):
             self._control.send(Command.REST)
 
-    # -- the application ----------------------------------------------------------------------------------------
+    # -- the application ---------------------------------------------------------------------------
 
     def _application_engine(self) -> Engine:
         settings = self._settings
@@ -261,7 +264,7 @@ class _Member:
         return engine
 
     def _limit(self, engine: Engine) -> None:
-        """Apply the limit of pages, which SQLite keeps for each connection, whenever one is used."""
+        """Apply the limit of pages, which SQLite keeps by connection, whenever one is used."""
         if engine.dialect.name != "sqlite":
             return
 
@@ -316,10 +319,13 @@ class _Member:
             connection.execute(text("SELECT 1"))
             yield
 
-    # -- what is seen from inside -------------------------------------------------------------------------------
+    # -- what is seen from inside ------------------------------------------------------------------
 
     def _watch_beats(self, bus: PersistentBus) -> None:
-        """Write down each beat that renews the lease, the first one too: the judge's measure of who was live."""
+        """Write down each beat that renews the lease, the first one too.
+
+        The judge measures by them who was live.
+        """
         beaten = Node._beaten
 
         def watched(node: Node, sent: float) -> None:

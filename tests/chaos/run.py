@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from devtools.folders import data_folder
 from stickybus import Mode
 from tests.chaos.member import Settings
 from tests.chaos.scenarios import Scenario, Sizes
 from tests.chaos.stage import Stage, StageError, Target
 from tests.chaos.verdict import Result, result_of
-from tests.servers import data_folder
 
 RATE = 15.0
 """Transactions per second of each poster; nodes post half as many."""

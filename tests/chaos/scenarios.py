@@ -16,13 +16,13 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from sqlalchemy import func, select, text
 
+from devtools.proxy import Moment
+from devtools.server import StopMode
 from stickybus import Mode, PersistentBus
 from tests.chaos.journal import monotonic
 from tests.chaos.member import Command
 from tests.chaos.stage import Stage
 from tests.checker import Standing
-from tests.proxy import Moment
-from tests.servers import StopMode
 
 SERVERS = ("postgresql", "mariadb", "mysql")
 DATABASES = ("postgresql", "mariadb", "sqlite", "mysql")
@@ -113,7 +113,7 @@ def restart(stage: Stage, sizes: Sizes) -> None:
 
 
 def commit_cut(stage: Stage, sizes: Sizes) -> None:
-    """Connections are cut at their COMMIT, half of them before the server gets it, half before it answers."""
+    """Connections are cut at their COMMIT, half before the server gets it, half before its answer."""
     cuts = sizes.times(300, 12)
     for done in cuts:
         stage.say(f"cut {done + 1}")
@@ -153,13 +153,19 @@ def latency(stage: Stage, sizes: Sizes) -> None:
 
 
 def pool(stage: Stage, sizes: Sizes) -> None:
-    """The application's engine has two connections and 0.2 s of patience; every handler wants one, the bus has as few."""
+    """The application's engine has two connections and 0.2 s of patience.
+
+    Every handler wants one, and the bus has as few.
+    """
     stage.mark("small pool")
     stage.pause(sizes.of(40.0, 4.0))
 
 
 def clocks(stage: Stage, sizes: Sizes) -> None:
-    """The wall clocks of two members in three are an hour ahead or behind; some nodes are killed."""
+    """The wall clocks of two members in three are an hour ahead or behind.
+
+    Some nodes are killed.
+    """
     stage.mark("clocks")
     for done in sizes.times(15, 2):
         stage.say(f"kill {done + 1}")
@@ -250,7 +256,7 @@ def rolling(stage: Stage, sizes: Sizes) -> None:
 
 
 def rejoin(stage: Stage, sizes: Sizes) -> None:
-    """A bus stops, waiting for no handler, and starts again, while a service keeps its node alive."""
+    """A bus stops without waiting, and starts again, while a service keeps its node alive."""
     for done in sizes.times(60, 6):
         stage.say(f"rejoin {done + 1}")
         one = stage.random.choice(stage.nodes())

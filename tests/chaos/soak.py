@@ -1,4 +1,6 @@
-"""Half an hour at a steady rate on PostgreSQL with one kill a minute: what a node and the tables use must stay flat.
+"""Half an hour at a steady rate on PostgreSQL with one kill a minute.
+
+The resources of nodes and tables must stay flat.
 
 One node is never killed: what leaks shows there. The first and the last third of the time are
 compared, warm-up aside.
@@ -18,12 +20,12 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
+from devtools.folders import data_folder
 from tests.chaos import journal
 from tests.chaos.journal import Sampled, monotonic
 from tests.chaos.member import SAMPLE_SECONDS, Settings
 from tests.chaos.stage import Stage, Target
 from tests.chaos.verdict import Result, result_of
-from tests.servers import data_folder
 
 RATE = 20.0
 """Transactions per second of each poster; nodes post half as many."""

@@ -23,6 +23,8 @@ from typing import Any, Self
 from sqlalchemy import URL, MetaData, create_engine, func, make_url, select, text
 from sqlalchemy.pool import NullPool
 
+from devtools.proxy import Proxy
+from devtools.server import DatabaseServer
 from sql import schema
 from sql.tables import entry_tables
 from stickybus import BusConfig
@@ -30,8 +32,6 @@ from tests.chaos import member
 from tests.chaos.journal import monotonic
 from tests.chaos.member import Command, Settings
 from tests.checker import Standing
-from tests.proxy import Proxy
-from tests.servers import DatabaseServer
 
 NODES, POSTERS = 3, 2
 _BOUND_SECONDS = 60.0
@@ -98,7 +98,10 @@ class Fault:
 
 @dataclass(frozen=True)
 class Target:
-    """Where a run's database is made: on a server, or, without one, in a file below the run's folder."""
+    """The place of a run's database.
+
+    It is on a server, or without one in a file below the run's folder.
+    """
 
     name: str
     server: DatabaseServer | None = None
@@ -182,7 +185,7 @@ class Stage:
         if self._proxy is not None:
             self._proxy.__exit__(None, None, None)
 
-    # -- processes ----------------------------------------------------------------------------------------------
+    # -- processes ---------------------------------------------------------------------------------
 
     @property
     def proxy(self) -> Proxy:
@@ -285,7 +288,7 @@ class Stage:
                 peaks = [_peak_bytes(one.pid) for one in self.nodes()]
                 self.memory_peak_bytes = max([self.memory_peak_bytes, *peaks])
 
-    # -- time ---------------------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------
 
     def pause(self, seconds: float) -> None:
         """Let the system run."""
@@ -305,7 +308,7 @@ class Stage:
             self.pause(_LOOK_SECONDS)
         return True
 
-    # -- the tables, past any proxy -----------------------------------------------------------------------------
+    # -- the tables, past any proxy ----------------------------------------------------------------
 
     def ended(self) -> int:
         """How many rows history has."""
@@ -326,7 +329,7 @@ class Stage:
         with self.direct.connect() as connection:
             return connection.scalar(select(func.count()).select_from(self.tables.main)) or 0
 
-    # -- the end ------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def rest(self) -> None:
         """End the load, wait until nothing is left to be done, and stop the nodes in good order."""
@@ -349,7 +352,10 @@ class Stage:
             self._gone(one)
 
     def _drain(self) -> None:
-        """Wait until the main table is, and stays, empty: as long as a backlog needs, if it only shrinks."""
+        """Wait until the main table is, and stays, empty.
+
+        It waits as long as a backlog needs, if the backlog only shrinks.
+        """
         left, since = -1, monotonic()
         while True:
             before, left = left, self._left()
@@ -366,7 +372,10 @@ class Stage:
             self.pause(_LOOK_SECONDS)
 
     def _silence_nodes(self) -> None:
-        """Let the nodes post no more; one that can't say so is killed, and its successor does not post."""
+        """Let the nodes post no more.
+
+        One that can't say so is killed, and its successor does not post.
+        """
         asked = self.nodes()
         for one in asked:
             one.tell(Command.REST)

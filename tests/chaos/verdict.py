@@ -140,7 +140,7 @@ def result_of(stage: Stage, settings: Settings, *, scenario: str, seed: int) -> 
     )
 
 
-# -- evidence ------------------------------------------------------------------------------------------------------
+# -- evidence --------------------------------------------------------------------------------------
 
 
 def _posted(lines: Sequence[Line]) -> Iterator[Posted]:
@@ -184,7 +184,9 @@ def _runs(lines: Sequence[Line]) -> Iterator[tuple[int, Ran]]:
 def _leases_ended(
     files: Sequence[Sequence[Line]], deaths: Sequence[Death], lease_seconds: float
 ) -> Iterator[LeaseEnded | Violation]:
-    """From when on the entries of each epoch were free for others; an epoch that went on after an outage never ended.
+    """From when on the entries of each epoch were free for others.
+
+    An epoch that went on after an outage never ended.
 
     A process that lives and had to register anew was declared dead: it must have been silent for a
     lease while another node's beats succeeded, or that was a mistake.
@@ -225,7 +227,10 @@ def _leases_ended(
 
 
 def _steady(lines: Sequence[Line], lease_seconds: float) -> Iterator[tuple[float, float]]:
-    """When a process's beats succeeded without a gap of half a lease; a last beat counts for as long."""
+    """When a process's beats succeeded without a gap of half a lease.
+
+    A last beat counts for as long.
+    """
     beats = [line.at for line in lines if isinstance(line, Beaten)]
     since = beats[0] if beats else 0.0
     for before, after in pairwise([*beats, inf]):
@@ -255,7 +260,7 @@ def _misjudged(history: Sequence[Standing], kinds: Mapping[int, str]) -> Iterato
             )
 
 
-# -- measures ------------------------------------------------------------------------------------------------------
+# -- measures --------------------------------------------------------------------------------------
 
 
 def _reruns(

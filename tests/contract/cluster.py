@@ -1,4 +1,4 @@
-"""A cluster inside one test: nodes whose beats, reapers, claims and finishes are turned by hand, on a manual clock.
+"""A cluster inside one test, whose loops are turned by hand, on a manual clock.
 
 Killing a node means to turn it no more. `vanish` also lets go of its name in this process, as if it
 had been another.
@@ -16,7 +16,6 @@ import pytest
 from prometheus_client import REGISTRY
 from sqlalchemy import URL, Row, update
 
-from queue_core.cluster import process_nodes
 from queue_core.cluster.node import Node
 from queue_core.engine import QueueEngine
 from queue_core.model.entry import Posting
@@ -26,7 +25,15 @@ from queue_core.runtime.clock import ManualClock
 from sql.statements import nodes
 from sql.tables import queue_nodes
 from stickybus import BusConfig, ImmediateRetries, PersistentBus
-from tests.contract.harness import Order, Recorder, config_of, eventually
+from tests.contract.harness import (
+    Order,
+    Recorder,
+    config_of,
+    engine_of,
+    eventually,
+    lifecycle_of,
+    nodes_here,
+)
 
 
 class QuietNode(Node):
@@ -42,9 +49,9 @@ class Peer:
     def __init__(self, bus: PersistentBus) -> None:
         self.bus = bus
         self.handler = Recorder()
-        self.lifecycle = bus._engine.lifecycle
-        self.store = bus._engine.store
-        self.moves = bus._engine.lifecycle.holdings.moves
+        self.lifecycle = lifecycle_of(bus)
+        self.store = engine_of(bus).store
+        self.moves = lifecycle_of(bus).holdings.moves
         bus.subscribe(Order, self.handle, name="orders")
 
     def handle(self, event: Order, context: Any) -> None:
@@ -92,7 +99,7 @@ class Peer:
 
 
 class Cluster:
-    """Peers on one database and one manual clock; leases, beats and reaper periods are the defaults."""
+    """Peers on one database and one manual clock; leases, beats and periods are the defaults."""
 
     def __init__(self, url: URL) -> None:
         self.url = url
@@ -130,7 +137,7 @@ class Cluster:
             self.tick(step, *alive)
 
     def bury(self, dead: str, *alive: Peer, step: float = 3.0) -> float:
-        """Live on until `dead` was declared dead and what it left was moved; the seconds that took."""
+        """Live on until `dead` was declared dead and its entries were moved; return the seconds."""
         started = self.clock.monotonic()
         while self.row(dead).state not in nodes.FENCED:
             assert self.clock.monotonic() - started < 60, f"{dead} was never declared dead"
@@ -140,7 +147,7 @@ class Cluster:
     def vanish(self, peer: Peer) -> None:
         """Let another bus of this process take the name, as another process would."""
         node = peer.node
-        process_nodes._nodes.pop((node.database.key, node.name), None)
+        nodes_here.pop((node.database.key, node.name), None)
 
     def row(self, name: str) -> Row[Any]:
         """The row of a node."""
@@ -158,7 +165,10 @@ class Cluster:
     def while_waiting(
         self, work: Callable[[], Any], each_step: Callable[[], object] = lambda: None
     ) -> Future[Any]:
-        """Run `work` in a thread, and advance the clock by a second whenever it waits; its future, done."""
+        """Run `work` in a thread, and advance the clock by a second whenever it waits.
+
+        Returns its future, done.
+        """
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(work)
             while not future.done():
@@ -197,7 +207,10 @@ def born_claimed(
     lane: str | None = None,
     at: datetime | None = None,
 ) -> list[int]:
-    """Commit orders as IN_PROCESSING by `owner` and unknown to every ledger, as a lost answer to a COMMIT leaves them."""
+    """Commit orders as IN_PROCESSING by `owner` and unknown to every ledger.
+
+    A lost answer to a COMMIT leaves them so. Returns their ids.
+    """
     rows = engine.store.rows.rows(
         "bus",
         [Posting(event=Order(number), at=at) for number in numbers],

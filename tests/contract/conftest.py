@@ -15,14 +15,17 @@ from notifications.service import NotificationService
 from queue_core.model.config import BusConfig, NotificationConfig
 from queue_core.model.retry import ImmediateRetries
 from queue_core.runtime.clock import Clock
+from tests.contract.cluster import cluster
 from tests.contract.harness import Machine, Recorder, config_of
+
+__all__ = ["cluster"]
 
 _SETTINGS: dict[str, Any] = {"handler_threads": 4, "retry": ImmediateRetries(3)}
 """What no test measures is kept small."""
 
 
 class MakeBus(Protocol):
-    """Makes a bus on the test's database; its node gets a name of its own unless the settings give one.
+    """Makes a bus on the test's database; its node gets a new name unless the settings give one.
 
     Settings of the node are given like all others.
     """
@@ -76,7 +79,7 @@ def recorder() -> Recorder:
 
 @pytest.fixture
 def make_service(database_url: URL, _node_names: Callable[[], str]) -> Iterator[MakeService]:
-    """A factory of notification services, not started; all are closed after the test, the last made first."""
+    """A factory of notification services, not started; the last made is closed first."""
     with ExitStack() as made:
 
         def make(

@@ -14,6 +14,11 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from bus.persistent import PersistentBus
+from notifications.service import NotificationService
+from queue_core.cluster import process_nodes
+from queue_core.cluster.node import Node
+from queue_core.engine import QueueEngine
+from queue_core.lifecycle import Lifecycle
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry, State
 from queue_core.model.node_config import NodeConfig
@@ -24,23 +29,14 @@ from sql.database import Database
 T = TypeVar("T")
 C = TypeVar("C", bound=QueueConfig)
 
+Face = PersistentBus | NotificationService
+
+nodes_here = process_nodes._nodes
+"""The nodes of this process, by database and name."""
+
 BOUND_SECONDS = 20.0
 """No wait of a test lasts longer; far above what a loaded machine needs."""
 _PACE_SECONDS = 0.005
-
-
-def on(*names: str) -> pytest.MarkDecorator:
-    """For a test that is about these databases only."""
-    return pytest.mark.parametrize(
-        "database_name", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in names]
-    )
-
-
-on_servers = on("postgresql", "mariadb", "mysql")
-"""For what an embedded database does not have: two-phase commits, sessions that can be killed."""
-on_sqlite, on_postgresql, on_mariadb, on_mysql = map(
-    on, ("sqlite", "postgresql", "mariadb", "mysql")
-)
 
 
 def eventually(condition: Callable[[], T], what: str = "the condition") -> T:
@@ -53,6 +49,36 @@ def eventually(condition: Callable[[], T], what: str = "the condition") -> T:
         assert time.monotonic() < deadline, f"never came true: {what}; last answer: {found!r}"
         pace.wait(_PACE_SECONDS)
     return found
+
+
+def engine_of(face: Face) -> QueueEngine:
+    """Return the engine behind a bus or a notification service.
+
+    The contract tests reach it here alone.
+    """
+    return face._engine
+
+
+def database_of(face: Face) -> Database:
+    """Return the database of a bus or a notification service."""
+    return engine_of(face).database
+
+
+def lifecycle_of(face: Face) -> Lifecycle:
+    """Return what starts, turns and stops a bus or a notification service."""
+    return engine_of(face).lifecycle
+
+
+def node_of(face: Face) -> Node:
+    """Return the node that a bus or a notification service belongs to."""
+    node = lifecycle_of(face).node
+    assert node is not None
+    return node
+
+
+def stops(face: Face) -> bool:
+    """Return whether a stop is under way: nothing more starts."""
+    return not lifecycle_of(face).pool.accepting
 
 
 def elsewhere(call: Callable[[], T]) -> T:
@@ -71,12 +97,16 @@ class Machine:
         patch.setattr(clock_module, "_monotonic", lambda: monotonic() + self._passed)
 
     def set_clock(self, seconds: float) -> None:
-        """Set the wall clock, as NTP does, or whoever wakes a paused virtual machine, whose clocks all stood still."""
+        """Set the wall clock, as NTP does, or a virtual machine that wakes after a pause."""
         self._set += seconds
 
     def suspend(self, seconds: float) -> None:
         """Let time pass on all clocks, but no thread run."""
         self._passed += seconds
+
+
+class Trouble(Exception):
+    """An error that a test raises in the engine."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +119,12 @@ class Order:
 class Recorder:
     """A handler of (event, context) that keeps each call.
 
-    `failures`: how many calls raise, from the first on. `hold`: calls wait until `release`, after `started` counted
-    them. Wait for calls with `wait`.
+    Wait for calls with `wait`.
+
+    Args:
+        failures: Number of calls that raise, from the first on.
+        error: The error that they raise.
+        hold: Whether calls wait until `release`.
     """
 
     def __init__(
@@ -153,7 +187,7 @@ class Searchable(Protocol):
 
 
 def ended(queue: Searchable, count: int = 1) -> list[Entry]:
-    """Wait until `count` entries are in history, REAPED ones aside, and return these by ascending id."""
+    """Wait until `count` entries are in history, REAPED ones aside; return them by ascending id."""
 
     def enough() -> list[Entry]:
         found = [entry for entry in queue.history() if entry.processing_state is not State.REAPED]
@@ -165,7 +199,7 @@ def ended(queue: Searchable, count: int = 1) -> list[Entry]:
 
 
 def delivered(bus: PersistentBus, recorder: Recorder) -> list[int]:
-    """Numbers of the orders that `recorder` got by the time that one posted now has been handled."""
+    """Return the numbers of orders that `recorder` got before one that is posted now is handled."""
     last = bus.post(Order(999))
     eventually(lambda: bus.history(record_ids=[last]), "the last order is handled")
     return [number for number in recorder.numbers() if number != 999]
@@ -184,7 +218,7 @@ def states(entries: Collection[Entry]) -> list[State]:
 
 
 def with_savepoints(engine: Engine) -> Engine:
-    """The engine, on SQLite set up for savepoints in the way that SQLAlchemy's documentation advises."""
+    """Return the engine, on SQLite set up for savepoints as SQLAlchemy's documentation advises."""
     if engine.dialect.name == "sqlite":
         event.listen(
             engine, "connect", lambda driver, _record: setattr(driver, "isolation_level", None)
@@ -227,7 +261,10 @@ def statements_of(database: Database) -> Iterator[Statements]:
 
 
 def moving(database: Database, otherwise: str) -> str:
-    """A text of the statement that claims, or writes outcomes, on this database; `otherwise` where it names its work."""
+    """Return a text of the statement that claims or writes outcomes on this database.
+
+    It is `otherwise` where the statement names its work.
+    """
     return "INSERT INTO bus_events_move" if database.dialect.name == "sqlite" else otherwise
 
 
@@ -247,7 +284,9 @@ def listening(database: Database, **listeners: Callable[..., None]) -> Iterator[
 
 @contextmanager
 def lost_answers(database: Database, statement: str, *, committed: bool) -> Iterator[list[str]]:
-    """Break the connection of the first transaction that ran a `statement` of this text: after its COMMIT, or before.
+    """Break the connection of the first transaction that ran a `statement` of this text.
+
+    It breaks after the COMMIT if `committed`, else before.
 
     A statement that commits by itself is such a transaction. The list that is given has one item
     once that has happened.

@@ -20,10 +20,9 @@ from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE, Lane
 from queue_core.model.outcome import Finished
 from stickybus import Mode, NotificationConfig, NotificationService, Posting, State
-from tests.contract.cluster import Cluster, Peer, cluster
-from tests.contract.harness import Order, elsewhere, on_sqlite, statements_of
-
-__all__ = ["cluster"]
+from tests import requirements as needs
+from tests.contract.cluster import Cluster, Peer
+from tests.contract.harness import Order, elsewhere, statements_of
 
 
 def node_and_poster(cluster: Cluster) -> tuple[Peer, Peer]:
@@ -63,7 +62,7 @@ def test_a_hint_without_anything_to_claim_is_followed_by_a_look(cluster: Cluster
     assert node.lifecycle.claimer.pause() == 1.0 - LOOK_SECONDS - AHEAD.total_seconds()
 
 
-@on_sqlite
+@needs.sqlite
 def test_dates_to_the_second_are_claimed_as_if_they_were_whole(
     cluster: Cluster, database_url: URL
 ) -> None:
@@ -261,7 +260,10 @@ def test_a_wake_up_while_something_is_to_be_claimed_does_not_put_off_a_look(
 
 
 def backlog(node: Peer) -> list[datetime]:
-    """Seven orders a second apart, two of which a claim takes; after two claims, the dates since which they sought."""
+    """Post seven orders a second apart, and claim two at a time, twice.
+
+    Returns the dates since which the claims sought.
+    """
     sought, claim = list[datetime](), node.moves.claim
 
     def noted(lane: Lane, owner: str, limit: int, since: datetime, ahead: timedelta) -> list[Entry]:
@@ -346,11 +348,11 @@ def test_what_is_set_aside_without_a_run_makes_no_node_hold_more(cluster: Cluste
         node.lifecycle.finisher.turn(claim=False)
 
 
-# -- by the thread that hears of it ----------------------------------------------------------------------------------
+# -- by the thread that hears of it ----------------------------------------------------------------
 
 
 def node_that_has_heard(cluster: Cluster) -> tuple[Peer, Peer]:
-    """A node that holds one order, and whose claim loop waits for its next look; and a bus of another process."""
+    """A node that holds one order and waits for its next look, and a bus of another process."""
     node, poster = node_and_poster(cluster)
     poster.bus.post(Order(1))
     node.lifecycle.claim_loop.hear(ANY_NODE)
@@ -394,7 +396,7 @@ def test_a_turn_that_the_claim_loop_misses_meanwhile_comes_after(cluster: Cluste
 
 
 def test_who_hears_leaves_the_claim_to_a_loop_that_has_missed_its_turn(cluster: Cluster) -> None:
-    """Else the loop, which looks, sweeps and starts what was claimed ahead, starves while hints keep coming."""
+    """Else the loop, which looks, sweeps and starts entries, starves while hints keep coming."""
     node, poster = node_that_has_heard(cluster)
     poster.bus.post(Order(2))
     with node.lifecycle.holdings.gates.claiming():

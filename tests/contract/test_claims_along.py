@@ -12,16 +12,18 @@ from queue_core.storage.moves import Written
 from sql.database import COMMITTED
 from sql.statements.claims import Claim
 from stickybus import State
-from tests.contract.cluster import Cluster, Peer, cluster
-from tests.contract.harness import Order, elsewhere, lost_answers, on_sqlite, statements_of, states
-
-__all__ = ["cluster"]
+from tests import requirements as needs
+from tests.contract.cluster import Cluster, Peer
+from tests.contract.harness import Order, elsewhere, lost_answers, statements_of, states
 
 BATCH, ORDERS = 10, 30
 
 
 def node_with_backlog(cluster: Cluster) -> Peer:
-    """A node that has claimed the first ten of thirty orders, and run them; nothing of that is written."""
+    """A node that has claimed and run the first ten of thirty orders.
+
+    Nothing of that is written.
+    """
     node = cluster.join("a", handler_threads=1, max_entries_claimed=BATCH, queue_capacity=BATCH)
     node.bus.post_many(Order(number) for number in range(ORDERS))
     node.claim()
@@ -101,7 +103,7 @@ def test_a_node_without_a_lease_claims_nothing_along(cluster: Cluster) -> None:
     assert all_once(node)
 
 
-@on_sqlite
+@needs.one_writer
 def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(
     cluster: Cluster,
 ) -> None:
@@ -130,9 +132,12 @@ def test_what_was_claimed_along_is_not_swept_before_the_ledger_knows_of_it(
     assert all_once(node)
 
 
-@on_sqlite
+@needs.one_writer
 def test_what_was_claimed_along_is_not_taken_for_an_announced_commit(cluster: Cluster) -> None:
-    """SQLite gives an id that was rolled back, and announced before that, to the next entry, which may be another's."""
+    """SQLite gives an id that was announced and rolled back to the next entry.
+
+    That entry may be another node's.
+    """
     node = cluster.join(
         "a", handler_threads=BATCH, max_entries_claimed=BATCH, queue_capacity=ORDERS
     )
@@ -155,7 +160,7 @@ def test_what_was_claimed_along_is_not_taken_for_an_announced_commit(cluster: Cl
     assert all_once(node)
 
 
-@on_sqlite
+@needs.one_writer
 def test_two_claims_at_a_time_take_no_more_than_there_is_room_for(cluster: Cluster) -> None:
     node = node_with_backlog(cluster)
     claimer = node.lifecycle.claimer
@@ -176,7 +181,7 @@ def test_two_claims_at_a_time_take_no_more_than_there_is_room_for(cluster: Clust
     assert limits == [BATCH, 0, BATCH]
 
 
-@on_sqlite
+@needs.one_writer
 def test_a_claim_whose_commit_gave_no_answer_is_given_back_and_the_outcomes_are_written_again(
     cluster: Cluster,
 ) -> None:
@@ -195,7 +200,7 @@ def test_a_claim_whose_commit_gave_no_answer_is_given_back_and_the_outcomes_are_
     assert all_once(node)
 
 
-@on_sqlite
+@needs.one_writer
 def test_claims_along_take_the_lanes_in_turns(cluster: Cluster) -> None:
     node = cluster.join("a", handler_threads=1, max_entries_claimed=BATCH, queue_capacity=BATCH)
     node.bus.post_many(Order(number) for number in range(100))
@@ -211,7 +216,7 @@ def test_claims_along_take_the_lanes_in_turns(cluster: Cluster) -> None:
     assert lanes == [{False}, {True}, {False}, {True}]
 
 
-@on_sqlite
+@needs.one_writer
 def test_an_outcome_that_comes_in_the_other_loops_empty_turn_is_written_next(
     cluster: Cluster,
 ) -> None:

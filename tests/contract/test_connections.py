@@ -20,8 +20,9 @@ from sqlalchemy.pool import NullPool, QueuePool
 from sql.database import Database
 from sql.database.kept_connections import KEPT
 from stickybus import DatabaseUnreachableError, PersistentBus
+from tests import requirements as needs
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, eventually, on_servers, on_sqlite
+from tests.contract.harness import Order, Recorder, eventually, lifecycle_of
 
 SESSIONS = {
     "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -44,12 +45,12 @@ for _sessions in (SESSIONS, WAITING):
 
 
 def sessions(engine: Engine, database_name: str) -> set[int]:
-    """Those of the database's clients but this; one that has just been closed may still be among them."""
+    """Return the sessions of other clients; one that was just closed may still be among them."""
     with create_engine(engine.url, poolclass=NullPool).connect() as connection:
         return set(connection.execute(text(SESSIONS[database_name])).scalars())
 
 
-@on_servers
+@needs.server
 def test_posts_do_not_notice_that_the_server_has_closed_idle_connections(
     engine: Engine, make_bus: MakeBus, database_name: str
 ) -> None:
@@ -80,7 +81,7 @@ def stuck(engine: Engine, database_name: str) -> Iterator[Callable[[], list[int]
         holder.exec_driver_sql(RELEASE[database_name])
 
 
-@on_servers
+@needs.server
 def test_a_post_whose_session_ends_in_the_middle_says_that_it_may_have_taken_effect(
     engine: Engine, make_bus: MakeBus, database_name: str
 ) -> None:
@@ -100,7 +101,7 @@ def test_a_post_whose_session_ends_in_the_middle_says_that_it_may_have_taken_eff
     assert len(bus.find()) == 2
 
 
-@on_servers
+@needs.server
 def test_a_post_that_the_server_refuses_leaves_its_connection_in_use_and_its_payload_untold(
     engine: Engine, make_bus: MakeBus, database_name: str
 ) -> None:
@@ -111,7 +112,7 @@ def test_a_post_that_the_server_refuses_leaves_its_connection_in_use_and_its_pay
         )
     bus.post(Order(1))
     if database_name == "postgresql":
-        hints = bus._engine.lifecycle.hints
+        hints = lifecycle_of(bus).hints
         eventually(
             lambda: hints._notifier is not None, "the session that tells other processes is open"
         )
@@ -132,7 +133,7 @@ class TookTooLongError(Exception):
     """What a task runner raises in a task."""
 
 
-@on_servers
+@needs.server
 @pytest.mark.parametrize("error", [KeyboardInterrupt, TookTooLongError])
 def test_a_post_that_is_interrupted_raises_and_leaves_no_half_read_answer_behind(
     engine: Engine,
@@ -164,7 +165,7 @@ def test_a_post_that_is_interrupted_raises_and_leaves_no_half_read_answer_behind
     assert bus.post(Order(3)) in [entry.record_id for entry in bus.find()]
 
 
-@on_servers
+@needs.server
 @pytest.mark.parametrize("threads", [1, KEPT + 2])
 def test_a_closed_bus_leaves_no_session_behind(
     engine: Engine, make_bus: MakeBus, database_name: str, threads: int
@@ -199,7 +200,7 @@ def test_a_bus_on_an_engine_with_few_connections_posts_and_reads(
         engine.dispose()
 
 
-@on_sqlite
+@needs.sqlite
 def test_many_that_open_a_new_file_at_once_all_open_it(tmp_path: Path, database_name: str) -> None:
     """One time in ten SQLite refuses one of them at once, however long it may wait for locks."""
     del database_name
@@ -224,11 +225,11 @@ _READ_ONLY = {
 }
 
 
-@on_servers
+@needs.server
 def test_sessions_that_can_no_longer_write_are_replaced(
     database_url: URL, make_bus: MakeBus
 ) -> None:
-    """As after a switch-over behind a proxy: sessions stay open, on a server that is read-only now."""
+    """As after a switch-over behind a proxy: sessions stay open on a server that is read-only."""
     engine, failed_over = create_engine(database_url), False
 
     def open_session(driver: Any, _record: object) -> None:

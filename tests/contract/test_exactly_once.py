@@ -14,20 +14,21 @@ from queue_core.errors import ConfigurationError
 from queue_core.model.entry import State
 from queue_core.model.retry import ImmediateRetries
 from queue_core.running.subscriber import EntryContext
-from tests.contract.cluster import Cluster, cluster
+from sql.capabilities import Capabilities
+from tests import requirements as needs
+from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus, Orders
 from tests.contract.harness import (
     Order,
     Recorder,
+    database_of,
     ended,
+    engine_of,
     eventually,
+    lifecycle_of,
     lost_answers,
-    on_mariadb,
-    on_sqlite,
     states,
 )
-
-__all__ = ["cluster"]
 
 
 def _connection(context: EntryContext) -> Connection:
@@ -118,7 +119,7 @@ def test_the_databases_own_error_rolls_back_and_is_retried(
 def test_an_entry_that_was_taken_over_meanwhile_rolls_the_handlers_rows_back(
     bus: PersistentBus, orders: Orders
 ) -> None:
-    calls, main = list[int](), bus._engine.store.statements.main
+    calls, main = list[int](), engine_of(bus).store.statements.main
 
     @bus.subscribe(Order, exactly_once=True)
     def lose_the_first(order: Order, context: EntryContext) -> None:
@@ -133,7 +134,7 @@ def test_an_entry_that_was_taken_over_meanwhile_rolls_the_handlers_rows_back(
                         lane="",
                     )
                 )
-            bus._engine.lifecycle.claimer.wake()
+            lifecycle_of(bus).claimer.wake()
         _connection(context).execute(orders.add(10 * order.number + len(calls)))
 
     bus.start()
@@ -164,7 +165,7 @@ def test_a_commit_whose_answer_is_lost_leaves_its_effect_exactly_once(
 
     bus.start()
     with lost_answers(
-        bus._engine.database, "INSERT INTO orders", committed=committed == "committed"
+        database_of(bus), "INSERT INTO orders", committed=committed == "committed"
     ) as lost:
         bus.post(Order(1))
         (entry,) = ended(bus)
@@ -280,7 +281,7 @@ def test_a_handler_that_ends_its_transaction_by_a_statement_has_failed(
     assert orders.numbers() == ([1] if end == "COMMIT" else [])
 
 
-@on_mariadb
+@needs.ddl_commits
 def test_a_handler_whose_ddl_commits_has_failed(make_bus: MakeBus, orders: Orders) -> None:
     bus = make_bus(retry=ImmediateRetries(0))
 
@@ -295,11 +296,11 @@ def test_a_handler_whose_ddl_commits_has_failed(make_bus: MakeBus, orders: Order
     assert "ended its transaction" in (entry.last_error or "")
 
 
-@on_mariadb
+@needs.undone_by_deadlock
 def test_a_handler_that_goes_on_after_a_deadlock_has_failed(
     make_bus: MakeBus, orders: Orders
 ) -> None:
-    """MariaDB and MySQL have rolled back all that it wrote before, and take what comes as a new transaction."""
+    """MariaDB and MySQL roll back its writes, and the next statement begins a transaction."""
     bus, met = make_bus(retry=ImmediateRetries(0)), list[DBAPIError]()
     with orders.engine.begin() as connection:
         connection.execute(orders.add(1))
@@ -343,7 +344,9 @@ def test_a_handler_that_goes_on_after_a_deadlock_has_failed(
 
 
 @pytest.mark.parametrize("way", ["one statement", "locked first"])
-def test_concurrent_handlers_lose_no_update(bus: PersistentBus, orders: Orders, way: str) -> None:
+def test_concurrent_handlers_lose_no_update(
+    bus: PersistentBus, orders: Orders, way: str, capabilities: Capabilities
+) -> None:
     with orders.engine.begin() as connection:
         connection.execute(orders.add(0))
     rows = orders.table
@@ -354,9 +357,7 @@ def test_concurrent_handlers_lose_no_update(bus: PersistentBus, orders: Orders, 
         if way == "one statement":
             connection.execute(update(rows).values(number=rows.c.number + 1))
             return
-        if (
-            connection.dialect.name == "sqlite"
-        ):  # it has no FOR UPDATE: a write takes the file's lock
+        if capabilities.one_writer:  # no FOR UPDATE, but a write takes the only lock
             connection.execute(update(rows).values(number=rows.c.number))
         number = connection.scalar(select(rows.c.number).with_for_update()) or 0
         connection.execute(update(rows).values(number=number + 1))
@@ -467,11 +468,14 @@ def test_a_handlers_connection_sees_what_the_application_commits_and_the_reverse
     ended(bus)
 
 
-@on_sqlite
+@needs.one_writer
 def test_a_handler_that_posts_around_its_own_transaction_fails_at_once_and_is_told_how_to_post(
     make_bus: MakeBus, orders: Orders
 ) -> None:
-    """SQLite has one write lock, which the handler's transaction holds: waiting for it could only time out."""
+    """The handler's transaction holds SQLite's one write lock.
+
+    A wait for it could only time out.
+    """
     bus, other = make_bus(retry=ImmediateRetries(0)), make_bus()
 
     @bus.subscribe(Order, exactly_once=True)

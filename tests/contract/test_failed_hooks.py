@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from queue_core.model.entry import Entry, State
 from queue_core.model.retry import ImmediateRetries
 from queue_core.running.subscriber import EntryContext
-from tests.contract.cluster import Cluster, Peer, cluster
+from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import (
     BOUND_SECONDS,
@@ -21,9 +21,8 @@ from tests.contract.harness import (
     eventually,
     lost_answers,
     moving,
+    stops,
 )
-
-__all__ = ["cluster"]
 
 Told = list[tuple[int, str]]
 
@@ -85,7 +84,7 @@ def test_a_run_that_fails_while_the_bus_stops_tells_the_hook_before_the_stop_end
     fails.wait()
     stopping = threading.Thread(target=bus.stop)
     stopping.start()
-    eventually(lambda: not bus._engine.lifecycle.pool.accepting, "the stop is under way")
+    eventually(lambda: stops(bus), "the stop is under way")
 
     fails.release()
     stopping.join()
@@ -110,7 +109,7 @@ def test_a_hook_that_hangs_at_the_end_keeps_a_stop_no_longer_than_it_was_given(
     fails.wait()
     stopping = threading.Thread(target=bus.stop, args=(0.2,))
     stopping.start()
-    eventually(lambda: not bus._engine.lifecycle.pool.accepting, "the stop is under way")
+    eventually(lambda: stops(bus), "the stop is under way")
 
     fails.release()
     assert told.wait(BOUND_SECONDS)

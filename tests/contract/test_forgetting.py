@@ -1,4 +1,4 @@
-"""Forgetting one customer: what waits and what has ended goes, what runs is told, and nobody else notices."""
+"""Forgetting one customer removes entries that wait or have ended, and nobody else's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from queue_core.reading.exclusive import exclusive_history
 from stickybus import KEYLESS
 from stickybus.testing import drain
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import BOUND_SECONDS, eventually
+from tests.contract.harness import BOUND_SECONDS, engine_of, eventually
 
 FAR = timedelta(hours=1)
 CUSTOMER, OTHER = 7, 8
@@ -26,7 +26,10 @@ CUSTOMER, OTHER = 7, 8
 
 @pytest.fixture
 def filled(make_bus: MakeBus) -> PersistentBus:
-    """Of each of two customers one event that failed, one that succeeded, and one that waits; and one of nobody."""
+    """Two customers, each with an event that failed, one that succeeded and one that waits.
+
+    There is an event of no customer, too.
+    """
     bus = make_bus(retry=ImmediateRetries(0))
     bus.subscribe("Good", lambda _event, _context: None, name="good")
     bus.subscribe("Bad", lambda event, _context: event["missing"], name="bad")
@@ -144,7 +147,7 @@ def test_a_queue_forgets_its_own_and_tells_of_schedules(make_service: MakeServic
 def test_it_waits_for_no_archive_and_disturbs_none(filled: PersistentBus) -> None:
     before = owners(filled)
     with (
-        exclusive_history(filled._engine.store),
+        exclusive_history(engine_of(filled).store),
         pytest.raises(LifecycleError, match="Nothing was deleted"),
     ):
         filled.forget(search_key2=CUSTOMER)

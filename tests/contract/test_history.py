@@ -1,4 +1,4 @@
-"""Truncating history while the queue runs: exact counts, live entries untouched, delivery hardly held up."""
+"""Truncating history while the queue runs: counts are exact, delivery is hardly held up."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from sqlalchemy import Engine, text
 
 from queue_core.reading import history as history_module
 from stickybus import InvalidPostError, LifecycleError, NaiveDateTimeError, PersistentBus, State
-from tests.contract.cluster import Cluster, Peer, cluster
+from tests import requirements as needs
+from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, eventually, on, statements_of
-
-__all__ = ["cluster"]
+from tests.contract.harness import Order, Recorder, database_of, eventually, statements_of
 
 
 def minutes_of_history(cluster: Cluster) -> Peer:
@@ -146,7 +145,7 @@ def test_history_is_truncated_while_the_queue_runs_and_every_row_is_counted_once
 
 
 def test_a_second_truncation_at_the_same_time_is_refused(bus: PersistentBus) -> None:
-    database = bus._engine.database
+    database = database_of(bus)
     with (
         database.engine.connect() as connection,
         database.dialect.named_lock(connection, bus.config.history_table, wait=False) as had,
@@ -193,9 +192,7 @@ def reader(engine: Engine) -> Iterator[None]:
         connection.rollback()
 
 
-@on(
-    "postgresql", "mariadb"
-)  # MySQL's locks on tables keep others waiting: its history is deleted in batches
+@needs.quick_table_locks
 def test_delivery_goes_on_while_a_truncation_waits_for_a_reader_of_history(
     make_bus: MakeBus, engine: Engine
 ) -> None:
@@ -206,7 +203,7 @@ def test_delivery_goes_on_while_a_truncation_waits_for_a_reader_of_history(
     bus.post(Order(0))
     eventually(bus.history, "the first has ended")
     took = list[float]()
-    with ThreadPoolExecutor(1) as pool, statements_of(bus._engine.database) as statements:
+    with ThreadPoolExecutor(1) as pool, statements_of(database_of(bus)) as statements:
         with reader(engine):
             truncation = pool.submit(bus.truncate_history)
             eventually(lambda: len(statements.starting_with("LOCK TABLE")) >= 3, "several tries")

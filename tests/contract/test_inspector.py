@@ -24,8 +24,8 @@ from stickybus import (
     State,
 )
 from stickybus.testing import drain
+from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import on_sqlite
 
 FAR = timedelta(hours=1)
 
@@ -218,7 +218,7 @@ def test_a_table_that_is_not_there_is_told_with_those_that_are(inspector: Inspec
             read(table="orders")
 
 
-@on_sqlite
+@needs.sqlite
 def test_a_file_that_is_not_there_is_unreachable_and_not_made(
     database_url: URL, tmp_path: Path
 ) -> None:
@@ -228,7 +228,7 @@ def test_a_file_that_is_not_there_is_unreachable_and_not_made(
     assert not path.exists()
 
 
-@on_sqlite
+@needs.sqlite
 def test_a_database_without_tables_has_none_and_gets_none(
     database_url: URL, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""The invariants where they are thinnest: leases that end halfway, starts and stops that fail halfway, many at once."""
+"""Invariants of the engine: one runner, an outcome for each entry, bounds."""
 
 from __future__ import annotations
 
@@ -8,33 +8,23 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Connection, Engine, Row, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 
-from queue_core import lifecycle
-from queue_core.cluster.node import Node
-from queue_core.cluster.redispatch import recover
 from queue_core.model.lanes import SUSPECT
 from queue_core.posting import announced_commits as announced
 from queue_core.posting import hand_over
-from sql.statements import nodes
 from stickybus import (
     Entry,
     EntryContext,
     Failure,
     ImmediateRetries,
-    NodeNameTakenError,
     Posting,
     State,
 )
-from tests.contract.cluster import Cluster, Peer, cluster
-from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, Recorder, ended, eventually, on_sqlite
-
-__all__ = ["cluster"]
-
-
-class Trouble(Exception):
-    """What the tests let happen."""
+from tests import requirements as needs
+from tests.contract.cluster import Cluster, Peer
+from tests.contract.conftest import MakeBus
+from tests.contract.harness import Order, Recorder, Trouble, ended, eventually, lifecycle_of
 
 
 def processed(peer: Peer) -> list[int]:
@@ -43,7 +33,7 @@ def processed(peer: Peer) -> list[int]:
     return sorted(entry.origin_id or entry.record_id for entry in ended)
 
 
-# -- one runner: a lease that ended and began anew -------------------------------------------------------------------
+# -- one runner: a lease that ended and began anew -------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["STICKY_EVENTS", "STICKY_POLLING", "POLLING"])
@@ -154,7 +144,7 @@ def test_the_turn_at_a_serial_handler_outlives_a_stop_that_ran_out_of_time(
     bus.post(Order(1))
     slow.wait()
     bus.post(Order(2))
-    found = bus._engine.lifecycle._router.subscribers("bus", bus._types.name_of(Order(0), None))
+    found = lifecycle_of(bus)._router.subscribers("bus", bus._types.name_of(Order(0), None))
     assert found
     [subscriber] = found
     turns = subscriber.gate
@@ -175,7 +165,7 @@ def test_the_turn_at_a_serial_handler_outlives_a_stop_that_ran_out_of_time(
     assert slow.numbers() == [1, 2]
 
 
-# -- no loss: an entry always has an outcome -------------------------------------------------------------------------
+# -- no loss: an entry always has an outcome -------------------------------------------------------
 
 
 class Exiting:
@@ -222,10 +212,7 @@ def test_entries_that_wait_by_id_are_read_again_after_any_error(
     assert processed(peer) == ids
 
 
-@pytest.mark.parametrize(
-    "database_name",
-    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("sqlite", "postgresql")],
-)
+@needs.deferred_constraints
 def test_a_commit_that_a_deferred_constraint_refuses_leaves_nothing_and_holds_up_nobody(
     make_bus: MakeBus, database_url: URL, engine: Engine
 ) -> None:
@@ -263,7 +250,7 @@ def test_a_commit_that_a_deferred_constraint_refuses_leaves_nothing_and_holds_up
     own.dispose()
 
 
-# -- bounded ---------------------------------------------------------------------------------------------------------
+# -- bounded ---------------------------------------------------------------------------------------
 
 
 def test_a_transaction_that_posts_more_than_a_node_may_hold_is_delivered_whole(
@@ -303,7 +290,7 @@ def test_commits_are_looked_up_in_batches_that_every_database_takes(
 
 
 def test_a_dead_nodes_lane_is_not_read_again_for_each_batch_that_is_moved(cluster: Cluster) -> None:
-    """Else a hundred thousand notifications that wait for their dates take hours to be handed on."""
+    """Else the hand-over of a hundred thousand notifications that wait takes hours."""
     killed, other = cluster.join("a", mode="STICKY_POLLING"), cluster.join("b")
     now, statements = cluster.clock.now(), other.store.statements
     killed.bus.post_many(
@@ -325,7 +312,7 @@ def test_a_dead_nodes_lane_is_not_read_again_for_each_batch_that_is_moved(cluste
     assert looks.count(False) <= 3
 
 
-@on_sqlite
+@needs.sqlite
 def test_entries_change_their_lane_by_primary_key(cluster: Cluster) -> None:
     """SQLite knows nothing of how long a lane is, and would rather read all of it."""
     peer = cluster.join("a")
@@ -402,129 +389,6 @@ def test_a_run_whose_entry_was_taken_from_it_starts_and_records_nothing_more(
     assert (ended.record_id, ended.processing_state) == (record_id, State.FAILED)
     assert "TimeoutError" in (ended.last_error or "")
     assert len(peer.lifecycle.ledger) == 0
-
-
-# -- no loss: starts and stops that overlap or fail halfway ----------------------------------------------------------
-
-
-def test_what_is_posted_while_a_bus_starts_runs_once(
-    make_bus: MakeBus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bus, handler = make_bus(), Recorder()
-    bus.subscribe(Order, handler)
-
-    def posting(*arguments: Any, **options: Any) -> int:
-        bus.post(Order(1))
-        found = recover(*arguments, **options)
-        bus.post(Order(2))
-        return found
-
-    monkeypatch.setattr(lifecycle, "recover", posting)
-    bus.start()
-
-    eventually(lambda: len(bus.history(states=[State.PROCESSED])) == 2, "both have run")
-    assert handler.numbers() == [1, 2]
-    assert bus.history(states=[State.REAPED]) == []
-
-
-def test_a_start_that_fails_halfway_leaves_no_node_behind_and_can_be_tried_again(
-    make_bus: MakeBus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bus, handler = make_bus(), Recorder()
-    bus.subscribe(Order, handler)
-
-    def failing(*_arguments: Any, **_options: Any) -> int:
-        raise Trouble
-
-    with monkeypatch.context() as patched:
-        patched.setattr(lifecycle, "recover", failing)
-        with pytest.raises(Trouble):
-            bus.start()
-    assert not bus._engine.lifecycle.running
-    bus.post(Order(1))
-    assert [entry.lane for entry in bus.find()] == [""]
-
-    bus.start()
-
-    assert handler.wait() == [Order(1)]
-
-
-def test_after_a_stop_that_failed_halfway_events_are_posted_for_others(
-    make_bus: MakeBus, make_service: MakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bus, service = make_bus(node_name="a"), make_service(node_name="a")
-    bus.start()
-    service.start()  # keeps the node alive
-
-    def failing(_node: object) -> None:
-        raise Trouble
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Node, "announce", failing)
-        assert not bus.stop()
-    bus.post(Order(1))
-
-    assert [(entry.lane, entry.processing_state) for entry in bus.find()] == [("", State.AVAILABLE)]
-
-
-def test_a_member_that_could_not_join_is_none_and_may_try_again(
-    make_bus: MakeBus, make_service: MakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bus, service = make_bus(node_name="a"), make_service(node_name="a")
-    service.start()
-
-    def failing(_node: object) -> None:
-        raise Trouble
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Node, "announce", failing)
-        with pytest.raises(Trouble):
-            bus.start()
-    bus.start()
-
-    handler = Recorder()
-    bus.subscribe(Order, handler)
-    bus.post(Order(1))
-    assert handler.wait() == [Order(1)]
-
-
-def test_a_node_beats_through_the_connections_of_a_member_that_is_still_there(
-    make_bus: MakeBus, make_service: MakeService
-) -> None:
-    bus, service = make_bus(node_name="a"), make_service(node_name="a")
-    service.start()
-    bus.start()
-    node = bus._engine.lifecycle.node
-    assert node is not None
-    assert node.database is service._engine.database
-
-    service.close()
-
-    assert node.database is bus._engine.database
-    node.beat_turn()
-    assert service._engine.database.engine.pool.status().startswith(
-        "Pool size: 5  Connections in pool: 0"
-    )
-
-
-def test_a_name_is_watched_for_a_lease_from_when_it_was_first_seen(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    holder, late = cluster.join("a"), cluster.peer("a")
-    cluster.vanish(holder)
-    look, looks = nodes.Nodes().node, list[str]()
-
-    def too_early(_nodes: nodes.Nodes, connection: Connection, name: str) -> Row[Any] | None:
-        looks.append(name)
-        if len(looks) > 1:
-            return look(connection, name)
-        cluster.clock.advance(seconds=20)  # the database is slow
-        return None
-
-    monkeypatch.setattr(nodes.Nodes, "node", too_early)
-
-    with pytest.raises(NodeNameTakenError):
-        cluster.while_waiting(late.join, holder.beat).result()
 
 
 def test_a_backlog_of_its_own_does_not_keep_a_node_from_what_any_node_may_run(

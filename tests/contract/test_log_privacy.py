@@ -1,4 +1,4 @@
-"""What logs tell at INFO and above: neither passwords nor payloads, whatever fails and however it is told."""
+"""Logs at INFO and above show neither passwords nor payloads, whatever fails."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from queue_core.model.entry import Posting, State
 from queue_core.running.subscriber import EntryContext
 from sql.database import Database
 from stickybus import StickybusError
+from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import eventually, on_servers
+from tests.contract.harness import eventually
 
 SECRET = "s3cret-payload-7f1c"
 
 
 class Told(logging.Handler):
-    """All that is logged at INFO and above, as a file would have it: tracebacks and facts included."""
+    """All that is logged at INFO and above, as a file has it, with tracebacks and facts."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -49,7 +50,7 @@ def told() -> Iterator[Told]:
 
 
 def refuse_history(engine: Engine, name: str, *, refuse: bool) -> None:
-    """Let every outcome fail in the database, or no longer: the history table has another name meanwhile."""
+    """Let every outcome fail, or no longer: the history table has another name meanwhile."""
     old, new = (
         ("bus_events_history", "elsewhere") if refuse else ("elsewhere", "bus_events_history")
     )
@@ -112,7 +113,7 @@ def _parked(bus: Any) -> bool:
     return all(entry.class_name == "NobodyKnows" for entry in bus.find())
 
 
-@on_servers
+@needs.server
 def test_a_row_that_the_database_refuses_is_not_quoted(
     make_bus: MakeBus, engine: Engine, told: Told
 ) -> None:
@@ -134,7 +135,7 @@ def test_a_row_that_the_database_refuses_is_not_quoted(
     assert SECRET not in "\n".join(told.lines)
 
 
-@on_servers
+@needs.server
 def test_no_error_of_a_database_that_can_not_be_reached_tells_the_password(
     database_url: URL, make_service: MakeService, told: Told
 ) -> None:

@@ -1,4 +1,4 @@
-"""Logs: an event can be followed by its user token, and an error be explained by who asks for it."""
+"""Logs: an event can be followed by its user token, and an error explains itself on request."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import pytest
 from bus.persistent import PersistentBus
 from sql.statements import nodes
 from stickybus.cli.logs import LogfmtFormatter
-from tests.contract.cluster import Cluster, cluster
+from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Recorder, ended, eventually
-
-__all__ = ["cluster"]
 
 TOKEN = "4f1c-of-one-request"
 

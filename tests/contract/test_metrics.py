@@ -1,4 +1,4 @@
-"""Metrics of a bus and a notification service on each database: what is counted, and what a scrape reads."""
+"""Metrics of a bus and a notification service on each database, and the reads of a scrape."""
 
 from __future__ import annotations
 
@@ -19,10 +19,15 @@ from stickybus import (
     NotificationService,
     PersistentBus,
 )
-from tests.contract.cluster import Cluster, QuietNode, cluster
-from tests.contract.harness import Order, Recorder, statements_of
-
-__all__ = ["cluster"]
+from tests.contract.cluster import Cluster, QuietNode
+from tests.contract.harness import (
+    Order,
+    Recorder,
+    database_of,
+    engine_of,
+    lifecycle_of,
+    statements_of,
+)
 
 
 @pytest.fixture
@@ -43,8 +48,8 @@ def bus(
     config = BusConfig(handler_threads=2, node_name="a", retry=ImmediateRetries(1))
     bus = PersistentBus(database_url, config, clock=clock, metrics_registry=registry)
     yield bus
-    if bus._engine.lifecycle.node is not None:
-        bus._engine.lifecycle.leave()
+    if lifecycle_of(bus).node is not None:
+        lifecycle_of(bus).leave()
     bus.close()
 
 
@@ -61,14 +66,14 @@ def shown(registry: CollectorRegistry) -> Shown:
 
 
 def run(bus: PersistentBus) -> None:
-    while bus._engine.lifecycle.run_due():
+    while lifecycle_of(bus).run_due():
         pass
 
 
 def test_posts_claims_and_outcomes_are_counted(bus: PersistentBus, shown: Shown) -> None:
     bus.post_many([Order(1), Order(2), Order(3)])
     bus.subscribe(Order, Recorder(failures=3), name="orders")
-    bus._engine.lifecycle.join(QuietNode)
+    lifecycle_of(bus).join(QuietNode)
 
     run(bus)
 
@@ -86,7 +91,7 @@ def test_posts_claims_and_outcomes_are_counted(bus: PersistentBus, shown: Shown)
 
 def test_a_dead_letter_is_counted(bus: PersistentBus, shown: Shown) -> None:
     bus.subscribe(Order, Recorder(failures=9), name="orders")
-    bus._engine.lifecycle.join(QuietNode)
+    lifecycle_of(bus).join(QuietNode)
     bus.post(Order(1))
 
     run(bus)
@@ -99,8 +104,8 @@ def test_a_dead_letter_is_counted(bus: PersistentBus, shown: Shown) -> None:
 def test_an_event_without_a_subscriber_is_counted_as_undelivered(
     bus: PersistentBus, shown: Shown
 ) -> None:
-    bus._engine.types.register(Order)
-    bus._engine.lifecycle.join(QuietNode)
+    engine_of(bus).types.register(Order)
+    lifecycle_of(bus).join(QuietNode)
     bus.post(Order(1))
 
     run(bus)
@@ -111,7 +116,7 @@ def test_an_event_without_a_subscriber_is_counted_as_undelivered(
 
 def test_an_exactly_once_handler_counts_as_processed(bus: PersistentBus, shown: Shown) -> None:
     bus.subscribe(Order, Recorder(), name="orders", exactly_once=True)
-    bus._engine.lifecycle.join(QuietNode)
+    lifecycle_of(bus).join(QuietNode)
     bus.post(Order(1))
 
     run(bus)
@@ -137,7 +142,7 @@ def test_a_scrape_shows_depth_and_age_of_what_is_ready(
 
 def test_what_runs_is_in_flight_and_not_ready(bus: PersistentBus, shown: Shown) -> None:
     bus.subscribe(Order, Recorder(), name="orders")
-    bus._engine.lifecycle.join(QuietNode)
+    lifecycle_of(bus).join(QuietNode)
     bus.post_many([Order(1), Order(2)])
 
     assert shown("entries_ready") == 0
@@ -155,14 +160,14 @@ def test_a_scrape_shows_what_is_parked(bus: PersistentBus, shown: Shown) -> None
     other_registry = CollectorRegistry()
     with ExitStack() as closing:
         other = PersistentBus(
-            bus._engine.database.url,
+            database_of(bus).url,
             config,
-            clock=bus._engine.store.clock,
+            clock=engine_of(bus).store.clock,
             metrics_registry=other_registry,
         )
         closing.callback(other.close)
-        other._engine.lifecycle.join(QuietNode)
-        closing.callback(other._engine.lifecycle.leave)
+        lifecycle_of(other).join(QuietNode)
+        closing.callback(lifecycle_of(other).leave)
         run(other)
 
     assert shown("entries_parked") == 1
@@ -173,7 +178,7 @@ def test_a_scrape_shows_what_is_left_of_the_lease(
     bus: PersistentBus, clock: ManualClock, shown: Shown
 ) -> None:
     assert shown("node_lease_left_seconds", table="bus_events") == 0
-    bus._engine.lifecycle.join(QuietNode)
+    lifecycle_of(bus).join(QuietNode)
     clock.advance(seconds=3)
 
     # A tenth of the lease of 15 seconds is given up.
@@ -187,7 +192,7 @@ def test_a_scrape_reads_a_bounded_number_of_rows(
     monkeypatch.setattr(depths, "COUNT_LIMIT", 20)
     bus.post_many([Order(number) for number in range(50)])
 
-    with statements_of(bus._engine.database) as statements:
+    with statements_of(database_of(bus)) as statements:
         assert shown("entries_ready") == 20
 
     # One seek for each lane and one for the end, and one read of each lane.

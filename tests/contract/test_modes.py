@@ -10,18 +10,12 @@ from sqlalchemy import Engine
 from queue_core.model.config import Mode
 from queue_core.model.entry import State
 from queue_core.runtime.clock import ManualClock
-from tests.contract.cluster import Cluster, cluster
+from tests import requirements as needs
+from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, ended, eventually, on_mariadb
-
-__all__ = ["cluster"]
+from tests.contract.harness import Order, Recorder, ended, eventually
 
 each_mode = pytest.mark.parametrize("mode", list(Mode))
-# MySQL and MariaDB have nothing that tells one process of another's commit.
-where_others_are_told = pytest.mark.parametrize(
-    "database_name",
-    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("sqlite", "postgresql")],
-)
 NEVER_SECONDS = 3600.0
 """A poll interval that no test lives to see."""
 
@@ -131,7 +125,7 @@ def test_in_polling_two_nodes_share_a_backlog_fairly(make_bus: MakeBus) -> None:
     assert sorted(recorders[0].numbers() + recorders[1].numbers()) == list(range(40))
 
 
-@where_others_are_told
+@needs.heard_commits
 @pytest.mark.parametrize("posted_in", ["own transaction", "caller's transaction"])
 def test_a_node_is_told_of_another_processes_post(
     make_bus: MakeBus, engine: Engine, posted_in: str
@@ -167,7 +161,7 @@ def test_a_node_that_runs_entries_in_no_time_holds_more_of_anybodys_than_a_slow_
     assert pace.entries == 0  # it has run nothing since
 
 
-@where_others_are_told
+@needs.heard_commits
 def test_a_polling_node_is_told_of_what_a_busy_node_has_posted(make_bus: MakeBus) -> None:
     settings: dict[str, Any] = {
         "mode": Mode.POLLING,
@@ -190,7 +184,7 @@ def test_a_polling_node_is_told_of_what_a_busy_node_has_posted(make_bus: MakeBus
     assert sorted(held.numbers() + free.numbers()) == list(range(20))
 
 
-@on_mariadb
+@needs.silent_commits
 def test_where_nobody_is_told_the_poll_finds_another_processes_post(make_bus: MakeBus) -> None:
     worker, recorder = make_bus(poll_interval_seconds=0.05), Recorder()
     worker.subscribe(Order, recorder)

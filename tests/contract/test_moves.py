@@ -1,4 +1,4 @@
-"""Moves: outcomes and a claim in one statement on SQLite, two of them in turns, and what was claimed as it was written."""
+"""Moves: outcomes and a claim in one statement on SQLite."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ from sql.statements.claims import Claim
 from sql.statements.outcomes import FinishRow
 from sql.tables import ENTRY_COLUMNS
 from stickybus import Posting, State
-from tests.contract.cluster import Cluster, cluster
+from tests import requirements as needs
+from tests.contract.cluster import Cluster
 from tests.contract.conftest import Orders
-from tests.contract.harness import Order, Recorder, on_sqlite, statements_of, states
+from tests.contract.harness import Order, Recorder, statements_of, states
 from tests.contract.test_query_plans import BATCH, OWN, cost_of, fill
-
-__all__ = ["cluster"]
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-@on_sqlite
+@needs.sqlite
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -73,7 +72,7 @@ def test_what_was_claimed_is_read_as_it_was_written(
     assert [entry.event_json for entry in entries[::2]] == ['{"number":0}', '{"number":2}']
 
 
-@on_sqlite
+@needs.sqlite
 def test_what_was_claimed_and_can_not_be_read_at_first_is_read_again_and_not_claimed_again(
     cluster: Cluster,
 ) -> None:
@@ -88,7 +87,7 @@ def test_what_was_claimed_and_can_not_be_read_at_first_is_read_again_and_not_cla
     assert [entry.record_id for entry in peer.moves.claim(ANY_NODE, "a", 3)] == ids
 
 
-@on_sqlite
+@needs.sqlite
 @pytest.mark.parametrize("failures", [1, 99])
 def test_a_statement_that_has_committed_is_never_run_again_for_its_answer(
     cluster: Cluster, orders: Orders, failures: int
@@ -137,7 +136,7 @@ def test_retries_alone_touch_no_history(cluster: Cluster) -> None:
     ]
 
 
-@on_sqlite
+@needs.one_writer
 def test_one_loop_writes_while_the_other_does_but_leaves_few_outcomes_to_it(
     cluster: Cluster,
 ) -> None:
@@ -180,7 +179,7 @@ def test_one_loop_writes_while_the_other_does_but_leaves_few_outcomes_to_it(
     assert sorted(node.handler.numbers()) == list(range(2 * GATHERED))
 
 
-@on_sqlite
+@needs.sqlite
 def test_a_move_costs_the_same_among_a_hundred_thousand_entries(
     cluster: Cluster, engine: Engine
 ) -> None:
@@ -194,7 +193,7 @@ def test_a_move_costs_the_same_among_a_hundred_thousand_entries(
         connection.exec_driver_sql("ANALYZE")  # three rows, which it costs nothing to read
 
     def cost(rows: int) -> int:
-        """What two moves take, one that claims and one that also finishes what the first has claimed."""
+        """Return the cost of two moves: one claims, the other finishes that, too."""
         fill(engine, rows)
         with store.database.autocommit.connect() as connection, cost_of(connection) as cost:
             claimed = list[Sequence[Any]]()

@@ -16,7 +16,7 @@ from bus.persistent import PersistentBus
 from stickybus.cli.pages import pages, served
 from stickybus.cli.worker import health_of
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import BOUND_SECONDS, eventually
+from tests.contract.harness import BOUND_SECONDS, eventually, lifecycle_of
 
 Answer = tuple[int, str, bytes]
 
@@ -46,7 +46,7 @@ def test_health_is_200_while_the_lease_holds_and_503_before_and_after(
     with bus:
         status, _, body = ask(port, "/health")
         told = json.loads(body)
-        assert (status, told["status"], told["node"]) == (200, "ok", bus._engine.lifecycle.name)
+        assert (status, told["status"], told["node"]) == (200, "ok", lifecycle_of(bus).name)
         assert 0 < told["lease_left_seconds"] <= 15
 
     assert ask(port, "/health")[0] == 503

@@ -13,11 +13,9 @@ from sqlalchemy import URL
 from queue_core.finishing.finisher import PARKED_LOG_SECONDS
 from queue_core.model.lanes import PARKED
 from stickybus import BusConfig, PersistentBus, State
-from tests.contract.cluster import Cluster, cluster
+from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder, ended, eventually, states
-
-__all__ = ["cluster"]
 
 
 def lanes(bus: PersistentBus) -> list[str]:

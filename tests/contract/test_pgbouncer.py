@@ -1,4 +1,4 @@
-"""PgBouncer before the server: refused where sessions are shared, in order where each client has its own."""
+"""PgBouncer is refused where clients share sessions, and works where each has its own."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from bus.persistent import PersistentBus
+from devtools.pgbouncer import pgbouncer
 from queue_core.errors import ConfigurationError
 from queue_core.model.config import BusConfig
 from queue_core.model.node_config import NodeConfig
 from sql import schema
 from sql.errors import UnsupportedDatabaseError
-from tests.contract.harness import Order, Recorder, ended, eventually, on_postgresql
-from tests.servers import pgbouncer
+from tests import requirements as needs
+from tests.contract.harness import Order, Recorder, ended, eventually
 
-pytestmark = on_postgresql
+pytestmark = needs.postgresql
 
 SETTINGS = (
     "enable_seqscan",
@@ -41,7 +42,7 @@ def shared(database_url: URL) -> Iterator[URL]:
 
 
 def sessions(url: URL, count: int) -> list[dict[str, Any]]:
-    """Settings of as many of the pooler's sessions, the process of each, and how much is left in it."""
+    """Return settings of the pooler's sessions, the process of each, and what is left in it."""
     engine = create_engine(url, poolclass=NullPool)
     selected = ", ".join(f"current_setting('{name}') AS {name}" for name in SETTINGS)
     connections = [engine.connect() for _ in range(count)]

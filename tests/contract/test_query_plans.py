@@ -1,4 +1,4 @@
-"""How each database runs the engine's statements, from an empty table to a million rows: by index, at a flat cost.
+"""Each database runs the engine's statements by index, at a flat cost up to a million rows.
 
 The statements are those that the engine sends, caught on their way and explained in the session
 that sent them. The session is one that ran them all, and so prepared them, while the tables were
@@ -28,8 +28,9 @@ from sql.search_keys import StoredKey
 from sql.statements import Statements
 from sql.statements.claims import Claim
 from sql.statements.outcomes import FinishRow
+from tests import requirements as needs
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import on_servers
+from tests.contract.harness import database_of, engine_of
 
 SIZES = (0, 1_000, 1_000_000)
 BATCH = 100
@@ -62,7 +63,7 @@ _SNAPSHOT = {
 
 
 def fill(engine: Engine, rows: int) -> None:
-    """Raise the main table to `rows` rows, in all lanes, with keys of their own, one in ten due in the far future.
+    """Raise the main table to `rows` rows in all lanes, with keys; one in ten is due far ahead.
 
     History gets a tenth of them, but no less than two batches. Statistics stay as old as they were.
     """
@@ -93,19 +94,25 @@ def fill(engine: Engine, rows: int) -> None:
 
 @pytest.fixture
 def bus(make_bus: MakeBus) -> PersistentBus:
-    """One whose sessions may be silent for as long as the tables are filled: MySQL ends those that are it for too long."""
+    """A bus whose sessions may be silent while the tables are filled.
+
+    MySQL ends sessions that are silent for too long.
+    """
     return make_bus(statement_timeout_seconds=300.0)
 
 
 @pytest.fixture
 def statements(bus: PersistentBus) -> Statements:
-    return bus._engine.store.statements
+    return engine_of(bus).store.statements
 
 
 @pytest.fixture
 def database(bus: PersistentBus) -> Database:
-    """Our own connections to tables that were vacuumed and analysed while they were empty, as a drained queue's are."""
-    database = bus._engine.database
+    """The engine's connections to tables that were vacuumed and analysed while they were empty.
+
+    The tables of a drained queue are.
+    """
+    database = database_of(bus)
     if database.dialect.name == "postgresql":
         with database.engine.begin() as connection:
             for table in TABLES:
@@ -186,7 +193,10 @@ class Tables:
             )
 
     def reap(self) -> None:
-        """What the reaper and a restarted node do with a lane: what ran, what is due, what is due later."""
+        """The reaper's and a restarted node's work on a lane.
+
+        Its entries ran, are due, or are due later.
+        """
         page = partial(self.statements.locked_page, self.connection, lane=DEAD, limit=10)
         page(state="IN_PROCESSING")
         page = partial(
@@ -289,7 +299,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Operation:
-    """What the engine does; `right` are steps that are as they should be, for the reason given there."""
+    """A statement of the engine; `right` are steps of its plan that are right, with the reason."""
 
     name: str
     work: Callable[[Tables], object]
@@ -339,13 +349,16 @@ class Session:
         self._caught: list[tuple[str, Any]] = []
 
     def prepare(self, operation: Operation) -> None:
-        """Run an operation so often that psycopg prepares it (5 times), and the server might keep its plan (5 more)."""
+        """Run an operation until psycopg prepares it (5 times) and its plan is kept (5 more)."""
         for _ in range(11):
             operation.work(self._tables())
             self._connection.commit()  # after a ROLLBACK psycopg prepares anew
 
     def run(self, operation: Operation, size: int) -> tuple[list[str], int]:
-        """Run and explain an operation: the faults of its plans, and what it has read, in the database's measure."""
+        """Run and explain an operation.
+
+        Returns the faults of its plans, and its reads in the database's measure.
+        """
         tables = self._tables()
         with self._catching(), cost_of(self._connection) as cost:
             operation.work(tables)
@@ -400,7 +413,10 @@ class Session:
                     yield f"{size} rows: {operation.name}: {fault.step} ({fault.detail}): {statement}"
 
     def _harmless(self, step: Step, statement: str, size: int) -> bool:
-        """Whether it locks nothing, and walks over an empty table, or sorts a small one: plans are made anew each time."""
+        """Return whether it locks nothing, and walks an empty table or sorts a small one.
+
+        Plans are made anew each time.
+        """
         locks = self._connection.dialect.name != "postgresql" and (
             "FOR UPDATE" in statement or not statement.startswith("SELECT")
         )
@@ -494,13 +510,13 @@ def test_every_statement_reads_by_index_in_tables_drained_under_a_snapshot_that_
     assert not faults, "\n\n".join(faults)
 
 
-@on_servers
+@needs.many_writers
 def test_what_names_entries_by_id_waits_for_no_other_entry_that_somebody_has_locked(
     make_bus: MakeBus, engine: Engine
 ) -> None:
     """Although the server takes the table for an empty one."""
     bus = make_bus(statement_timeout_seconds=2.0)
-    statements, connecting = bus._engine.store.statements, bus._engine.database.engine
+    statements, connecting = engine_of(bus).store.statements, database_of(bus).engine
     analyse(connecting)
     ids = [bus.post({"number": number}, event_name="Ping") for number in range(20)]
     for _ in range(2):

@@ -23,7 +23,15 @@ from queue_core.model.retry import (
 )
 from queue_core.runtime.clock import ManualClock
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, ended, eventually, statements_of, states
+from tests.contract.harness import (
+    Order,
+    Recorder,
+    database_of,
+    ended,
+    eventually,
+    statements_of,
+    states,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LONG_LEASE: dict[str, Any] = {"lease_seconds": 1e6}
@@ -353,7 +361,7 @@ def test_a_retry_by_hand_names_its_parent_without_a_look_for_it_in_the_main_tabl
     failed = bus.post(Order(1))
     ended(bus)
 
-    with statements_of(bus._engine.database) as statements:
+    with statements_of(database_of(bus)) as statements:
         retried = bus.retry(failed)
 
     asked = [text for text in statements.starting_with("SELECT") if "replay_of =" in text]

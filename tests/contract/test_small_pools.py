@@ -1,4 +1,4 @@
-"""Buses and services on an application's engine whose pool has one connection, and the limits of that pool."""
+"""Buses and services on an application's engine whose pool has one connection."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from queue_core.model.retry import ImmediateRetries
 from queue_core.running.subscriber import EntryContext
 from sql import schema
 from sql.database import Database
+from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Machine, Order, Recorder, ended, on_servers, on_sqlite
+from tests.contract.harness import Machine, Order, Recorder, ended, node_of
 
 
 def single(url: URL, **options: Any) -> Engine:
@@ -89,8 +90,7 @@ def test_a_transaction_of_a_handler_keeps_no_connection_from_beats_and_other_ent
     bus.post(Order(1))
 
     ended(bus, 1)
-    node = bus._engine.lifecycle.node
-    assert node is not None
+    node = node_of(bus)
     node.beat_turn()
     held.release()
     ended(bus, 2)
@@ -126,7 +126,7 @@ def test_a_schema_is_made_on_one_connection(empty_database_url: URL) -> None:
     engine.dispose()
 
 
-@on_sqlite
+@needs.sqlite
 def test_a_bus_with_one_connection_makes_a_new_file(
     empty_database_url: URL, make_bus: MakeBus
 ) -> None:
@@ -163,7 +163,7 @@ def _sockets(driver: Any) -> socket.socket:
     return socket.fromfd(number, socket.AF_INET, socket.SOCK_STREAM)
 
 
-@on_servers
+@needs.server
 @pytest.mark.parametrize("made", [lambda url: url, create_engine], ids=["url", "engine"])
 def test_the_kernel_probes_whether_the_server_of_an_idle_connection_is_there(
     database_url: URL, made: Callable[[URL], URL | Engine]

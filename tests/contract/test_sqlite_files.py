@@ -1,4 +1,4 @@
-"""An SQLite file by any name: a relative path, a URI, a connection of the application's in any mode."""
+"""An SQLite file by any name: a relative path, a URI, an application's connection in any mode."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from sqlalchemy import create_engine
 
 from queue_core.errors import ConfigurationError
 from stickybus import BusConfig, PersistentBus
-from tests.contract.harness import Order, Recorder, on_sqlite
+from tests import requirements as needs
+from tests.contract.harness import Order, Recorder
 
-pytestmark = on_sqlite
+pytestmark = needs.sqlite
 NAMES = {
     "relative": "sqlite:///orders.db",
     "URI": "sqlite:///file:orders%20of%20today.db?uri=true",

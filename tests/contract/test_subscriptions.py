@@ -1,4 +1,4 @@
-"""Subscribers: by type and by name, serial or concurrent, plain or coroutine functions, many for one event."""
+"""Subscribers: by type or name, serial or concurrent, plain functions or coroutines."""
 
 from __future__ import annotations
 

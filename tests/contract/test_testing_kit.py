@@ -1,4 +1,4 @@
-"""The test kit: `drain` runs what a started bus would, in the test's own thread and at the test's own time."""
+"""The test kit: `drain` runs the work of a started bus in the test's thread, at its time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network that swallows everything: every call and every loop gives up within its bound, and goes on afterwards."""
+"""A network that swallows everything: each call and loop gives up in time, and goes on later."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from sqlalchemy import URL, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from bus.persistent import PersistentBus
+from devtools.proxy import Moment, Proxy
 from queue_core.errors import DatabaseUnreachableError
 from queue_core.model.entry import State
 from sql.database import Database
 from sql.limits import ANSWER_SECONDS, LOCK_SHARE
+from tests import requirements as needs
 from tests.contract.conftest import MakeBus, Orders
-from tests.contract.harness import Order, Recorder, ended, eventually, on_servers, on_sqlite, states
-from tests.proxy import Moment, Proxy
+from tests.contract.harness import Order, Recorder, ended, eventually, node_of, states
 
 STATEMENT_SECONDS = 1.0
 ANSWER = STATEMENT_SECONDS + ANSWER_SECONDS
@@ -83,7 +84,7 @@ def failed_loops() -> Iterator[FailedLoops]:
     logger.removeHandler(failed)
 
 
-@on_servers
+@needs.server
 def test_in_a_black_hole_each_loop_and_each_post_gives_up_in_time_and_afterwards_all_is_delivered(
     bus: PersistentBus, proxy: Proxy, failed_loops: FailedLoops
 ) -> None:
@@ -109,8 +110,7 @@ def test_in_a_black_hole_each_loop_and_each_post_gives_up_in_time_and_afterwards
         assert took < ANSWER + LOAD, loop
 
     proxy.pass_on()
-    node = bus._engine.lifecycle.node
-    assert node is not None
+    node = node_of(bus)
     eventually(node.lease.holds, "the lease holds again")
     bus.post(Order(3))
     eventually(lambda: not bus.find(), "all has ended")
@@ -120,7 +120,7 @@ def test_in_a_black_hole_each_loop_and_each_post_gives_up_in_time_and_afterwards
     )  # nobody knows whether the second was committed
 
 
-@on_servers
+@needs.server
 def test_in_a_black_hole_a_bus_stops_in_time_and_its_entries_are_run_by_the_next(
     bus: PersistentBus, make_bus: MakeBus, proxy: Proxy
 ) -> None:
@@ -143,7 +143,7 @@ def test_in_a_black_hole_a_bus_stops_in_time_and_its_entries_are_run_by_the_next
     assert states(ended(heir, 2)) == [State.PROCESSED] * 2
 
 
-@on_servers
+@needs.server
 def test_a_bus_that_is_made_in_a_black_hole_says_so_in_time(
     proxy: Proxy, database_url: URL, make_bus: MakeBus
 ) -> None:
@@ -152,7 +152,7 @@ def test_a_bus_that_is_made_in_a_black_hole_says_so_in_time(
         make_bus(database=proxy.through(database_url), statement_timeout_seconds=STATEMENT_SECONDS)
 
 
-@on_servers
+@needs.server
 def test_a_half_open_connection_is_given_up_in_time_and_replaced(
     proxy: Proxy, database_url: URL
 ) -> None:
@@ -172,7 +172,7 @@ def _one(database: Database) -> int:
     return database.fetch(lambda connection: int(connection.execute(text("SELECT 1")).scalar_one()))
 
 
-@on_servers
+@needs.server
 @pytest.mark.parametrize("moment", list(Moment))
 def test_a_transaction_whose_commit_is_cut_raises_at_once_and_is_never_run_again(
     proxy: Proxy, database_url: URL, orders: Orders, moment: Moment
@@ -209,7 +209,7 @@ SLOW = {
 }
 
 
-@on_servers
+@needs.server
 def test_a_slow_statement_is_ended_by_its_server_and_its_connection_serves_on(
     database: Database, database_name: str
 ) -> None:
@@ -244,7 +244,7 @@ def test_a_write_that_waits_for_a_lock_gives_up_in_time(database_url: URL, order
         database.close()
 
 
-@on_servers
+@needs.server
 def test_a_transaction_in_whose_middle_its_process_freezes_gives_its_locks_back(
     database: Database, orders: Orders
 ) -> None:
@@ -259,7 +259,7 @@ def test_a_transaction_in_whose_middle_its_process_freezes_gives_its_locks_back(
     frozen.close()
 
 
-@on_sqlite
+@needs.one_writer
 def test_writers_of_one_process_wait_for_each_other_only_so_long(
     database: Database, orders: Orders
 ) -> None:
@@ -292,7 +292,7 @@ def test_the_longest_limit_that_the_settings_allow_is_taken_by_each_database(
         database.close()
 
 
-@on_servers
+@needs.server
 def test_connections_that_are_made_in_another_engines_way_are_bounded_too(
     proxy: Proxy, database_url: URL
 ) -> None:

@@ -1,4 +1,4 @@
-"""A database is added by the steps that CONTRIBUTING names, and by nothing else: shown by one that is made up."""
+"""The steps that CONTRIBUTING names add a database, shown by one that is made up."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from sql.sqlite.dialect import SQLite
 from sql.sqlite.doctor import SQLiteDoctor
 from sql.sqlite.statements import SQLiteStatements
 from stickybus import BusConfig, Mode, PersistentBus
-from tests.contract.harness import Order, Recorder, eventually
+from tests.contract.harness import Order, Recorder, database_of, eventually
 
 LEAST = Capabilities(makes_tables=True)
-"""What a new database starts with: it is polled, and nothing is done in fewer steps than need be."""
+"""The capabilities of a new database: it is polled, and takes no short cut."""
 MOST = replace(SQLITE, gapless_ids=False)
 
 
@@ -72,11 +72,11 @@ def test_an_entry_goes_from_post_to_history_on_a_database_that_was_just_added(
     recorder = Recorder()
     bus = PersistentBus(toy, BusConfig(mode=mode, poll_interval_seconds=0.05))
     bus.subscribe(Order, recorder)
-    assert bus._engine.database.dialect.name == "toy"
+    assert database_of(bus).dialect.name == "toy"
     bus.start()
     try:
         posted = [bus.post(Order(1)), *bus.post_many([Order(2), Order(3)])]
-        with bus._engine.database.begin() as connection:
+        with database_of(bus).begin() as connection:
             posted.append(bus.post(Order(4), connection=connection))
         eventually(lambda: len(bus.history()) == len(posted), "all ended")
     finally:

@@ -1,4 +1,4 @@
-"""A session that somebody traces by SQLAlchemy's events runs the same statements, and writes the same rows."""
+"""A session that SQLAlchemy's events trace runs the same statements and writes the same rows."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from sqlalchemy import event, select, text
 from queue_core.model.entry import Posting
 from sql.database import Database
 from sql.tables import entry_tables
-from tests.contract.cluster import Cluster, Peer, cluster
-from tests.contract.harness import Order, Recorder, listening, on_sqlite
-
-__all__ = ["cluster"]
+from tests import requirements as needs
+from tests.contract.cluster import Cluster, Peer
+from tests.contract.harness import Order, Recorder, listening
 
 POSTS = (1, 3, 30)
 """Entries of a post: by each way in which a database inserts."""
@@ -82,7 +81,7 @@ def sent(*databases: Database) -> Iterator[list[str]]:
     yield statements
 
 
-@on_sqlite
+@needs.any_database
 def test_what_is_traced_sends_the_same_statements(cluster: Cluster) -> None:
     node, poster = cluster.join("a"), cluster.peer("b")
     databases = node.store.database, poster.store.database

@@ -41,7 +41,10 @@ _DOCUMENTS = [
 
 
 def _run(*command: str | Path, folder: Path, timeout_seconds: float = 60) -> str:
-    """Run a program in `folder`, which must end with exit code 0; what it wrote to standard output."""
+    """Run a program in `folder`, which must end with exit code 0.
+
+    Returns its standard output.
+    """
     # The environment's own programs come first, whether it is active or not.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     # A group of its own: what it starts in the background ends with it, whatever happens.

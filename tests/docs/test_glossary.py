@@ -1,4 +1,4 @@
-"""One word, one meaning: names in the code use the words of the glossary, and no other meaning of them."""
+"""One word, one meaning: names in the code use the words of the glossary in their meaning."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def measured() -> dict[tuple[str, str, str], dict[str, float]]:
 
 
 def table(first: str, page: Path = PAGE) -> list[list[str]]:
-    """The cells of the table whose header begins with `first`, without those of its first column."""
+    """Return the cells of the table whose header begins with `first`, but for its first column."""
     lines = page.read_text("utf-8").splitlines()
     [header] = [number for number, line in enumerate(lines) if line.startswith(f"| {first} |")]
     end = lines.index("", header)

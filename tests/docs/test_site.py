@@ -1,4 +1,4 @@
-"""The documentation's site builds without a warning and without another host, and lists every public name."""
+"""The documentation's site builds offline, without a warning, and lists every public name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The engine of an experiment: on an empty database, with the session settings that the product uses."""
+"""The engine of an experiment.
+
+It is on an empty database, with the session settings of the product.
+"""
 
 from __future__ import annotations
 

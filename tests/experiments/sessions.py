@@ -10,23 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from sqlalchemy import Connection, text
 
 BOUND_SECONDS = 20.0
-
-on_sqlite, on_postgresql, on_mariadb, on_mysql = (
-    pytest.mark.parametrize("database_name", [pytest.param(name, marks=getattr(pytest.mark, name))])
-    for name in ("sqlite", "postgresql", "mariadb", "mysql")
-)
-# Where a writer waits for single rows; on SQLite it waits for the whole file.
-on_servers = pytest.mark.parametrize(
-    "database_name",
-    [
-        pytest.param(name, marks=getattr(pytest.mark, name))
-        for name in ("postgresql", "mariadb", "mysql")
-    ],
-)
 
 # information_schema.innodb_trx is a cache that InnoDB renews only when nobody has read it for 0.1
 # s: who polls faster, or beside another test's process, sees the same old rows for ever.
@@ -63,7 +49,10 @@ def session_id(connection: Connection) -> int:
 
 
 def wait_until_blocked(observer: Connection, session: int) -> None:
-    """Return once the server shows that `session` waits for a lock; `observer` is another session."""
+    """Return once the server shows that `session` waits for a lock.
+
+    `observer` is another session.
+    """
 
     def blocked() -> bool:
         if observer.dialect.name == "postgresql":
@@ -80,7 +69,10 @@ def wait_until_blocked(observer: Connection, session: int) -> None:
 
 
 def rows_locked(observer: Connection, session: int) -> int:
-    """InnoDB's record locks held by the open transaction of `session`, index and row records both counted."""
+    """Return the number of InnoDB's record locks of the open transaction of `session`.
+
+    Index records and row records count.
+    """
     counts: list[int] = []
 
     def statement_is_over() -> bool:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from tests.experiments.sessions import on_mariadb, on_postgresql, rows_locked, session_id
+from tests import requirements as needs
+from tests.experiments.sessions import rows_locked, session_id
 
 BATCH = 100
 LANE_ROWS = 2000
@@ -30,7 +31,10 @@ def one_level(priority: int) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """What one claim took, and what it cost InnoDB; `left_for_another` is a second claimer's take meanwhile."""
+    """The rows that one claim took, and its cost in InnoDB.
+
+    `left_for_another` is a second claimer's take meanwhile.
+    """
 
     taken: int
     rows_locked: int
@@ -98,7 +102,7 @@ def claim(engine: Engine, statement: str) -> Claim:
         )
 
 
-@on_mariadb
+@needs.mariadb
 def test_a_one_lane_claim_locks_only_the_rows_that_it_takes(innodb: Engine) -> None:
     fill(innodb, LANE_ROWS)
     fill(innodb, LANE_ROWS, lane="")
@@ -113,7 +117,7 @@ def test_a_one_lane_claim_locks_only_the_rows_that_it_takes(innodb: Engine) -> N
     assert own.left_for_another == BATCH
 
 
-@on_mariadb
+@needs.mariadb
 def test_a_two_owner_claim_locks_both_lanes_whole_and_starves_the_next_claimer(
     innodb: Engine,
 ) -> None:
@@ -129,7 +133,7 @@ def test_a_two_owner_claim_locks_both_lanes_whole_and_starves_the_next_claimer(
     assert both.left_for_another == 0
 
 
-@on_mariadb
+@needs.mariadb
 def test_a_type_list_walks_over_and_locks_everything_parked_at_the_head_of_the_lane(
     innodb: Engine,
 ) -> None:
@@ -144,7 +148,7 @@ def test_a_type_list_walks_over_and_locks_everything_parked_at_the_head_of_the_l
     assert listed.index_steps > LANE_ROWS
 
 
-@on_mariadb
+@needs.mariadb
 def test_moving_the_unknown_types_out_of_the_lane_makes_the_claim_cheap_again(
     innodb: Engine,
 ) -> None:
@@ -155,7 +159,7 @@ def test_moving_the_unknown_types_out_of_the_lane_makes_the_claim_cheap_again(
     assert claim(innodb, ONE_LANE).rows_locked == 2 * BATCH
 
 
-@on_mariadb
+@needs.mariadb
 def test_ordering_one_statement_by_priority_reads_the_future_of_every_urgent_level(
     innodb: Engine,
 ) -> None:
@@ -169,7 +173,7 @@ def test_ordering_one_statement_by_priority_reads_the_future_of_every_urgent_lev
     assert everything.rows_locked >= 2 * LANE_ROWS
 
 
-@on_mariadb
+@needs.mariadb
 def test_priority_level_by_level_locks_only_what_it_takes(innodb: Engine) -> None:
     fill(innodb, LANE_ROWS, priority=0, year=2027)
     fill(innodb, LANE_ROWS, priority=1)
@@ -293,7 +297,7 @@ def fill_to(engine: Engine, rows: int) -> None:
         )
 
 
-@on_postgresql
+@needs.postgresql
 def test_plans_prepared_on_an_emptied_table_keep_scanning_it_when_it_is_full(
     engine: Engine,
 ) -> None:
@@ -307,7 +311,7 @@ def test_plans_prepared_on_an_emptied_table_keep_scanning_it_when_it_is_full(
         assert "Seq Scan" in finished.nodes
 
 
-@on_postgresql
+@needs.postgresql
 def test_custom_plans_alone_still_sort_a_lane_of_moderate_size(engine: Engine) -> None:
     with prepared_while_empty(engine, CUSTOM_PLANS) as prepared:
         fill_to(engine, 1000)
@@ -317,7 +321,7 @@ def test_custom_plans_alone_still_sort_a_lane_of_moderate_size(engine: Engine) -
         assert "Sort" in claimed.nodes
 
 
-@on_postgresql
+@needs.postgresql
 def test_forbidding_scans_and_sorts_alone_keeps_a_generic_walk_over_the_whole_table(
     engine: Engine,
 ) -> None:
@@ -332,7 +336,7 @@ def test_forbidding_scans_and_sorts_alone_keeps_a_generic_walk_over_the_whole_ta
         assert finished.reads_whole_table
 
 
-@on_postgresql
+@needs.postgresql
 def test_custom_plans_without_scans_and_sorts_read_only_the_claimed_rows_at_every_size(
     engine: Engine,
 ) -> None:
@@ -345,16 +349,19 @@ def test_custom_plans_without_scans_and_sorts_read_only_the_claimed_rows_at_ever
         assert prepared.generic_plans_used() == 0
 
 
-@on_postgresql
+@needs.postgresql
 def test_a_table_that_was_never_vacuumed_is_not_yet_planned_as_empty(engine: Engine) -> None:
-    """The trap needs a queue that has drained once: fresh tables are planned as ten pages, not as none."""
+    """The trap needs a queue that has drained once.
+
+    Fresh tables are planned as ten pages, not as none.
+    """
     with prepared_while_empty(engine, (), vacuumed=False) as prepared:
         claimed, _finished = prepared.plans()
 
         assert "Seq Scan" not in claimed.nodes
 
 
-@on_postgresql
+@needs.postgresql
 def test_psycopg_prepares_after_five_runs_and_the_server_goes_generic_after_five_more(
     engine: Engine,
 ) -> None:

@@ -1,4 +1,7 @@
-"""ADR 0004: SQLAlchemy's events announce the end of a transaction; only a read on another connection proves it."""
+"""ADR 0004: SQLAlchemy's events announce the end of a transaction.
+
+Only a read on another connection proves it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
-from tests.experiments.sessions import on_mariadb, on_postgresql, on_servers, on_sqlite
+from tests import requirements as needs
 
 metadata = MetaData()
 nodes = Table("nodes", metadata, Column("name", String(64), primary_key=True))
@@ -122,7 +125,7 @@ def test_after_commit_fires_for_a_session_inside_somebody_elses_transaction(
     assert proven(engine, 1) == []
 
 
-@on_postgresql
+@needs.postgresql
 def test_after_commit_fires_though_postgresql_has_rolled_the_failed_transaction_back(
     engine: Engine, events: list[str]
 ) -> None:
@@ -139,7 +142,10 @@ def test_after_commit_fires_though_postgresql_has_rolled_the_failed_transaction_
 def test_the_others_commit_what_stood_before_the_failed_statement(
     engine: Engine, events: list[str]
 ) -> None:
-    """The same calls and the same events as on PostgreSQL, and another outcome: only a read can tell."""
+    """The same calls and the same events as on PostgreSQL, and another outcome.
+
+    Only a read can tell.
+    """
     with listening(Session(engine), events) as session:
         post(session, 1)
         with pytest.raises(IntegrityError):
@@ -150,12 +156,12 @@ def test_the_others_commit_what_stood_before_the_failed_statement(
     assert proven(engine, 1) == ([] if engine.dialect.name == "postgresql" else [1])
 
 
-@pytest.mark.parametrize(
-    "database_name",
-    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("sqlite", "postgresql")],
-)
+@needs.deferred_constraints
 class TestAFailedCommit:
-    """Each test disposes of the pool: a connection of SQLite still holds the transaction (see below)."""
+    """Each test disposes of the pool.
+
+    A connection of SQLite still holds the transaction (see below).
+    """
 
     def test_fires_no_rollback_event_on_a_connection(
         self, engine: Engine, events: list[str]
@@ -191,11 +197,14 @@ class TestAFailedCommit:
         assert proven(engine, 1) == []
 
 
-@on_sqlite
+@needs.sqlite
 def test_a_failed_commit_on_sqlite_returns_to_the_pool_open_and_the_next_user_commits_it(
     engine: Engine, events: list[str]
 ) -> None:
-    """SQLite keeps the transaction of a failed COMMIT; SQLAlchemy takes it for ended and resets nothing."""
+    """SQLite keeps the transaction of a failed COMMIT.
+
+    SQLAlchemy takes it for ended and resets nothing.
+    """
     application = create_engine(engine.url)  # as users have it: the driver begins transactions
     event.listen(
         application, "connect", lambda driver, _record: driver.execute("PRAGMA foreign_keys = ON")
@@ -231,7 +240,10 @@ def test_rollback_events_fire_under_autocommit_though_the_row_stands(
 def test_a_row_of_an_open_transaction_is_proven_by_the_sweep_once_it_commits(
     engine: Engine, events: list[str]
 ) -> None:
-    """Forgetting an id after some tries loses nothing: the sweep reads rows by owner, not by memory."""
+    """Forgetting an id after some tries loses nothing.
+
+    The sweep reads rows by owner, not by memory.
+    """
     sweep = select(entries.c.record_id).where(entries.c.processing_owner == "me")
     with engine.connect() as caller, engine.connect() as own:
         post(caller, 1)
@@ -243,7 +255,7 @@ def test_a_row_of_an_open_transaction_is_proven_by_the_sweep_once_it_commits(
         assert own.scalars(sweep).all() == [1]
 
 
-@on_servers
+@needs.many_writers
 def test_skipping_locked_rows_passes_over_an_open_transaction(
     engine: Engine, events: list[str]
 ) -> None:
@@ -253,11 +265,11 @@ def test_skipping_locked_rows_passes_over_an_open_transaction(
         assert own.scalars(sweep.with_for_update(skip_locked=True)).all() == []
 
 
-@on_mariadb
+@needs.mariadb
 def test_an_innodb_sweep_by_owner_would_wait_for_the_callers_open_transaction(
     engine: Engine, events: list[str]
 ) -> None:
-    """So the sweep reads ids without locks, or skips locked rows, and then writes by primary key."""
+    """So the sweep reads ids without locks, or skips locked rows, and writes by primary key."""
     sweep = (
         update(entries)
         .where(entries.c.processing_owner == "me")
@@ -273,7 +285,7 @@ def test_an_innodb_sweep_by_owner_would_wait_for_the_callers_open_transaction(
 def test_info_outlives_the_transaction_and_reaches_the_next_user_of_the_pooled_connection(
     engine: Engine, events: list[str]
 ) -> None:
-    """Ids may ride on `Connection.info`, but whoever puts them there takes them off when the transaction ends."""
+    """Ids may ride on `Connection.info` until the transaction ends: who puts them there removes them."""
     with engine.connect() as connection:
         connection.info["uncommitted"] = [1]
         connection.rollback()

@@ -10,14 +10,8 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
-from tests.experiments.sessions import (
-    BOUND_SECONDS,
-    on_mariadb,
-    on_postgresql,
-    on_servers,
-    session_id,
-    wait_until_blocked,
-)
+from tests import requirements as needs
+from tests.experiments.sessions import BOUND_SECONDS, session_id, wait_until_blocked
 
 # The zombie: first life of node `a` (epoch 1), which claimed entry 1 (claim_count 1) and finishes
 # it late.
@@ -75,7 +69,7 @@ def _rows_deleted_by_the_zombie(engine: Engine, finish: str) -> int:
         return rows
 
 
-@on_postgresql
+@needs.postgresql
 @pytest.mark.parametrize("finish", [_JOINED_TO_THE_NODE, _ASKING_THE_NODE], ids=["join", "exists"])
 def test_on_postgresql_a_waiting_delete_that_asks_the_node_table_deletes_the_entry_of_the_next_life(
     entry_of_node_a: Engine, finish: str
@@ -83,7 +77,7 @@ def test_on_postgresql_a_waiting_delete_that_asks_the_node_table_deletes_the_ent
     assert _rows_deleted_by_the_zombie(entry_of_node_a, finish) == 1
 
 
-@on_mariadb
+@needs.mariadb
 @pytest.mark.parametrize("finish", [_NODE_THEN_ENTRY, _ASKING_THE_NODE], ids=["join", "exists"])
 def test_on_innodb_a_waiting_delete_that_asks_the_node_table_deadlocks_with_the_takeover(
     entry_of_node_a: Engine, finish: str
@@ -92,14 +86,14 @@ def test_on_innodb_a_waiting_delete_that_asks_the_node_table_deadlocks_with_the_
         _rows_deleted_by_the_zombie(entry_of_node_a, finish)
 
 
-@on_mariadb
+@needs.mariadb
 def test_on_innodb_a_joining_delete_is_right_only_if_the_optimizer_reads_the_entry_first(
     entry_of_node_a: Engine,
 ) -> None:
     assert _rows_deleted_by_the_zombie(entry_of_node_a, _ENTRY_THEN_NODE) == 0
 
 
-@on_mariadb
+@needs.mariadb
 def test_on_innodb_a_finish_that_asks_the_node_table_keeps_the_nodes_beat_waiting(
     entry_of_node_a: Engine,
 ) -> None:
@@ -110,14 +104,14 @@ def test_on_innodb_a_finish_that_asks_the_node_table_keeps_the_nodes_beat_waitin
             beater.execute(text("UPDATE nodes SET epoch = epoch WHERE name = 'a'"))
 
 
-@on_servers
+@needs.many_writers
 def test_a_waiting_delete_fenced_by_the_rows_own_columns_deletes_nothing(
     entry_of_node_a: Engine,
 ) -> None:
     assert _rows_deleted_by_the_zombie(entry_of_node_a, _BY_THE_ROW) == 0
 
 
-@on_servers
+@needs.many_writers
 def test_the_node_table_does_stop_a_delete_that_starts_after_the_takeover(
     entry_of_node_a: Engine,
 ) -> None:

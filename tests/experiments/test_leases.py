@@ -1,4 +1,4 @@
-"""ADR 0003: a node is dead when a steady witness saw it silent for a lease, not when its last beat looks old.
+"""ADR 0003: a node is dead when a steady witness saw it silent for a lease.
 
 The first half is a model in which one second is one turn; the second half runs the two statements
 that must meet on real databases: the beat and the verdict.
@@ -14,7 +14,8 @@ from typing import Protocol
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from tests.experiments.sessions import BOUND_SECONDS, on_servers, session_id, wait_until_blocked
+from tests import requirements as needs
+from tests.experiments.sessions import BOUND_SECONDS, session_id, wait_until_blocked
 
 LEASE_SECONDS = 15
 BEAT_SECONDS = 3
@@ -58,7 +59,7 @@ class DatabaseClock:
 
 
 class SteadyWitness:
-    """Chosen: this reaper itself saw one beat for a lease, while its own beats succeeded without a gap."""
+    """Chosen: this reaper saw one beat for a lease, while its own beats succeeded without a gap."""
 
     def __init__(self) -> None:
         self._seen: tuple[int, int] | None = None  # beat, and since when it has been seen
@@ -82,7 +83,10 @@ class SteadyWitness:
 
 @dataclass
 class World:
-    """Node `b` judges node `a`; each second the reaper goes first, the worst order after an outage."""
+    """Node `b` judges node `a`.
+
+    Each second the reaper goes first, the worst order after an outage.
+    """
 
     rule: Rule
     phase: int  # of the beats of `a` against those of `b`
@@ -233,7 +237,7 @@ def test_a_verdict_after_a_beat_fences_nobody(node_a: Engine) -> None:
     assert (_rows(node_a, _BEAT), _rows(node_a, _VERDICT)) == (1, 0)
 
 
-@on_servers
+@needs.many_writers
 @pytest.mark.parametrize(
     ("first", "waiting"), [(_BEAT, _VERDICT), (_VERDICT, _BEAT)], ids=["beat", "verdict"]
 )

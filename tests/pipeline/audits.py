@@ -1,4 +1,7 @@
-"""Audits made by plain Python of a random history, as Spark would make them: for tests of the page, which need no Spark."""
+"""Audits made by plain Python of a random history, as Spark would make them.
+
+Tests of the page need no Spark with them.
+"""
 
 from __future__ import annotations
 

@@ -27,14 +27,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def besides_java(stderr: str) -> list[str]:
-    """The lines, but for what Spark's start script makes Java tell: modules that it asks for, or that a newer Java no longer has."""
+    """The lines, but for what Spark's start script makes Java tell.
+
+    It asks for modules that a newer Java may lack.
+    """
     told = ("incubator modules", "not in java.base")
     return [line for line in stderr.splitlines() if not any(one in line for one in told)]
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session of two threads in which a task that fails is tried once more; plain `local[N]` never does that."""
+    """A session of two threads in which a task that fails is tried once more.
+
+    Plain `local[N]` never does that.
+    """
     session = open_session(
         "tests",
         master="local[2,2]",

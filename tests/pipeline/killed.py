@@ -1,4 +1,6 @@
-"""A process that works on an archive and is killed by SIGKILL at a point that it is told: `killed.py POINT JOB URL DIR`.
+"""A process that works on an archive and is killed by SIGKILL at a point that it is told.
+
+    killed.py POINT JOB URL DIR
 
 The points are set from here: the product knows none. Java dies with the process where its work is
 cut in the middle; elsewhere the process is a client of the Java that the tests have started

@@ -1,4 +1,4 @@
-"""Figures of a history by plain Python, from the definitions in `docs/reference/statistics.md` and from nothing else."""
+"""Figures of a history by plain Python, from the definitions in `docs/reference/statistics.md`."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def hour(row: Row) -> datetime:
 def statistics(
     rows: Sequence[Row], table: str
 ) -> dict[tuple[str, tuple[Any, ...]], dict[str, Any]]:
-    """The figures of each group, by the name of the grouping and the keys that are not None in it."""
+    """Return the figures of each group, by the grouping's name and its keys that are not None."""
     groups: dict[tuple[str, tuple[Any, ...]], list[Row]] = {}
     for row in rows:
         queue, kind = row["queue_name"], row["class_name"]

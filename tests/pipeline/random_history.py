@@ -1,4 +1,7 @@
-"""A history of any kind of rows, by a seed: few names, many ties, dates missing, clocks that differ."""
+"""A history of any kind of rows, by a seed.
+
+It has few names, many ties, missing dates and clocks that differ.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,10 @@ _NULLS = dict.fromkeys(
 
 
 def ended(record_id: int, state: str = "PROCESSED", **changes: Any) -> dict[str, Any]:
-    """A row of history: posted half a second after the one before, started 10 ms later, and run for `record_id` ms."""
+    """A row of history, posted half a second after the one before.
+
+    It started 10 ms later and ran for `record_id` ms.
+    """
     created = START + timedelta(seconds=record_id / 2)
     started = created + timedelta(milliseconds=10)
     return {
@@ -76,7 +79,10 @@ def _failed(record_id: int, **changes: Any) -> dict[str, Any]:
 
 
 def _reaped(record_id: int, **changes: Any) -> dict[str, Any]:
-    """It ran, or was due, when its node died; `finished_date` is when that was found out, and no start is known."""
+    """It ran, or was due, when its node died.
+
+    `finished_date` is when that was found out, and no start is known.
+    """
     dead = {
         "creating_owner": "node-b",
         "processing_owner": "node-b",

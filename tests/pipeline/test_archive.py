@@ -1,4 +1,7 @@
-"""History is moved to an archive: all of it, exactly once, and nothing is deleted that is not archived."""
+"""History is moved to an archive.
+
+All rows move exactly once, and only archived rows are deleted.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,8 @@ from queue_core.errors import LifecycleError, NaiveDateTimeError
 from sql.database import Database
 from sql.statements.archives import Archives
 from stickybus import PersistentBus
+from tests import requirements as needs
 from tests.conftest import NewDatabase
-from tests.contract.harness import on_servers, on_sqlite
 from tests.pipeline.sample import START, TABLE, ended, sample_history, write_rows
 
 SAMPLE = len(sample_history())
@@ -118,7 +121,7 @@ def test_only_what_ended_before_the_date_goes_and_live_entries_stay(
     bus.close()
 
 
-@on_sqlite
+@needs.any_database
 def test_files_are_parted_by_day_and_sorted_by_queue(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -234,7 +237,7 @@ def execute(url: URL, statement: str) -> None:
     database.close()
 
 
-@on_sqlite
+@needs.any_database
 def test_files_that_are_not_what_was_written_are_not_published(
     spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,7 +256,7 @@ def test_files_that_are_not_what_was_written_are_not_published(
     assert len(rows_of(spark, history_url)) == SAMPLE
 
 
-@on_sqlite
+@needs.any_database
 def test_files_that_no_manifest_names_are_not_read_and_are_removed_after_a_day(
     spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,7 +283,7 @@ def test_files_that_no_manifest_names_are_not_read_and_are_removed_after_a_day(
     assert len(archived(spark, target)) == SAMPLE
 
 
-@on_sqlite
+@needs.any_database
 def test_an_archive_without_one_of_its_parts_says_which(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -304,7 +307,7 @@ def test_an_archive_without_one_of_its_parts_says_which(
         read_archive(spark, target)
 
 
-@on_sqlite
+@needs.any_database
 def test_a_directory_without_an_archive_is_an_error_and_not_an_empty_one(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -317,7 +320,7 @@ def test_a_directory_without_an_archive_is_an_error_and_not_an_empty_one(
         archive_history(spark, history_url, "s3a://bucket/archive")
 
 
-@on_sqlite
+@needs.any_database
 def test_archives_of_two_tables_stand_side_by_side(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -331,13 +334,13 @@ def test_archives_of_two_tables_stand_side_by_side(
         read_archive(spark, target)
 
 
-@on_sqlite
+@needs.any_database
 def test_a_date_needs_a_time_zone(spark: SparkSession, history_url: URL, target: str) -> None:
     with pytest.raises(NaiveDateTimeError):
         archive_history(spark, history_url, target, before=datetime(2026, 1, 1))  # noqa: DTZ001 -- the mistake
 
 
-@on_sqlite
+@needs.any_database
 def test_an_archive_of_another_database_is_refused_and_nothing_deleted(
     spark: SparkSession, history_url: URL, new_database: NewDatabase, target: str
 ) -> None:
@@ -355,7 +358,7 @@ def test_an_archive_of_another_database_is_refused_and_nothing_deleted(
     assert len(rows_of(spark, other)) == SAMPLE
 
 
-@on_sqlite
+@needs.any_database
 def test_a_database_that_has_moved_goes_on_with_its_archive(
     spark: SparkSession,
     history_url: URL,
@@ -391,7 +394,7 @@ def test_one_archive_or_truncation_at_a_time(
     assert archive_history(spark, history_url, target).entries == SAMPLE
 
 
-@on_sqlite
+@needs.any_database
 def test_of_two_runs_that_read_the_same_only_one_is_published(
     spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -411,7 +414,7 @@ def test_of_two_runs_that_read_the_same_only_one_is_published(
     assert len(rows_of(spark, history_url)) == SAMPLE
 
 
-@on_servers
+@needs.server
 def test_nothing_is_deleted_once_the_lock_is_lost_with_its_connection(
     spark: SparkSession,
     history_url: URL,

@@ -1,4 +1,7 @@
-"""A real process is killed at each step of its work on an archive, and started again: nothing is lost, nothing is twice."""
+"""A real process is killed at each step of its work on an archive, and started again.
+
+No row is lost, and none is there twice.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from history_pipeline.sources import read_history
 from queue_core.reading.live_entries import Entries
 from queue_core.storage.filter import Filter
 from stickybus import PersistentBus
-from tests.contract.harness import on_sqlite
+from tests import requirements as needs
 from tests.pipeline.sample import sample_history
 
 CUTS_SPARK = "while files are written"
@@ -58,7 +61,10 @@ def in_archive(spark: SparkSession, target: str) -> list[Row]:
 
 
 def check_archive(spark: SparkSession, url: URL, target: str, *, deleted: bool | None) -> None:
-    """Whatever was done so far, each row is in the archive once, in history once, or both; then it is started again."""
+    """Whatever was done so far, each row is in the archive once, in history once, or both.
+
+    Then it is started again.
+    """
     left, found = sorted(read_history(spark, url).collect()), in_archive(spark, target)
     assert len(left) == (0 if deleted else SAMPLE)
     assert len(found) in {0, SAMPLE}
@@ -86,7 +92,7 @@ def test_an_archive_that_was_killed_is_finished_by_the_next(
     check_archive(spark, history_url, target, deleted=point == "when rows are deleted")
 
 
-@on_sqlite
+@needs.any_database
 @pytest.mark.parametrize(
     "point",
     [
@@ -104,7 +110,7 @@ def test_an_archive_that_was_killed_before_it_had_published_or_deleted_begins_an
     check_archive(spark, history_url, target, deleted=False)
 
 
-@on_sqlite
+@needs.any_database
 @pytest.mark.parametrize(
     "point",
     [

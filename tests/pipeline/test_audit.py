@@ -21,10 +21,11 @@ from history_pipeline.report import render
 from history_pipeline.sources import read_history
 from history_pipeline.verdict import Standing, verdict
 from queue_core.errors import SchemaMissingError
+from sql.capabilities import Capabilities
 from sql.database import Database
 from sql.tables import entry_tables
 from stickybus.cli import main
-from tests.contract.harness import on_sqlite
+from tests import requirements as needs
 from tests.pipeline import oracle
 from tests.pipeline.sample import ended, sample_history, write_rows
 
@@ -49,7 +50,7 @@ def total(found: Audit) -> dict[str, Any]:
 
 
 def test_the_history_of_each_database_has_the_figures_that_plain_python_finds(
-    spark: SparkSession, history_url: URL, database_name: str
+    spark: SparkSession, history_url: URL, database_name: str, capabilities: Capabilities
 ) -> None:
     write_rows(history_url, [ended(41, "AVAILABLE"), ended(43, "AVAILABLE")], MAIN)
     told: list[tuple[str, int, int]] = []
@@ -67,14 +68,15 @@ def test_the_history_of_each_database_has_the_figures_that_plain_python_finds(
     ]
     assert found.faults == NO_FAULTS
     assert found.database == database_name
-    gapless = database_name == "sqlite"
-    assert verdict(found).standing is (Standing.UNKNOWN if gapless else Standing.COMPLETE)
+    assert verdict(found).standing is (
+        Standing.UNKNOWN if capabilities.gapless_ids else Standing.COMPLETE
+    )
     assert told[0] == ("reading tables", 0, 2)
     assert told[-1] == ("counting", 7, 7)
     assert "svg" in render(found)
 
 
-@on_sqlite
+@needs.any_database
 def test_a_history_that_moves_to_an_archive_keeps_its_figures(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -91,7 +93,7 @@ def test_a_history_that_moves_to_an_archive_keeps_its_figures(
     assert both.faults == NO_FAULTS | {"differs": 0}
 
 
-@on_sqlite
+@needs.any_database
 def test_ids_are_known_too_when_all_of_them_are_archived(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -101,7 +103,7 @@ def test_ids_are_known_too_when_all_of_them_are_archived(
     assert verdict(found).standing is Standing.UNKNOWN
 
 
-@on_sqlite
+@needs.any_database
 def test_an_archive_alone_has_figures_and_can_not_tell_what_has_no_end(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -113,7 +115,7 @@ def test_an_archive_alone_has_figures_and_can_not_tell_what_has_no_end(
     assert verdict(found).standing is Standing.UNKNOWN
 
 
-@on_sqlite
+@needs.any_database
 def test_every_kind_of_fault_is_found_and_counted(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -162,7 +164,7 @@ def total_processed() -> int:
     return sum(row["processing_state"] == "PROCESSED" for row in sample_history())
 
 
-# -- the command --------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------------------
 
 Run = Callable[..., str]
 
@@ -174,7 +176,7 @@ def run(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Run]:
-    """Runs `stickybus report` on the test's database, in this process's session, and returns what it wrote."""
+    """Runs `stickybus report` on the test's database in this process's session; returns its output."""
     monkeypatch.setenv("STICKYBUS_URL", database_url.render_as_string(hide_password=False))
     root = logging.getLogger()
     level = root.level
@@ -189,14 +191,14 @@ def run(
     root.setLevel(level)
 
 
-@on_sqlite
+@needs.any_database
 def test_an_empty_history_is_reported_with_exit_code_0(run: Run, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     assert "Nothing has been posted yet." in run("--to", str(page))
     assert "Nothing has been posted yet." in page.read_text(encoding="utf-8")
 
 
-@on_sqlite
+@needs.any_database
 def test_page_figures_and_json_come_of_one_run_and_a_fault_makes_the_exit_code_1(
     run: Run, database_url: URL, tmp_path: Path
 ) -> None:
@@ -213,7 +215,7 @@ def test_page_figures_and_json_come_of_one_run_and_a_fault_makes_the_exit_code_1
     assert "<script" not in page.read_text(encoding="utf-8")
 
 
-@on_sqlite
+@needs.any_database
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -237,7 +239,7 @@ def test_what_can_not_work_is_told_before_spark_starts(
     assert not Path("x.html").exists()
 
 
-@on_sqlite
+@needs.any_database
 def test_a_table_that_is_nowhere_is_told(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -248,7 +250,7 @@ def test_a_table_that_is_nowhere_is_told(
         audit(spark, url=history_url, archive=target, tables=["nope"])
 
 
-@on_sqlite
+@needs.any_database
 def test_the_job_for_a_cluster_writes_the_page_and_tells_the_verdict(
     spark: SparkSession, history_url: URL, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

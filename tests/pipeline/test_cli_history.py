@@ -22,7 +22,7 @@ from history_pipeline.manifest import live_files
 from history_pipeline.sources import read_history
 from stickybus import PersistentBus
 from stickybus.cli import main
-from tests.contract.harness import on_sqlite
+from tests import requirements as needs
 from tests.pipeline.conftest import besides_java
 from tests.pipeline.sample import ended, sample_history, write_rows
 
@@ -80,7 +80,7 @@ def test_archive_moves_history_and_says_how_much_and_where(
     )
 
 
-@on_sqlite
+@needs.any_database
 def test_archive_leaves_what_is_younger(
     run: Run, spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -90,7 +90,7 @@ def test_archive_leaves_what_is_younger(
     assert read_history(spark, history_url).count() == SAMPLE - 3
 
 
-@on_sqlite
+@needs.any_database
 def test_compact_and_verify_say_what_they_found(
     run: Run, spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -107,7 +107,7 @@ def test_compact_and_verify_say_what_they_found(
     assert json.loads(run("verify", "--in", target, "--json", expect=1))["damaged"] == [first.path]
 
 
-@on_sqlite
+@needs.any_database
 def test_what_spark_can_not_do_is_one_line(
     run: Run, spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -124,7 +124,7 @@ def test_what_spark_can_not_do_is_one_line(
     assert line.count("\n") == 1
 
 
-@on_sqlite
+@needs.any_database
 def test_replay_is_a_dry_run_unless_told_otherwise_and_shows_no_payload(
     run: Run, history_url: URL, target: str
 ) -> None:
@@ -166,7 +166,7 @@ def test_an_entry_is_shown_wherever_it_is(
     assert (code, "there is no entry 13, neither live nor in history, nor in" in err) == (1, True)
 
 
-@on_sqlite
+@needs.any_database
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [
@@ -196,7 +196,7 @@ def test_what_can_not_be_done_is_one_line_with_its_exit_code(
     assert line.count("\n") == 1
 
 
-@on_sqlite
+@needs.any_database
 def test_the_jobs_for_spark_submit_do_what_the_commands_do(
     run: Run, history_url: URL, target: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -209,7 +209,7 @@ def test_the_jobs_for_spark_submit_do_what_the_commands_do(
     assert json.loads(capsys.readouterr().out)["posted"] == 2
 
 
-@on_sqlite
+@needs.any_database
 def test_without_the_extra_the_commands_say_what_to_install(
     run: Run, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,7 +220,7 @@ def test_without_the_extra_the_commands_say_what_to_install(
     assert "pip install 'stickybus[spark]'" in line
 
 
-@on_sqlite
+@needs.any_database
 @pytest.mark.timeout(240)
 def test_the_command_runs_by_itself_and_is_quiet(history_url: URL, target: str) -> None:
     """In a process and with a session of its own."""

@@ -1,4 +1,7 @@
-"""Many small files become few, with the same rows; and what has happened to files since is found."""
+"""Many small files become few, with the same rows.
+
+Changes to files since then are found.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from history_pipeline.fingerprint import Fingerprint
 from history_pipeline.leftovers import remove_leftovers
 from history_pipeline.manifest import DataFile, Kind, live_files
 from history_pipeline.verification import verify_archive
-from tests.contract.harness import on_sqlite
+from tests import requirements as needs
 from tests.pipeline.sample import ended, write_rows
 
 
@@ -37,7 +40,7 @@ def files_of(spark: SparkSession, target: str) -> list[DataFile]:
     return live_files(Archive(spark, target, "bus_events").manifests())
 
 
-@on_sqlite
+@needs.any_database
 def test_a_compaction_leaves_one_file_a_day_with_the_same_rows(
     spark: SparkSession, target: str
 ) -> None:
@@ -59,7 +62,7 @@ def test_a_compaction_leaves_one_file_a_day_with_the_same_rows(
     assert compact_archive(spark, target).run is None
 
 
-@on_sqlite
+@needs.any_database
 def test_a_day_gets_as_many_files_as_its_size_needs(spark: SparkSession, target: str) -> None:
     before = rows_of(spark, target)
     size = sum(
@@ -94,7 +97,7 @@ def test_only_days_with_more_files_than_they_need_are_scattered() -> None:
     assert {name: (len(day.files), day.wanted) for name, day in found.items()} == {"b": (2, 1)}
 
 
-@on_sqlite
+@needs.any_database
 def test_replaced_files_stay_for_a_day_for_those_who_read_them(
     spark: SparkSession, target: str
 ) -> None:
@@ -115,7 +118,7 @@ def test_replaced_files_stay_for_a_day_for_those_who_read_them(
     assert rows_of(spark, target) == rows
 
 
-@on_sqlite
+@needs.any_database
 def test_an_archive_goes_on_beside_a_compaction(
     spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,7 +139,7 @@ def test_an_archive_goes_on_beside_a_compaction(
     assert [row["record_id"] for row in rows_of(spark, target)][-2:] == [40, 50]
 
 
-@on_sqlite
+@needs.any_database
 def test_of_two_compactions_only_one_is_published(
     spark: SparkSession, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +157,7 @@ def test_of_two_compactions_only_one_is_published(
     assert rows_of(spark, target) == before
 
 
-@on_sqlite
+@needs.any_database
 def test_files_that_were_changed_or_lost_are_found_and_not_compacted(
     spark: SparkSession, target: str
 ) -> None:
@@ -181,7 +184,7 @@ def test_files_that_were_changed_or_lost_are_found_and_not_compacted(
     assert len(Archive(spark, target, "bus_events").manifests()) == 4
 
 
-@on_sqlite
+@needs.any_database
 def test_rows_that_were_swapped_between_files_of_a_day_are_not_compacted_away(
     spark: SparkSession, target: str
 ) -> None:

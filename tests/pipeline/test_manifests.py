@@ -1,4 +1,4 @@
-"""A manifest that is missing or changed is an error for everybody, and nothing that it named is removed."""
+"""A manifest that is missing or changed is an error, and nothing that it named is removed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from history_pipeline.leftovers import remove_leftovers
 from history_pipeline.schema import HISTORY_SCHEMA
 from history_pipeline.verification import verify_archive
 from sql.database import Database
-from tests.contract.harness import on_sqlite
+from tests import requirements as needs
 from tests.pipeline.sample import ended, write_rows
 
 FROZEN = Path(__file__).parent / "frozen"
@@ -49,7 +49,7 @@ def two_runs(spark: SparkSession, url: URL, target: Path) -> list[Path]:
     return sorted((target / "bus_events/manifests").glob("*.json"))
 
 
-@on_sqlite
+@needs.any_database
 def test_a_last_manifest_that_is_missing_stops_everybody_and_its_files_stay(
     spark: SparkSession, history_url: URL, target: Path
 ) -> None:
@@ -68,7 +68,7 @@ def test_a_last_manifest_that_is_missing_stops_everybody_and_its_files_stay(
     assert sorted((target / "bus_events/data").rglob("*")) == data
 
 
-@on_sqlite
+@needs.any_database
 def test_no_sweep_removes_files_of_a_run_that_the_database_has_deleted(
     spark: SparkSession, history_url: URL, target: Path
 ) -> None:
@@ -90,7 +90,7 @@ def test_no_sweep_removes_files_of_a_run_that_the_database_has_deleted(
     assert sorted((target / "bus_events/data").rglob("*")) != data
 
 
-@on_sqlite
+@needs.any_database
 def test_a_manifest_that_was_changed_is_told_by_the_next_one_or_by_the_database(
     spark: SparkSession, history_url: URL, target: Path
 ) -> None:
@@ -103,7 +103,7 @@ def test_a_manifest_that_was_changed_is_told_by_the_next_one_or_by_the_database(
     assert verify_archive(spark, str(target), database=history_url).damaged == []
 
 
-@on_sqlite
+@needs.any_database
 def test_a_manifest_whose_files_do_not_add_up_is_refused(
     spark: SparkSession, history_url: URL, target: Path
 ) -> None:
@@ -115,7 +115,7 @@ def test_a_manifest_whose_files_do_not_add_up_is_refused(
         verify_archive(spark, str(target))
 
 
-@on_sqlite
+@needs.any_database
 def test_an_archive_that_was_moved_is_compared_with_the_database_all_the_same(
     spark: SparkSession, history_url: URL, target: Path, tmp_path: Path
 ) -> None:
@@ -127,7 +127,7 @@ def test_an_archive_that_was_moved_is_compared_with_the_database_all_the_same(
         verify_archive(spark, str(moved), database=history_url)
 
 
-@on_sqlite
+@needs.any_database
 def test_a_byte_of_a_files_footer_that_was_changed_is_found(
     spark: SparkSession, history_url: URL, target: Path
 ) -> None:
@@ -160,11 +160,14 @@ def test_a_column_that_history_gets_later_damages_no_file(
         assert verify_archive(spark, str(sample)).damaged == []
 
 
-@on_sqlite
+@needs.any_database
 def test_rows_that_others_stand_for_are_not_deleted(
     spark: SparkSession, history_url: URL, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many rows as were archived, but not the same: one was deleted by hand, and one committed late."""
+    """As many rows as were archived, but not the same.
+
+    One was deleted by hand, and one committed late.
+    """
     from history_pipeline.archiving import Archiver
     from history_pipeline.errors import ArchiveMismatchError
 
@@ -187,7 +190,7 @@ def test_rows_that_others_stand_for_are_not_deleted(
         archive_history(spark, history_url, str(target))
 
 
-@on_sqlite
+@needs.any_database
 def test_the_callers_session_keeps_its_settings_and_its_time_zone_changes_no_hour(
     spark: SparkSession, history_url: URL, target: Path
 ) -> None:

@@ -27,8 +27,9 @@ from sql.database import Database
 from sql.statements.archives import Archives
 from stickybus import BusConfig, PersistentBus, State
 from stickybus.testing import drain
+from tests import requirements as needs
 from tests.conftest import NewDatabase
-from tests.contract.harness import Recorder, on_sqlite
+from tests.contract.harness import Recorder
 from tests.pipeline.sample import ended, sample_history, write_rows
 
 SAMPLE = {row["record_id"]: row for row in sample_history()}
@@ -208,7 +209,7 @@ def test_an_entry_that_was_tried_again_by_hand_is_not_posted_once_more(
     assert {entry.replay_of for entry in live(database_url)} == {3, 4}
 
 
-@on_sqlite
+@needs.any_database
 def test_what_went_on_elsewhere_is_left_out(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -220,7 +221,7 @@ def test_what_went_on_elsewhere_is_left_out(
     assert done.entries == 3
 
 
-@on_sqlite
+@needs.any_database
 def test_entries_go_out_in_batches_by_ascending_id(
     spark: SparkSession, history_url: URL, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,7 +241,7 @@ def test_entries_go_out_in_batches_by_ascending_id(
     assert [entry.replay_of for entry in live(history_url)] == list(range(1, 12))
 
 
-@on_sqlite
+@needs.any_database
 def test_an_archive_is_replayed_into_another_database_once_as_well(
     spark: SparkSession, history_url: URL, target: str, new_database: NewDatabase
 ) -> None:
@@ -257,7 +258,7 @@ def test_an_archive_is_replayed_into_another_database_once_as_well(
     assert live(history_url) == []
 
 
-@on_sqlite
+@needs.any_database
 @pytest.mark.parametrize(
     ("where", "reason"),
     [
@@ -285,7 +286,7 @@ def test_a_condition_that_can_not_work_is_one_clear_line(
     assert live(history_url) == []
 
 
-@on_sqlite
+@needs.any_database
 def test_an_error_of_a_condition_quotes_no_payload(
     spark: SparkSession, history_url: URL, target: str
 ) -> None:
@@ -296,7 +297,7 @@ def test_an_error_of_a_condition_quotes_no_payload(
         assert "number" not in str(caught.value)
 
 
-@on_sqlite
+@needs.any_database
 def test_one_replay_at_a_time(spark: SparkSession, history_url: URL, target: str) -> None:
     database = Database(history_url)
     with (
@@ -332,7 +333,7 @@ def test_an_entry_that_the_database_refuses_stops_the_replay_with_its_batch(
     assert [entry.replay_of for entry in live(history_url)] == [1, 2, 3, 4]
 
 
-@on_sqlite
+@needs.any_database
 def test_an_empty_archive_replays_nothing_and_a_missing_one_is_an_error(
     spark: SparkSession, database_url: URL, tmp_path: Path
 ) -> None:

@@ -1,4 +1,7 @@
-"""The page in a real browser: it is drawn, in light and dark, runs nothing and asks nobody for anything."""
+"""The page in a real browser.
+
+It is drawn, in light and dark, runs nothing and asks nobody for anything.
+"""
 
 from __future__ import annotations
 

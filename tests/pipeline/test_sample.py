@@ -8,8 +8,9 @@ from sqlalchemy import select
 
 from queue_core.reading.live_entries import Entries
 from sql.tables import entry_tables
+from tests import requirements as needs
 from tests.contract.cluster import Cluster, cluster
-from tests.contract.harness import Order, Recorder, on_sqlite
+from tests.contract.harness import Order, Recorder
 from tests.pipeline.sample import sample_history
 
 __all__ = ["cluster"]  # the fixture
@@ -44,7 +45,7 @@ def handled(cluster: Cluster, failures: float) -> int:
     return record_id
 
 
-@on_sqlite
+@needs.any_database
 def test_rows_of_each_kind_look_like_those_that_the_engine_writes(cluster: Cluster) -> None:
     living, dying = cluster.join("node-a"), cluster.join("node-b")
     posting = cluster.peer("web")

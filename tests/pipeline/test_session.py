@@ -1,4 +1,7 @@
-"""What a newcomer meets: what is missing is told in a line, before anything starts; and a session is quiet."""
+"""The first session: a line names what is missing, before anything starts.
+
+A session is quiet.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ OPENING = "from history_pipeline.session import open_session; open_session()"
 
 
 def run(*command: str | Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a folder, without the settings for Java and Spark that this machine may have."""
+    """Run a program in a folder, without this machine's settings for Java and Spark."""
     kept = {key: value for key, value in os.environ.items() if key not in _LEFT_OUT}
     return subprocess.run(
         command,

@@ -18,7 +18,7 @@ from history_pipeline.reader import MOST_PARTITIONS, HistoryReader, ranges
 from history_pipeline.schema import HISTORY_SCHEMA, arrow_schema
 from history_pipeline.sources import read_history
 from sql.tables import entry_tables
-from tests.contract.harness import on_servers, on_sqlite
+from tests import requirements as needs
 from tests.pipeline.sample import START, ended, sample_history, write_rows
 
 ALL = [row["record_id"] for row in sample_history()]
@@ -56,7 +56,7 @@ def test_the_source_reads_the_rows_that_plain_sql_reads(
     assert found.count() == len(sample_history())
 
 
-@on_sqlite
+@needs.any_database
 def test_columns_and_ids_are_chosen_in_any_order(spark: SparkSession, history_url: URL) -> None:
     wanted = ["finished_date", "event_json", "record_id"]
     found = read_history(spark, history_url, first_id=12, last_id=15, columns=wanted)
@@ -69,14 +69,14 @@ def test_columns_and_ids_are_chosen_in_any_order(spark: SparkSession, history_ur
     assert [(_utc(row[0]), *row[1:]) for row in found.sort("record_id").collect()] == expected
 
 
-@on_sqlite
+@needs.any_database
 def test_a_table_is_read_in_ranges_of_ids(spark: SparkSession, history_url: URL) -> None:
     found = _source(spark, history_url, ids_per_partition="7").load()
     assert found.rdd.getNumPartitions() == 6
     assert fingerprint(found) == fingerprint(read_history(spark, history_url))
 
 
-@on_sqlite
+@needs.any_database
 def test_an_empty_history_has_the_schema_and_no_rows(
     spark: SparkSession, database_url: URL
 ) -> None:
@@ -117,7 +117,7 @@ def test_what_a_main_table_does_not_have_is_null(database_url: URL) -> None:
     assert found == {name: row.get(name) for name in HISTORY_SCHEMA.names}
 
 
-@on_sqlite
+@needs.any_database
 def test_a_dataframe_that_is_used_again_after_a_filter_has_all_its_rows(
     spark: SparkSession, history_url: URL
 ) -> None:
@@ -203,7 +203,7 @@ def _utc(local: datetime) -> datetime:
     return local.astimezone(UTC)
 
 
-@on_sqlite
+@needs.any_database
 def test_a_text_that_is_no_utf_8_is_read_with_replacements(
     history_url: URL, engine: Engine
 ) -> None:
@@ -221,7 +221,7 @@ def test_a_text_that_is_no_utf_8_is_read_with_replacements(
     assert [(row["record_id"], row["event_json"]) for row in first] == [(7, "\ufffdA")]
 
 
-@on_servers
+@needs.server
 def test_a_page_is_read_again_when_its_connection_broke(
     history_url: URL, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from sqlalchemy import URL
 
+from tests import requirements as needs
 from tests.pipeline.sample import sample_history
 
 FAILED = sum(row["processing_state"] == "FAILED" for row in sample_history()) - 1
@@ -45,8 +45,7 @@ with open(sys.argv[2], "w") as file:
 '''
 
 
-@pytest.mark.sqlite
-@pytest.mark.parametrize("database_name", ["sqlite"])
+@needs.any_database
 def test_a_submitted_job_reads_archives_and_replays_in_separate_executor_processes(
     history_url: URL, tmp_path: Path
 ) -> None:

@@ -1,4 +1,7 @@
-"""Both kinds of storage keep the same promises: a file appears whole, once, and folders are listed and removed alike."""
+"""Both kinds of storage keep the same promises.
+
+A file appears whole, once, and folders are listed and removed alike.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from history_pipeline.storage import HadoopStorage, LocalStorage, Storage, stora
 
 @pytest.fixture(params=["local", "hadoop"])
 def storage(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Storage:
-    """A directory that does not exist yet, by each of the two; Hadoop's as it would be on another file system."""
+    """A directory that does not exist yet, by each of the two.
+
+    Hadoop's as it would be on another file system.
+    """
     root = tmp_path / "a directory with ü and spaces"
     if request.param == "local":
         return LocalStorage(root)

@@ -21,7 +21,8 @@ from history_pipeline.schema import HISTORY_SCHEMA
 from history_pipeline.stream import HistoryStreamReader
 from sql.database import Database
 from sql.tables import entry_tables
-from tests.contract.harness import eventually, on_sqlite
+from tests import requirements as needs
+from tests.contract.harness import eventually
 from tests.pipeline.sample import START, TABLE, ended, sample_history, write_rows
 
 MAIN, HISTORY = entry_tables("bus_events").main, entry_tables("bus_events").history
@@ -72,7 +73,10 @@ def database(history_url: URL) -> Iterator[Database]:
 
 @contextmanager
 def held_open(database: Database, statement: Any) -> Iterator[Callable[[], None]]:
-    """A transaction that has run `statement`; it commits when the given function is called, or at the end."""
+    """A transaction that has run `statement`.
+
+    It commits when the given function is called, or at the end.
+    """
     ran, may_commit = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -298,7 +302,7 @@ def _finish(database: Database, row: dict[str, Any]) -> None:
     database.write(work)
 
 
-@on_sqlite
+@needs.any_database
 def test_a_stream_fails_if_what_it_has_not_handed_over_was_archived(
     spark: SparkSession, history_url: URL, database: Database, tmp_path: Path
 ) -> None:

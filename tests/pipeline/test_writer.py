@@ -1,4 +1,7 @@
-"""Rows are posted as events exactly once per run: also when tasks are tried again, and jobs are run again."""
+"""Rows are posted as events exactly once per run.
+
+That holds when tasks are tried again and jobs run again.
+"""
 
 from __future__ import annotations
 

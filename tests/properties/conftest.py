@@ -1,4 +1,7 @@
-"""Properties that hold for all input: the same examples on every machine, and the code that repeats a failing one."""
+"""Properties that hold for all input.
+
+Examples are the same on every machine, and a failing one comes with code that repeats it.
+"""
 
 from hypothesis import HealthCheck, settings
 

@@ -1,4 +1,7 @@
-"""Payloads, names, settings and command lines of any content: a value or the one error that is documented for it."""
+"""Payloads, names, settings and command lines of any content.
+
+The result is a value or the one error that is documented for it.
+"""
 
 from __future__ import annotations
 

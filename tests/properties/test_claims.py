@@ -1,4 +1,7 @@
-"""Claims on a real table against a model: whatever order owners, reapers and late outcomes come in, the fence holds."""
+"""Claims on a real table against a model.
+
+The fence holds in whatever order owners, reapers and late outcomes come.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ class ClaimLife(RuleBasedStateMachine):
         self.bus.close()
         self._folder.cleanup()
 
-    # -- the model's answers ------------------------------------------------------------------------------------
+    # -- the model's answers -----------------------------------------------------------------------
 
     @property
     def _now(self) -> float:
@@ -120,7 +123,7 @@ class ClaimLife(RuleBasedStateMachine):
             )
         assert not copies, "a copy of nothing"
 
-    # -- what happens -------------------------------------------------------------------------------------------
+    # -- what happens ------------------------------------------------------------------------------
 
     @rule(
         owner=owners,
@@ -173,7 +176,10 @@ class ClaimLife(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), claimer=owners)
     def lose_a_claim_to(self, data: st.DataObject, claimer: str) -> None:
-        """Given back, and claimed again at once, perhaps by the same owner: only the count tells the two apart."""
+        """Given back, and claimed again at once, perhaps by the same owner.
+
+        Only the count tells the two apart.
+        """
         owner, entry = data.draw(st.sampled_from(self.claims))
         self._release(owner, [(entry.record_id, entry.claim_count)], claimer)
         self.claim(claimer, "own", 4)
@@ -320,7 +326,7 @@ class ClaimLife(RuleBasedStateMachine):
     def wait(self, later: int) -> None:
         self.clock.advance(seconds=later)
 
-    # -- what always holds --------------------------------------------------------------------------------------
+    # -- what always holds -------------------------------------------------------------------------
 
     @invariant()
     def the_tables_are_as_the_model(self) -> None:

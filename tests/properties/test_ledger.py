@@ -1,4 +1,7 @@
-"""The in-flight ledger against a model: what is held, what waits, and what an old claim may take out of it."""
+"""The in-flight ledger against a model.
+
+The model has held and waiting entries, and the rights of an old claim.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,10 @@ class LedgerLife(RuleBasedStateMachine):
     @precondition(lambda self: self.given_back)
     @rule(data=st.data())
     def give_up_an_old_claim(self, data: st.DataObject) -> None:
-        """An outcome that comes late, of an entry that was claimed again meanwhile: it stays held."""
+        """An outcome that comes late, of an entry that was claimed again meanwhile.
+
+        It stays held.
+        """
         self.ledger.give_up([data.draw(st.sampled_from(self.given_back))])
 
     @precondition(lambda self: self._with_pool())

@@ -1,4 +1,6 @@
-"""Whatever is passed to anything public, it works or raises what is documented: a StickybusError, or what its text names.
+"""Whatever is passed to anything public, it works or raises what is documented.
+
+That is a StickybusError, or an error that its text names.
 
 What is public is found by looking at `stickybus` and its test kit: a new name, or a new method, is
 tried here, is tried by `test_public_signatures.py`, or stands in `LEFT` with the reason.

@@ -1,4 +1,7 @@
-"""The life of a schedule whose nodes come and go: against all wall-clock times of its zone, one minute after the other."""
+"""The life of a schedule whose nodes come and go.
+
+It is compared with all wall-clock times of its zone, minute by minute.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A seeded simulator: the engine's real code, several nodes in one thread, and a scheduler that decides every step."""
+"""A seeded simulator: the engine's code, nodes in one thread, and a scheduler of every step."""

@@ -1,4 +1,6 @@
-"""Databases of simulated processes: real connections whose transactions are boundaries, and can fail there.
+"""Databases of simulated processes.
+
+Their connections are real; transactions are boundaries, and can fail there.
 
 The hooks sit where SQLAlchemy begins, commits and rolls back, beneath the engine's code.
 Connections are kept from one simulation to the next: what costs time is to compile statements.
@@ -18,6 +20,7 @@ from sqlalchemy.exc import DBAPIError
 
 from sql.database import Database
 from sql.drivers.hot_path import LAZY
+from tests.requirements import capabilities_of
 from tests.simulation.steps import Fault
 from tests.simulation.threads import Killed, Scheduler, Task
 
@@ -43,12 +46,15 @@ class Watcher(Protocol):
 
 
 class Databases:
-    """All connections of a simulation to one database; `watcher` is the simulation that runs now."""
+    """All connections of a simulation to one database.
+
+    `watcher` is the simulation that runs now.
+    """
 
     def __init__(self, url: URL) -> None:
         self.url = url
         self.watcher: Watcher | None = None
-        self._one_writer = url.get_backend_name() == "sqlite"
+        self._one_writer = capabilities_of(url.get_backend_name()).one_writer
         self._observing = create_engine(url, isolation_level="AUTOCOMMIT")
         self._observer = self._observing.raw_connection()
         self._touched: dict[int, set[str]] = {}
@@ -59,7 +65,7 @@ class Databases:
             "CREATE TABLE IF NOT EXISTS simulated_effects (number BIGINT NOT NULL)"
         )
 
-    # -- connections --------------------------------------------------------------------------------------------
+    # -- connections -------------------------------------------------------------------------------
 
     def take(self) -> tuple[Database, Engine]:
         """The engine's connections of a process, and those of its application."""
@@ -129,7 +135,7 @@ class Databases:
         self._observer.close()
         self._observing.dispose()
 
-    # -- hooks --------------------------------------------------------------------------------------------------
+    # -- hooks -------------------------------------------------------------------------------------
 
     def _hook(self, engine: Engine) -> None:
         event.listen(engine, "connect", _quick)
@@ -156,7 +162,9 @@ class Databases:
         )
 
     def _begins_statements(self, connection: Connection) -> bool:
-        """Whether a boundary is before each statement: such a connection "begins" once, and is kept for other simulations.
+        """Return whether a boundary is before each statement.
+
+        Such a connection "begins" once, and is kept for other simulations.
 
         Not on a server: this thread may hold locks there, in a transaction, and to connect anew
         takes real time.

@@ -1,4 +1,6 @@
-"""Chooses steps at random, by what there is to do: each seed has moods of its own, so that seeds differ in kind.
+"""Chooses steps at random, by what there is to do.
+
+Each seed has its moods, so that seeds differ in kind.
 
 Moods (a weight for each kind of step, often zero) make some seeds calm and others wild: what needs
 two faults of one kind in a row is rare when all kinds are always mixed ("swarm testing", Groce et
@@ -203,7 +205,7 @@ class Generator:
         key = random.randint(1, max(1, self._next_key - 1))
         return Change(random.choice(alive).label, face, what, key, self._stops(), self._fault())
 
-    # -- scenes: orders of steps that are rare by chance --------------------------------------------------------
+    # -- scenes: orders of steps that are rare by chance -------------------------------------------
 
     def _begin_scene(self, alive: list[Process]) -> Step | None:
         """Plan one; other steps may come between its own."""

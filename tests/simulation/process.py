@@ -1,4 +1,4 @@
-"""A simulated process: a bus, a notification service or both, on one node, and the threads that they would have."""
+"""A simulated process: a bus, a notification service or both on one node, and their threads."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ class Process:
         """One of its threads goes on: what a process has for itself is its own again."""
         self.simulation.enter(self)
 
-    # -- threads ------------------------------------------------------------------------------------------------
+    # -- threads -----------------------------------------------------------------------------------
 
     def busy(self) -> list[str]:
         """The names of threads that are in the midst of something."""
@@ -272,7 +272,10 @@ class Process:
         return found
 
     def task(self, name: str) -> Task | None:
-        """The thread of this name, in the midst of something or about to take its turn; None if it has nothing to do."""
+        """The thread of this name, in the midst of something or about to take its turn.
+
+        None if it has nothing to do.
+        """
         if not self.alive:
             return None
         task = self.tasks.get(name)
@@ -352,7 +355,7 @@ class Process:
         except Exception as error:  # noqa: BLE001 -- see `_loop_turn`
             self.simulation.unexpected(f"{self.label} {name}", error)
 
-    # -- what the application does --------------------------------------------------------------------------------
+    # -- what the application does -----------------------------------------------------------------
 
     def start(self) -> None:
         """Take part in the cluster, or exit."""
@@ -428,7 +431,7 @@ class Process:
             for entry in reads.history(search_key1=step.key, states=["FAILED", "REMOVED"]):
                 face.retry(entry.record_id)
 
-    # -- handlers -----------------------------------------------------------------------------------------------
+    # -- handlers ----------------------------------------------------------------------------------
 
     def _handler(self, face: str, number: int) -> Callable[[Order, EntryContext], None]:
         def handle(event: Order, context: EntryContext) -> None:

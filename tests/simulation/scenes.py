@@ -1,4 +1,7 @@
-"""Lists of steps, each to the very place where one planted bug shows: what random steps would take long to come by."""
+"""Lists of steps, each to the very place where one planted bug shows.
+
+Random steps would take long to get there.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,10 @@ def _finish(process: str, fault: Fault = Fault.NONE) -> Go:
 
 
 def _in_hand(process: str, *, behind: str) -> list[Step]:
-    """`process` has an entry in its pool, not started, when it freezes for longer than its lease; `behind` runs it."""
+    """`process` has an entry in its pool, not started, when it freezes for longer than its lease.
+
+    `behind` runs it.
+    """
     return [
         Start(process),
         Start(behind),

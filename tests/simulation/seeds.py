@@ -1,4 +1,4 @@
-"""From a seed to a result, and from a failing seed to the shortest list of steps that still fails."""
+"""From a seed to a result, and from a failing seed to the shortest list of steps that fails."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def run_seed(databases: Databases, seed: int) -> tuple[Settings, list[Step], Res
 def shrink(
     databases: Databases, settings: Settings, steps: Sequence[Step], *, seconds: float = 30.0
 ) -> tuple[list[Step], Result]:
-    """Leave out steps as long as one of the same invariants is violated, for so long; what is left, and its result."""
+    """Leave out steps as long as one of the same invariants is violated, for so long.
+
+    Returns the steps that are left, and their result.
+    """
     least, result = list(steps), simulate(databases, settings, steps)
     wanted = {violation.invariant for violation in result.violations}
     deadline = time.monotonic() + seconds

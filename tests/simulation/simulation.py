@@ -1,4 +1,4 @@
-"""One simulation: steps are taken one by one, then the faults stop, and the system has to come to rest."""
+"""One simulation: it takes steps one by one, stops the faults, and the system must come to rest."""
 
 from __future__ import annotations
 
@@ -61,11 +61,13 @@ from tests.simulation.steps import (
 from tests.simulation.threads import Replaced, Scheduler, Task
 
 REST_SECONDS = 3_600.0
-"""Simulated time within which everything has ended once the faults have stopped: a clock that has jumped ahead thrice
-dates entries 900 s later."""
+"""Simulated time within which everything has ended once the faults have stopped.
+
+A clock that has jumped ahead thrice dates entries 900 s later.
+"""
 
 MOST_PROCESSES = 40
-"""Of a simulation: an entry that kills more of them than the steps and the limits can is not going to end."""
+"""The most of a simulation: an entry that kills more of them never ends."""
 MOST_ROUNDS = 3_000
 """Of all threads while the system comes to rest: more mean that some loop never pauses."""
 FROM_MEMORY = 5
@@ -143,7 +145,7 @@ class Simulation:
         self._most: dict[str, int] = {}
         self._found: list[Violation] = []
 
-    # -- steps --------------------------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
     def take(self, step: Step) -> None:
         """Take one step; it means nothing if what it speaks of does not exist."""
@@ -258,10 +260,10 @@ class Simulation:
                 name = f"{process.label}.{face}"
                 self._most[name] = max(self._most.get(name, 0), len(lifecycle.ledger))
 
-    # -- rest ---------------------------------------------------------------------------------------------------
+    # -- rest --------------------------------------------------------------------------------------
 
     def rest(self) -> None:
-        """The faults stop: threads go on, dead processes are started anew, until everything has ended."""
+        """Stop the faults: threads go on and dead processes start anew, until everything has ended."""
         self.tell("the faults stop")
         self._let_go(begins=False)
         for process in self.processes.values():
@@ -329,7 +331,7 @@ class Simulation:
         )
         return not found[0]["entries"]
 
-    # -- evidence -----------------------------------------------------------------------------------------------
+    # -- evidence ----------------------------------------------------------------------------------
 
     def tell(self, line: str) -> None:
         """Add a line to the trace."""
@@ -385,7 +387,10 @@ class Simulation:
         }
 
     def _look_at_nodes(self) -> None:
-        """What the table of nodes says has changed: whose lease has ended, and whether it was time."""
+        """Judge a change of the table of nodes.
+
+        The question is whose lease has ended, and whether it was time.
+        """
         time = self.scheduler.time
         for row in self.databases.rows(
             "SELECT name, epoch, beat, beat_date, state, pid FROM queue_nodes"
@@ -498,7 +503,10 @@ class Simulation:
         return rows.values()
 
     def _late(self) -> Iterator[Violation]:
-        """Who finishes late changes nothing: what is recorded comes from a run of the last claim."""
+        """A late finish changes nothing.
+
+        The record comes from a run of the last claim.
+        """
         claims = {(run.record_id, run.opened): run.claim_count for run in self._runs}
         for number, table in enumerate(TABLES):
             for row in self._history(table):
@@ -515,7 +523,7 @@ class Simulation:
                     )
 
     def _effects(self, evidence: Evidence) -> Iterator[Violation]:
-        """An exactly-once handler's writes stand once for an entry that was processed, and never twice."""
+        """An exactly-once handler's writes stand once for a processed entry, and never twice."""
         if not self.settings.exactly_once:
             return
         counts: dict[int, int] = {}
@@ -532,7 +540,7 @@ class Simulation:
                     explanation=f"the exactly-once handler's writes for key {row.key} stand {found} times",
                 )
 
-    # -- the world of the engine ----------------------------------------------------------------------------------
+    # -- the world of the engine -------------------------------------------------------------------
 
     def enter(self, process: Process) -> None:
         """What is the process's own and the interpreter's here becomes `process`'s."""

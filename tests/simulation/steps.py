@@ -32,7 +32,10 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What the handler does with an event: raises `fails` times, has `boundaries` in its midst, kills its process."""
+    """The handler's work on an event.
+
+    It raises `fails` times, has `boundaries` in its midst, or kills its process.
+    """
 
     fails: int = 0
     boundaries: int = 0

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import URL
 
 from sql.schema import create
+from tests import requirements as needs
 from tests.checker import Invariant
 from tests.simulation.database import Databases
 from tests.simulation.planted import BUGS, planted
@@ -38,13 +39,7 @@ def test_no_seed_breaks_an_invariant(databases: Databases, first: int) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "database_name",
-    [
-        pytest.param(name, marks=getattr(pytest.mark, name))
-        for name in ("postgresql", "mariadb", "mysql")
-    ],
-)
+@needs.server
 def test_no_seed_breaks_an_invariant_on_a_server(database_url: URL) -> None:
     databases = Databases(database_url)
     try:
@@ -66,7 +61,10 @@ def test_a_seed_gives_the_same_trace_each_time(databases: Databases) -> None:
 
 @pytest.mark.sqlite
 def test_a_seed_gives_the_same_trace_whatever_ran_before(databases: Databases) -> None:
-    """A failure found in a long run must fail again by itself: connections are kept between simulations."""
+    """A failure found in a long run must fail again by itself.
+
+    Connections are kept between simulations.
+    """
     warm = [run_seed(databases, seed)[2].trace for seed in range(1, 7)]
     for seed, trace in enumerate(warm, start=1):
         with in_memory() as folder:

@@ -1,4 +1,6 @@
-"""Threads of the simulation: greenlets that give way at boundaries alone, so that a list of steps decides everything.
+"""Threads of the simulation.
+
+They are greenlets that switch at boundaries alone, so that a list of steps decides everything.
 
 A boundary is where a real thread could lose its turn and something else could matter: around
 transactions, in handlers, and wherever the engine waits. Time stands still unless a step moves it,
@@ -108,7 +110,10 @@ class Scheduler:
 
 
 class Lock:
-    """In place of `threading.Lock` where the engine holds one across a boundary: a real one would stop every greenlet."""
+    """In place of `threading.Lock` where the engine holds one across a boundary.
+
+    A real one would stop every greenlet.
+    """
 
     def __init__(self, scheduler: Scheduler, place: str) -> None:
         self._scheduler = scheduler

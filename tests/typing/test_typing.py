@@ -1,4 +1,7 @@
-"""Users' calls against the installed wheel: checkers pass right ones, and find each wrong one."""
+"""The answers of type checkers to users' calls, against the installed wheel.
+
+Right ones pass, each wrong one is found.
+"""
 
 from __future__ import annotations
 

@@ -345,7 +345,10 @@ def test_a_subclass_of_a_subclass_is_known_too() -> None:
 
 
 def test_a_class_defined_with_slots_is_found_as_the_one_that_can_be_made() -> None:
-    """`dataclass(slots=True)` makes a second class; the first one is a subclass too, until it is collected."""
+    """`dataclass(slots=True)` makes a second class.
+
+    The first one is a subclass too, until it is collected.
+    """
     types = EventTypes()
     types.register(Line)
     gc.disable()

@@ -1,4 +1,7 @@
-"""The lock that callers' threads share: whatever signals raise in between, it is free afterwards."""
+"""The lock that callers' threads share.
+
+It is free afterwards, whatever signals raise in between.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Metrics without a database: families shared in a registry, buckets, names, and what is documented."""
+"""Metrics without a database.
+
+The tests cover families in a registry, buckets, names and their documentation.
+"""
 
 from __future__ import annotations
 
@@ -233,7 +236,10 @@ def test_what_was_closed_shows_no_gauges_and_keeps_its_counters(
 
 
 def names_shown(registry: CollectorRegistry) -> set[str]:
-    """Names of the families, as queries write them: counters with `_total`, histograms with their parts."""
+    """Names of the families, as queries write them.
+
+    Counters have `_total`, histograms their parts.
+    """
     text = generate_latest(registry).decode()
     families = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
     parts = {"histogram": ("_bucket", "_count", "_sum")}

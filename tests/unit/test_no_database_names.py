@@ -1,4 +1,7 @@
-"""No caller asks which database it is: only `sql/registry.py` knows them all, and each is known by its own room."""
+"""No caller asks which database it is.
+
+Only `sql/registry.py` knows them all, and each is known by its own room.
+"""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_the_next_date_is_the_same_wherever_the_search_begins(
 
 @given(crons, moments)
 def test_a_cron_date_is_on_the_wall_or_in_a_gap(cron: str, begin: datetime) -> None:
-    """Every due date shows a minute that the rule names, or stands an hour past one that was missing."""
+    """Every due date is a minute that the rule names, or an hour past one that was missing."""
     zone = ZoneInfo(BERLIN)
     date = parse(cron=cron, timezone=BERLIN, start=begin).next_after(None, begin)
     assert date is not None

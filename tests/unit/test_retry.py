@@ -52,7 +52,10 @@ def test_three_immediate_retries_make_four_runs() -> None:
 
 
 def test_a_schedule_counts_from_the_original_date() -> None:
-    """Each run takes 7 s and begins 2 s late; the retries stay 5 min, 15 min, 1 h, 6 h and 24 h after the start."""
+    """Each run takes 7 s and begins 2 s late.
+
+    The retries stay 5 min, 15 min, 1 h, 6 h and 24 h after the start.
+    """
     policy, date, count = ScheduledRetries(), START, 0
     dates = []
     while True:

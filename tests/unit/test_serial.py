@@ -1,4 +1,4 @@
-"""The gate of a serial handler lets calls through in the order of submission, whichever thread is faster."""
+"""The gate of a serial handler lets calls through in their order, whichever thread is faster."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""What tests, benchmarks and examples run beside the product: servers, and a network that fails."""

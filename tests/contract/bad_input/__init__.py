@@ -1,0 +1,1 @@
+"""Input that no program should give, in calls and in tables."""

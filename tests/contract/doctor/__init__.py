@@ -1,0 +1,1 @@
+"""`stickybus doctor`, whose findings are each provoked for real."""

@@ -1,0 +1,1 @@
+"""Calls and loops that an exception from outside cuts off."""

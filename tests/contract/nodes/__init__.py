@@ -1,0 +1,1 @@
+"""Nodes, their leases, their starts and stops, and the reaper."""

@@ -1,0 +1,1 @@
+"""Posts to a bus, from the call to the entry."""

@@ -1,0 +1,145 @@
+"""The ids of posts, whatever becomes of the post."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import nullcontext
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+
+from bus.persistent import PersistentBus
+from queue_core.errors import (
+    CommitUnknownError,
+)
+from queue_core.model.entry import State
+from queue_core.storage import reserved_ids
+from sql.writer_lock import WriterLock
+from tests import requirements as needs
+from tests.contract.conftest import MakeBus
+from tests.contract.harness import (
+    Order,
+    Recorder,
+    database_of,
+    ended,
+    lifecycle_of,
+    listening,
+    lost_answers,
+    statements_of,
+)
+
+
+@needs.server
+def test_a_post_whose_commit_gave_no_answer_says_so_and_is_delivered(bus: PersistentBus) -> None:
+    recorder = Recorder()
+    bus.subscribe(Order, recorder)
+    bus.start()
+    with (
+        lost_answers(database_of(bus), "INSERT INTO bus_events", committed=True),
+        pytest.raises(CommitUnknownError, match="COMMIT gave no answer") as caught,
+    ):
+        bus.post(Order(1))
+    assert "Nothing was written" not in str(caught.value)
+    (entry,) = ended(bus)
+    assert entry.processing_state is State.PROCESSED
+    assert caught.value.record_ids == (entry.record_id,)
+    assert recorder.events == [Order(1)]
+
+
+@needs.gapless_ids
+@pytest.mark.parametrize("entries", [1, 2])
+@pytest.mark.parametrize("passing", [False, True], ids=["broken", "busy"])
+def test_ids_of_a_post_that_was_rolled_back_are_held_for_the_post_that_has_them_next(
+    make_bus: MakeBus, monkeypatch: pytest.MonkeyPatch, entries: int, *, passing: bool
+) -> None:
+    """SQLite gives them out again as soon as the write lock is free."""
+    recorder = Recorder(hold=True)
+    bus = make_bus(handler_threads=1)
+    bus.subscribe(Order, recorder)
+    bus.start()
+    database, ledger = database_of(bus), lifecycle_of(bus).ledger
+    first, failed, between = bus.post(Order(0)), list[str](), list[int]()
+    recorder.wait()
+    poster = threading.get_ident()  # the node's loops write as well
+    lock = database.dialect.writer_lock
+
+    class ThenAnother(WriterLock):
+        def __init__(self) -> None:
+            self.lock = lock()
+
+        def begin(self) -> None:
+            self.lock.begin()
+
+        def end(self) -> None:
+            self.lock.end()
+            if failed and not between and threading.get_ident() == poster:
+                between.append(0)
+                between[:] = bus.post_many([Order(1)] * entries)
+
+    def fail(_connection: object) -> None:
+        if not failed and threading.get_ident() == poster:
+            failed.append("commit")
+            busy = sqlite3.OperationalError("database is locked" if passing else "disk I/O error")
+            raise DBAPIError.instance("COMMIT", {}, busy, sqlite3.Error)
+
+    monkeypatch.setattr(database.dialect, "writer_lock", ThenAnother)
+    with (
+        listening(database, commit=fail),
+        nullcontext() if passing else pytest.raises(DBAPIError, match="I/O"),
+    ):
+        bus.post_many([Order(2)] * entries)
+
+    held = {record_id for record_id, _ in ledger.held()}
+    recorder.release()
+    assert between[0] == first + 1
+    assert held == set(range(first, first + 1 + entries * (1 + passing)))
+    assert len(ended(bus, len(held))) == len(held)
+
+
+@needs.ids_ahead
+@pytest.mark.parametrize("entries", [1, 2])
+def test_ids_taken_ahead_are_forgotten_when_the_server_was_another_one_meanwhile(
+    make_bus: MakeBus, engine: Engine, entries: int
+) -> None:
+    """A promoted standby that lags, or a restored backup, gives the same numbers out again."""
+    here, recorder = make_bus(), Recorder()
+    here.subscribe(Order, recorder)
+    here.start()
+    last = here.post_many([Order(number) for number in range(4)])[-1]
+    others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    autocommit = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with autocommit.connect() as connection:
+        sequence = "pg_get_serial_sequence('bus_events', 'record_id')"
+        connection.execute(text(f"SELECT setval({sequence}, {last})"))
+        connection.execute(text(f"SELECT pg_terminate_backend(pid, 5000) {others}")).all()
+        elsewhere = make_bus()
+        taken = [elsewhere.post(Order(number)) for number in range(4, 8)]
+    assert taken[0] == last + 1
+
+    ids = here.post_many([Order(number) for number in range(8, 8 + entries)])
+
+    assert not {*ids} & {*taken}
+    ended(here, 8 + entries)
+    assert recorder.numbers() == list(range(8 + entries))
+    assert len({entry.record_id for entry in here.history()}) == 8 + entries
+
+
+@needs.ids_ahead
+def test_ids_taken_ahead_are_forgotten_after_a_while(
+    bus: PersistentBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a proxy, sessions may outlive what is behind it."""
+    bus.subscribe(Order, Recorder())
+    bus.start()
+    for _ in range(3):  # until all connections are open that it needs
+        bus.post_many([Order(1), Order(2)])
+    with statements_of(database_of(bus)) as statements:
+        bus.post(Order(3))
+        monkeypatch.setattr(reserved_ids, "LONGEST_KEPT_SECONDS", -1.0)
+        bus.post(Order(4))
+    taken = [statement for statement in statements.texts if "nextval" in statement]
+    assert len(taken) == 1
+    ended(bus, 8)

@@ -1,0 +1,1 @@
+"""Posts and reads in a caller's transaction."""

@@ -1,0 +1,216 @@
+"""The locks of a caller's open transaction, in its database's default isolation.
+
+In REPEATABLE READ, MariaDB and MySQL lock the gap in which a write finds nothing, and all rows that
+a statement walks over. New ids go behind the last row: whoever locks that gap holds up every post.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from sqlalchemy import URL, Connection, Engine, create_engine, text
+from sqlalchemy.exc import OperationalError
+
+import stickybus
+from bus.memory import InMemoryBus
+from bus.persistent import PersistentBus
+from notifications.queue import NotificationQueue
+from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
+from queue_core.model.entry import Posting, State
+from tests import requirements as needs
+from tests.contract.conftest import MakeBus, MakeService
+from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, states
+
+KEY, OTHER_KEY = 7, 8
+PAST = 2**40
+"""An id past the last row's."""
+
+
+class Place:
+    """A bus, and a queue with a few notifications.
+
+    Their statements wait for a lock for a second at most.
+    """
+
+    def __init__(self, make_bus: MakeBus, make_service: MakeService) -> None:
+        self.bus: PersistentBus = make_bus(statement_timeout_seconds=1.0)
+        service = make_service(statement_timeout_seconds=1.0)
+        self.queue: NotificationQueue = service.create_queue(
+            "shop", "bills", Recorder(), event_types=[Order]
+        )
+        self._numbers = itertools.count(1)
+
+    def schedule(self, key: int = OTHER_KEY) -> int:
+        return self.queue.schedule(Order(next(self._numbers)), delay=3600, search_key2=key)
+
+    def others_post(self) -> None:
+        """In sessions of their own; an error tells that they had to wait."""
+        self.bus.post(Order(1))
+        self.bus.post_many([Order(2), Order(3)])
+        self.schedule()
+        self.queue.schedule_many([Posting(event=Order(4)), Posting(event=Order(5))])
+
+
+Call = Callable[[Place, Connection, int], object]
+"""A call on a connection; the last argument is the id of a notification that is there."""
+
+_BUS: dict[str, list[Call]] = {
+    "post": [lambda place, connection, _: place.bus.post(Order(1), connection=connection)],
+    "post_many": [
+        lambda place, connection, _: place.bus.post_many([Order(1)], connection=connection),
+        lambda place, connection, _: place.bus.post_many(
+            map(Order, range(50)), connection=connection
+        ),
+    ],
+    "find": [
+        lambda place, connection, _: place.bus.find(connection=connection),
+        lambda place, connection, _: place.bus.find(record_ids=[PAST], connection=connection),
+        lambda place, connection, _: place.bus.find(search_key2=KEY, connection=connection),
+    ],
+    "history": [
+        lambda place, connection, _: place.bus.history(connection=connection),
+        lambda place, connection, _: place.bus.history(record_ids=[PAST], connection=connection),
+    ],
+    "ready_count": [lambda place, connection, _: place.bus.ready_count(connection=connection)],
+}
+_QUEUE: dict[str, list[Call]] = {
+    "schedule": [
+        lambda place, connection, _: place.queue.schedule(Order(1), delay=0, connection=connection)
+    ],
+    "schedule_many": [
+        lambda place, connection, _: place.queue.schedule_many(
+            [Posting(event=Order(1))] * 3, connection=connection
+        )
+    ],
+    "update": [
+        lambda place, connection, there: place.queue.update(
+            there, search_key1=1, connection=connection
+        ),
+        lambda place, connection, _: place.queue.update(PAST, search_key1=1, connection=connection),
+        lambda place, connection, _: _own(place, connection, place.queue.update, search_key1=1),
+    ],
+    "remove": [
+        lambda place, connection, there: place.queue.remove(there, connection=connection),
+        lambda place, connection, _: place.queue.remove(PAST, connection=connection),
+        lambda place, connection, _: place.queue.remove(search_key2=KEY, connection=connection),
+        lambda place, connection, _: place.queue.remove(search_key2=99, connection=connection),
+        lambda place, connection, _: _own(place, connection, place.queue.remove),
+    ],
+    "find": [lambda place, connection, _: place.queue.find(connection=connection)],
+    "history": [lambda place, connection, _: place.queue.history(connection=connection)],
+    "ready_count": [lambda place, connection, _: place.queue.ready_count(connection=connection)],
+}
+CALLS = {"PersistentBus": _BUS, "NotificationQueue": _QUEUE}
+
+
+def _own(
+    place: Place, connection: Connection, call: Callable[..., object], **values: Any
+) -> object:
+    """A call about an entry that the very transaction has posted."""
+    record_id = place.queue.schedule(Order(1), delay=3600, connection=connection)
+    return call(record_id, **values, connection=connection)
+
+
+_CALLS = [
+    pytest.param(several, id=f"{kind}.{name}")
+    for kind, calls in CALLS.items()
+    for name, several in calls.items()
+]
+
+
+def test_each_call_that_takes_a_connection_is_among_these() -> None:
+    taking = {
+        (kind, name.removesuffix("_async"))  # an awaitable twin is the same code
+        for kind, public in vars(stickybus).items()
+        if isinstance(public, type) and public is not InMemoryBus  # it has no tables
+        for name, method in inspect.getmembers(public, inspect.isfunction)
+        if "connection" in inspect.signature(method).parameters and not name.startswith("_")
+    }
+    assert taking == {(kind, name) for kind, calls in CALLS.items() for name in calls}
+
+
+@pytest.fixture
+def place(make_bus: MakeBus, make_service: MakeService) -> Place:
+    return Place(make_bus, make_service)
+
+
+@pytest.fixture
+def caller(database_url: URL) -> Iterator[Engine]:
+    """An application's engine, in the isolation that MariaDB and MySQL have by default."""
+    engine = create_engine(database_url, isolation_level="REPEATABLE READ")
+    yield engine
+    engine.dispose()
+
+
+@needs.many_writers
+@pytest.mark.parametrize("calls", _CALLS)
+def test_a_caller_that_keeps_its_transaction_open_holds_up_no_post(
+    place: Place, caller: Engine, calls: Sequence[Call]
+) -> None:
+    """Whether the call finds a row or not, in tables that are empty or hold a few rows."""
+    for call, keys in itertools.product(calls, ((), (KEY,), (KEY, KEY, OTHER_KEY) * 3)):
+        with caller.begin() as connection:
+            connection.execute(text("DELETE FROM notifications"))
+        ids = [place.schedule(key) for key in keys]
+        with caller.connect() as connection:
+            with suppress(EntryNotFoundError):
+                call(place, connection, ids[0] if ids else PAST)
+            place.others_post()
+            connection.rollback()
+
+
+@needs.gap_locks
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda queue, record_id, connection: queue.update(
+            record_id, search_key1=1, connection=connection
+        ),
+        lambda queue, record_id, connection: queue.remove(record_id, connection=connection),
+        lambda queue, _, connection: queue.remove(search_key2=KEY, connection=connection),
+    ],
+    ids=["update", "remove", "remove-by-key"],
+)
+def test_a_call_about_an_entry_that_is_only_in_its_snapshot_holds_up_no_post(
+    place: Place, caller: Engine, change: Callable[[NotificationQueue, int, Connection], object]
+) -> None:
+    there = place.schedule(KEY)
+    with caller.connect() as connection:
+        assert connection.execute(text("SELECT record_id FROM notifications")).scalars().all() == [
+            there
+        ]
+        place.queue.remove(there)
+        # MariaDB 11.6 and later refuse the whole transaction, by default.
+        with suppress(EntryNotChangeableError, OperationalError):
+            change(place.queue, there, connection)
+        place.others_post()
+        connection.rollback()
+    assert [entry.processing_state for entry in place.queue.history()] == [State.REMOVED]
+
+
+@needs.many_writers
+def test_outcomes_wait_for_no_caller_that_keeps_its_posts_open(
+    make_bus: MakeBus, engine: Engine
+) -> None:
+    """Two of three rows are finished at once.
+
+    A database might rather read the whole table, and wait for the third.
+    """
+    bus, recorder = (
+        make_bus(handler_threads=8, statement_timeout_seconds=4 * BOUND_SECONDS),
+        Recorder(hold=True),
+    )
+    bus.subscribe(Order, recorder)
+    bus.start()
+    with engine.connect() as connection:
+        bus.post_many(map(Order, range(4)), connection=connection)
+        bus.post_many(map(Order, range(8)))
+        recorder.wait(8)
+        recorder.release()
+        assert states(ended(bus, 8)) == [State.PROCESSED] * 8
+        connection.rollback()
