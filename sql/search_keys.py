@@ -45,7 +45,8 @@ def of_text(text: str) -> StoredKey:
 
 def texts(headers: str | None) -> dict[str, str]:
     """The texts of search keys by column, from the headers of a row; none if these can't be read."""
-    if headers is None or RESERVED not in headers:
+    # A row by hand may hold bytes on SQLite.
+    if not isinstance(headers, str) or RESERVED not in headers:
         return {}
     try:
         found = msgspec.json.decode(headers, type=dict[str, str])

@@ -72,6 +72,8 @@ class Entries:
 
         def work(inner: Connection) -> Entry:
             found = self._search_id(inner, record_id)
+            if found is not None and keys:
+                _ = found.captured  # texts of keys stand among the headers
             if found is not None and (values or keys):
                 found = self._changed(inner, record_id, values, keys or {})
             if found is None:

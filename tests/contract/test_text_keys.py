@@ -16,6 +16,7 @@ from stickybus import (
     InMemoryBus,
     InvalidPostError,
     NameTooLongError,
+    PayloadNotDecodableError,
     PersistentBus,
     Posting,
     State,
@@ -208,3 +209,16 @@ def test_what_can_be_no_key_is_refused(
 def test_names_of_headers_that_the_library_uses_are_refused(bus: PersistentBus) -> None:
     with pytest.raises(InvalidPostError, match="begin with !"):
         bus.post(Order(1), headers={"!search_key1": "x"})
+
+
+def test_keys_of_an_entry_whose_headers_can_not_be_read_are_not_changed(
+    make_service: MakeService, engine: Engine
+) -> None:
+    queue = make_service().create_queue("shop", "reminders", print)
+    record_id = queue.schedule(Order(1), delay=timedelta(hours=1), search_key1=7)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE notifications SET headers = '[1]'"))
+
+    with pytest.raises(PayloadNotDecodableError, match="headers"):
+        queue.update(record_id, search_key1=ADA)
+    assert [entry.search_key1 for entry in queue.find()] == [7]

@@ -167,7 +167,7 @@ def test_latencies_fall_into_cumulative_buckets(
     assert value(registry, "start_latency_seconds_sum", queue_name="bus") == pytest.approx(0.201)
 
 
-def test_each_call_of_a_handler_is_timed_with_the_next_batch(registry: CollectorRegistry) -> None:
+def test_each_call_of_a_handler_is_timed(registry: CollectorRegistry) -> None:
     metrics = Metrics("bus_events", registry)
 
     def fail(_: object) -> None:
@@ -176,9 +176,6 @@ def test_each_call_of_a_handler_is_timed_with_the_next_batch(registry: Collector
     metrics.around_handler(lambda _: None, finished(1))
     with pytest.raises(RuntimeError):
         metrics.around_handler(fail, finished(2))
-    assert value(registry, "handler_seconds_count", queue_name="bus") is None
-
-    metrics.finished([finished(1)], lost=set())
 
     assert value(registry, "handler_seconds_count", queue_name="bus") == 2
     assert value(registry, "handler_seconds_bucket", queue_name="bus", le="10.0") == 2

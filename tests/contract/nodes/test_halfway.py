@@ -134,14 +134,14 @@ def test_a_name_is_watched_for_a_lease_from_when_it_was_first_seen(
     cluster.vanish(holder)
     look, looks = nodes.Nodes().node, list[str]()
 
-    def too_early(connection: Connection, name: str) -> Row[Any] | None:
+    def too_early(_nodes: nodes.Nodes, connection: Connection, name: str) -> Row[Any] | None:
         looks.append(name)
         if len(looks) > 1:
             return look(connection, name)
         cluster.clock.advance(seconds=20)  # the database is slow
         return None
 
-    monkeypatch.setattr(nodes, "node", too_early)
+    monkeypatch.setattr(nodes.Nodes, "node", too_early)
 
     with pytest.raises(NodeNameTakenError):
         cluster.while_waiting(late.join, holder.beat).result()

@@ -20,6 +20,7 @@ import stickybus
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
 from notifications.queue import NotificationQueue
+from notifications.service import NotificationService
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
 from queue_core.model.entry import Posting, State
 from tests import requirements as needs
@@ -39,14 +40,20 @@ class Place:
 
     def __init__(self, make_bus: MakeBus, make_service: MakeService) -> None:
         self.bus: PersistentBus = make_bus(statement_timeout_seconds=1.0)
-        service = make_service(statement_timeout_seconds=1.0)
-        self.queue: NotificationQueue = service.create_queue(
+        self.service: NotificationService = make_service(statement_timeout_seconds=1.0)
+        self.queue: NotificationQueue = self.service.create_queue(
             "shop", "bills", Recorder(), event_types=[Order]
         )
         self._numbers = itertools.count(1)
 
     def schedule(self, key: int = OTHER_KEY) -> int:
         return self.queue.schedule(Order(next(self._numbers)), delay=3600, search_key2=key)
+
+    def removed(self) -> int:
+        """A notification that ended, in a session of its own."""
+        record_id = self.schedule()
+        self.queue.remove(record_id)
+        return record_id
 
     def others_post(self) -> None:
         """In sessions of their own; an error tells that they had to wait."""
@@ -77,6 +84,15 @@ _BUS: dict[str, list[Call]] = {
         lambda place, connection, _: place.bus.history(record_ids=[PAST], connection=connection),
     ],
     "ready_count": [lambda place, connection, _: place.bus.ready_count(connection=connection)],
+    "retry": [lambda place, connection, _: place.bus.retry(PAST, connection=connection)],
+    "discard": [lambda place, connection, _: place.bus.discard(PAST, connection=connection)],
+}
+_SERVICE: dict[str, list[Call]] = {
+    "retry": [
+        lambda place, connection, _: place.service.retry(place.removed(), connection=connection),
+        lambda place, connection, _: place.service.retry(PAST, connection=connection),
+    ],
+    "discard": [lambda place, connection, _: place.service.discard(PAST, connection=connection)],
 }
 _QUEUE: dict[str, list[Call]] = {
     "schedule": [
@@ -104,8 +120,17 @@ _QUEUE: dict[str, list[Call]] = {
     "find": [lambda place, connection, _: place.queue.find(connection=connection)],
     "history": [lambda place, connection, _: place.queue.history(connection=connection)],
     "ready_count": [lambda place, connection, _: place.queue.ready_count(connection=connection)],
+    "recur": [
+        lambda place, connection, _: place.queue.recur(
+            "daily", Order(1), cron="@daily", connection=connection
+        )
+    ],
+    "recurring": [lambda place, connection, _: place.queue.recurring(connection=connection)],
+    "stop_recurring": [
+        lambda place, connection, _: place.queue.stop_recurring("daily", connection=connection)
+    ],
 }
-CALLS = {"PersistentBus": _BUS, "NotificationQueue": _QUEUE}
+CALLS = {"PersistentBus": _BUS, "NotificationService": _SERVICE, "NotificationQueue": _QUEUE}
 
 
 def _own(
