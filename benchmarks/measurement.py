@@ -20,8 +20,8 @@ LIBRARIES = ("stickybus", "sqlalchemy", "psycopg", "PyMySQL", "msgspec")
 class Measurement:
     """One figure. `settings` are the scenario's sizes and what was set off the defaults.
 
-    `ratio_to_floor`: the rate divided by that of the bare driver in the same rounds; None where a bare driver has no
-    such work (delays, memory).
+    `ratio_to_floor`: the rate divided by that of the bare driver in the same rounds. None where a
+    bare driver has no such work (delays, memory).
     """
 
     scenario: str

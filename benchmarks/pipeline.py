@@ -1,8 +1,8 @@
 """History on Spark: how fast it is read, archived and analysed, in a local session of two threads.
 
-Reading is compared with the bare driver that fills Arrow batches of the same columns, on one connection; the target is
-0.8 of it. Archiving and statistics have no bare counterpart. Their targets, at full size: 1M rows archived in 60 s, 10M
-rows analysed within 4 GB.
+Reading is compared with the bare driver, which fills Arrow batches of the same columns on one
+connection. The target is 0.8 of its rate. Archiving and statistics have no bare counterpart. Their
+targets at full size: 1M rows archived in 60 s, and 10M rows analysed within 4 GB.
 """
 
 from __future__ import annotations

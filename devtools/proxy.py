@@ -121,7 +121,7 @@ class Proxy:
         self._thread.join()
         self._loop.close()
 
-    # -- the network -------------------------------------------------------------------------------
+    # -- the network ------------------------------------------------------------------------------
 
     @property
     def connections(self) -> int:
@@ -181,7 +181,7 @@ class Proxy:
         whole = re.compile(rb"\b" + re.escape(words) + rb"\b")
         self._run(lambda: self._traps.append(_Trap(whole, moment, times)))
 
-    # -- inside ------------------------------------------------------------------------------------
+    # -- inside -----------------------------------------------------------------------------------
 
     def _run(self, work: Callable[[], T]) -> T:
         async def inside() -> T:

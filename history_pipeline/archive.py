@@ -60,7 +60,7 @@ class Archive:
         """The table's folder, as Spark takes it."""
         return self.storage.root
 
-    # -- manifests ---------------------------------------------------------------------------------
+    # -- manifests --------------------------------------------------------------------------------
 
     def open(self) -> list[Manifest]:
         """All manifests, in order.
@@ -124,7 +124,7 @@ class Archive:
             else:
                 return manifest
 
-    # -- data --------------------------------------------------------------------------------------
+    # -- data -------------------------------------------------------------------------------------
 
     def read(self, files: Iterable[DataFile]) -> DataFrame:
         """The rows of some files, with `HISTORY_SCHEMA`.

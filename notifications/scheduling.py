@@ -213,7 +213,7 @@ class Scheduling(Reads):
         wanted = Filter(search_key1=search_key1, search_key2=search_key2)
         return self._entries.remove(record_id, wanted, connection=connection)
 
-    # -- awaitable twins ------------------------------------------------------------------------
+    # -- awaitable twins --------------------------------------------------------------------------
 
     async def schedule_async(
         self,

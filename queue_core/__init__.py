@@ -1,1 +1,4 @@
-"""The engine: an entry's way from its post to history, without a word about buses or notification queues."""
+"""The engine: the way of an entry from its post to history.
+
+It knows neither buses nor notification queues.
+"""

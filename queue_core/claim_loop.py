@@ -46,8 +46,10 @@ class ClaimLoop:
         self._awake = awake
         self._loop = Loop(f"{holdings.config.table}-claim", self.turn, self._clock, signal=awake)
         self._next_turn_at = math.inf
-        """Monotonic time of the next scheduled turn. Infinity while a turn runs, after one that found the gate closed, and
-        before the first."""
+        """Monotonic time of the next scheduled turn.
+
+        Infinity while a turn runs, after one that found the gate closed, and before the first.
+        """
 
     def start(self) -> None:
         """Start the thread."""
@@ -82,7 +84,9 @@ class ClaimLoop:
         self._claimer.wake(since)
 
     def hear(self, lane: Lane) -> None:
-        """Another process has committed entries in `lane`: claim them in this thread, rather than wake the loop's.
+        """Claim entries of `lane` that another process has committed, in this thread.
+
+        To wake the loop would take longer.
 
         On a machine that has just woken up, each change of threads takes as long as a tenth of a
         claim.

@@ -57,7 +57,10 @@ class QueueEngine:
         )
 
     def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
-        """Call `hook(entry, last_error)` after an entry has ended FAILED; returns `hook`, to serve as a decorator."""
+        """Call `hook(entry, last_error)` after an entry has ended FAILED.
+
+        Returns `hook`, so that this serves as a decorator.
+        """
         function(hook, key="hook")
         self.lifecycle.failures.hooks.append(hook)
         return hook

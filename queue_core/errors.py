@@ -19,8 +19,8 @@
     │   ├── PayloadNotSerialisableError
     │   ├── PayloadTooLargeError
     │   └── PayloadNotDecodableError
-    ├── InvalidConnectionError      closed, of another database, or asynchronous in a synchronous call
-    ├── WriteLockError              SQLite: the caller's transaction read first and can't write any more
+    ├── InvalidConnectionError      closed, of another database, or of another kind
+    ├── WriteLockError              SQLite: the caller's transaction read first, and can't write
     ├── EntryNotFoundError
     ├── EntryNotChangeableError     it runs already, or has ended
     ├── QueueExistsError
@@ -92,10 +92,10 @@ class DatabaseUnreachableError(StickybusError):
 
 
 class CommitUnknownError(DatabaseUnreachableError):
-    """A COMMIT gave no answer: what it wrote is there if it took effect, and is delivered then.
+    """A COMMIT gave no answer. If it took effect, its entries are there, and are delivered.
 
-    `record_ids` are the ids of the entries that it would have written; empty if they are not known. Look before you
-    write again.
+    `record_ids` are the ids of the entries that it would have written, and empty if they are not
+    known. Look before you write again.
     """
 
     record_ids: tuple[int, ...] = ()
@@ -109,7 +109,10 @@ class NodeNameTakenError(StickybusError):
 
 
 class ForkedError(StickybusError):
-    """The object was started in the process `started_pid`, and threads and connections don't cross a fork."""
+    """The object was started in the process `started_pid`, before a fork.
+
+    Threads and connections don't cross a fork.
+    """
 
     started_pid: int | None = None
 
@@ -157,11 +160,18 @@ class PayloadNotDecodableError(PayloadError):
 
 
 class InvalidConnectionError(StickybusError):
-    """The given connection is closed, leads to another database, server or schema, or is asynchronous in a synchronous call."""
+    """The given connection can't be used here.
+
+    It is closed, leads to another database, server or schema, or is asynchronous in a synchronous
+    call.
+    """
 
 
 class WriteLockError(StickybusError):
-    """SQLite refused the write lock to a transaction that had read first; begin it with BEGIN IMMEDIATE."""
+    """SQLite refused the write lock to a transaction that had read first.
+
+    Begin such a transaction with BEGIN IMMEDIATE.
+    """
 
 
 class EntryNotFoundError(StickybusError):

@@ -92,7 +92,7 @@ class Lifecycle:
         self.metrics = metrics
         self.phase = Phase.INITIALISED
         self._outliving: frozenset[tuple[int, int]] = frozenset()
-        """Claims whose handlers ran on when this left its node, or whose outcomes were unwritten then."""
+        """Claims that had not ended, or whose outcomes were unwritten, when this left its node."""
         self._late = self._new_late()
 
     def _new_late(self) -> Loop:
@@ -128,7 +128,10 @@ class Lifecycle:
         self.claimer.wake()  # for what came since it last ran
 
     def join(self, make: process_nodes.MakeNode = Node) -> None:
-        """Take part in the cluster without loops of its own (what `start` does first, and the test kit alone)."""
+        """Take part in the cluster without running loops.
+
+        `start` does this first; the test kit does only this.
+        """
         node = process_nodes.join(self, self.config, make)
         self.claimer.forget(self._in_hand())
         try:
@@ -154,12 +157,16 @@ class Lifecycle:
         self.parked.look_at_all()
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
-        """Stop claiming, let handlers finish, write all outcomes, give back the rest, and end the lease.
+        """Stop claiming, let handlers finish, write outcomes, give back the rest, end the lease.
 
-        `timeout_seconds` (default: `shutdown_timeout_seconds`) bounds the wait for handlers and, with what is left of it but
-        a second at least, the giving back; and once more the wait for `on_failed` functions that are called last. Coroutines that still run then are cancelled, which is no failure.
-        False if handlers still ran then, or if the database was away. Their outcomes are written when they end, also after
-        another start, which runs none of it beside them; other nodes take their entries when the node's lease has ended.
+        `timeout_seconds` (default: `shutdown_timeout_seconds`) bounds the wait for handlers. The
+        rest of it, but a second at least, bounds the giving back. It also bounds the wait for
+        `on_failed` functions that are called last. Coroutines that still run after it are
+        cancelled, without a failure.
+
+        Returns False if handlers still ran, or if the database was away. The outcomes of such
+        handlers are written when they end, also after another start, which does not run their
+        entries beside them. Other nodes take the entries when the node's lease has ended.
         """
         if self.phase is not Phase.RUNNING or self.store.forked:
             return True
@@ -222,7 +229,10 @@ class Lifecycle:
             process_nodes.leave(node, self)
 
     def _in_hand(self) -> set[tuple[int, int]]:
-        """Claims of what runs, in pools of former starts too, and of what has ended unwritten; while no outcome is written."""
+        """The claims of running handlers, and of ended ones whose outcomes are unwritten.
+
+        Handlers in pools of former starts count, too. No outcome is written meanwhile.
+        """
         # In this order: a pool lets go of a run when its outcome is with the finisher.
         running = self.pools.running()
         return {entry.claim for entry in [*running, *self.finisher.unwritten]}
@@ -317,7 +327,7 @@ class Lifecycle:
     # -- turns ------------------------------------------------------------------------------------
 
     def run_due(self) -> list[Outcome]:
-        """Run what is due now in the caller's thread, write the outcomes and return them; empty if nothing was due.
+        """Run the due entries in the caller's thread, write the outcomes and return them.
 
         One round, between `join` and `leave`, without `start`: what becomes due by it is left to
         the next.

@@ -222,7 +222,7 @@ class Face(OldFaceNames):
         """
         return self._maintenance.discard(record_id, connection=connection)
 
-    # -- awaitable twins ------------------------------------------------------------------------
+    # -- awaitable twins --------------------------------------------------------------------------
 
     async def start_async(self) -> Self:
         """Awaitable twin of `start`, in a thread."""

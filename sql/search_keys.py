@@ -44,7 +44,10 @@ def of_text(text: str) -> StoredKey:
 
 
 def texts(headers: str | None) -> dict[str, str]:
-    """The texts of search keys by column, from the headers of a row; none if these can't be read."""
+    """The texts of search keys by column, from the headers of a row.
+
+    None of them if the headers can't be read.
+    """
     # A row by hand may hold bytes on SQLite.
     if not isinstance(headers, str) or RESERVED not in headers:
         return {}

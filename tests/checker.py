@@ -38,10 +38,11 @@ class Invariant(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Posted:
-    """One post. `key` is its own and stands in `search_key1`.
+    """One post. No other has its `key`, which stands in `search_key1`.
 
-    `committed`: None if nobody knows (the answer to the COMMIT was lost). `sticky`: it was posted for its `node` alone,
-    a live one. `at`: when the post began, in the common time of all evidence (seconds).
+    `committed`: None if nobody knows, because the answer to the COMMIT was lost. `sticky`: it was
+    posted for its `node` alone, a live one. `at`: when the post began, in the common time of all
+    evidence (seconds).
     """
 
     key: int
@@ -57,8 +58,9 @@ class Ran:
 
     `incarnation` names the lease under which it began (epoch, or process).
 
-    `ended`: None if the handler was not seen to return. `failed`: it raised. `error_count`: what it was told at its start.
-    `alone_until`: from when on it is past its own `max_run_seconds`, if it has any, and may be run beside.
+    `ended`: None if the handler was not seen to return. `failed`: it raised. `error_count`: the
+    count that it was told at its start. `alone_until`: the end of its `max_run_seconds`, if it has
+    any, after which another run may begin beside it.
     """
 
     key: int
@@ -220,7 +222,7 @@ def _ids(rows: Iterable[Standing]) -> tuple[int, ...]:
     return tuple(sorted({row.record_id for row in rows}))
 
 
-# -- loss and phantoms -----------------------------------------------------------------------------
+# -- loss and phantoms ---------------------------------------------------------------------------
 
 
 def _lost(
@@ -275,7 +277,7 @@ def _phantoms(evidence: Evidence, posted: Mapping[int, Posted]) -> Iterator[Viol
                 )
 
 
-# -- recorded once ---------------------------------------------------------------------------------
+# -- recorded once -------------------------------------------------------------------------------
 
 
 def _recorded_twice(
@@ -324,7 +326,7 @@ def _recorded_twice(
             )
 
 
-# -- who runs --------------------------------------------------------------------------------------
+# -- who runs ------------------------------------------------------------------------------------
 
 
 def _at_once(
@@ -376,7 +378,7 @@ def _not_sticky(evidence: Evidence, posted: Mapping[int, Posted]) -> Iterator[Vi
             )
 
 
-# -- silence and bounds ----------------------------------------------------------------------------
+# -- silence and bounds --------------------------------------------------------------------------
 
 
 def _silent(evidence: Evidence) -> Iterator[Violation]:

@@ -44,7 +44,7 @@ sqlite, postgresql, mariadb, mysql = map(on, ("sqlite", "postgresql", "mariadb",
 any_database = on("sqlite")
 """Nothing in the test depends on the database, so the quickest will do."""
 
-# -- facts that the engine knows -------------------------------------------------------------------
+# -- facts that the engine knows ------------------------------------------------------------------
 
 one_writer = _where(lambda known: known.one_writer)
 """Transactions that write take turns, and claims go along with outcomes."""
@@ -69,7 +69,7 @@ makes_tables = _where(lambda known: known.makes_tables)
 administered = _where(lambda known: not known.makes_tables)
 """Tables are made by a command that somebody runs."""
 
-# -- facts that only tests ask for -----------------------------------------------------------------
+# -- facts that only tests ask for ----------------------------------------------------------------
 
 server = on(*URL_VARIABLES)
 """Clients reach it by a network, it has a clock of its own, and an administrator ends sessions."""

@@ -1,4 +1,7 @@
-"""How many entries may be claimed now: the pool's room, a fair share, and what other threads are about to take."""
+"""The number of entries that may be claimed now.
+
+It follows from the pool's room, a fair share, and what other threads are about to take.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,16 @@ from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 from queue_core.runtime.lock import Lock
 
 BATCHES = 4
-"""Full claims that the pool holds beside those that run. With two, claims waited for the commits of outcomes (a fifth
-to a third slower)."""
+"""Full claims that the pool holds beside those that run.
+
+With two, claims waited for the commits of outcomes (a fifth to a third slower).
+"""
 FAIR_SHARE = 2
-"""Entries for each handler thread that a node holds of those that any node may run. A node that ends more than this in
-`pace.WINDOW_SECONDS` may hold as many as it ended. No benchmark compares it with others."""
+"""Shared entries, which any node may run, that a node may hold for each handler thread.
+
+A node that ends more than this in `pace.WINDOW_SECONDS` may hold as many as it ended. No benchmark
+compares it with other values.
+"""
 
 
 class Budget:
@@ -33,7 +41,10 @@ class Budget:
         self._capacity = min(
             self._threads + BATCHES * self._most, max(self._threads, config.queue_capacity)
         )
-        """How many the pool holds: its threads are kept busy while claims and outcomes are under way."""
+        """The number of entries that the pool holds.
+
+        With them its threads are busy while claims and outcomes are under way.
+        """
         self._ledger = ledger
         self._pace = pace
         self._under_way, self._booking = dict[int, int](), Lock()
@@ -45,11 +56,14 @@ class Budget:
 
     @property
     def suffices(self) -> bool:
-        """Whether the threads have enough until the next outcomes are written, and those come soon."""
+        """Whether the threads have enough to do until the next outcomes are written soon."""
         return self._ledger.active > self._threads + self._most and self._pace.entries >= self._most
 
     def limit(self, lane: Lane, ending: Collection[int] = ()) -> int:
-        """How many of a lane may be claimed now, when those of the ids `ending` are about to end."""
+        """Return how many entries of a lane may be claimed now.
+
+        Entries with the ids `ending` are about to end.
+        """
         if lane == SUSPECT:
             return 0 if self._ledger.held_from(SUSPECT) else 1
         if lane == ANY_NODE:
@@ -67,7 +81,10 @@ class Budget:
 
     @contextmanager
     def booked(self, lane: Lane, ending: Collection[int] = ()) -> Iterator[int]:
-        """Yield how many may be claimed from `lane` in the block; others leave them out meanwhile."""
+        """Yield how many entries may be claimed from `lane` in the block.
+
+        Other threads leave these out meanwhile.
+        """
         thread = threading.get_ident()
         try:
             with self._booking:

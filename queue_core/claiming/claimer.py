@@ -46,7 +46,10 @@ class Claimer:
         self._pools = pools
         self._awake = awake
         self._along_from, self._along_failed = ANY_NODE, False
-        """The lane that the last claim along with outcomes was from, and whether one has failed since the loop's turn."""
+        """The lane of the last claim along with outcomes, and whether one has failed.
+
+        A failure counts until the next turn of the claim loop.
+        """
         self._goes_along = holdings.store.database.dialect.capabilities.one_writer
         self._early = deque[tuple[Entry, int]]()
         """What was claimed ahead of its date, with the node's epoch then."""
@@ -57,7 +60,7 @@ class Claimer:
         )
         self._budget = Budget(self._config, self._ledger, holdings.pace)
 
-    # -- wake-ups -----------------------------------------------------------------------------------------------
+    # -- wake-ups ---------------------------------------------------------------------------------
 
     def wake(self, since: float = math.inf) -> None:
         """Read the lanes soon, because something may have become claimable.
@@ -94,17 +97,23 @@ class Claimer:
             self._awake.set()
 
     def waits(self, record_id: int, *, no_longer: bool = False) -> None:
-        """A held entry has begun to wait for a serial handler, and holds no thread; or waits no longer."""
+        """Note that a held entry begins to wait for a serial handler, or waits no longer.
+
+        It holds no thread while it waits.
+        """
         if no_longer:
             self._ledger.take_up(record_id)
         else:
             self._ledger.set_aside(record_id)
             self.freed()
 
-    # -- from this process ------------------------------------------------------------------------------------
+    # -- from this process ------------------------------------------------------------------------
 
     def forget(self, besides: Collection[tuple[int, int]] = ()) -> None:
-        """Hold nothing that was claimed before the node was joined, `besides` some: it was given back, or is the reaper's."""
+        """Hold nothing that was claimed before the node was joined, `besides` some.
+
+        Such claims were given back, or belong to the reaper.
+        """
         self._ledger.keep(besides)
         self._early.clear()
 
@@ -121,7 +130,7 @@ class Claimer:
                 self._ledger.discard(set(ids) - {entry.record_id for entry in entries})
                 self._pools.submit(transit, epoch)
 
-    # -- from the lanes -----------------------------------------------------------------------------------------
+    # -- from the lanes ---------------------------------------------------------------------------
 
     def claim_due(self) -> None:
         """Claim once from each lane that may hold something due, as far as there is room."""
@@ -139,14 +148,17 @@ class Claimer:
                     self._claim(lane, limit)
 
     def _open_lanes(self) -> Iterator[Lane]:
-        """Lanes that the claim loop may claim from now: suspects last, for one may kill this process."""
+        """The lanes that the claim loop may claim from now.
+
+        Suspects come last, because one of them may kill this process.
+        """
         for lane in (
             (SUSPECT,) if self._left_to_outcomes else (self._holdings.own_lane, ANY_NODE, SUSPECT)
         ):
             if lane in self._outlook.lanes_with_due and self._budget.limit(lane) > 0:
                 yield lane
 
-    # -- along with outcomes ------------------------------------------------------------------------------------
+    # -- along with outcomes ----------------------------------------------------------------------
 
     def in_turn(self) -> None:
         """The claim loop has its turn."""
@@ -200,10 +212,13 @@ class Claimer:
 
     @property
     def _left_to_outcomes(self) -> bool:
-        """Whether the claim loop leaves claims to the outcomes that come soon, for its threads have enough until then."""
+        """Whether the claim loop leaves claims to outcomes that come soon.
+
+        Its threads have enough to do until then.
+        """
         return self._goes_along and self._budget.suffices
 
-    # -- how much -----------------------------------------------------------------------------------------------
+    # -- how much ---------------------------------------------------------------------------------
 
     def pause(self) -> float:
         """Seconds until something is to be done, as far as is known now."""
@@ -289,7 +304,10 @@ class Claimer:
                 self._early.append((entry, epoch))
 
     def _look(self) -> None:
-        """Learn where something is due, and the next dates: a read, while a claim that finds nothing is a write."""
+        """Learn which lanes have a due entry, and the next dates.
+
+        This is a read; a claim that finds nothing is a write.
+        """
         self._outlook.look_begins()
         try:
             due, upcoming = self._store.due_and_next(self._holdings.own_lane)

@@ -35,7 +35,7 @@ class Hearer(Protocol):
         ...
 
     def wake(self, since: float) -> None:
-        """Entries of a lane that is not known had been committed at the time `since` (monotonic)."""
+        """Hear that entries were committed before `since` (monotonic), in a lane not known."""
         ...
 
 

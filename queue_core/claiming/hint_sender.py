@@ -49,7 +49,9 @@ class HintSender:
         self._counted_since = self._next_at = float("-inf")
 
     def tell_inside(self, borrowed: Borrowed, lane: Lane) -> None:
-        """Tell others of entries in `lane` when the caller's transaction commits (PostgreSQL; else nothing).
+        """Send a hint of entries in `lane` when the caller's transaction commits.
+
+        Only PostgreSQL can; elsewhere this does nothing.
 
         Not in a two-phase transaction: what it commits is found by the next poll.
         """
@@ -57,7 +59,10 @@ class HintSender:
             self._store.database.dialect.notify(borrowed.connection, self._channel, lane)
 
     def tell(self, entries: int = 1) -> None:
-        """Tell others that so many entries for any node have been committed (PostgreSQL; else nothing)."""
+        """Send a hint of that many committed entries for any node.
+
+        Only PostgreSQL can; elsewhere this does nothing.
+        """
         if not self._told_of:
             return
         self._told += entries

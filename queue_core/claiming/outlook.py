@@ -20,7 +20,9 @@ LOOK_SECONDS = 0.05
 No benchmark compares it with others.
 """
 LOOK_SHARE = 10
-"""The same pause as a multiple of the last look's duration, whichever is longer: looks cost a tenth at most.
+"""The same pause as a multiple of the last look's duration; the longer pause counts.
+
+So looks cost a tenth at most.
 
 Over the dead rows that an old snapshot keeps, a look takes 35 to 50 ms
 (docs/explanation/performance.md). Benchmark `growth`.
@@ -31,7 +33,10 @@ LONGEST_LOOK_SECONDS = 1.0
 What was committed late may wait behind it so long.
 """
 AHEAD = timedelta(milliseconds=5)
-"""How long before its date an entry is claimed, to start when the date comes: a claim takes 2 to 5 ms (ADR 0009)."""
+"""The time before its date at which an entry is claimed, to start at the date.
+
+A claim takes 2 to 5 ms (ADR 0009).
+"""
 AFTER_DATE_SECONDS = 0.002
 """From a date that has come to the look for the next: whose date has come goes first.
 
@@ -40,7 +45,7 @@ Benchmark `punctuality`.
 LATE = timedelta(seconds=1)
 """Entries dated up to this much before the last one claimed are found by a claim without a look."""
 SHORTEST_POLL_SECONDS = 0.01
-"""Where no hints come from other processes, looks that find something follow each other at this interval."""
+"""The interval of looks that find something, where no hints come from other processes."""
 
 
 class Outlook:
@@ -50,16 +55,22 @@ class Outlook:
 
     Three statements hold between any two calls:
 
-    - A lane is in `lanes_with_due` from when something in it is known to be due until a claim has come back less than full.
-    - The next look is at most a poll interval after the last one; while a lane is lanes_with_due, at most
-      `LONGEST_LOOK_SECONDS`, and not before the pause after the last look, unless a look was asked for.
-    - The next date of a lane, if one is known, is the earliest that was heard of since the last look or the last date.
+    - A lane is in `lanes_with_due` from when an entry in it is known to be due until a claim has
+      come back less than full.
+    - The next look is at most a poll interval after the last one, or `LONGEST_LOOK_SECONDS` while
+      `lanes_with_due` has a lane. It is not before the pause after the last look, unless a look was
+      asked for.
+    - The next date of a lane, if one is known, is the earliest that was heard of since the last
+      look or the last date.
 
     Callers on any thread may wake, hint and expect; one thread at a time looks and hears.
     """
 
     def __init__(self, clock: Clock, poll_interval_seconds: float, *, adapts: bool) -> None:
-        """`adapts`: no hints come from other processes, so that polls quicken while entries of theirs are found."""
+        """`adapts`: no hints come from other processes.
+
+        Polls then come faster while they find entries of other processes.
+        """
         self._clock = clock
         self._longest_poll_seconds = self._poll_seconds = poll_interval_seconds
         self._adapts = adapts
@@ -67,14 +78,17 @@ class Outlook:
         self._look_pause = LOOK_SECONDS
         self._next_due = dict[Lane, datetime]()
         self._sought_from = dict[Lane, datetime]()
-        """By lane, the date from which claims seek: what they have taken stays in the index while an old snapshot lasts."""
+        """The date from which claims seek, by lane.
+
+        While an old snapshot lasts, the index still holds the entries that were taken before.
+        """
         self._hinted = set[Lane]()
         self.lanes_with_due = set[Lane]()
         """Lanes in which something is due, as far as is known."""
         self.finds_parked = False
         """Whether the last look has found parked entries that are due."""
 
-    # -- told by others -----------------------------------------------------------------------------------------
+    # -- told by others ---------------------------------------------------------------------------
 
     def wake(self, since: float = math.inf) -> bool:
         """Look soon, because something may have become claimable.
@@ -103,7 +117,7 @@ class Outlook:
             self._next_due[lane] = date
         return first
 
-    # -- learnt by a look ---------------------------------------------------------------------------------------
+    # -- learnt by a look -------------------------------------------------------------------------
 
     @property
     def look_is_due(self) -> bool:
@@ -137,10 +151,10 @@ class Outlook:
         for lane, date in upcoming.items():
             self.expect(lane, date)
 
-    # -- learnt without one -------------------------------------------------------------------------------------
+    # -- learnt without one -----------------------------------------------------------------------
 
     def hear(self) -> None:
-        """Lanes that others have told of, and those whose next date has come, have something due."""
+        """The lanes that have something due: others told so, or their next date has come."""
         told = set[Lane]()
         while self._hinted:
             told.add(self._hinted.pop())
@@ -164,7 +178,7 @@ class Outlook:
             del self._next_due[lane]
         return passed
 
-    # -- learnt by claims ---------------------------------------------------------------------------------------
+    # -- learnt by claims -------------------------------------------------------------------------
 
     def since(self, lane: Lane) -> datetime:
         """The date from which a claim of `lane` seeks."""
@@ -174,7 +188,8 @@ class Outlook:
     def claimed(self, lane: Lane, last: datetime, *, whole: bool) -> None:
         """A claim of `lane` has taken entries up to the date `last`.
 
-        `whole`: it was full, and all of it was due. Else the next may be due before what was claimed ahead.
+        `whole`: it was full, and all of it was due. Otherwise the next entry may be due before
+        those that were claimed ahead.
         """
         self._sought_from[lane] = last if whole else max(last, FIRST_DATE + LATE) - LATE
 
@@ -194,10 +209,13 @@ class Outlook:
             )
             self._look_at = min(max(self._look_at, earliest), latest)
 
-    # -- the next time ------------------------------------------------------------------------------------------
+    # -- the next time ----------------------------------------------------------------------------
 
     def seconds_left(self, early: Collection[datetime]) -> float:
-        """Seconds until a look or a date, those of entries claimed `early` too; negative if it has passed."""
+        """Seconds until a look or a date; negative if it has passed.
+
+        The dates of entries claimed `early` count, too.
+        """
         left = min(self._longest_poll_seconds, self._look_at - self._clock.monotonic())
         dates = [*early, *(date - AHEAD for date in list(self._next_due.values()))]
         return min(left, (min(dates) - self._clock.now()).total_seconds()) if dates else left

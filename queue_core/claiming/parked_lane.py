@@ -82,7 +82,10 @@ class ParkedLane:
         self._at = 0.0 if full and known else now + config.node.reap_period_seconds
 
     def _can_end(self, queue_name: str, class_name: str) -> bool:
-        """Whether an entry can be handled here, or can't be anywhere: then it ends FAILED, which tells why."""
+        """Whether an entry can be handled here, or nowhere.
+
+        In the latter case it ends FAILED with the reason.
+        """
         try:
             return self._router.subscribers(queue_name, class_name) is not None
         except ConfigurationError:

@@ -1,4 +1,6 @@
-"""Writes what became of runs: the outcomes that have gathered since the last turn, in one transaction.
+"""Writes the outcomes of runs.
+
+A turn writes those that have gathered since the last turn, in one transaction.
 
 While the database works, outcomes gather: batches grow with the load by themselves, and an idle
 system writes one by one. Outcomes are kept until they are written; a batch whose COMMIT gave no
@@ -38,7 +40,10 @@ _machine = SystemClock()
 
 BATCH = 1_000
 BATCH_CHARACTERS = 1_000_000
-"""Characters of error messages from which a batch takes no more: escaped, they must fit a packet of MySQL (16 MB)."""
+"""Characters of error messages from which a batch takes no more outcomes.
+
+Escaped, they must fit a packet of MySQL (16 MB).
+"""
 GATHERED = 20
 """Outcomes that are written at once; fewer wait for others while the last turn is fresh."""
 GATHER_TURNS, GATHER_SECONDS = 3.0, 0.01
@@ -48,10 +53,16 @@ Posts have the database meanwhile.
 """
 IDLE_SECONDS = 60.0
 PARKED_LOG_SECONDS = 1.0
-"""The log tells of parked entries so often at most: while a deployment is incomplete, each batch has some."""
+"""The shortest time between two log lines about parked entries.
+
+While a deployment is incomplete, each batch has some.
+"""
 
 _OF_ONE = (DataError, HistoryConflictError, ValueError, TypeError, OverflowError)
-"""Errors, the database's and those of encoding, that are about an outcome itself: another try would meet them again."""
+"""Errors of the database or of encoding that are about an outcome itself.
+
+Another try would meet them again.
+"""
 
 
 class Finisher:
@@ -77,12 +88,18 @@ class Finisher:
         self._gathered = Signal()
         self._next_turn = 0.0
         self._queue_lock = Lock()
-        """Outcomes leave their queue, or come back to its beginning; the two loops do so at the same time."""
+        """Held while outcomes leave their queue, or come back to its beginning.
+
+        The two loops do so at the same time.
+        """
         self._telling = Lock()
         self._untold, self._tell_at = 0, 0.0
         """Parked entries that the log does not tell of yet, and when it does."""
         self.writer: Loop
-        """The loop that is woken for outcomes: the first of `loops`, or after a stop who writes what comes late."""
+        """The loop that is woken for outcomes.
+
+        It is the first of `loops`, or after a stop the one that writes late outcomes.
+        """
         # Where one writes at a time, two: the database has the one's statement while Python has the
         # other.
         names = (
@@ -118,7 +135,10 @@ class Finisher:
         return written
 
     def _turn_in_time(self) -> float:
-        """Take a turn, but let outcomes gather for a while after one that wrote few: each is a commit."""
+        """Take a turn, but let outcomes gather for a while after one that wrote few.
+
+        Each turn is a commit.
+        """
         if len(self._outcomes) < GATHERED:
             if self._writing:
                 return IDLE_SECONDS  # for the other loop, which goes on when it has written
@@ -175,7 +195,10 @@ class Finisher:
 
     @contextmanager
     def _dequeued(self) -> Iterator[list[Outcome]]:
-        """Outcomes to write, of which those that the block leaves are the first of the next turn."""
+        """Outcomes to write.
+
+        Those that the block leaves in the list are the first of the next turn.
+        """
         taken = list[Outcome]()
         try:
             with self._queue_lock:
@@ -219,7 +242,11 @@ class Finisher:
         return answer
 
     def _tell_of_parked(self, entries: int = 0, *, now: bool = False) -> float:
-        """Log how many were parked since the last line, once in `PARKED_LOG_SECONDS`, or `now`; seconds until there is more to tell."""
+        """Log how many entries were parked since the last line.
+
+        It logs once in `PARKED_LOG_SECONDS`, or `now`. Returns the seconds until the next line may
+        come.
+        """
         moment = self._holdings.clock.monotonic()
         with self._telling:
             self._untold += entries

@@ -10,7 +10,10 @@ from queue_core.runtime.lock import Lock
 
 
 class Gates:
-    """One claim loop, any number of finishes that claim as well, and a sweep that runs beside none of these."""
+    """Keeps a sweep from running beside the claim loop or a finish that claims.
+
+    One claim loop and any number of such finishes may run beside each other.
+    """
 
     def __init__(self) -> None:
         self._claiming, self._counting = Lock(), Lock()

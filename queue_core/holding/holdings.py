@@ -1,4 +1,4 @@
-"""What one bus or service may run: the node and lease under which it claims, and the entries that it holds.
+"""The entries that one bus or service holds, and the node and epoch under which it claims.
 
 The rows are the truth about who runs an entry. The ledger is this process's knowledge of its own
 part. Whatever is given back goes through `release`, fenced by owner and claim count.
@@ -55,7 +55,10 @@ class Holdings:
 
     @property
     def return_lane(self) -> Lane:
-        """The lane in which entries of this node wait: its own, unless any node may run them, or it is about to leave."""
+        """The lane in which entries of this node wait.
+
+        It is the node's own, unless any node may run them, or this one is about to leave.
+        """
         own = self.config.mode is not Mode.POLLING and self.node is not None and not self.stopping
         return self.own_lane if own else ANY_NODE
 
@@ -82,7 +85,10 @@ class Holdings:
         self.doubtful = True
 
     def in_processing(self) -> list[tuple[int, int]]:
-        """What the table says that this node runs, as (record id, claim count); not what outlives another bus of it."""
+        """The entries that this node runs by the table, as (record id, claim count).
+
+        Entries that outlive another bus of this node are left out.
+        """
         database, statements, node = self.store.database, self.store.statements, self.node
         found = database.fetch(
             lambda connection: statements.in_processing(connection, lane=self.name)
@@ -91,7 +97,9 @@ class Holdings:
         return [claim for claim in found if claim[0] not in outliving] if outliving else found
 
     def release(self, claims: Sequence[tuple[int, int]], seconds: float = math.inf) -> int:
-        """Give up claims that have not run, to where such entries wait; the number that were still ours.
+        """Give up claims that have not run, to the lane where such entries wait.
+
+        Returns how many claims still held.
 
         A batch a transaction, of which none begins after so many `seconds`, but the first.
         """

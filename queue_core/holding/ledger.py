@@ -16,7 +16,10 @@ from queue_core.model.transit import Transit
 from queue_core.runtime.lock import Lock
 
 MOST_ASIDE = 1_000
-"""Entries that wait for a serial handler's turn without filling the pool; their events are in memory."""
+"""Entries that may wait for a serial handler without filling the pool.
+
+Their events are in memory.
+"""
 
 
 class Ledger:
@@ -28,7 +31,10 @@ class Ledger:
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self.changes = 0
-        """Raised whenever an entry is to be held: after a while without, nothing new can stand in the table unknown."""
+        """Raised whenever an entry is to be held.
+
+        After a while without a change, the table can hold no new entry that is not known here.
+        """
         self._claims: dict[int, int] = {}
         self._aside = set[int]()
         self._adding = Lock()
@@ -91,7 +97,10 @@ class Ledger:
         self._aside.discard(record_id)
 
     def held_from(self, lane: Lane, besides: Iterable[int] = ()) -> int:
-        """How many entries that are held, `besides` some, were claimed from `lane`: the suspects' or any node's."""
+        """The number of held entries, `besides` some, that were claimed from `lane`.
+
+        `lane` is the lane of suspects, or that of any node.
+        """
         return len(self._origins[lane].difference(besides))
 
     def active_from(self, lane: Lane, besides: Iterable[int] = ()) -> int:
@@ -109,7 +118,10 @@ class Ledger:
                 origin.discard(record_id)
 
     def give_up(self, claims: Iterable[tuple[int, int]]) -> None:
-        """Hold claims no longer, given as (record id, claim count), unless the entry was claimed again meanwhile."""
+        """Hold claims no longer, given as (record id, claim count).
+
+        An entry that was claimed again meanwhile stays held.
+        """
         self.discard(
             record_id
             for record_id, claim_count in claims

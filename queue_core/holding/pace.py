@@ -1,4 +1,7 @@
-"""How fast entries end here: the measure of how many this node may hold of those that any node may run."""
+"""How fast entries end here.
+
+This decides how many shared entries, which any node may run, this node may hold.
+"""
 
 from __future__ import annotations
 

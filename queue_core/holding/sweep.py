@@ -13,9 +13,10 @@ from queue_core.runtime.log import get_logger
 log = get_logger(__name__)
 
 SHARE = 50
-"""A sweep is followed by a pause of this many times its own duration, of a poll interval at least, of a lease at most.
+"""The pause after a sweep, as a multiple of its duration.
 
-Of a lease if nothing was posted or claimed since the sweep before.
+It is a poll interval at least, and a lease at most. It is a lease if nothing was posted or claimed
+since the sweep before.
 """
 
 

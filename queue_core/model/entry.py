@@ -101,7 +101,10 @@ def state_diagram() -> str:
 
 
 SearchKey: TypeAlias = int | str | UUID
-"""What entries are found by: a 64-bit integer, or a text of 1 to 255 characters. A UUID is its text."""
+"""A key to find entries by.
+
+It is a 64-bit integer, or a text of 1 to 255 characters. A UUID is its text.
+"""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -226,7 +229,10 @@ def claimed(row: Sequence[Any], owner: str, until: datetime) -> Entry:
 
 
 def _with_texts(values: list[Any]) -> Entry:
-    """The entry of a row's values; its search keys are texts again where they were posted as such."""
+    """The entry of a row's values.
+
+    Its search keys are texts again where they were posted as texts.
+    """
     if values[_HEADERS] is not None:
         for column, text in texts(values[_HEADERS]).items():
             if column in _KEYS:

@@ -20,7 +20,10 @@ FIRST_LOOK_SECONDS = 0.0005
 LOOKS = 12
 """An announced commit is looked for after 0, 0.5, 1, 2 … ms (about 1 s in all)."""
 LATE_LOOK_SECONDS = 1.0
-"""Then so often, until a lease is over: a COMMIT may wait for a standby, or for deferred constraints."""
+"""The interval of later looks, until a lease is over.
+
+A COMMIT may wait for a standby, or for deferred constraints.
+"""
 LOOK_BATCH = 1_000
 
 
@@ -33,7 +36,7 @@ class _Announced:
 
 
 class AnnouncedCommits:
-    """What the callers' transactions of this process have inserted, until it is found or given up."""
+    """The inserts of callers' transactions in this process, until they are found or given up."""
 
     def __init__(self, holdings: Holdings, hand_over: HandOver, claimer: Claimer) -> None:
         self._holdings = holdings
@@ -43,7 +46,10 @@ class AnnouncedCommits:
         self._lock = Lock()
 
     def add(self, ids: list[int]) -> None:
-        """A transaction that inserted `ids` (none: entries to be claimed) has ended, or is about to."""
+        """Note that a transaction that inserted `ids` has ended, or is about to.
+
+        Without ids, it inserted entries that are to be claimed.
+        """
         holdings = self._holdings
         until = holdings.clock.monotonic() + holdings.config.node.lease_seconds
         with self._lock:

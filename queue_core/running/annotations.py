@@ -12,7 +12,10 @@ from queue_core.errors import ConfigurationError
 
 
 def event_annotation(handler: Callable[..., Any]) -> object:
-    """The annotation of a handler's first parameter; None if it has none, or one that can't be resolved."""
+    """The annotation of a handler's first parameter.
+
+    None if it has none, or one that can't be resolved.
+    """
     function = handler if hasattr(handler, "__annotations__") else type(handler).__call__
     try:
         first = next(iter(inspect.signature(handler).parameters), "")
@@ -22,7 +25,10 @@ def event_annotation(handler: Callable[..., Any]) -> object:
 
 
 def check_annotation(handler: Callable[..., Any], event_type: type, *, name: str) -> None:
-    """Raises ConfigurationError if the handler's annotation surely excludes events of `event_type`."""
+    """Check a handler's annotation.
+
+    Raises ConfigurationError if it surely excludes events of `event_type`.
+    """
     annotation = event_annotation(handler)
     if _may_fit(annotation, event_type):
         return

@@ -150,7 +150,10 @@ class ExactlyOnce:
         )
 
     def _has_committed(self, finished: Finished, *, last: bool) -> bool:
-        """Whether a transaction whose COMMIT gave no answer took effect; the entry's row is locked meanwhile."""
+        """Whether a transaction whose COMMIT gave no answer took effect.
+
+        The entry's row is locked meanwhile.
+        """
         entry = finished.entry
 
         def work(connection: Connection) -> bool:

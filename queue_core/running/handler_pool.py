@@ -55,7 +55,7 @@ class HandlerPool:
         self._resumed = deque[Run]()
         self._threads: list[threading.Thread] = []
 
-    # -- life ---------------------------------------------------------------------------------------------------
+    # -- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the handler threads."""
@@ -104,7 +104,7 @@ class HandlerPool:
         thread.start()
         thread.join(timeout_seconds)
 
-    # -- what is submitted --------------------------------------------------------------------------------------
+    # -- what is submitted ------------------------------------------------------------------------
 
     def submit(self, transit: Transit, epoch: int = 0) -> None:
         """Run what is `ready` in `transit` and not submitted yet, in order.
@@ -144,7 +144,7 @@ class HandlerPool:
             return None  # it ends the run as well
         return in_order(subscribers)[0].gate if subscribers else None
 
-    # -- threads ------------------------------------------------------------------------------------------------
+    # -- threads ----------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
@@ -176,7 +176,7 @@ class HandlerPool:
         with suppress(IndexError):
             self._take(self._resumed.popleft())
 
-    # -- what runs and gates ask --------------------------------------------------------------------------------
+    # -- what runs and gates ask ------------------------------------------------------------------
 
     @property
     def accepting(self) -> bool:

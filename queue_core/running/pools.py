@@ -10,7 +10,11 @@ from queue_core.running.handler_pool import HandlerPool
 
 
 class Pools:
-    """Each start has a pool of its own: a stop can't wait for ever for the handlers of the one before."""
+    """The pools of all starts.
+
+    Each start has another pool, because a stop can't wait for ever for the handlers of the one
+    before.
+    """
 
     def __init__(self, make: Callable[[], HandlerPool]) -> None:
         """`make` is called for the first pool when that is first asked for."""

@@ -69,7 +69,7 @@ class Runner:
         self.invocations: dict[int, Invocation] = {}
         """By thread, the handler that was called last for its run."""
 
-    # -- life ---------------------------------------------------------------------------------------------------
+    # -- life -------------------------------------------------------------------------------------
 
     def reopen(self) -> None:
         """Run what is submitted, coroutines included."""
@@ -80,7 +80,7 @@ class Runner:
         """Cancel the coroutines that still run, and call no further subscriber of any run."""
         self._coroutines.stop()
 
-    # -- a run --------------------------------------------------------------------------------------------------
+    # -- a run ------------------------------------------------------------------------------------
 
     def advance(self, run: Run) -> None:
         """Call the subscribers of a run one after the other, until a serial one is busy."""
@@ -202,7 +202,7 @@ class Runner:
             self._complete(outcome)
         return True
 
-    # -- what runs ----------------------------------------------------------------------------------------------
+    # -- what runs --------------------------------------------------------------------------------
 
     def running(self) -> list[Entry]:
         """The entries whose handlers run now, or have ended without an outcome yet.

@@ -74,7 +74,10 @@ class SerialGate:
             return False
 
     def pass_on(self, run: Waiting) -> None:
-        """End the call of `run`, or give up its place, and start the next; if its pool has stopped, it is given back."""
+        """End the call of `run`, or give up its place, and start the next run.
+
+        If the pool of the next run has stopped, that run is given back.
+        """
         following = self._leave(run)
         while following is not None and not following.pool.resume(following):
             following = self._leave(following)

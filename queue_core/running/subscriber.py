@@ -20,14 +20,18 @@ from queue_core.runtime.arguments import is_number, not_allowed, of_kind
 from queue_core.runtime.shown import shown
 
 LONGEST_NAME = 1_000
-"""Characters of a subscriber's name, which is by default that of a function, with its module and classes."""
+"""Characters of a subscriber's name.
+
+By default, a name is that of a function, with its module and classes.
+"""
 
 
 class EntryContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a handler may know of the entry it handles, besides the event.
 
-    `attempt` counts from 1 and includes crashes of other nodes. Dates are aware, in UTC. `connection` is set for
-    exactly-once handlers only: what it writes commits together with the entry's outcome.
+    `attempt` counts from 1 and includes crashes of other nodes. Dates are aware, in UTC.
+    `connection` is set for exactly-once handlers only. Its writes commit together with the entry's
+    outcome.
     """
 
     record_id: int
@@ -89,7 +93,7 @@ def context_of(entry: Entry) -> EntryContext:
 
 
 def exactly_once_context(entry: Entry, connection: Connection) -> ExactlyOnceContext:
-    """What an exactly-once handler of `entry` gets to know of it, with the connection to write on."""
+    """The context of an exactly-once handler of `entry`, with the connection to write on."""
     facts = msgspec.structs.asdict(context_of(entry))
     return ExactlyOnceContext(**{**facts, "connection": connection})
 
@@ -98,7 +102,8 @@ def exactly_once_context(entry: Entry, connection: Connection) -> ExactlyOnceCon
 class Subscriber:
     """One handler and how it wants to be run.
 
-    `name` identifies it across restarts and nodes: a retry runs only the names that have not progress.
+    `name` identifies it across restarts and nodes. A retry runs only the names that have not
+    succeeded yet.
     """
 
     name: str
@@ -176,7 +181,9 @@ class Router(Protocol):
     """What a face (bus, notification service) tells the engine about its handlers."""
 
     def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber] | None:
-        """Those who handle entries of this queue and type now, perhaps nobody; None if such are not known here: they are parked.
+        """The subscribers that handle entries of this queue and type now, perhaps none.
+
+        None if queue or type are not known here; such entries are parked.
 
         Raises ConfigurationError if the name has two types.
         """

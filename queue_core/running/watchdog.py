@@ -1,4 +1,7 @@
-"""Watches handlers that run for too long: reports each once, and takes the entry from those past a limit of their own."""
+"""Watches handlers that run for too long.
+
+It reports each once, and takes the entry from a handler that is past its own limit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Arguments of calls that build, register, start or stop: of the right kind, or a ConfigurationError that names them."""
+"""Checks of the arguments of calls that build, register, start or stop.
+
+An argument of a wrong kind is a ConfigurationError that names it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from queue_core.runtime.shown import shown
 
 
 def of_kind(value: object, *kinds: type, key: str) -> None:
-    """Raise ConfigurationError unless `value` is of one of these kinds; of a protocol: has its methods."""
+    """Raise ConfigurationError unless `value` is of one of these kinds.
+
+    A value is of a protocol's kind if it has its methods.
+    """
     if not isinstance(value, kinds):
         raise not_allowed(key, value, " or ".join(f"a {kind.__name__}" for kind in kinds))
 
@@ -23,7 +29,10 @@ def function(value: object, *, key: str) -> None:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether it is an int or a float, and not NaN, no truth value, and none that a float can't hold."""
+    """Whether `value` is an int or a float that is a number.
+
+    NaN, truth values, and integers that a float can't hold are not.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:

@@ -1,4 +1,7 @@
-"""The awaitable twin of a call: the same code, on the connection that an asyncio session or connection holds."""
+"""The awaitable twin of a call.
+
+It runs the same code, on the connection that an asyncio session or connection holds.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ def is_asynchronous(given: object) -> TypeGuard[AsyncCallersConnection]:
 
 
 async def awaited(call: Callable[[Any], T], connection: AsyncCallersConnection | None) -> T:
-    """Run `call(connection)` without blocking the event loop: in `connection`'s own way, or in a thread if it is None.
+    """Run `call(connection)` without blocking the event loop.
+
+    It runs in the way of `connection`, or in a thread if there is none.
 
     Raises InvalidConnectionError for any other kind of connection.
     """

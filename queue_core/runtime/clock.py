@@ -22,7 +22,9 @@ from queue_core.runtime.signal import Signal
 
 
 def continuous(source: Any = time, platform: str = sys.platform) -> Callable[[], float]:
-    """The monotonic clock that goes on while the machine is suspended, of those that `source`, a module like `time`, has.
+    """The monotonic clock that goes on while the machine is suspended.
+
+    It is chosen from the clocks of `source`, a module like `time`.
 
     A lease must run out meanwhile, as it does for the other nodes. Linux calls that clock
     CLOCK_BOOTTIME. On macOS it is CLOCK_MONOTONIC_RAW, and `time.monotonic` stands still there.
@@ -112,7 +114,10 @@ class Clock(Protocol):
 
 @dataclass(frozen=True)
 class ClockReading:
-    """What the database's clock showed at some moment of the `took_seconds` around `moment` (monotonic)."""
+    """A reading of the database's clock.
+
+    It was made at some moment of the `took_seconds` around `moment` (monotonic).
+    """
 
     date: datetime
     moment: float
@@ -145,7 +150,9 @@ def _anchored() -> float:
 
 
 class SystemClock:
-    """Real time, carried by the monotonic clock from one reading of the database's clock to the next.
+    """Real time, by the database's clock.
+
+    The monotonic clock carries it from one reading to the next.
 
     `offset_seconds` is what the database's clock is ahead of this machine's.
     """
@@ -158,7 +165,10 @@ class SystemClock:
 
     @property
     def offset_seconds(self) -> float:
-        """What the database's clock is ahead of this machine's, as last given to `adjust` or read by `follow`."""
+        """How far the database's clock is ahead of this machine's, in seconds.
+
+        It is what `adjust` was last given, or `follow` last read.
+        """
         return self._base - self._anchor
 
     def adjust(self, offset_seconds: float) -> None:

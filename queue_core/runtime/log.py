@@ -28,7 +28,10 @@ def _plain(value: Any) -> Any:
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """A logger whose calls read `log.warning("handler_failed", record_id=7)`; the facts are in the record's `facts` too."""
+    """A logger whose calls read `log.warning("handler_failed", record_id=7)`.
+
+    The facts are in the record's `facts`, too.
+    """
     logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
         logging.getLogger(name),
         processors=[structlog.stdlib.filter_by_level, _to_logging],

@@ -1,4 +1,7 @@
-"""A thread that takes one turn after the other, waits in between for a signal, and never dies of an error."""
+"""A thread that takes one turn after the other, and never dies of an error.
+
+Between turns it waits for a signal.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ LONGEST_BACKOFF_SECONDS = 5.0
 
 
 class Loop:
-    """Drives `turn`, which does one round of work and returns the seconds until the next (0: at once).
+    """Drives `turn`.
+
+    `turn` does one round of work, and returns the seconds until the next (0: at once).
 
     After an error the wait doubles from 50 ms to `longest_backoff_seconds`, with jitter, so that
     the nodes of a recovering database don't come back in step (Brooker, "Exponential Backoff And

@@ -47,7 +47,10 @@ class Signal:
             self._changed.notify_all()
 
     def wait_until(self, over: Callable[[], bool], timeout_seconds: float | None) -> bool:
-        """For clocks: wait for the flag, for `over()` or for `timeout_seconds` of real time; True if raised."""
+        """For clocks: wait for the flag, for `over()`, or for a real time.
+
+        Returns whether the flag was raised within `timeout_seconds`.
+        """
         # Read and lowered under the lock: a flag raised between the two would be lost.
         with self._changed:
             self._changed.wait_for(lambda: self._raised or over(), timeout_seconds)

@@ -65,7 +65,7 @@ class Store:
         self._tried_at = float("-inf")
         """When the database's clock was to be read last (monotonic), by other than beats."""
 
-    # -- time --------------------------------------------------------------------------------------
+    # -- time -------------------------------------------------------------------------------------
 
     def now(self, given: Any = None) -> datetime:
         """The time by the database's clock; see `keep_time`."""
@@ -99,7 +99,7 @@ class Store:
             if given is None:
                 raise
 
-    # -- process -----------------------------------------------------------------------------------
+    # -- process ----------------------------------------------------------------------------------
 
     @property
     def database(self) -> Database:
@@ -128,13 +128,13 @@ class Store:
                 started_pid=self._pid,
             )
 
-    # -- post --------------------------------------------------------------------------------------
+    # -- post -------------------------------------------------------------------------------------
 
     def insert(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> list[int]:
         """Insert rows made by `columns` and return their ids in order."""
         return self.statements.insert(connection, rows) if rows else []
 
-    # -- transactions ------------------------------------------------------------------------------
+    # -- transactions -----------------------------------------------------------------------------
 
     def borrow(self, given: Any) -> Borrowed:
         """The caller's connection; see `queue_core.storage.callers_connection`."""
@@ -186,7 +186,7 @@ class Store:
                 raise unreachable(self.database.url, error, written) from error
             raise
 
-    # -- the engine's reads ------------------------------------------------------------------------
+    # -- the engine's reads -----------------------------------------------------------------------
 
     def owned(self, ids: Sequence[int], owner: str) -> list[Entry]:
         """Those of `ids` that are committed and run by `owner`."""
@@ -214,7 +214,7 @@ class Store:
         }
         return due, later
 
-    # -- reads -------------------------------------------------------------------------------------
+    # -- reads ------------------------------------------------------------------------------------
 
     def search(
         self,

@@ -113,7 +113,7 @@ class SQLiteMoves(Statements):
 
         return moved
 
-    # -- statements of a move -------------------------------------------------------------
+    # -- statements of a move ---------------------------------------------------------------------
 
     @memoized_property
     def _move(self) -> Any:
@@ -148,7 +148,7 @@ class SQLiteMoves(Statements):
             .where(func.coalesce(and_(true(), *conditions), false()))
         )
 
-    # -- creation, on each connection -----------------------------------------------------
+    # -- creation, on each connection -------------------------------------------------------------
 
     @memoized_property
     def _move_view(self) -> TableClause:

@@ -185,7 +185,10 @@ class Statements(Claims, Outcomes, Lanes, History, Overview, Keyed):
         return locked
 
     def locked_headers(self, connection: Connection, *, record_id: int) -> str | None:
-        """The headers of an entry that this transaction has locked, as they are and not as its snapshot has them."""
+        """The headers of an entry that this transaction has locked.
+
+        They are the newest ones, not those of the transaction's snapshot.
+        """
         main = self.main
         statement = select(main.c.headers).where(main.c.record_id == record_id).with_for_update()
         found: str | None = connection.execute(statement).scalar_one()

@@ -101,7 +101,7 @@ class PairStatements:
         """The same read of a lane in claim order, made to use the index of claims."""
         return statement
 
-    # -- statements that a node runs all the time --------------------------------------------------
+    # -- statements that a node runs all the time -------------------------------------------------
 
     def _rows(
         self, connection: Connection, statement: Any, parameters: Mapping[str, Any]

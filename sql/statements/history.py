@@ -44,7 +44,9 @@ class History(PairStatements):
         return None if found is None else (found[0], found[1])
 
     def successor(self, connection: Connection, record_id: int) -> tuple[int, str | None] | None:
-        """The last retry by hand of an entry: its id, and the state in which its chain ended, if any.
+        """The last retry by hand of an entry.
+
+        Its id, and the state in which its chain ended, if it has.
 
         The id is 0 if the entry was discarded.
         """

@@ -1,4 +1,6 @@
-"""The product at work in half a minute: three nodes on an SQLite file, of which one is killed, and the books checked.
+"""The product at work in half a minute.
+
+Three nodes share an SQLite file, one of them is killed, and the books are checked.
 
 `run` is the parent; the nodes are processes of their own (`stickybus.demo.node`).
 """
@@ -32,7 +34,9 @@ __all__ = ["run"]
 
 
 def run(*, entries: int = 1000, notifications: int = 50, json: bool = False) -> int:
-    """Show `entries` events and `notifications` notifications go their way; return 0 only if nothing was lost.
+    """Show the way of `entries` events and `notifications` notifications.
+
+    Returns 0 only if nothing was lost.
 
     Needs no server: all happens in a temporary folder, which is kept if something went wrong. On a
     terminal it moves, in a pipe it is text; `json` writes one JSON object to standard output
@@ -130,7 +134,7 @@ class _Demo:
             faults.append(str(error))
         self.verdict.faults[:0] = faults
 
-    # -- the acts -----------------------------------------------------------------------------------------------
+    # -- the acts ---------------------------------------------------------------------------------
 
     def _open(self) -> None:
         names = ", ".join(shop.NODES)
@@ -199,7 +203,7 @@ class _Demo:
         self.truncated = self._observer.truncate()
         self._screen.tell(f"History truncated: [bold]{self.truncated:,}[/] rows")
 
-    # -- watching -----------------------------------------------------------------------------------------------
+    # -- watching ---------------------------------------------------------------------------------
 
     def _look(self) -> View:
         view = self._observer.look()

@@ -1,4 +1,6 @@
-"""One node of the demo, in a process of its own: it posts its share of the events, and runs handlers.
+"""One node of the demo, in another process.
+
+It posts its share of the events, and runs handlers.
 
 After each commit it notes the posted entries in a ledger, a file of its own. The ledger is no part
 of the queue: in the end the queue is compared with it.

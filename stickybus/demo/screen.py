@@ -1,4 +1,7 @@
-"""How the demo looks: on a terminal a picture of the cluster that moves, in a pipe the story line by line."""
+"""The picture of the demo.
+
+A terminal shows the cluster moving. A pipe gets the story line by line.
+"""
 
 from __future__ import annotations
 

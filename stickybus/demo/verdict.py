@@ -1,4 +1,7 @@
-"""The end of the demo: history is compared with the posters' ledgers, and the shop's books with both."""
+"""The end of the demo.
+
+It compares history with the posters' ledgers, and the shop's books with both.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ from stickybus.demo.node import LedgerLine
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds from an entry's date (of a post: just before its commit) to the start of its handler."""
+    """Milliseconds from an entry's date to the start of its handler.
+
+    A post's date is just before its commit.
+    """
 
     p50: float
     p99: float
@@ -66,7 +72,9 @@ def judge(
     *,
     killed_date: datetime | None,
 ) -> Verdict:
-    """Compare the entries noted as committed with those that have ended, and with the work of the handlers.
+    """Compare the entries noted as committed with those that ended.
+
+    Both are compared with the work of the handlers.
 
     `killed_date` (aware): when the doomed node died, None if it did not.
     """

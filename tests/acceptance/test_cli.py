@@ -92,7 +92,7 @@ def lines(*objects: Any) -> bytes:
     return b"".join(json.dumps(line).encode() + b"\n" for line in objects)
 
 
-# -- post ------------------------------------------------------------------------------------------
+# -- post ----------------------------------------------------------------------------------------
 
 
 def test_post_maps_fields_to_name_keys_and_payload(cli: Cli, bus: PersistentBus) -> None:
@@ -219,7 +219,7 @@ def test_post_wants_either_an_event_name_or_its_field(cli: Cli) -> None:
         assert "either --event-field or --event" in cli("post", "-", *options, expect=2).err
 
 
-# -- schedule --------------------------------------------------------------------------------------
+# -- schedule ------------------------------------------------------------------------------------
 
 
 def test_schedule_takes_each_lines_date(cli: Cli) -> None:
@@ -299,7 +299,7 @@ def test_schedule_refuses_options_that_make_no_sense(
     assert not (tmp_path / "none.db").exists()
 
 
-# -- status and nodes ------------------------------------------------------------------------------
+# -- status and nodes ----------------------------------------------------------------------------
 
 
 def test_status_counts_entries_by_where_they_stand(
@@ -452,7 +452,7 @@ def test_status_of_an_unknown_table_tells_what_is_missing(cli: Cli) -> None:
     assert "lacks the table 'orders'" in cli("status", "--table", "orders", expect=3).err
 
 
-# -- entries ---------------------------------------------------------------------------------------
+# -- entries -------------------------------------------------------------------------------------
 
 
 def test_entries_are_listed_by_filters_and_without_payloads(cli: Cli, bus: PersistentBus) -> None:
@@ -525,7 +525,7 @@ def test_entries_are_removed_by_id_and_by_key(cli: Cli, bus: PersistentBus) -> N
     cli("entries", "remove", expect=2)
 
 
-# -- history ---------------------------------------------------------------------------------------
+# -- history -------------------------------------------------------------------------------------
 
 
 def test_history_is_listed_by_state_and_time(cli: Cli, bus: PersistentBus) -> None:
@@ -567,7 +567,7 @@ def test_only_states_of_history_can_be_truncated(cli: Cli) -> None:
     cli("history", "truncate", "--state", "NONSENSE", expect=2)
 
 
-# -- schema ----------------------------------------------------------------------------------------
+# -- schema --------------------------------------------------------------------------------------
 
 
 def test_the_schema_is_created_checked_and_found_current(
@@ -686,7 +686,7 @@ def test_a_customer_of_whom_an_entry_runs_is_not_forgotten_yet(
     assert cli(*forget, "--json").json["tables"][0]["ended"] == 1
 
 
-# -- everywhere ------------------------------------------------------------------------------------
+# -- everywhere ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ class _Member:
             self._neighbour.close()
         bus.close()
 
-    # -- life --------------------------------------------------------------------------------------
+    # -- life -------------------------------------------------------------------------------------
 
     def _opened(self) -> PersistentBus | None:
         """The bus; tried again while the database is away, as a supervisor would.
@@ -241,7 +241,7 @@ class _Member:
         elif command == Command.REST and (self._load is None or self._load.stop(_STOP_SECONDS)):
             self._control.send(Command.REST)
 
-    # -- the application ---------------------------------------------------------------------------
+    # -- the application --------------------------------------------------------------------------
 
     def _application_engine(self) -> Engine:
         settings = self._settings
@@ -319,7 +319,7 @@ class _Member:
             connection.execute(text("SELECT 1"))
             yield
 
-    # -- what is seen from inside ------------------------------------------------------------------
+    # -- what is seen from inside -----------------------------------------------------------------
 
     def _watch_beats(self, bus: PersistentBus) -> None:
         """Write down each beat that renews the lease, the first one too.

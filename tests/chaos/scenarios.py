@@ -113,7 +113,7 @@ def restart(stage: Stage, sizes: Sizes) -> None:
 
 
 def commit_cut(stage: Stage, sizes: Sizes) -> None:
-    """Connections are cut at their COMMIT, half before the server gets it, half before its answer."""
+    """Cut connections at their COMMIT: half before the server gets it, half before its answer."""
     cuts = sizes.times(300, 12)
     for done in cuts:
         stage.say(f"cut {done + 1}")

@@ -35,7 +35,10 @@ from tests.checker import Standing
 
 NODES, POSTERS = 3, 2
 _BOUND_SECONDS = 60.0
-"""Until what a scenario waits for has happened, and without an entry that ends while all comes to rest."""
+"""The longest wait for what a scenario expects.
+
+Also the longest time without an entry that ends while everything comes to rest.
+"""
 _STOP_SECONDS = 15.0
 _LOOK_SECONDS = 0.05
 _SAMPLE_SECONDS = 0.5
@@ -185,7 +188,7 @@ class Stage:
         if self._proxy is not None:
             self._proxy.__exit__(None, None, None)
 
-    # -- processes ---------------------------------------------------------------------------------
+    # -- processes --------------------------------------------------------------------------------
 
     @property
     def proxy(self) -> Proxy:
@@ -288,7 +291,7 @@ class Stage:
                 peaks = [_peak_bytes(one.pid) for one in self.nodes()]
                 self.memory_peak_bytes = max([self.memory_peak_bytes, *peaks])
 
-    # -- time --------------------------------------------------------------------------------------
+    # -- time -------------------------------------------------------------------------------------
 
     def pause(self, seconds: float) -> None:
         """Let the system run."""
@@ -308,7 +311,7 @@ class Stage:
             self.pause(_LOOK_SECONDS)
         return True
 
-    # -- the tables, past any proxy ----------------------------------------------------------------
+    # -- the tables, past any proxy ---------------------------------------------------------------
 
     def ended(self) -> int:
         """How many rows history has."""
@@ -329,7 +332,7 @@ class Stage:
         with self.direct.connect() as connection:
             return connection.scalar(select(func.count()).select_from(self.tables.main)) or 0
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- the end ----------------------------------------------------------------------------------
 
     def rest(self) -> None:
         """End the load, wait until nothing is left to be done, and stop the nodes in good order."""

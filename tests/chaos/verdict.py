@@ -140,7 +140,7 @@ def result_of(stage: Stage, settings: Settings, *, scenario: str, seed: int) -> 
     )
 
 
-# -- evidence --------------------------------------------------------------------------------------
+# -- evidence ------------------------------------------------------------------------------------
 
 
 def _posted(lines: Sequence[Line]) -> Iterator[Posted]:
@@ -260,7 +260,7 @@ def _misjudged(history: Sequence[Standing], kinds: Mapping[int, str]) -> Iterato
             )
 
 
-# -- measures --------------------------------------------------------------------------------------
+# -- measures ------------------------------------------------------------------------------------
 
 
 def _reruns(

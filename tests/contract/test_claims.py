@@ -348,7 +348,7 @@ def test_what_is_set_aside_without_a_run_makes_no_node_hold_more(cluster: Cluste
         node.lifecycle.finisher.turn(claim=False)
 
 
-# -- by the thread that hears of it ----------------------------------------------------------------
+# -- by the thread that hears of it --------------------------------------------------------------
 
 
 def node_that_has_heard(cluster: Cluster) -> tuple[Peer, Peer]:

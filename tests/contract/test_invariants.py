@@ -33,7 +33,7 @@ def processed(peer: Peer) -> list[int]:
     return sorted(entry.origin_id or entry.record_id for entry in ended)
 
 
-# -- one runner: a lease that ended and began anew -------------------------------------------------
+# -- one runner: a lease that ended and began anew -----------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["STICKY_EVENTS", "STICKY_POLLING", "POLLING"])
@@ -165,7 +165,7 @@ def test_the_turn_at_a_serial_handler_outlives_a_stop_that_ran_out_of_time(
     assert slow.numbers() == [1, 2]
 
 
-# -- no loss: an entry always has an outcome -------------------------------------------------------
+# -- no loss: an entry always has an outcome -----------------------------------------------------
 
 
 class Exiting:
@@ -250,7 +250,7 @@ def test_a_commit_that_a_deferred_constraint_refuses_leaves_nothing_and_holds_up
     own.dispose()
 
 
-# -- bounded ---------------------------------------------------------------------------------------
+# -- bounded -------------------------------------------------------------------------------------
 
 
 def test_a_transaction_that_posts_more_than_a_node_may_hold_is_delivered_whole(

@@ -87,7 +87,7 @@ class Callback:
     def method(self, invoice: Invoice) -> None: ...
 
 
-# -- subscribe -------------------------------------------------------------------------------------
+# -- subscribe -----------------------------------------------------------------------------------
 
 
 def test_subscribe_is_a_decorator_and_a_call(stickybus_bus: PersistentBus) -> None:
@@ -203,7 +203,7 @@ def test_an_exactly_once_handler_gets_a_context_with_a_connection(
     assert {kind.__name__ for kind in kinds} == {"ExactlyOnceContext", "EntryContext"}
 
 
-# -- events by name --------------------------------------------------------------------------------
+# -- events by name ------------------------------------------------------------------------------
 
 
 def test_an_event_type_has_the_name_that_it_was_registered_under(
@@ -235,7 +235,7 @@ def _harness_order() -> Order:
     return Order(1)
 
 
-# -- dates -----------------------------------------------------------------------------------------
+# -- dates ---------------------------------------------------------------------------------------
 
 
 def test_a_post_with_a_delay_or_a_date_runs_then(
@@ -273,7 +273,7 @@ def test_a_node_that_runs_starts_a_delayed_event_at_its_date(stickybus_url: str)
         assert recorder.wait() == [Order(1)]
 
 
-# -- states ----------------------------------------------------------------------------------------
+# -- states --------------------------------------------------------------------------------------
 
 
 def test_a_lone_state_is_taken_as_one(stickybus_bus: PersistentBus) -> None:
@@ -286,7 +286,7 @@ def test_a_lone_state_is_taken_as_one(stickybus_bus: PersistentBus) -> None:
         stickybus_bus.find(states="AVAIL")  # type: ignore[arg-type]
 
 
-# -- queues ----------------------------------------------------------------------------------------
+# -- queues --------------------------------------------------------------------------------------
 
 
 def test_a_queue_is_created_by_decorating_its_handler(

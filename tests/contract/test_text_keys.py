@@ -1,4 +1,7 @@
-"""Search keys that are texts or UUIDs: posted, found, changed, removed, forgotten, and kept by what copies rows."""
+"""Search keys that are texts or UUIDs.
+
+They are posted, found, changed, removed and forgotten, and whatever copies rows keeps them.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def poll_until(condition: Callable[[], bool], what: str) -> None:
 
 @contextmanager
 def _turn_at_innodb_trx() -> Iterator[None]:
-    """Nobody else has read innodb_trx for as long as it takes to be renewed, and nobody does within."""
+    """Wait until innodb_trx has been renewed, and nobody reads it meanwhile."""
     with _INNODB_TRX_TURN.open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         threading.Event().wait(_INNODB_TRX_PACE_SECONDS)

@@ -285,7 +285,10 @@ def test_an_innodb_sweep_by_owner_would_wait_for_the_callers_open_transaction(
 def test_info_outlives_the_transaction_and_reaches_the_next_user_of_the_pooled_connection(
     engine: Engine, events: list[str]
 ) -> None:
-    """Ids may ride on `Connection.info` until the transaction ends: who puts them there removes them."""
+    """Ids may stay in `Connection.info` until the transaction ends.
+
+    Whoever puts them there removes them.
+    """
     with engine.connect() as connection:
         connection.info["uncommitted"] = [1]
         connection.rollback()

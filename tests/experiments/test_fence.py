@@ -49,7 +49,7 @@ def entry_of_node_a(engine: Engine) -> Engine:
 
 
 def _rows_deleted_by_the_zombie(engine: Engine, finish: str) -> int:
-    """Let `finish` wait for the row while node `a` starts its second life and takes the entry over."""
+    """Let `finish` wait for the row while node `a` starts again and takes the entry over."""
     with (
         ThreadPoolExecutor(max_workers=1) as thread,
         engine.connect() as second_life,
@@ -124,7 +124,7 @@ def test_the_node_table_does_stop_a_delete_that_starts_after_the_takeover(
 
 
 def _id_after_the_newest_row_was_deleted(path: Path, record_id_type: str) -> tuple[int, int]:
-    """The id of a finished entry, and the id of the next one after the file was closed and reopened."""
+    """The id of a finished entry, and the next id after the file was closed and reopened."""
     ids: list[int] = []
     for opening in range(2):
         connection = sqlite3.connect(path)

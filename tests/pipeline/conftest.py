@@ -1,6 +1,7 @@
 """One Spark session for all tests of the pipeline, and databases with a filled history.
 
-`make test` runs all of them in one of its processes, since a session costs a Java process (`tests/conftest.py`).
+`make test` runs all of them in one of its processes, because a session costs a Java process
+(`tests/conftest.py`).
 """
 
 from __future__ import annotations

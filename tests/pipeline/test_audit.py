@@ -164,7 +164,7 @@ def total_processed() -> int:
     return sum(row["processing_state"] == "PROCESSED" for row in sample_history())
 
 
-# -- the command -----------------------------------------------------------------------------------
+# -- the command ---------------------------------------------------------------------------------
 
 Run = Callable[..., str]
 
@@ -176,7 +176,10 @@ def run(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Run]:
-    """Runs `stickybus report` on the test's database in this process's session; returns its output."""
+    """Run `stickybus report` on the test's database in this process's session.
+
+    Returns its output.
+    """
     monkeypatch.setenv("STICKYBUS_URL", database_url.render_as_string(hide_password=False))
     root = logging.getLogger()
     level = root.level

@@ -29,7 +29,10 @@ from tests.pipeline.sample import ended, sample_history, write_rows
 SAMPLE = len(sample_history())
 
 Run = Callable[..., str]
-"""Runs `stickybus history …` on the test's database in this process's session, and returns standard output."""
+"""Runs `stickybus history …` on the test's database in this process's session.
+
+It returns standard output.
+"""
 
 
 @pytest.fixture

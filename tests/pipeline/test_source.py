@@ -121,7 +121,10 @@ def test_what_a_main_table_does_not_have_is_null(database_url: URL) -> None:
 def test_a_dataframe_that_is_used_again_after_a_filter_has_all_its_rows(
     spark: SparkSession, history_url: URL
 ) -> None:
-    """Spark keeps a reader with the filters that it was given, so that the source takes none, whatever the switch says."""
+    """The source takes no filter, whatever the switch says.
+
+    Spark keeps a reader with the filters that it was given.
+    """
     key = "spark.sql.python.filterPushdown.enabled"
     default = str(spark.conf.get(key))
     spark.conf.set(key, "true")

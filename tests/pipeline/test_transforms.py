@@ -55,7 +55,7 @@ def times(spark: SparkSession, row: dict[str, Any]) -> tuple[int | None, ...]:
     return tuple(found)
 
 
-# -- one row after the other -----------------------------------------------------------------------
+# -- one row after the other ---------------------------------------------------------------------
 
 
 def test_an_entry_due_at_once_waits_from_its_posting_to_its_start(spark: SparkSession) -> None:
@@ -134,7 +134,7 @@ def test_a_date_of_no_sense_does_not_end_the_audit(spark: SparkSession) -> None:
     assert found["handler_p50"] == found["handler_max"] == (year_9999 - year_1).total_seconds()
 
 
-# -- percentiles -----------------------------------------------------------------------------------
+# -- percentiles ---------------------------------------------------------------------------------
 
 
 def test_percentiles_of_one_of_two_and_of_equal_values(spark: SparkSession) -> None:
@@ -185,7 +185,7 @@ def test_percentiles_are_those_of_the_standard_library_for_any_values(
             assert float(found[key][f"p{percent}"]) == oracle.percentile(of_key, percent)
 
 
-# -- statistics ------------------------------------------------------------------------------------
+# -- statistics ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_an_empty_history_has_no_statistics(spark: SparkSession) -> None:
         assert step(read(spark, [])).collect() == []
 
 
-# -- breakdowns ------------------------------------------------------------------------------------
+# -- breakdowns ----------------------------------------------------------------------------------
 
 
 def test_failures_are_counted_by_type_and_error(spark: SparkSession) -> None:
@@ -341,7 +341,7 @@ def test_the_most_failing_come_first_without_what_reaping_left_behind(spark: Spa
     assert_same(found, expected)
 
 
-# -- live history and archive ----------------------------------------------------------------------
+# -- live history and archive --------------------------------------------------------------------
 
 
 def test_what_is_in_history_and_in_the_archive_is_counted_once(spark: SparkSession) -> None:
@@ -365,7 +365,7 @@ def test_equal_ids_of_two_tables_are_two_entries(spark: SparkSession) -> None:
     assert differing(one, other).count() == 0
 
 
-# -- completeness ----------------------------------------------------------------------------------
+# -- completeness --------------------------------------------------------------------------------
 
 IDS = "table_name string, record_id bigint"
 

@@ -68,7 +68,7 @@ class ClaimLife(RuleBasedStateMachine):
         self.bus.close()
         self._folder.cleanup()
 
-    # -- the model's answers -----------------------------------------------------------------------
+    # -- the model's answers ----------------------------------------------------------------------
 
     @property
     def _now(self) -> float:
@@ -123,7 +123,7 @@ class ClaimLife(RuleBasedStateMachine):
             )
         assert not copies, "a copy of nothing"
 
-    # -- what happens ------------------------------------------------------------------------------
+    # -- what happens -----------------------------------------------------------------------------
 
     @rule(
         owner=owners,
@@ -326,7 +326,7 @@ class ClaimLife(RuleBasedStateMachine):
     def wait(self, later: int) -> None:
         self.clock.advance(seconds=later)
 
-    # -- what always holds -------------------------------------------------------------------------
+    # -- what always holds ------------------------------------------------------------------------
 
     @invariant()
     def the_tables_are_as_the_model(self) -> None:

@@ -67,7 +67,10 @@ LEFT = {
 
 
 def public() -> dict[str, Any]:
-    """Everything public by name that can be called, but for errors of ours, sets of constants, and what users write themselves."""
+    """Everything public that can be called, by name.
+
+    Left out are the library's errors, sets of constants, and what users write themselves.
+    """
     names = {name: getattr(stickybus, name) for name in stickybus.__all__}
     names |= {name: getattr(testing, name) for name in testing.__all__}
     return {
@@ -137,7 +140,7 @@ class World:
         return known[kind]()
 
     def fitting(self, call: str, parameter: str) -> Any:
-        """A value that works, of a parameter without a default, or whose default would take long."""
+        """A value that works, for a parameter without a default, or whose default takes long."""
         values: dict[str, Any] = {
             "bound_seconds": 0.0,
             "count": 0,

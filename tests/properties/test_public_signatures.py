@@ -1,7 +1,9 @@
-"""Whatever is passed to a call about entries, it works or raises a StickybusError, and then nothing was written.
+"""Whatever a call about entries is given, it works or raises a StickybusError.
 
-Tried are the calls named in `CALLS`, and all reads of `Reads`. Everything else that is public is tried by
-`test_public_names.py`, which fails for a call that neither of the two knows.
+In the latter case nothing was written.
+
+These tests try the calls named in `CALLS`, and all reads of `Reads`. `test_public_names.py` tries
+everything else that is public, and fails for a call that neither of the two knows.
 """
 
 from __future__ import annotations

@@ -63,7 +63,10 @@ def wall_clock(
 def fired(
     rule: Recurrence, absences: list[timedelta], policy: MissedPolicy
 ) -> list[tuple[datetime, datetime]]:
-    """(due date, moment of the look) of all that a scheduler fires that looks after each of `absences`."""
+    """The (due date, moment of the look) of each firing of a scheduler.
+
+    It looks after each of `absences`.
+    """
     last, now, firings = None, rule.start, list[tuple[datetime, datetime]]()
     for absence in absences:
         now += absence

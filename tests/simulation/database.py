@@ -65,7 +65,7 @@ class Databases:
             "CREATE TABLE IF NOT EXISTS simulated_effects (number BIGINT NOT NULL)"
         )
 
-    # -- connections -------------------------------------------------------------------------------
+    # -- connections ------------------------------------------------------------------------------
 
     def take(self) -> tuple[Database, Engine]:
         """The engine's connections of a process, and those of its application."""
@@ -135,7 +135,7 @@ class Databases:
         self._observer.close()
         self._observing.dispose()
 
-    # -- hooks -------------------------------------------------------------------------------------
+    # -- hooks ------------------------------------------------------------------------------------
 
     def _hook(self, engine: Engine) -> None:
         event.listen(engine, "connect", _quick)

@@ -205,7 +205,7 @@ class Generator:
         key = random.randint(1, max(1, self._next_key - 1))
         return Change(random.choice(alive).label, face, what, key, self._stops(), self._fault())
 
-    # -- scenes: orders of steps that are rare by chance -------------------------------------------
+    # -- scenes: orders of steps that are rare by chance ------------------------------------------
 
     def _begin_scene(self, alive: list[Process]) -> Step | None:
         """Plan one; other steps may come between its own."""

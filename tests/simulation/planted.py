@@ -63,7 +63,7 @@ def planted(name: str) -> Iterator[None]:
             one.stop()
 
 
-# -- fences ----------------------------------------------------------------------------------------
+# -- fences --------------------------------------------------------------------------------------
 
 
 @_bug
@@ -136,11 +136,11 @@ def exactly_once_unfenced() -> list[Planting]:
 
 @_bug
 def exactly_once_runs_again() -> list[Planting]:
-    """An exactly-once handler that met a lock time-out runs again, though its lease may have ended meanwhile."""
+    """Run an exactly-once handler again after a lock time-out, though its lease may have ended."""
     return [(HandlerPool, "may_call", lambda _self, _run: True)]
 
 
-# -- leases ----------------------------------------------------------------------------------------
+# -- leases --------------------------------------------------------------------------------------
 
 
 @_bug
@@ -276,7 +276,7 @@ def outage_not_noticed() -> list[Planting]:
 
 @_bug
 def gap_judged_by_the_own_lease() -> list[Planting]:
-    """A reaper takes for short what was short for itself, and all the lease of the node that it judges."""
+    """Let a reaper judge by its own lease, and not by that of the node that it judges."""
 
     def watched(self: Reaper, row: Any) -> float:
         node = self._node
@@ -288,7 +288,7 @@ def gap_judged_by_the_own_lease() -> list[Planting]:
     return [(Reaper, "_watched_seconds", watched)]
 
 
-# -- reaping ---------------------------------------------------------------------------------------
+# -- reaping -------------------------------------------------------------------------------------
 
 
 @_bug
@@ -339,7 +339,7 @@ def crash_not_counted() -> list[Planting]:
     return [(Statements, "copy_anew", copied)]
 
 
-# -- hand-over -------------------------------------------------------------------------------------
+# -- hand-over -----------------------------------------------------------------------------------
 
 
 @_bug
@@ -392,7 +392,7 @@ def hand_over_on_the_commit_event() -> list[Planting]:
     return [(Store, "insert", remembering), (AnnouncedCommits, "add", add)]
 
 
-# -- the ledger ------------------------------------------------------------------------------------
+# -- the ledger ----------------------------------------------------------------------------------
 
 
 @_bug

@@ -227,7 +227,7 @@ class Process:
         """One of its threads goes on: what a process has for itself is its own again."""
         self.simulation.enter(self)
 
-    # -- threads -----------------------------------------------------------------------------------
+    # -- threads ----------------------------------------------------------------------------------
 
     def busy(self) -> list[str]:
         """The names of threads that are in the midst of something."""
@@ -355,7 +355,7 @@ class Process:
         except Exception as error:  # noqa: BLE001 -- see `_loop_turn`
             self.simulation.unexpected(f"{self.label} {name}", error)
 
-    # -- what the application does -----------------------------------------------------------------
+    # -- what the application does ----------------------------------------------------------------
 
     def start(self) -> None:
         """Take part in the cluster, or exit."""
@@ -431,7 +431,7 @@ class Process:
             for entry in reads.history(search_key1=step.key, states=["FAILED", "REMOVED"]):
                 face.retry(entry.record_id)
 
-    # -- handlers ----------------------------------------------------------------------------------
+    # -- handlers ---------------------------------------------------------------------------------
 
     def _handler(self, face: str, number: int) -> Callable[[Order, EntryContext], None]:
         def handle(event: Order, context: EntryContext) -> None:
@@ -455,7 +455,10 @@ class Process:
         simulation.tell(f"  {self.label} has handled {event.number}")
 
     def handling(self) -> tuple[int, datetime]:
-        """The claim count of the entry whose handler runs in the current thread, and since when its run is open."""
+        """The claim of the entry that runs in the current thread.
+
+        Its claim count, and since when its run is open.
+        """
         ident = self.scheduler.ident()
         [run] = [
             lifecycle.pool.runner.invocations[ident].run

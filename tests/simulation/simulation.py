@@ -145,7 +145,7 @@ class Simulation:
         self._most: dict[str, int] = {}
         self._found: list[Violation] = []
 
-    # -- steps -------------------------------------------------------------------------------------
+    # -- steps ------------------------------------------------------------------------------------
 
     def take(self, step: Step) -> None:
         """Take one step; it means nothing if what it speaks of does not exist."""
@@ -260,10 +260,13 @@ class Simulation:
                 name = f"{process.label}.{face}"
                 self._most[name] = max(self._most.get(name, 0), len(lifecycle.ledger))
 
-    # -- rest --------------------------------------------------------------------------------------
+    # -- rest -------------------------------------------------------------------------------------
 
     def rest(self) -> None:
-        """Stop the faults: threads go on and dead processes start anew, until everything has ended."""
+        """Stop the faults.
+
+        Threads go on and dead processes start anew, until everything has ended.
+        """
         self.tell("the faults stop")
         self._let_go(begins=False)
         for process in self.processes.values():
@@ -331,7 +334,7 @@ class Simulation:
         )
         return not found[0]["entries"]
 
-    # -- evidence ----------------------------------------------------------------------------------
+    # -- evidence ---------------------------------------------------------------------------------
 
     def tell(self, line: str) -> None:
         """Add a line to the trace."""
@@ -540,7 +543,7 @@ class Simulation:
                     explanation=f"the exactly-once handler's writes for key {row.key} stand {found} times",
                 )
 
-    # -- the world of the engine -------------------------------------------------------------------
+    # -- the world of the engine ------------------------------------------------------------------
 
     def enter(self, process: Process) -> None:
         """What is the process's own and the interpreter's here becomes `process`'s."""

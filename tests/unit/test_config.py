@@ -309,7 +309,10 @@ def test_a_missing_file_is_an_error_and_a_missing_table_is_not(tmp_path: Path, t
 
 
 def _documented(config: type[Settings], key: str) -> list[str]:
-    """Cells of the key's row in the reference, the default narrowed to what it says of this class."""
+    """Cells of the key's row in the reference.
+
+    The default is narrowed to this class.
+    """
     (row,) = re.findall(rf"^\| `{key}` \|.*\|$", REFERENCE, re.MULTILINE)
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     per_class = {BusConfig: r"bus: (`[^`]*`);.*", NotificationConfig: r".*notifications: (`[^`]*`)"}

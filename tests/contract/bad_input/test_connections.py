@@ -240,7 +240,7 @@ def test_an_asynchronous_connection_to_another_database_is_refused(
     assert _rows(other) == 0
 
 
-# -- unreachable -----------------------------------------------------------------------------------
+# -- unreachable ---------------------------------------------------------------------------------
 
 
 def test_a_server_that_is_down_at_the_start_is_a_clear_error_without_the_password(

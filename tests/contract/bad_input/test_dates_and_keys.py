@@ -36,7 +36,7 @@ class Customer(enum.IntEnum):
     FIRST = 41
 
 
-# -- dates -----------------------------------------------------------------------------------------
+# -- dates ---------------------------------------------------------------------------------------
 
 
 def test_a_date_without_a_time_zone_is_refused_by_every_call_that_takes_one(
@@ -182,7 +182,7 @@ def test_a_notification_for_the_past_that_nobody_knows_waits_its_retention_from_
     assert queue.history() == []
 
 
-# -- search keys -----------------------------------------------------------------------------------
+# -- search keys ---------------------------------------------------------------------------------
 
 NO_KEYS: list[Any] = [
     "",

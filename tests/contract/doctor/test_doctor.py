@@ -25,7 +25,7 @@ from tests.contract.harness import statements_of
 ROOT = Path(__file__).parents[3]
 
 
-# -- all databases ---------------------------------------------------------------------------------
+# -- all databases -------------------------------------------------------------------------------
 
 
 def test_a_healthy_database_has_nothing_to_be_found(
@@ -184,7 +184,7 @@ def test_an_index_that_no_statement_uses_is_found(
     assert doctor() == Told(0, [])
 
 
-# -- the page --------------------------------------------------------------------------------------
+# -- the page ------------------------------------------------------------------------------------
 
 
 def test_each_check_has_a_section_in_the_documentation() -> None:

@@ -14,7 +14,7 @@ from tests.contract.cluster import Cluster, born_claimed, sample
 from tests.contract.harness import Order, Recorder, engine_of, lost_answers, moving
 from tests.contract.nodes.reaped import live_orders, processed, reaped
 
-# -- what it leaves --------------------------------------------------------------------------------
+# -- what it leaves -------------------------------------------------------------------------------
 
 
 def test_a_reaped_entry_is_in_history_and_its_copy_keeps_keys_tokens_payload_and_dates(
@@ -200,7 +200,7 @@ def test_reaped_entries_are_counted(cluster: Cluster) -> None:
     assert sample("entries_reaped_total", labels) == before + 2
 
 
-# -- the own lane ----------------------------------------------------------------------------------
+# -- the own lane --------------------------------------------------------------------------------
 
 
 def test_a_commit_of_unknown_outcome_is_found_by_the_sweep_and_delivered_once(

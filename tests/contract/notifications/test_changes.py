@@ -22,7 +22,7 @@ from stickybus import (
 from tests.contract.harness import Order, Recorder, ended, states
 from tests.contract.notifications.punctual import FAR, LATE_SECONDS, Punctual, orders
 
-# -- moved -----------------------------------------------------------------------------------------
+# -- moved ----------------------------------------------------------------------------------------
 
 
 def test_an_update_changes_payload_keys_and_date(queue: NotificationQueue) -> None:
@@ -159,7 +159,7 @@ def test_a_queue_changes_nothing_of_another_queue_also_in_the_callers_transactio
     assert orders(other.find()) == [1]
 
 
-# -- removed ---------------------------------------------------------------------------------------
+# -- removed -------------------------------------------------------------------------------------
 
 
 def test_removed_by_id_it_is_in_history_as_removed_and_never_fires(

@@ -43,7 +43,7 @@ from tests.contract.notifications.punctual import (
     orders,
 )
 
-# -- at its time -----------------------------------------------------------------------------------
+# -- at its time ----------------------------------------------------------------------------------
 
 
 def test_a_notification_fires_within_milliseconds_of_its_time(service: NotificationService) -> None:
@@ -144,7 +144,7 @@ def test_a_date_far_in_the_future_is_stored_to_the_microsecond(queue: Notificati
     assert [entry.effective_date for entry in queue.find()] == [date]
 
 
-# -- queues ----------------------------------------------------------------------------------------
+# -- queues --------------------------------------------------------------------------------------
 
 
 def test_queues_are_created_listed_got_and_deleted(service: NotificationService) -> None:
