@@ -120,7 +120,7 @@ class Store:
 
     def check_process(self) -> None:
         """Raises ForkedError in a child process: threads and connections don't survive a fork."""
-        if self.forked:
+        if os.getpid() != self._pid:  # not `forked`, which costs each post a call more
             raise ForkedError(
                 f"{self.config.table}: made in process {self._pid}, used in its child {os.getpid()} after a fork. "
                 "Nothing was written. Make the bus or service in the child, after the fork.",

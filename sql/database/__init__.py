@@ -218,8 +218,10 @@ class Database:
     def insert_autocommit(self, work: Callable[[Connection], T]) -> T:
         """As `write_autocommit`, for an INSERT of values."""
         noted = partial(self._noted, work)
-        return self._persist(
-            lambda: self._kept.run(self.inserts, noted, self.dialect.writer_lock())
+        return persist(
+            lambda: self._kept.run(self.inserts, noted, self.dialect.writer_lock()),
+            self._may_succeed,
+            self._patience,
         )
 
     def fetch(self, work: Callable[[Connection], T]) -> T:

@@ -123,13 +123,15 @@ class KeptConnections:
             return False
 
     def _take_kept(self, engine: Engine) -> Connection | None:
+        # At this age, by the application's `pool_recycle`, the pool would replace a connection.
+        recycled: float = engine.pool._recycle  # noqa: SLF001
         kept = self._kept[engine]
         while kept:
             try:
                 connection = kept.pop()
             except IndexError:  # another thread had it
                 break
-            if _has_aged(connection):
+            if recycled >= 0 and _age_seconds(connection) > recycled:
                 connection.close()  # its pool opens another for it
                 continue
             try:
@@ -149,8 +151,7 @@ class KeptConnections:
                     kept.pop().close()
 
 
-def _has_aged(connection: Connection) -> bool:
-    """Whether a pool would replace the connection, by the application's `pool_recycle`."""
-    seconds: float = connection.engine.pool._recycle  # noqa: SLF001
+def _age_seconds(connection: Connection) -> float:
     record: Any = connection.connection._connection_record  # noqa: SLF001
-    return seconds >= 0 and time.time() - record.starttime > seconds
+    age: float = time.time() - record.starttime
+    return age
