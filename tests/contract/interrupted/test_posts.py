@@ -58,7 +58,8 @@ CRITICAL = [
             Ledger.wait,
             HandOver.run,
         ),
-        *(Poster._post_and_commit, Insertion.commit, Insertion._hold),
+        *(Poster.post, Poster._write, Poster._post_and_commit, Poster._post_inside),
+        *(Insertion.commit, Insertion._hold),
         *(HandlerPool.submit, SerialGate.expect, Signal.set),
     )
 ]
