@@ -161,7 +161,7 @@ class Claimer:
     # -- along with outcomes ----------------------------------------------------------------------
 
     def in_turn(self) -> None:
-        """The claim loop has its turn."""
+        """Begin a turn of the claim loop: hand over the due entries that were claimed ahead."""
         self._along_failed = False
         self._submit_early()  # before all that needs the database
 

@@ -27,7 +27,10 @@ class Member(Protocol):
         ...
 
     def reaped(self, queue_names: Sequence[str]) -> None:
-        """Entries of these queues were taken from a dead node's lane; they wait for any node."""
+        """Entries of these queues were taken from a dead node's lane: count them, and wake claims.
+
+        Other nodes get a hint, too. Suspects wait in their own lane, all others for any node.
+        """
         ...
 
     def failed(self, entries: Sequence[Entry]) -> None:

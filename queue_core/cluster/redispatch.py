@@ -1,10 +1,11 @@
 """The entries that a dead process leaves.
 
-An entry that ran, or was due, goes to history as REAPED, and a copy of it with the next redispatch
-count is born AVAILABLE for any node; one not yet due only changes its lane. An entry that was
-running when its process died is a suspect, since it may have killed the process: suspects run one
-at a time in each bus or service. A suspect whose process dies more than `max_redispatches` further
-times ends FAILED. A process that stopped in order makes no suspect, and counts no crash.
+An entry that was claimed, or was due, goes to history as REAPED, and a copy of it with the next
+redispatch count is born AVAILABLE for any node; one not yet due only changes its lane. A claimed
+entry that a handler thread may have taken is a suspect, since it may have killed the process;
+entries that waited behind those are not, the first time. Suspects run one at a time in each bus or
+service. A suspect whose process dies more than `max_redispatches` further times ends FAILED. A
+process that stopped in order makes no suspect, and counts no crash.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 A lane is the name of a node, or one of the three that are named here. Their names begin with an
 exclamation mark, which no node's name may do.
+
+A claim moves the entry into its owner's lane. So a node's lane holds all entries that the node has
+claimed, and a reaper reads them there.
 """
 
 from __future__ import annotations

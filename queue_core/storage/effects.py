@@ -1,4 +1,8 @@
-"""Effects: changes that commit together with the outcomes of a batch."""
+"""Effects: changes that commit together with the outcomes of a batch.
+
+The first is the retry of a failed entry, whose row stays in the main table. Whether and when it
+runs again is decided by `queue_core.model.retry`.
+"""
 
 from __future__ import annotations
 

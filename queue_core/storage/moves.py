@@ -1,4 +1,7 @@
-"""Claims and outcomes in the tables: each a short transaction, or both in one."""
+"""Claims and outcomes of a live node: each a short transaction, or both in one.
+
+`queue_core.cluster.redispatch` moves the entries of a dead node.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""PostgreSQL's statements on entries: one statement claims, one finishes.
+"""PostgreSQL's statements on entries, where they differ: one statement finishes.
+
+The claim, also one statement, is that of `sql.statements.claims`.
 
 `inserts` holds the ways in which it inserts.
 """

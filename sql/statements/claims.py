@@ -57,7 +57,8 @@ They are the fields of a `Claim`, in order.
 class Claim(msgspec.Struct):
     """A claim, for `owner`, of up to `limit` entries of `lane` due from `since` to `due_by`.
 
-    They are the owner's until `until`. All dates are in UTC.
+    `until` is only a note for those who read the table: leases decide who runs an entry. All dates
+    are in UTC.
     """
 
     lane: str

@@ -133,8 +133,8 @@ class Outcomes(PairStatements):
     def finish(self, connection: Connection, *, owner: str, batch: Batch) -> set[int]:
         """Move entries to history with their outcomes, and return the ids moved.
 
-        For open transactions. The finish loop writes by `Statements.move`, which
-        PostgreSQL and SQLite write as one statement.
+        The finish loop calls it by way of `Statements.move`. On PostgreSQL it is one statement;
+        SQLite has its own `move`.
 
         An id that is missing had been taken over: its fence no longer held, and nothing of it was
         changed.
