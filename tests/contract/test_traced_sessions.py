@@ -76,8 +76,9 @@ def sent(*databases: Database) -> Iterator[list[str]]:
     for database in databases:
         for engine in database.engines:
             event.listen(engine, "connect", trace)
+        database._kept.close()  # first: the pool that they go back to is replaced by `dispose`
+        for engine in database.engines:
             engine.dispose()
-        database._kept.close()
     yield statements
 
 
