@@ -16,6 +16,8 @@ from sqlalchemy import ColumnElement, FromClause
 
 RESERVED = "!"
 """Headers whose names begin so are the library's."""
+AWAITED = RESERVED + "awaited"
+"""Mark of an entry that others wait for. It may come to an entry that runs already."""
 
 
 class StoredKey(NamedTuple):

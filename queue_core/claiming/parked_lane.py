@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from queue_core.claiming.claimer import Claimer
 from queue_core.errors import ConfigurationError
 from queue_core.holding.holdings import Holdings
+from queue_core.links.link import Ending
 from queue_core.model.entry import Entry, State
 from queue_core.model.lanes import PARKED, SUSPECT
 from queue_core.running.failures import Failures
@@ -112,6 +113,7 @@ class ParkedLane:
             store.statements.to_history(
                 connection, ids=[row.record_id for row in rows], values=ended
             )
+            store.links.ended(connection, [Ending(row, State.FAILED) for row in rows])
             return rows
 
         for entry in store.database.write(work):

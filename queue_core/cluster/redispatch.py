@@ -11,15 +11,17 @@ process that stopped in order makes no suspect, and counts no crash.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Row
 
+from queue_core.links.link import Ending
 from queue_core.model.entry import Entry, State, from_row
-from queue_core.model.lanes import ANY_NODE, SUSPECT
+from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 from queue_core.storage.store import Store
+from sql.statements.lanes import copy_of
 
 
 def redispatch(
@@ -57,11 +59,11 @@ def redispatch(
     ]
     others = {*suspects, *again, *(row.record_id for row in poison)}
     innocent = [row.record_id for row in rows if row.record_id not in others]
-    statements.copy_anew(connection, ids=suspects, lane=SUSPECT, crashes=1)
+    _copy(connection, store, rows, ids=suspects, lane=SUSPECT, crashes=1)
     # After a crash not at once: nodes that do nothing but die have no time for the innocent.
     later = now + timedelta(seconds=store.config.node.lease_seconds) if crashed else None
-    statements.copy_anew(connection, ids=again, lane=SUSPECT, crashes=int(crashed), due=later)
-    statements.copy_anew(connection, ids=innocent, lane=ANY_NODE, crashes=0)
+    _copy(connection, store, rows, ids=again, lane=SUSPECT, crashes=int(crashed), due=later)
+    _copy(connection, store, rows, ids=innocent, lane=ANY_NODE, crashes=0)
     statements.to_history(
         connection,
         ids=suspects + again + innocent,
@@ -73,7 +75,32 @@ def redispatch(
     )
     ended = {"processing_state": State.FAILED, "finished_date": now, "last_error": reason}
     statements.to_history(connection, ids=[row.record_id for row in poison], values=ended)
-    return [msgspec.structs.replace(from_row(row), **ended) for row in poison]
+    failed = [from_row(row) for row in poison]
+    store.links.ended(connection, [Ending(entry, State.FAILED) for entry in failed])
+    return [msgspec.structs.replace(entry, **ended) for entry in failed]
+
+
+def _copy(
+    connection: Connection,
+    store: Store,
+    rows: Sequence[Row[Any]],
+    *,
+    ids: Sequence[int],
+    lane: Lane,
+    crashes: int,
+    due: datetime | None = None,
+) -> None:
+    """Give the rows with these ids a copy, and tell the links of the new ids."""
+    concern, renewed = store.links.concern, dict[int, tuple[int, str | None]]()
+    chosen = set(ids)
+    for row in rows:
+        if row.record_id in chosen and concern(row.headers):
+            values = copy_of(row._asdict(), lane=lane, crashes=crashes, due=due)
+            [new_id] = store.insert(connection, [values])
+            renewed[row.record_id] = new_id, row.headers
+    others = [record_id for record_id in ids if record_id not in renewed]
+    store.statements.copy_anew(connection, ids=others, lane=lane, crashes=crashes, due=due)
+    store.links.renewed(connection, renewed)
 
 
 def recover(

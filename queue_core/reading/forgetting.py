@@ -14,6 +14,7 @@ from queue_core.model.entry import SearchKey, State
 from queue_core.reading.exclusive import exclusive_history
 from queue_core.reading.history import DELETE_BATCH, Progress
 from queue_core.runtime.arguments import function
+from queue_core.storage.endings import remove_locked
 from queue_core.storage.rows import UNSET, Unset, sought_key
 from queue_core.storage.store import Store
 from sql.families import SCHEDULES
@@ -153,7 +154,7 @@ class _Turn:
                 else []
             )
             # By way of history, which keeps to the one way in which rows leave the main table.
-            statements.to_history(connection, ids=locked, values=removed)
+            remove_locked(self._store, connection, locked, removed)
             return statements.delete_ended(connection, ids=locked, keys=self._keys) if locked else 0
 
         self._live += self._store.write(None, self._store.config.table, work)

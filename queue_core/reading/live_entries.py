@@ -11,6 +11,7 @@ from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, Inval
 from queue_core.model.entry import Entry, State
 from queue_core.model.lanes import ANY_NODE
 from queue_core.runtime.callers import CallersConnection
+from queue_core.storage.endings import remove_locked
 from queue_core.storage.filter import Filter
 from queue_core.storage.rows import columns_of, integer, name
 from queue_core.storage.store import Store
@@ -163,6 +164,6 @@ class Entries:
             locked = statements.lock_available(inner, ids=ids) if ids else []
             if record_id is not None and not locked:
                 raise self._unchangeable(inner, record_id)
-            return statements.to_history(inner, ids=locked, values=ended)
+            return remove_locked(self._store, inner, locked, ended)
 
         return self._store.write(connection, self._label, work)

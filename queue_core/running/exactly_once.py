@@ -18,6 +18,7 @@ from queue_core.model.entry import State, SubscriberProgress
 from queue_core.model.outcome import Finished, Lost, Recorded, given_up
 from queue_core.running.run import Run
 from queue_core.running.subscriber import Subscriber, exactly_once_context
+from queue_core.storage.endings import end_awaited, endings_of
 from queue_core.storage.moves import batch_of
 from queue_core.storage.progress import encode_progress
 from queue_core.storage.store import Store
@@ -136,10 +137,11 @@ class ExactlyOnce:
         """Write the outcome; False if the entry was taken over."""
         entry = finished.entry
         if last:
-            batch = batch_of(self._store, [finished])
-            return entry.record_id in self._store.statements.finish(
-                connection, owner=self._owner.name, batch=batch
-            )
+            batch, owner = batch_of(self._store, [finished]), self._owner.name
+            if not self._store.statements.finish(connection, owner=owner, batch=batch):
+                return end_awaited(self._store, connection, owner, finished)
+            self._store.links.ended(connection, endings_of([finished]))
+            return True
         return self._store.statements.change_claimed(
             connection,
             owner=self._owner.name,

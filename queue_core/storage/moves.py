@@ -15,10 +15,12 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from queue_core.errors import HistoryConflictError
+from queue_core.links.links import is_awaited
 from queue_core.model.entry import Entry, claimed
 from queue_core.model.lanes import Lane
 from queue_core.model.outcome import Finished
 from queue_core.storage.effects import Effect
+from queue_core.storage.endings import end_awaited, endings_of
 from queue_core.storage.progress import encode_progress
 from queue_core.storage.store import FIRST_DATE, Store
 from sql.statements import Moved
@@ -79,7 +81,10 @@ class Moves:
         claim: Claim | None = None,
     ) -> Written:
         """Write outcomes, apply effects, and make a claim, all in one transaction."""
+        awaited = [one for one in finished if is_awaited(one.entry.headers)]
+        finished = [one for one in finished if one not in awaited] if awaited else finished
         batch = batch_of(self._store, finished)
+        linked = [one for one in finished if self._store.links.concern(one.entry.headers)]
 
         def move(connection: Connection) -> Moved:
             return self._move_checked(connection, owner, batch, claim)
@@ -87,6 +92,8 @@ class Moves:
         def learn(connection: Connection, moved: Moved) -> tuple[set[int], list[Sequence[Any]]]:
             ids, rows = moved(connection)
             lost = set(batch.ids) - ids
+            # Not for what a former try recorded: that has told them.
+            self._store.links.ended(connection, endings_of(linked, besides=lost))
             for effect in sorted(effects, key=_RECORD_ID):
                 if not effect.apply(connection):
                     lost.add(effect.record_id)
@@ -96,8 +103,26 @@ class Moves:
             return lost, rows
 
         # An effect needs a transaction; outcomes alone are one statement, which commits by itself.
-        lost, rows = self._move(move, learn, autocommit=not effects)
+        lost, rows = self._move(move, learn, autocommit=not (effects or linked))
+        apart = awaited + [one for one in finished if one.entry.record_id in lost]
+        if apart:
+            lost -= {one.entry.record_id for one in apart}
+            lost |= self._end_apart(owner, apart)
         return Written(lost, None if claim is None else _entries(claim, rows))
+
+    def _end_apart(self, owner: str, finished: Sequence[Finished]) -> set[int]:
+        """End entries that others may wait for, and return the ids of those taken over."""
+
+        def work(connection: Connection) -> set[int]:
+            lost = [
+                one
+                for one in sorted(finished, key=lambda one: one.entry.record_id)
+                if not end_awaited(self._store, connection, owner, one)
+            ]
+            recorded = self._recorded(connection, owner, lost)
+            return {one.entry.record_id for one in lost} - recorded
+
+        return self._store.database.write(work)
 
     def _move(
         self,

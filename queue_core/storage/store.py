@@ -18,6 +18,7 @@ from queue_core.errors import (
     DatabaseUnreachableError,
     ForkedError,
 )
+from queue_core.links.links import Links
 from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry, from_row
@@ -61,6 +62,7 @@ class Store:
         self.rows = Rows(config, clock, types, codecs, database.fetch(dialect.largest_statement))
         statements = dialect.statements_for(ENTRIES)
         self.statements = statements(entry_tables(config.table, schema=schema))
+        self.links = Links()
         self.reserved_ids = ReservedIds(database, self.statements)
         self._tried_at = float("-inf")
         """When the database's clock was to be read last (monotonic), by other than beats."""

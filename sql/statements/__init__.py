@@ -20,6 +20,7 @@ from sqlalchemy.sql import visitors
 from sqlalchemy.util import memoized_property
 
 from sql.drivers.hot_path import Write, writers
+from sql.search_keys import RESERVED
 from sql.statements.base import AVAILABLE, batches, full_name
 from sql.statements.claims import Claim, Claims
 from sql.statements.history import History
@@ -192,6 +193,19 @@ class Statements(Claims, Outcomes, Lanes, History, Overview, Keyed):
         main = self.main
         statement = select(main.c.headers).where(main.c.record_id == record_id).with_for_update()
         found: str | None = connection.execute(statement).scalar_one()
+        return found
+
+    def locked_marked(self, connection: Connection, *, ids: Sequence[int]) -> list[Row[Any]]:
+        """Those of `ids`, which this transaction has locked, that carry a mark of the library.
+
+        They are the newest rows, not those of the transaction's snapshot.
+        """
+        main, found = self.main, list[Row[Any]]()
+        for batch in batches(ids):
+            statement = self._looked_up(select(*self.columns)).where(
+                main.c.record_id.in_(batch), main.c.headers.like(f'%"{RESERVED}%')
+            )
+            found += connection.execute(statement.order_by(main.c.record_id).with_for_update())
         return found
 
     def change(self, connection: Connection, *, record_id: int, values: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,11 +19,36 @@ from sqlalchemy import (
 )
 from sqlalchemy.util import memoized_property
 
-from sql.statements.base import AVAILABLE, PairStatements, fresh, lane_by_suspicion, raised_column
+from sql.statements.base import (
+    AVAILABLE,
+    PairStatements,
+    fresh,
+    lane_by_suspicion,
+    raised,
+    raised_column,
+)
+from sql.tables import ENTRY_COLUMNS
 from sql.types import UtcDateTime, UtcSince
 
 LOOKED_AT = 4
 """Lanes that a node looks at: its own, any node's, the suspects' and the parked one."""
+
+
+def copy_of(
+    row: Mapping[str, Any], *, lane: str, crashes: int, due: datetime | None
+) -> dict[str, Any]:
+    """The columns of one copy as `Lanes.copy_anew` makes it, computed here."""
+    values = {name: row[name] for name in ENTRY_COLUMNS if name != "record_id"} | {
+        "processing_state": AVAILABLE,
+        "processing_owner": None,
+        "processing_available_date": None,
+        "lane": lane,
+        "claim_count": 0,
+        "redispatch_count": raised(row["redispatch_count"]),
+        "crash_count": row["crash_count"] + crashes,
+        "origin_id": row["origin_id"] or row["record_id"],
+    }
+    return values if due is None else values | {"effective_date": due}
 
 
 class Lanes(PairStatements):

@@ -26,6 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
+from sql.search_keys import AWAITED
 from sql.statements.base import PairStatements, batches
 from sql.tables import ENTRY_COLUMNS
 from sql.types import TEXT_LENGTH, UtcDateTime
@@ -105,6 +106,9 @@ class Outcomes(PairStatements):
             main.c.processing_owner == bindparam("owner"),
             main.c.claim_count == batch.c.claim_count,
             main.c.created_date == batch.c.created_date,
+            # An entry that others wait for ends in a transaction that releases them; whoever ran it
+            # may have read it before they came.
+            main.c.headers.is_(None) | main.c.headers.not_like(f'%"{AWAITED}"%'),
         ]
 
     @memoized_property

@@ -1,0 +1,39 @@
+"""A link: rows of other tables that belong to an entry, such as its key.
+
+An entry that has links carries a mark for each kind, a header whose name is the library's. So an
+entry without links costs nothing: its headers say that nobody has to be told of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from sqlalchemy import Connection
+
+from queue_core.model.entry import Entry, State
+
+
+class Ending(NamedTuple):
+    """An entry as it was, and the state in which it is in history now."""
+
+    entry: Entry
+    state: State
+
+
+class Link(Protocol):
+    """One kind of link. Its statements belong to the transaction that they are called in."""
+
+    mark: str
+    """The name of the header that entries with such a link carry."""
+
+    def ended(self, connection: Connection, endings: Sequence[Ending]) -> None:
+        """Entries that carry the mark have gone to history, in this transaction.
+
+        They are told of by ascending id, in which rows are to be locked. REAPED is no ending.
+        """
+        ...
+
+    def renewed(self, connection: Connection, copies: Mapping[int, int]) -> None:
+        """Entries that carry the mark live on under new ids: old id to new id."""
+        ...

@@ -1,0 +1,58 @@
+"""All kinds of links of one bus or service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from sqlalchemy import Connection
+
+from queue_core.links.link import Ending, Link
+from sql.search_keys import AWAITED
+
+
+class Links:
+    """Tells each kind of link of the entries that carry its mark."""
+
+    def __init__(self, kinds: Sequence[Link] = ()) -> None:
+        self._kinds = kinds
+        self._marks = [_quoted(kind.mark) for kind in kinds]
+
+    def concern(self, headers: str | None) -> bool:
+        """Whether an entry with these headers has links."""
+        # An entry by hand may have bytes there, on SQLite.
+        return isinstance(headers, str) and any(mark in headers for mark in self._marks)
+
+    def ended(self, connection: Connection, endings: Iterable[Ending]) -> None:
+        """See `Link.ended`. Entries without links are left out here."""
+        linked = [one for one in endings if self.concern(one.entry.headers)]
+        linked.sort(key=lambda one: one.entry.record_id)
+        for kind in self._kinds if linked else ():
+            mine = [one for one in linked if carries(one.entry.headers, kind.mark)]
+            if mine:
+                kind.ended(connection, mine)
+
+    def renewed(self, connection: Connection, copies: Mapping[int, tuple[int, str | None]]) -> None:
+        """See `Link.renewed`. `copies`: by old id, the new id and the headers."""
+        for kind in self._kinds if copies else ():
+            mine = {
+                old: new for old, (new, headers) in copies.items() if carries(headers, kind.mark)
+            }
+            if mine:
+                kind.renewed(connection, mine)
+
+
+def carries(headers: str | None, mark: str) -> bool:
+    """Whether headers have a mark.
+
+    As it stands in a JSON object: within another header's text its quotes would be escaped.
+    """
+    return isinstance(headers, str) and _quoted(mark) in headers
+
+
+def is_awaited(headers: str | None) -> bool:
+    """Whether others wait for an entry with these headers."""
+    return carries(headers, AWAITED)
+
+
+def _quoted(mark: str) -> str:
+    return f'"{mark}"'
