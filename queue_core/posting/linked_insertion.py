@@ -6,13 +6,15 @@ It takes more than one statement, so it leaves the way of all other posts, which
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 from sqlalchemy import Connection
 
+from queue_core.errors import InvalidPostError
 from queue_core.links.ordering import FAILURE_MARK, KEY_MARK
-from queue_core.model.entry import Posting, State
+from queue_core.model.entry import OrderFailure, Posting, State
 from queue_core.model.lanes import WAITING_LANE, Lane
+from queue_core.runtime.shown import shown
 from queue_core.storage.rows import name
 from queue_core.storage.store import Store
 from sql.search_keys import marked
@@ -51,6 +53,13 @@ class LinkedInsertion:
             if key is None:
                 self.started.add(Lane(row["lane"]))
                 continue
+            if posting.order_failure not in get_args(OrderFailure):
+                raise InvalidPostError(
+                    f"{queue_name}: order_failure={shown(posting.order_failure)} is not allowed: hold or skip. "
+                    "Nothing was written.",
+                    queue_name=queue_name,
+                    key="order_failure",
+                )
             marks = {KEY_MARK: key.order_key, FAILURE_MARK: posting.order_failure}
             row["headers"] = marked(row["headers"], marks)
             row["lane"], row["processing_state"] = WAITING_LANE, State.WAITING.value

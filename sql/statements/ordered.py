@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, delete, func, insert, select, update
 
 from sql.statements.insertion import InsertNew
 from sql.tables import in_schema, queue_order_heads, queue_ordered
@@ -100,16 +100,15 @@ class Ordered:
         connection.execute(update(entries).where(*mine).values(unstarted=False))
 
     def held(self, connection: Connection, table_name: str) -> list[Row[Any]]:
-        """The heads that have failed, by queue and key."""
-        heads = self.heads
-        statement = select(heads).where(
+        """The heads that have failed, by queue and key, and how many entries are behind each."""
+        heads, entries = self.heads, self.entries
+        behind = select(func.count()).where(
+            *(entries.c[name] == heads.c[name] for name in OrderKey._fields)
+        )
+        statement = select(heads, behind.scalar_subquery().label("waiting")).where(
             heads.c.table_name == table_name, heads.c.held_since.is_not(None)
         )
         return list(connection.execute(statement.order_by(heads.c.queue_name, heads.c.order_key)))
-
-    def head(self, connection: Connection, key: OrderKey) -> Row[Any] | None:
-        """The head of a key."""
-        return connection.execute(select(self.heads).where(*_is(self.heads, key))).one_or_none()
 
 
 def _is(table: Table, key: OrderKey) -> list[ColumnElement[bool]]:

@@ -187,7 +187,6 @@ def test_posts_in_callers_transactions_start_once_they_are_committed(
             poster.bus.post(Order(number), order_key="k", connection=connection)
             for number in range(3)
         ]
-        assert rows(poster) == (0, 0) or True
     assert waiting(peer) == ids
     peer.run()
     cluster.live(4, peer)
@@ -198,9 +197,9 @@ def test_posts_in_callers_transactions_start_once_they_are_committed(
 
 def test_a_rolled_back_transaction_leaves_nothing(cluster: Cluster) -> None:
     peer = cluster.join("a")
-    with database_of(peer.bus).begin() as connection:
+    with pytest.raises(ZeroDivisionError), database_of(peer.bus).begin() as connection:
         peer.bus.post(Order(1), order_key="k", connection=connection)
-        connection.rollback()
+        raise ZeroDivisionError
     post(peer, 2)
     peer.run()
     assert peer.handler.numbers() == [2]
@@ -233,7 +232,7 @@ def test_posts_of_one_key_from_many_threads_and_their_ends_leave_nobody_waiting(
         thread.start()
     for thread in threads:
         thread.join()
-    eventually(lambda: len(done) == 80, "all have run", seconds=60)
+    eventually(lambda: len(done) == 80, "all have run")
     assert all(most)
     for place in range(4):
         mine = [number for number in done if number // 100 == place]
