@@ -6,8 +6,6 @@ import secrets
 import sys
 import zlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -45,9 +43,12 @@ class CardBlocked:
     cents: int
 
 
-@dataclass(frozen=True)
-class Lossy:
-    value: Any
+@dataclass
+class Doubling:
+    number: int
+
+    def __post_init__(self) -> None:
+        self.number *= 2
 
 
 class Bytes:
@@ -107,9 +108,9 @@ def test_any_dict_comes_back(event: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("codec", WRAPPED, ids=lambda codec: codec.name)
 def test_an_event_that_would_arrive_as_something_else_is_still_refused(codec: Codec) -> None:
-    codecs = Codecs(known(Lossy), codec)
+    codecs = Codecs(known(Doubling), codec)
     with pytest.raises(PayloadNotSerialisableError, match="would not arrive as it was posted"):
-        codecs.encode(Lossy(datetime(2026, 1, 1, tzinfo=UTC)), "Lossy", CAP)
+        codecs.encode(Doubling(1), "Doubling", CAP)
 
 
 # -- compression ---------------------------------------------------------------------------------
