@@ -326,14 +326,16 @@ class Lifecycle:
 
     # -- turns ------------------------------------------------------------------------------------
 
-    def run_due(self) -> list[Outcome]:
+    def run_due(self, *, posts_wait: bool = False) -> list[Outcome]:
         """Run the due entries in the caller's thread, write the outcomes and return them.
 
         One round, between `join` and `leave`, without `start`: what becomes due by it is left to
-        the next.
+        the next. `posts_wait`: it is the last round, and what handlers post is not begun.
         """
         self.claimer.look()
         self.claim_loop.turn()
+        if posts_wait:
+            self.holdings.stopping = True
         self.pool.run_submitted()
         outcomes = self.finisher.write_all()
         self.pool.run_submitted()  # the hooks of what has ended FAILED

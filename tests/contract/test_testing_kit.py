@@ -188,7 +188,7 @@ def test_drain_tells_of_an_entry_that_nobody_knows(make_bus: MakeBus) -> None:
 
 
 def test_drain_of_a_started_bus_is_refused(bus: PersistentBus) -> None:
-    with bus, pytest.raises(LifecycleError, match="Nothing was drained"):
+    with bus, pytest.raises(LifecycleError, match="Nothing was run or changed"):
         drain(bus)
 
 
