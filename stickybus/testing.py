@@ -79,9 +79,9 @@ def drain(*targets: Target, max_runs: int = 10_000) -> list[Ran]:
     if not is_number(max_runs) or max_runs < 0:
         raise not_allowed("max_runs", max_runs, "0 or more")
     runs: list[Ran] = []
-    with ExitStack() as joined:
+    with ExitStack() as members:
         for target in targets:
-            joined.enter_context(joined(target))
+            members.enter_context(joined(target))
         progress = True
         while progress:
             progress = False
@@ -244,8 +244,8 @@ def without_threads(*targets: Target) -> Iterator[None]:
     Args:
         targets: Buses and services, none of which may be started.
 
-    Yields:
-        Nothing.
+    Returns:
+        A context manager, for the block.
 
     Raises:
         LifecycleError: A target is started.
