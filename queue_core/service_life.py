@@ -10,6 +10,7 @@ from typing import Self, Unpack
 
 from queue_core.engine import QueueEngine
 from queue_core.maintenance import ForgetOptions, Maintenance, RetryOptions, TruncateOptions
+from queue_core.model.config import ChangeableSettings
 from queue_core.model.entry import Entry, SearchKey, States
 from queue_core.old_names import OldFaceNames
 from queue_core.reading.forgetting import Forgotten
@@ -61,6 +62,27 @@ class Face(OldFaceNames):
         if timeout_seconds is not None:
             timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
         return self._engine.lifecycle.stop(timeout_seconds)
+
+    def reconfigure(self, **settings: Unpack[ChangeableSettings]) -> None:
+        """Change settings while it is stopped. The next start takes them.
+
+        Subscriptions, queues and functions stay. For other keys, such as `mode` or `table`, close
+        it and build a new one.
+
+        Args:
+            settings: Keys of the configuration with their new values.
+
+        Raises:
+            ConfigurationError: A value is not allowed, or the key can't be changed. Nothing was
+                changed.
+            LifecycleError: It is started. Nothing was changed.
+
+        Example:
+            >>> bus.stop()
+            >>> bus.reconfigure(handler_threads=8, poll_interval_seconds=1.0)
+            >>> bus.start()
+        """
+        self._engine.lifecycle.reconfigure(settings)
 
     def close(self) -> None:
         """Stop, and close the library's connections."""
