@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from queue_core.engine import QueueEngine
+from queue_core.finishing.feeds import Feed
 from queue_core.maintenance import ForgetOptions, Maintenance, RetryOptions, TruncateOptions
 from queue_core.model.config import ChangeableSettings
 from queue_core.model.entry import Entry, SearchKey, States
@@ -116,6 +117,42 @@ class Face(OldFaceNames):
             ConfigurationError: `hook` can't be called with two arguments.
         """
         return self._engine.on_failed(hook)
+
+    def listen(self, listener_id: str, *, capacity: int = 10_000) -> Feed:
+        """Listen to the entries that this process ends, PROCESSED or FAILED.
+
+        Each listener has its own feed, from its first call on; the same id gets the same feed. It
+        has the entries that handlers of this process have run to their end, after the commit of
+        the outcome. Other processes' entries, and those that end without a run, are not in it, and
+        a process that dies loses its feeds: rely on history, not on a feed.
+
+        Args:
+            listener_id: Names the listener within this bus or service.
+            capacity: Entries that the feed holds. When it is full, it drops its oldest. Default:
+                10,000.
+
+        Returns:
+            The feed.
+
+        Raises:
+            ConfigurationError: An argument is not allowed, or the listener has another capacity.
+
+        Example:
+            >>> feed = bus.listen("dashboard")
+            >>> ended = feed.get(timeout_seconds=1.0)
+        """
+        return self._engine.lifecycle.finisher.feeds.listen(listener_id, capacity)
+
+    def stop_listening(self, listener_id: str) -> bool:
+        """End a listener's feed. What waits in it can still be taken.
+
+        Args:
+            listener_id: As for `listen`.
+
+        Returns:
+            False if it had no feed.
+        """
+        return self._engine.lifecycle.finisher.feeds.forget(listener_id)
 
     def truncate_history(
         self,

@@ -55,6 +55,7 @@ from queue_core.errors import (  # noqa: E402
     StickybusError,
     WriteLockError,
 )
+from queue_core.finishing.feeds import Ended, Feed  # noqa: E402
 from queue_core.inspector import Inspector, inspect  # noqa: E402
 from queue_core.model.codec import BoundCodec, Codec, JsonCodec  # noqa: E402
 from queue_core.model.compression import CompressedCodec  # noqa: E402
@@ -98,6 +99,7 @@ __all__ = [
     "ConfigurationError",
     "DatabaseUnreachableError",
     "EncryptedCodec",
+    "Ended",
     "Entry",
     "EntryContext",
     "EntryNotChangeableError",
@@ -105,6 +107,7 @@ __all__ = [
     "ExactlyOnceContext",
     "ExponentialRetries",
     "Failure",
+    "Feed",
     "Finding",
     "Forgotten",
     "ForkedError",

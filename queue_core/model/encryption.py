@@ -52,7 +52,8 @@ class EncryptedCodec(BoundCodec):
         of_kind(keys, Mapping, key="keys")
         for key_id, key in keys.items():
             _check_key(inner.name, key_id, key)
-        if not isinstance(current, str) or current not in keys:
+        of_kind(current, str, key="current")
+        if current not in keys:
             raise not_allowed("current", current, f"an id of keys: {', '.join(keys) or 'none'}")
         self._name = f"{inner.name}+aes:{current}"
         self._key = keys[current]

@@ -47,6 +47,7 @@ BUILT_IN = (ValueError, RuntimeError, TimeoutError)
 LEFT = {
     "NotificationQueue": "create_queue makes it",
     "Inspector": "inspect makes it",
+    "Feed": "listen makes it",
     "GiveUp": "an error of Python's that handlers raise",
     **{
         f"{codec}.{call}": "the engine calls it; a codec may raise anything"
@@ -135,6 +136,7 @@ class World:
             PersistentBus: lambda: self.bus,
             NotificationService: lambda: self.service,
             stickybus.Inspector: lambda: self.inspector,
+            stickybus.Feed: lambda: self.bus.listen("property"),
             InMemoryBus: InMemoryBus,
             ManualClock: ManualClock,
             SystemClock: SystemClock,

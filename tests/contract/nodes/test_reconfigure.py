@@ -82,7 +82,7 @@ def test_a_started_bus_and_other_keys_are_refused_and_nothing_is_changed(
             {"x": 1},
         ):
             with pytest.raises(ConfigurationError, match="build a new one") as caught:
-                target.reconfigure(**changes)  # type: ignore[arg-type]
+                target.reconfigure(**changes)
             assert caught.value.key in changes
         with pytest.raises(ConfigurationError, match="handler_threads"):
             target.reconfigure(poll_interval_seconds=1.0, handler_threads=0)

@@ -158,7 +158,7 @@ def test_a_queue_has_its_codec_for_schedules_changes_and_recurring_ones(database
         codecs = {entry.codec for entry in small.history()}
         assert codecs == {"json+zlib", "json+zlib+aes:a"}
         with pytest.raises(ConfigurationError, match="codec"):
-            service.create_queue("shop", "wrong", seen.append, codec="json")  # type: ignore[arg-type]
+            service.create_queue("shop", "wrong", seen.append, codec="json")  # type: ignore[call-overload]
 
 
 def test_the_in_memory_bus_has_the_same_codecs() -> None:
