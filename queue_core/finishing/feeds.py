@@ -99,7 +99,8 @@ class Feeds:
         of_kind(listener_id, str, key="listener_id")
         if not listener_id:
             raise not_allowed("listener_id", listener_id, "a text that is not empty")
-        if not is_number(capacity) or capacity < 1 or capacity != int(capacity):
+        of_kind(capacity, int, key="capacity")
+        if not is_number(capacity) or capacity < 1:
             raise not_allowed("capacity", capacity, "an integer of 1 or more")
         feed = self._feeds.setdefault(listener_id, Feed(listener_id, capacity))
         if feed._capacity != capacity:  # noqa: SLF001 -- of this module

@@ -31,7 +31,7 @@ class CompressedCodec:
         self._inner = checked_inner(inner)
         if not is_number(level) or level not in range(1, 10):
             raise not_allowed("level", level, "1 to 9")
-        if not is_number(max_bytes) or max_bytes < 1:
+        if not is_number(max_bytes) or not 1 <= max_bytes < 2**62:
             raise not_allowed("max_bytes", max_bytes, "1 or more")
         self._level = int(level)
         self._max_bytes = int(max_bytes)

@@ -93,7 +93,7 @@ def test_arguments_are_checked(make_bus: MakeBus) -> None:
     for listener in ("", 5, None):
         with pytest.raises(ConfigurationError, match="listener_id"):
             bus.listen(listener)  # type: ignore[arg-type]
-    for capacity in (0, -1, 1.5, "5", True):
+    for capacity in (0, -1, 1.5, float("inf"), "5", True):
         with pytest.raises(ConfigurationError, match="capacity"):
             bus.listen("one", capacity=capacity)  # type: ignore[arg-type]
     bus.listen("one", capacity=5)

@@ -48,6 +48,7 @@ LEFT = {
     "NotificationQueue": "create_queue makes it",
     "Inspector": "inspect makes it",
     "Feed": "listen makes it",
+    "Feed.get": "it waits as long as it is told to",
     "GiveUp": "an error of Python's that handlers raise",
     **{
         f"{codec}.{call}": "the engine calls it; a codec may raise anything"
@@ -136,7 +137,6 @@ class World:
             PersistentBus: lambda: self.bus,
             NotificationService: lambda: self.service,
             stickybus.Inspector: lambda: self.inspector,
-            stickybus.Feed: lambda: self.bus.listen("property"),
             InMemoryBus: InMemoryBus,
             ManualClock: ManualClock,
             SystemClock: SystemClock,
