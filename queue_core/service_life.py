@@ -9,7 +9,9 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from queue_core.engine import QueueEngine
+from queue_core.finishing.feeds import Feed
 from queue_core.maintenance import ForgetOptions, Maintenance, RetryOptions, TruncateOptions
+from queue_core.model.config import ChangeableSettings
 from queue_core.model.entry import Entry, SearchKey, States
 from queue_core.old_names import OldFaceNames
 from queue_core.reading.forgetting import Forgotten
@@ -62,6 +64,27 @@ class Face(OldFaceNames):
             timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
         return self._engine.lifecycle.stop(timeout_seconds)
 
+    def reconfigure(self, **settings: Unpack[ChangeableSettings]) -> None:
+        """Change settings while it is stopped. The next start takes them.
+
+        Subscriptions, queues and functions stay. For other keys, such as `mode` or `table`, close
+        it and build a new one.
+
+        Args:
+            settings: Keys of the configuration with their new values.
+
+        Raises:
+            ConfigurationError: A value is not allowed, or the key can't be changed. Nothing was
+                changed.
+            LifecycleError: It is started. Nothing was changed.
+
+        Example:
+            >>> bus.stop()
+            >>> bus.reconfigure(handler_threads=8, poll_interval_seconds=1.0)
+            >>> bus.start()
+        """
+        self._engine.lifecycle.reconfigure(settings)
+
     def close(self) -> None:
         """Stop, and close the library's connections."""
         self.stop()
@@ -94,6 +117,42 @@ class Face(OldFaceNames):
             ConfigurationError: `hook` can't be called with two arguments.
         """
         return self._engine.on_failed(hook)
+
+    def listen(self, listener_id: str, *, capacity: int = 10_000) -> Feed:
+        """Listen to the entries that this process ends, PROCESSED or FAILED.
+
+        Each listener has its own feed, from its first call on; the same id gets the same feed. It
+        has the entries that handlers of this process have run to their end, after the commit of
+        the outcome. Other processes' entries, and those that end without a run, are not in it, and
+        a process that dies loses its feeds: rely on history, not on a feed.
+
+        Args:
+            listener_id: Names the listener within this bus or service.
+            capacity: Entries that the feed holds. When it is full, it drops its oldest. Default:
+                10,000.
+
+        Returns:
+            The feed.
+
+        Raises:
+            ConfigurationError: An argument is not allowed, or the listener has another capacity.
+
+        Example:
+            >>> feed = bus.listen("dashboard")
+            >>> ended = feed.get(timeout_seconds=1.0)
+        """
+        return self._engine.lifecycle.finisher.feeds.listen(listener_id, capacity)
+
+    def stop_listening(self, listener_id: str) -> bool:
+        """End a listener's feed. What waits in it can still be taken.
+
+        Args:
+            listener_id: As for `listen`.
+
+        Returns:
+            False if it had no feed.
+        """
+        return self._engine.lifecycle.finisher.feeds.forget(listener_id)
 
     def truncate_history(
         self,

@@ -55,9 +55,12 @@ from queue_core.errors import (  # noqa: E402
     StickybusError,
     WriteLockError,
 )
+from queue_core.finishing.feeds import Ended, Feed  # noqa: E402
 from queue_core.inspector import Inspector, inspect  # noqa: E402
-from queue_core.model.codec import Codec, JsonCodec  # noqa: E402
+from queue_core.model.codec import BoundCodec, Codec, JsonCodec  # noqa: E402
+from queue_core.model.compression import CompressedCodec  # noqa: E402
 from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa: E402
+from queue_core.model.encryption import EncryptedCodec  # noqa: E402
 from queue_core.model.entry import Entry, Posting, State  # noqa: E402
 from queue_core.model.node_config import NodeConfig  # noqa: E402
 from queue_core.model.retry import (  # noqa: E402
@@ -86,13 +89,17 @@ from sql.schema import SchemaReport  # noqa: E402
 __all__ = [
     "KEYLESS",
     "AsyncCallersConnection",
+    "BoundCodec",
     "BusConfig",
     "CallersConnection",
     "Clock",
     "Codec",
     "CommitUnknownError",
+    "CompressedCodec",
     "ConfigurationError",
     "DatabaseUnreachableError",
+    "EncryptedCodec",
+    "Ended",
     "Entry",
     "EntryContext",
     "EntryNotChangeableError",
@@ -100,6 +107,7 @@ __all__ = [
     "ExactlyOnceContext",
     "ExponentialRetries",
     "Failure",
+    "Feed",
     "Finding",
     "Forgotten",
     "ForkedError",
