@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from statistics import fmean, quantiles
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Engine, insert
+from sqlalchemy import URL, Engine, event, insert
 
 import stickybus
+from sql.statements.statistics import Span
 from sql.tables import entry_tables
 from stickybus import (
     ConfigurationError,
@@ -19,6 +21,8 @@ from stickybus import (
     NaiveDateTimeError,
     PersistentBus,
 )
+from stickybus.cli import main
+from tests.contract.harness import engine_of
 
 TABLES = entry_tables("bus_events")
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -129,6 +133,60 @@ def test_age_queue_unit_and_now_choose_what_counts(inspector: Inspector, engine:
     assert [one.processed for one in inspector.queue_stats(now=NOW, age=31 * day)] == [3, 1]
     assert counted(now=NOW, queue_name="none") == []
     assert counted(now=NOW, age=timedelta.max, queue_name="bus") == [("bus", 3, 3.0)]
+
+
+def test_statistics_of_a_short_age_read_history_by_its_dates(
+    bus: PersistentBus, engine: Engine, inspector: Inspector
+) -> None:
+    dates = (NOW - timedelta(hours=hours) for hours in range(3_000))
+    write(engine, *({"finished_date": date} for date in dates))
+    span = Span(since=NOW - timedelta(hours=2), until=NOW)
+    statements = engine_of(bus).store.statements
+    caught: list[tuple[str, Any]] = []
+
+    def catch(
+        _c: object, _cursor: object, statement: str, parameters: Any, _x: object, _many: object
+    ) -> None:
+        caught.append((statement, parameters))
+
+    with engine.connect() as connection:
+        if engine.dialect.name == "postgresql":  # else it reads so small a table whole
+            connection.exec_driver_sql("SET enable_seqscan = off")
+        event.listen(connection, "before_cursor_execute", catch)
+        assert statements.retry_counts(connection, span)
+        assert statements.processing_times(connection, span, range)["bus"].count == 3
+        event.remove(connection, "before_cursor_execute", catch)
+        assert len(caught) == (2 if engine.dialect.name == "sqlite" else 3)
+        explain = "EXPLAIN QUERY PLAN " if engine.dialect.name == "sqlite" else "EXPLAIN "
+        for statement, parameters in caught:
+            plan = str(connection.exec_driver_sql(explain + statement, parameters).all())
+            assert "bus_events_history_finished" in plan, plan
+
+
+def test_the_command_writes_a_table_or_json(
+    database_url: URL, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(engine, {"micros": 1_500, "error_count": 1}, {"micros": 2_500}, {"micros": 3_500})
+    options = ["--url", database_url.render_as_string(hide_password=False), "--age", "all"]
+
+    def told(*command: str) -> str:
+        assert main(["stats", *command, *options]) == 0
+        return capsys.readouterr().out
+
+    [times] = json.loads(told("times", "--unit", "1ms", "--json"))
+    assert (times["queue_name"], times["count"], times["p50"], times["max"]) == (
+        "bus",
+        3,
+        2.5,
+        3.5,
+    )
+    assert "2.500" in told("times", "--unit", "1ms")
+    [retries] = json.loads(told("retries", "--json"))
+    assert (retries["ok"], retries["retries"], retries["percentage"]) == (2, 1, 50.0)
+    [counts] = json.loads(told("queues", "--queue", "bus", "--json"))
+    assert counts["processed"] == 3
+    assert "PROCESSED" in told("queues")
+    assert main(["stats", "times", *options[:2], "--age", "soon"]) == 2
 
 
 def test_what_can_not_be_meant_is_refused(inspector: Inspector) -> None:

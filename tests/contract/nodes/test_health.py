@@ -37,9 +37,10 @@ def fail(bus: PersistentBus, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(*_args: object) -> None:
         raise Away
 
-    with monkeypatch.context() as patch, pytest.raises(Away):
+    with monkeypatch.context() as patch:
         patch.setattr(node_of(bus).database, "write", write)
-        node_of(bus).beat_turn()
+        with pytest.raises(Away):
+            node_of(bus).beat_turn()
 
 
 def test_it_is_unknown_before_the_first_check_and_after_a_stop(bus: PersistentBus) -> None:
@@ -54,10 +55,10 @@ def test_it_is_healthy_until_no_beat_has_succeeded_for_the_allowed_time(
     bus: PersistentBus, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lifecycle_of(bus).join(QuietNode)
-    clock.advance(ALLOWED)
+    clock.advance(seconds=ALLOWED)
     fail(bus, monkeypatch)
     assert (bus.healthy(), bus.unhealthy()) == (True, False)
-    clock.advance(1)
+    clock.advance(seconds=1)
     assert (bus.healthy(), bus.unhealthy()) == (False, True)
     node_of(bus).beat_turn()
     assert (bus.healthy(), bus.unhealthy()) == (True, False)
@@ -70,9 +71,9 @@ def test_it_is_not_unhealthy_during_the_grace_of_each_start(
     bus = make_bus(clock=clock, node=NodeConfig(health_allowed_error_seconds=60.0))
     for _ in range(2):
         lifecycle_of(bus).join(QuietNode)
-        clock.advance(GRACE - 1)
+        clock.advance(seconds=GRACE - 1)
         assert (bus.healthy(), bus.unhealthy()) == (False, False)
-        clock.advance(1)
+        clock.advance(seconds=1)
         assert (bus.healthy(), bus.unhealthy()) == (False, True)
         lifecycle_of(bus).leave()
 
@@ -86,7 +87,7 @@ def test_functions_hear_of_an_error_now_and_again_and_of_its_end_once(
     lifecycle_of(bus).join(QuietNode)
 
     def after(seconds: float) -> list[str]:
-        clock.advance(seconds)
+        clock.advance(seconds=seconds)
         fail(bus, monkeypatch)
         lifecycle_of(bus).pool.run_submitted()
         return heard
@@ -114,7 +115,7 @@ def test_a_function_that_raises_harms_nothing(
 
     bus.on_health_error(lambda _error: heard.append("error"))
     lifecycle_of(bus).join(QuietNode)
-    clock.advance(LEASE)
+    clock.advance(seconds=LEASE)
     fail(bus, monkeypatch)
     lifecycle_of(bus).pool.run_submitted()
     node_of(bus).beat_turn()
@@ -125,12 +126,13 @@ def test_a_function_that_raises_harms_nothing(
 
 
 def test_both_members_of_a_node_hear_of_its_beats(
-    bus: PersistentBus,
+    make_bus: MakeBus,
     make_service: MakeService,
     clock: ManualClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    service = make_service(clock=clock)
+    bus = make_bus(clock=clock, node_name="both")
+    service = make_service(clock=clock, node_name="both")
     heard: list[str] = []
     bus.on_health_error(lambda _error: heard.append("bus"))
     service.on_health_error(lambda _error: heard.append("service"))
@@ -138,7 +140,7 @@ def test_both_members_of_a_node_hear_of_its_beats(
     lifecycle_of(service).join(QuietNode)
     assert (bus.healthy(), service.healthy()) == (True, True)
 
-    clock.advance(ALLOWED + 1)
+    clock.advance(seconds=ALLOWED + 1)
     fail(bus, monkeypatch)
     for member in (bus, service):
         lifecycle_of(member).pool.run_submitted()
