@@ -157,7 +157,9 @@ class microseconds_between(FunctionElement[int]):  # noqa: N801 -- as above
 @compiles(microseconds_between, "postgresql")
 def _(element: microseconds_between, compiler: Any, **options: object) -> str:
     start, end = (compiler.process(date, **options) for date in element.clauses)
-    return f"(extract(epoch FROM {end} - {start}) * 1000000)::bigint"
+    # `extract` would give a numeric, which is slow; the double is exact to a microsecond for times
+    # of up to 285 years.
+    return f"round(date_part('epoch', {end} - {start}) * 1000000)::bigint"
 
 
 @compiles(microseconds_between, "mysql")

@@ -159,8 +159,11 @@ def test_statistics_of_a_short_age_read_history_by_its_dates(
         assert len(caught) == (2 if engine.dialect.name == "sqlite" else 3)
         explain = "EXPLAIN QUERY PLAN " if engine.dialect.name == "sqlite" else "EXPLAIN "
         for statement, parameters in caught:
-            plan = str(connection.exec_driver_sql(explain + statement, parameters).all())
-            assert "bus_events_history_finished" in plan, plan
+            rows = connection.exec_driver_sql(explain + statement, parameters)
+            plan = "\n".join(str(value) for row in rows for value in row)
+            # PostgreSQL's index of blocks is no gain here: it takes the primary key, by the date.
+            by_date = "bus_events_history_finished" in plan or "Index Cond: ((finished_date" in plan
+            assert by_date, plan
 
 
 def test_the_command_writes_a_table_or_json(
