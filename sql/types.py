@@ -158,7 +158,7 @@ class microseconds_between(FunctionElement[int]):  # noqa: N801 -- as above
 def _(element: microseconds_between, compiler: Any, **options: object) -> str:
     start, end = (compiler.process(date, **options) for date in element.clauses)
     # `extract` would give a numeric, which is slow; the double is exact to a microsecond for times
-    # of up to 285 years.
+    # of up to 71 years.
     return f"round(date_part('epoch', {end} - {start}) * 1000000)::bigint"
 
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from queue_core.model.entry import State
-from queue_core.runtime.arguments import not_allowed
+from queue_core.runtime.arguments import not_allowed, of_kind
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import in_utc
 from queue_core.storage.rows import name
@@ -107,8 +107,10 @@ class StatsFilter:
         queue_name: str | None = None,
         now: datetime | None = None,
     ) -> None:
-        if age is not None and not (isinstance(age, timedelta) and age >= timedelta(0)):
-            raise not_allowed("age", age, "a timedelta that is not negative, or None")
+        if age is not None:
+            of_kind(age, timedelta, key="age")
+            if age < timedelta(0):
+                raise not_allowed("age", age, "a timedelta that is not negative, or None")
         self._age = age
         self._now = None if now is None else in_utc(now, key="now")
         self._queue_name = (
@@ -169,7 +171,8 @@ def processing_time_stats(
     connection: CallersConnection | None = None,
 ) -> list[ProcessingTimeStats]:
     """Processing times of each queue of the table that has any, by name."""
-    if not isinstance(unit, timedelta) or unit <= timedelta(0):
+    of_kind(unit, timedelta, key="unit")
+    if unit <= timedelta(0):
         raise not_allowed("unit", unit, "a positive timedelta, such as timedelta(milliseconds=1)")
     table, span = store.config.table, wanted.span(store)
     found = store.read(

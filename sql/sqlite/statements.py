@@ -25,6 +25,9 @@ from sql.statements.outcomes import FINISH_COLUMNS, encoded
 from sql.statements.statistics import Ranks, Span, Times
 from sql.types import TEXT_LENGTH, UtcDateTime
 
+FETCHED = 10_000
+"""Values fetched at once, so that memory holds each as a number only."""
+
 
 class SQLiteStatements(SQLiteMoves):
     """All statements on a pair of tables."""
@@ -38,9 +41,10 @@ class SQLiteStatements(SQLiteMoves):
         """
         values: dict[str, array[int]] = {}
         with closing(connection.execute(self._timed(span))) as result:
-            for queue_name, micros in result.cursor:
-                if micros is not None:
-                    values.setdefault(queue_name, array("q")).append(micros)
+            while rows := result.cursor.fetchmany(FETCHED):
+                for queue_name, micros in rows:
+                    if micros is not None:  # of a date that is none
+                        values.setdefault(queue_name, array("q")).append(micros)
         found: dict[str, Times] = {}
         for queue_name, unsorted in values.items():
             ordered = sorted(unsorted)

@@ -197,6 +197,8 @@ def test_what_can_not_be_meant_is_refused(inspector: Inspector) -> None:
         inspector.queue_stats(age=timedelta(seconds=-1))
     with pytest.raises(ConfigurationError, match="unit"):
         inspector.processing_time_stats(unit=timedelta(0))
+    with pytest.raises(ConfigurationError, match="unit"):
+        inspector.processing_time_stats(unit=1)  # type: ignore[arg-type]
     with pytest.raises(NaiveDateTimeError):
         inspector.retry_stats(now=datetime(2026, 1, 1))  # noqa: DTZ001 -- the fault
     with pytest.raises(InvalidPostError):
