@@ -21,6 +21,7 @@ from queue_core.claiming.hint_listener import HintListener
 from queue_core.claiming.hint_sender import HintSender
 from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.cluster import process_nodes
+from queue_core.cluster.health import Health
 from queue_core.cluster.node import Node
 from queue_core.cluster.redispatch import recover
 from queue_core.errors import LifecycleError
@@ -92,6 +93,7 @@ class Lifecycle:
         self.hints = hints
         self.wakeup = wakeup
         self.metrics = metrics
+        self.health = Health(self.config.table, self.config.node, self.clock, self.pools.call)
         self.phase = Phase.INITIALISED
         self._outliving: frozenset[tuple[int, int]] = frozenset()
         """Claims that had not ended, or whose outcomes were unwritten, when this left its node."""
@@ -157,7 +159,13 @@ class Lifecycle:
 
         `start` does this first; the test kit does only this.
         """
-        node = process_nodes.join(self, self.config, make)
+        self.health.start()
+        try:
+            node = process_nodes.join(self, self.config, make)
+        except BaseException:
+            self.health.stop()
+            raise
+        self.health.succeeded()  # a node that was there has not beaten since
         self.claimer.forget(self._in_hand())
         try:
             recovered = recover(
@@ -168,6 +176,7 @@ class Lifecycle:
                 besides=node.outliving(self.config.table),
             )
         except BaseException:
+            self.health.stop()
             process_nodes.leave(
                 node, self
             )  # else its lane would have a live node that runs nothing
@@ -249,6 +258,7 @@ class Lifecycle:
         finally:
             # First: what is posted from here on is for other nodes, whatever fails below.
             self.holdings.node = None
+            self.health.stop()
             self._outliving = frozenset(self._in_hand())
             self.ledger.keep(self._outliving)
             process_nodes.leave(node, self)
@@ -337,6 +347,14 @@ class Lifecycle:
         What has not started comes back as Released from the pool, by `may_start`.
         """
         self.metrics.lease_lost()
+
+    def beaten(self) -> None:
+        """See `member.Member`."""
+        self.health.succeeded()
+
+    def beat_failed(self, error: BaseException) -> None:
+        """See `member.Member`."""
+        self.health.failed(error)
 
     def reaped(self, queue_names: Sequence[str]) -> None:
         """See `member.Member`."""

@@ -8,6 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self, Unpack
 
+from queue_core.cluster.health import ErrorHook, RecoveryHook
 from queue_core.engine import QueueEngine
 from queue_core.finishing.feeds import Feed
 from queue_core.maintenance import ForgetOptions, Maintenance, RetryOptions, TruncateOptions
@@ -16,7 +17,7 @@ from queue_core.model.entry import Entry, SearchKey, States
 from queue_core.old_names import OldFaceNames
 from queue_core.reading.forgetting import Forgotten
 from queue_core.reading.history import Progress
-from queue_core.runtime.arguments import wait_seconds
+from queue_core.runtime.arguments import function, wait_seconds
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.storage.rows import UNSET, Unset
@@ -153,6 +154,71 @@ class Face(OldFaceNames):
             False if it had no feed.
         """
         return self._engine.lifecycle.finisher.feeds.forget(listener_id)
+
+    def healthy(self) -> bool | None:
+        """Whether this bus or service reaches the database. It asks the process only.
+
+        Each beat of its node is a check.
+
+        Returns:
+            True if a beat succeeded within the last `NodeConfig.health_allowed_error_seconds` (15
+            minutes by default), otherwise False; None before the first check, and after a stop.
+
+        Example:
+            ```python
+            if bus.unhealthy():
+                sys.exit("no beat has reached the database for 15 minutes")
+            ```
+        """
+        return self._engine.lifecycle.health.healthy()
+
+    def unhealthy(self) -> bool:
+        """Whether a restart may help: `healthy` is False, and the start was long enough ago.
+
+        Returns:
+            False during `NodeConfig.health_grace_seconds` after each start (10 minutes by default),
+            and while `healthy` is True or None.
+        """
+        return self._engine.lifecycle.health.unhealthy()
+
+    def on_health_error(self, hook: ErrorHook) -> ErrorHook:
+        """Decorate a function that is called when beats fail for longer than the lease.
+
+        It is called again while they fail, once in each `NodeConfig.health_callback_pause_seconds`
+        (an hour by default). It runs on the handler pool; an exception of it is logged. The log has
+        an ERROR `health_failed` each time in any case.
+
+        Args:
+            hook: Called with the error of the last beat.
+
+        Returns:
+            `hook`.
+
+        Raises:
+            ConfigurationError: `hook` can't be called.
+        """
+        function(hook, key="hook")
+        self._engine.lifecycle.health.error_hooks.append(hook)
+        return hook
+
+    def on_recovery(self, hook: RecoveryHook) -> RecoveryHook:
+        """Decorate a function that is called when a beat succeeds after `on_health_error`.
+
+        It runs on the handler pool; an exception of it is logged. The log has an INFO
+        `health_recovered` in any case.
+
+        Args:
+            hook: Called without arguments.
+
+        Returns:
+            `hook`.
+
+        Raises:
+            ConfigurationError: `hook` can't be called.
+        """
+        function(hook, key="hook")
+        self._engine.lifecycle.health.recovery_hooks.append(hook)
+        return hook
 
     def truncate_history(
         self,

@@ -79,6 +79,7 @@ from queue_core.reading.nodes import NodeStatus  # noqa: E402
 from queue_core.reading.overview import QueueStatus  # noqa: E402
 from queue_core.reading.schedules import ScheduleStatus  # noqa: E402
 from queue_core.reading.search import Located  # noqa: E402
+from queue_core.reading.statistics import ProcessingTimeStats, QueueStats, RetryStats  # noqa: E402
 from queue_core.running.subscriber import EntryContext, ExactlyOnceContext  # noqa: E402
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection  # noqa: E402
 from queue_core.runtime.clock import Clock, ManualClock, SystemClock  # noqa: E402
@@ -139,12 +140,15 @@ __all__ = [
     "PayloadTooLargeError",
     "PersistentBus",
     "Posting",
+    "ProcessingTimeStats",
     "QueueDepth",
     "QueueExistsError",
     "QueueNotFoundError",
+    "QueueStats",
     "QueueStatus",
     "RetryLater",
     "RetryPolicy",
+    "RetryStats",
     "Schedule",
     "ScheduleStatus",
     "ScheduledRetries",

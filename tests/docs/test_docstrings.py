@@ -17,6 +17,10 @@ DEPRECATED = {"InMemoryBus.register", "PersistentBus.register"}
 RAISES_NOTHING = {
     "PersistentBus.close",
     "NotificationService.close",
+    "PersistentBus.healthy",
+    "PersistentBus.unhealthy",
+    "NotificationService.healthy",
+    "NotificationService.unhealthy",
     "InMemoryBus.truncate_history",
     "InMemoryBus.unsubscribe",
     "PersistentBus.unsubscribe",
