@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Self, Unpack
@@ -59,7 +59,11 @@ class InMemoryBus(EventBus):
     Args:
         config: The configuration. Default: `BusConfig()`.
         clock: The time of dates. Default: this machine's.
-        codec: Writes and reads payloads. Default: `JsonCodec()`.
+        codec: Writes payloads. Default: `JsonCodec()`.
+        type_codecs: Codecs that write events of a type and its subtypes, or of a stored name.
+            Default: none.
+        read_codecs: Codecs that only read what was written before. JSON is always read. Default:
+            none.
         settings: Keys of the configuration, which win over `config`.
 
     Raises:
@@ -72,13 +76,15 @@ class InMemoryBus(EventBus):
         *,
         clock: Clock | None = None,
         codec: Codec | None = None,
+        type_codecs: Mapping[type | str, Codec] | None = None,
+        read_codecs: Iterable[Codec] = (),
         **settings: Unpack[BusSettings],
     ) -> None:
         super().__init__(configured(BusConfig, config, settings), shared=False)
         if clock is not None:
             of_kind(clock, Clock, key="clock")
         self._clock = clock or SystemClock()
-        self._codecs = Codecs(self._types, codec)
+        self._codecs = Codecs(self._types, codec, read_codecs, type_codecs)
         self._rows = Rows(self.config, self._clock, self._types, self._codecs)
         self._ids = itertools.count(1)
         self._live: dict[int, Entry] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Unpack
 
@@ -11,7 +11,7 @@ from sqlalchemy import URL, Engine
 
 from bus.event_bus import EventBus
 from queue_core.engine import QueueEngine
-from queue_core.model.codec import Codec
+from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import BusConfig, BusSettings, Mode
 from queue_core.model.entry import Posting
 from queue_core.model.settings import configured
@@ -36,6 +36,10 @@ class PersistentBus(EventBus, Face, Reads):
         clock: The time by which entries are due. Default: the database's.
         metrics_registry: Where metrics are registered. Default: prometheus-client's own.
         codec: Writes payloads. Default: `JsonCodec()`.
+        type_codecs: Codecs that write events of a type and its subtypes, or of a stored name.
+            Default: none.
+        read_codecs: Codecs that only read what was written before. JSON is always read. Default:
+            none.
         settings: Keys of the configuration, which win over `config`.
 
     Raises:
@@ -55,6 +59,8 @@ class PersistentBus(EventBus, Face, Reads):
         clock: Clock | None = None,
         metrics_registry: CollectorRegistry | None = None,
         codec: Codec | None = None,
+        type_codecs: Mapping[type | str, Codec] | None = None,
+        read_codecs: Iterable[Codec] = (),
         **settings: Unpack[BusSettings],
     ) -> None:
         config = configured(BusConfig, config, settings)
@@ -66,7 +72,7 @@ class PersistentBus(EventBus, Face, Reads):
             self._types,
             clock=clock,
             metrics_registry=metrics_registry,
-            codec=codec,
+            codecs=Codecs(self._types, codec, read_codecs, type_codecs),
         )
         Face.__init__(self, engine)
         Reads.__init__(self, engine, self.config.name)

@@ -11,6 +11,7 @@ from notifications.schedules import Schedules
 from notifications.served_queues import ServedQueues
 from queue_core.engine import QueueEngine
 from queue_core.errors import QueueExistsError, QueueNotFoundError
+from queue_core.model.codec import Codec
 from queue_core.model.event_types import EventTypes, is_event_type
 from queue_core.model.retry import RetryPolicy
 from queue_core.running.annotations import check_annotation, event_annotation
@@ -30,6 +31,7 @@ class QueueOptions(TypedDict, total=False):
     serial: bool
     retry: RetryPolicy | None
     max_run_seconds: float | None
+    codec: Codec | None
 
 
 class Decorate(Protocol):
@@ -101,6 +103,7 @@ class Queues:
         exactly_once: bool = False,
         retry: RetryPolicy | None = None,
         max_run_seconds: float | None = None,
+        codec: Codec | None = None,
     ) -> NotificationQueue:
         """Create the queue `service_name:queue_name` of this process with its handler.
 
@@ -119,6 +122,8 @@ class Queues:
             retry: The retry policy of this queue. Default: that of the configuration.
             max_run_seconds: A run that takes longer counts as failed, though the handler can't be
                 stopped. Default: no limit.
+            codec: Writes what is scheduled on this queue, but for types with a codec. Default: that
+                of the service.
 
         Returns:
             The queue.
@@ -167,6 +172,7 @@ class Queues:
                     "get_queue, or delete it first.",
                     queue_name=queue.full_name,
                 )
+            self._engine.codecs.of_queue(queue.full_name, codec)
             self._queues[queue.full_name] = queue
         return queue
 
@@ -187,6 +193,7 @@ class Queues:
         exactly_once: bool = False,
         retry: RetryPolicy | None = None,
         max_run_seconds: float | None = None,
+        codec: Codec | None = None,
     ) -> object:
         """Decorate the handler of a queue, which is created as by `create_queue`.
 
@@ -197,6 +204,7 @@ class Queues:
             exactly_once: As for `create_queue`.
             retry: As for `create_queue`.
             max_run_seconds: As for `create_queue`.
+            codec: As for `create_queue`.
 
         Returns:
             A decorator, which returns the handler. `get_queue` then has the queue.
@@ -223,6 +231,7 @@ class Queues:
                 exactly_once=exactly_once,
                 retry=retry,
                 max_run_seconds=max_run_seconds,
+                codec=codec,
             )
             return handler
 

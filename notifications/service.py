@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Self, Unpack
 
 from prometheus_client import CollectorRegistry
@@ -10,7 +11,7 @@ from sqlalchemy import URL, Engine
 from notifications.queues import Queues
 from notifications.schedules import Schedules
 from queue_core.engine import QueueEngine
-from queue_core.model.codec import Codec
+from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import NotificationConfig, QueueSettings
 from queue_core.model.settings import configured
 from queue_core.old_names import OldServiceNames
@@ -28,6 +29,10 @@ class NotificationService(Queues, Face, OldServiceNames):
         clock: The time by which notifications are due. Default: the database's.
         metrics_registry: Where metrics are registered. Default: prometheus-client's own.
         codec: Writes payloads. Default: `JsonCodec()`.
+        type_codecs: Codecs that write events of a type and its subtypes, or of a stored name.
+            Default: none.
+        read_codecs: Codecs that only read what was written before. JSON is always read. Default:
+            none.
         settings: Keys of the configuration, which win over `config`.
 
     Raises:
@@ -47,6 +52,8 @@ class NotificationService(Queues, Face, OldServiceNames):
         clock: Clock | None = None,
         metrics_registry: CollectorRegistry | None = None,
         codec: Codec | None = None,
+        type_codecs: Mapping[type | str, Codec] | None = None,
+        read_codecs: Iterable[Codec] = (),
         **settings: Unpack[QueueSettings],
     ) -> None:
         self.config = configured(NotificationConfig, config, settings)
@@ -58,7 +65,7 @@ class NotificationService(Queues, Face, OldServiceNames):
             self._types,
             clock=clock,
             metrics_registry=metrics_registry,
-            codec=codec,
+            codecs=Codecs(self._types, codec, read_codecs, type_codecs),
         )
         Face.__init__(self, engine)
         self._schedules = Schedules(engine, self._served.names)

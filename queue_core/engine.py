@@ -10,7 +10,7 @@ from sqlalchemy import URL
 from sqlalchemy import Engine as SqlalchemyEngine
 
 from queue_core.metrics import Metrics
-from queue_core.model.codec import Codec, Codecs
+from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry
 from queue_core.model.event_types import EventTypes
@@ -36,7 +36,7 @@ class QueueEngine:
         *,
         clock: Clock | None = None,
         metrics_registry: CollectorRegistry | None = None,
-        codec: Codec | None = None,
+        codecs: Codecs | None = None,
     ) -> None:
         if clock is not None:
             of_kind(clock, Clock, key="clock")
@@ -44,7 +44,7 @@ class QueueEngine:
             of_kind(metrics_registry, CollectorRegistry, key="metrics_registry")
         self.config = config
         self.types = types
-        self.codecs = Codecs(types, codec)
+        self.codecs = Codecs(types) if codecs is None else codecs
         self.database = open_tables(database, config)
         self.store = Store(
             self.database, config, clock or _clock_of(self.database), types, self.codecs

@@ -9,7 +9,7 @@ processes tell of is claimed by the thread that hears of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -21,6 +21,7 @@ from queue_core.claiming.hint_listener import HintListener
 from queue_core.claiming.hint_sender import HintSender
 from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.cluster import process_nodes
+from queue_core.cluster.health import Health
 from queue_core.cluster.node import Node
 from queue_core.cluster.redispatch import recover
 from queue_core.errors import LifecycleError
@@ -28,12 +29,14 @@ from queue_core.finishing.finisher import Finisher
 from queue_core.holding.holdings import Holdings
 from queue_core.holding.ledger import Ledger
 from queue_core.metrics import Metrics, Reading
+from queue_core.model.config import ChangeableSettings
 from queue_core.model.entry import Entry
 from queue_core.model.outcome import Outcome
 from queue_core.running.failures import Failures
 from queue_core.running.handler_pool import HandlerPool
 from queue_core.running.pools import Pools
 from queue_core.running.subscriber import Router
+from queue_core.runtime.arguments import not_allowed
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
 from queue_core.storage.store import Store
@@ -90,6 +93,7 @@ class Lifecycle:
         self.hints = hints
         self.wakeup = wakeup
         self.metrics = metrics
+        self.health = Health(self.config.table, self.config.node, self.clock, self.pools.call)
         self.phase = Phase.INITIALISED
         self._outliving: frozenset[tuple[int, int]] = frozenset()
         """Claims that had not ended, or whose outcomes were unwritten, when this left its node."""
@@ -127,12 +131,41 @@ class Lifecycle:
             raise
         self.claimer.wake()  # for what came since it last ran
 
+    def reconfigure(self, changes: Mapping[str, object]) -> None:
+        """Change settings, which the next start takes.
+
+        Raises ConfigurationError, and LifecycleError while it runs. Nothing was changed then.
+        """
+        fixed = [key for key in changes if key not in ChangeableSettings.__annotations__]
+        if fixed:
+            raise not_allowed(
+                fixed[0],
+                changes[fixed[0]],
+                "in reconfigure "
+                + ", ".join(ChangeableSettings.__annotations__)
+                + ". For another key close this bus or service, and build a new one",
+            )
+        if self.phase in {Phase.RUNNING, Phase.STOPPING}:
+            raise LifecycleError(
+                f"{self.config.table}: it is {self.phase.value}. Nothing was changed. Stop it, "
+                "reconfigure it, and start it."
+            )
+        changed = {key: value for key, value in changes.items() if value is not None}
+        self.config._become(self.config._with_changes(changed))  # noqa: SLF001 -- its owner
+        self.claimer.reconfigured()
+
     def join(self, make: process_nodes.MakeNode = Node) -> None:
         """Take part in the cluster without running loops.
 
         `start` does this first; the test kit does only this.
         """
-        node = process_nodes.join(self, self.config, make)
+        self.health.start()
+        try:
+            node = process_nodes.join(self, self.config, make)
+        except BaseException:
+            self.health.stop()
+            raise
+        self.health.succeeded()  # a node that was there has not beaten since
         self.claimer.forget(self._in_hand())
         try:
             recovered = recover(
@@ -143,6 +176,7 @@ class Lifecycle:
                 besides=node.outliving(self.config.table),
             )
         except BaseException:
+            self.health.stop()
             process_nodes.leave(
                 node, self
             )  # else its lane would have a live node that runs nothing
@@ -224,6 +258,7 @@ class Lifecycle:
         finally:
             # First: what is posted from here on is for other nodes, whatever fails below.
             self.holdings.node = None
+            self.health.stop()
             self._outliving = frozenset(self._in_hand())
             self.ledger.keep(self._outliving)
             process_nodes.leave(node, self)
@@ -313,6 +348,14 @@ class Lifecycle:
         """
         self.metrics.lease_lost()
 
+    def beaten(self) -> None:
+        """See `member.Member`."""
+        self.health.succeeded()
+
+    def beat_failed(self, error: BaseException) -> None:
+        """See `member.Member`."""
+        self.health.failed(error)
+
     def reaped(self, queue_names: Sequence[str]) -> None:
         """See `member.Member`."""
         self.metrics.reaped(queue_names)
@@ -326,14 +369,16 @@ class Lifecycle:
 
     # -- turns ------------------------------------------------------------------------------------
 
-    def run_due(self) -> list[Outcome]:
+    def run_due(self, *, posts_wait: bool = False) -> list[Outcome]:
         """Run the due entries in the caller's thread, write the outcomes and return them.
 
         One round, between `join` and `leave`, without `start`: what becomes due by it is left to
-        the next.
+        the next. `posts_wait`: it is the last round, and what handlers post is not begun.
         """
         self.claimer.look()
         self.claim_loop.turn()
+        if posts_wait:
+            self.holdings.stopping = True
         self.pool.run_submitted()
         outcomes = self.finisher.write_all()
         self.pool.run_submitted()  # the hooks of what has ended FAILED

@@ -8,13 +8,16 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self, Unpack
 
+from queue_core.cluster.health import ErrorHook, RecoveryHook
 from queue_core.engine import QueueEngine
+from queue_core.finishing.feeds import Feed
 from queue_core.maintenance import ForgetOptions, Maintenance, RetryOptions, TruncateOptions
+from queue_core.model.config import ChangeableSettings
 from queue_core.model.entry import Entry, SearchKey, States
 from queue_core.old_names import OldFaceNames
 from queue_core.reading.forgetting import Forgotten
 from queue_core.reading.history import Progress
-from queue_core.runtime.arguments import wait_seconds
+from queue_core.runtime.arguments import function, wait_seconds
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.storage.rows import UNSET, Unset
@@ -62,6 +65,27 @@ class Face(OldFaceNames):
             timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
         return self._engine.lifecycle.stop(timeout_seconds)
 
+    def reconfigure(self, **settings: Unpack[ChangeableSettings]) -> None:
+        """Change settings while it is stopped. The next start takes them.
+
+        Subscriptions, queues and functions stay. For other keys, such as `mode` or `table`, close
+        it and build a new one.
+
+        Args:
+            settings: Keys of the configuration with their new values.
+
+        Raises:
+            ConfigurationError: A value is not allowed, or the key can't be changed. Nothing was
+                changed.
+            LifecycleError: It is started. Nothing was changed.
+
+        Example:
+            >>> bus.stop()
+            >>> bus.reconfigure(handler_threads=8, poll_interval_seconds=1.0)
+            >>> bus.start()
+        """
+        self._engine.lifecycle.reconfigure(settings)
+
     def close(self) -> None:
         """Stop, and close the library's connections."""
         self.stop()
@@ -94,6 +118,107 @@ class Face(OldFaceNames):
             ConfigurationError: `hook` can't be called with two arguments.
         """
         return self._engine.on_failed(hook)
+
+    def listen(self, listener_id: str, *, capacity: int = 10_000) -> Feed:
+        """Listen to the entries that this process ends, PROCESSED or FAILED.
+
+        Each listener has its own feed, from its first call on; the same id gets the same feed. It
+        has the entries that handlers of this process have run to their end, after the commit of
+        the outcome. Other processes' entries, and those that end without a run, are not in it, and
+        a process that dies loses its feeds: rely on history, not on a feed.
+
+        Args:
+            listener_id: Names the listener within this bus or service.
+            capacity: Entries that the feed holds. When it is full, it drops its oldest. Default:
+                10,000.
+
+        Returns:
+            The feed.
+
+        Raises:
+            ConfigurationError: An argument is not allowed, or the listener has another capacity.
+
+        Example:
+            >>> feed = bus.listen("dashboard")
+            >>> ended = feed.get(timeout_seconds=1.0)
+        """
+        return self._engine.lifecycle.finisher.feeds.listen(listener_id, capacity)
+
+    def stop_listening(self, listener_id: str) -> bool:
+        """End a listener's feed. What waits in it can still be taken.
+
+        Args:
+            listener_id: As for `listen`.
+
+        Returns:
+            False if it had no feed.
+        """
+        return self._engine.lifecycle.finisher.feeds.forget(listener_id)
+
+    def healthy(self) -> bool | None:
+        """Whether this bus or service reaches the database. It asks the process only.
+
+        Each beat of its node is a check.
+
+        Returns:
+            True if a beat succeeded within the last `NodeConfig.health_allowed_error_seconds` (15
+            minutes by default), otherwise False; None before the first check, and after a stop.
+
+        Example:
+            ```python
+            if bus.unhealthy():
+                sys.exit("no beat has reached the database for 15 minutes")
+            ```
+        """
+        return self._engine.lifecycle.health.healthy()
+
+    def unhealthy(self) -> bool:
+        """Whether a restart may help: `healthy` is False, and the start was long enough ago.
+
+        Returns:
+            False during `NodeConfig.health_grace_seconds` after each start (10 minutes by default),
+            and while `healthy` is True or None.
+        """
+        return self._engine.lifecycle.health.unhealthy()
+
+    def on_health_error(self, hook: ErrorHook) -> ErrorHook:
+        """Decorate a function that is called when beats fail for longer than the lease.
+
+        It is called again while they fail, once in each `NodeConfig.health_callback_pause_seconds`
+        (an hour by default). It runs on the handler pool; an exception of it is logged. The log has
+        an ERROR `health_failed` each time in any case.
+
+        Args:
+            hook: Called with the error of the last beat.
+
+        Returns:
+            `hook`.
+
+        Raises:
+            ConfigurationError: `hook` can't be called.
+        """
+        function(hook, key="hook")
+        self._engine.lifecycle.health.error_hooks.append(hook)
+        return hook
+
+    def on_recovery(self, hook: RecoveryHook) -> RecoveryHook:
+        """Decorate a function that is called when a beat succeeds after `on_health_error`.
+
+        It runs on the handler pool; an exception of it is logged. The log has an INFO
+        `health_recovered` in any case.
+
+        Args:
+            hook: Called without arguments.
+
+        Returns:
+            `hook`.
+
+        Raises:
+            ConfigurationError: `hook` can't be called.
+        """
+        function(hook, key="hook")
+        self._engine.lifecycle.health.recovery_hooks.append(hook)
+        return hook
 
     def truncate_history(
         self,

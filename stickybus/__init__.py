@@ -55,9 +55,12 @@ from queue_core.errors import (  # noqa: E402
     StickybusError,
     WriteLockError,
 )
+from queue_core.finishing.feeds import Ended, Feed  # noqa: E402
 from queue_core.inspector import Inspector, inspect  # noqa: E402
-from queue_core.model.codec import Codec, JsonCodec  # noqa: E402
+from queue_core.model.codec import BoundCodec, Codec, JsonCodec  # noqa: E402
+from queue_core.model.compression import CompressedCodec  # noqa: E402
 from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa: E402
+from queue_core.model.encryption import EncryptedCodec  # noqa: E402
 from queue_core.model.entry import Entry, Posting, State  # noqa: E402
 from queue_core.model.node_config import NodeConfig  # noqa: E402
 from queue_core.model.retry import (  # noqa: E402
@@ -76,6 +79,7 @@ from queue_core.reading.nodes import NodeStatus  # noqa: E402
 from queue_core.reading.overview import QueueStatus  # noqa: E402
 from queue_core.reading.schedules import ScheduleStatus  # noqa: E402
 from queue_core.reading.search import Located  # noqa: E402
+from queue_core.reading.statistics import ProcessingTimeStats, QueueStats, RetryStats  # noqa: E402
 from queue_core.running.subscriber import EntryContext, ExactlyOnceContext  # noqa: E402
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection  # noqa: E402
 from queue_core.runtime.clock import Clock, ManualClock, SystemClock  # noqa: E402
@@ -86,13 +90,17 @@ from sql.schema import SchemaReport  # noqa: E402
 __all__ = [
     "KEYLESS",
     "AsyncCallersConnection",
+    "BoundCodec",
     "BusConfig",
     "CallersConnection",
     "Clock",
     "Codec",
     "CommitUnknownError",
+    "CompressedCodec",
     "ConfigurationError",
     "DatabaseUnreachableError",
+    "EncryptedCodec",
+    "Ended",
     "Entry",
     "EntryContext",
     "EntryNotChangeableError",
@@ -100,6 +108,7 @@ __all__ = [
     "ExactlyOnceContext",
     "ExponentialRetries",
     "Failure",
+    "Feed",
     "Finding",
     "Forgotten",
     "ForkedError",
@@ -131,12 +140,15 @@ __all__ = [
     "PayloadTooLargeError",
     "PersistentBus",
     "Posting",
+    "ProcessingTimeStats",
     "QueueDepth",
     "QueueExistsError",
     "QueueNotFoundError",
+    "QueueStats",
     "QueueStatus",
     "RetryLater",
     "RetryPolicy",
+    "RetryStats",
     "Schedule",
     "ScheduleStatus",
     "ScheduledRetries",

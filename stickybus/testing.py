@@ -11,61 +11,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from datetime import datetime
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
-from queue_core.cluster.node import Node
-from queue_core.errors import LifecycleError
-from queue_core.lifecycle import Lifecycle, Phase
+from queue_core.errors import EntryNotFoundError
+from queue_core.maintenance import Maintenance
 from queue_core.model.entry import Entry, State
-from queue_core.model.outcome import Finished, Lost, Outcome, Parked, Recorded, Released, Retried
+from queue_core.model.lanes import ANY_NODE
 from queue_core.opening import create_schema
+from queue_core.reading.live_entries import Entries
 from queue_core.runtime.arguments import is_number, not_allowed, of_kind
 from queue_core.runtime.clock import ManualClock
+from queue_core.storage.filter import Filter
+from queue_core.storage.progress import encode_progress
+from queue_core.storage.rows import integer
+from stickybus.kit_rounds import Ran, Target, joined, refuse_started, run_round
 
 __all__ = [
     "ManualClock",
     "Ran",
+    "clear",
+    "consume_one",
     "drain",
+    "run_again",
     "stickybus_bus",
     "stickybus_clock",
     "stickybus_service",
     "stickybus_url",
+    "waiting_events",
+    "without_threads",
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ran:
-    """One run of one entry, and its result.
-
-    Attributes:
-        entry: The entry as it was when the run started.
-        state: PROCESSED or FAILED if the entry has ended. AVAILABLE if it runs again, or is parked.
-        error_count: Failed runs so far.
-        retry_at: The date of the next run (UTC); None if there is none.
-        parked: True if no target knows the entry's type or queue.
-        last_error: Type, message and traceback if the state is FAILED, else None.
-    """
-
-    entry: Entry
-    state: State
-    error_count: int
-    retry_at: datetime | None = None
-    parked: bool = False
-    last_error: str | None = None
-
-    @property
-    def event_name(self) -> str:
-        """The name of the entry's event type."""
-        return self.entry.class_name
-
-
-def drain(*targets: PersistentBus | NotificationService, max_runs: int = 10_000) -> list[Ran]:
+def drain(*targets: Target, max_runs: int = 10_000) -> list[Ran]:
     """Run everything that is due, and everything that becomes due by it, in the caller's thread.
 
     All targets are drained together, so that a handler of one may post to another. `async def`
@@ -96,18 +79,18 @@ def drain(*targets: PersistentBus | NotificationService, max_runs: int = 10_000)
     if not is_number(max_runs) or max_runs < 0:
         raise not_allowed("max_runs", max_runs, "0 or more")
     runs: list[Ran] = []
-    with ExitStack() as joined:
+    with ExitStack() as members:
         for target in targets:
-            joined.enter_context(_joined(target))
+            members.enter_context(joined(target))
         progress = True
         while progress:
             progress = False
             for target in targets:
                 if isinstance(target, NotificationService):
                     target._fire_due()
-                outcomes = _round(target._engine.lifecycle)
-                runs += [ran for outcome in outcomes if (ran := _ran(outcome)) is not None]
-                progress = progress or bool(outcomes)
+                ran = run_round(target)
+                runs += [one for one in ran if one is not None]
+                progress = progress or bool(ran)
             if len(runs) > max_runs:
                 raise RuntimeError(
                     f"{len(runs)} runs, and there is always another one due; the last: {runs[-1]}"
@@ -115,71 +98,195 @@ def drain(*targets: PersistentBus | NotificationService, max_runs: int = 10_000)
     return runs
 
 
-class _QuietNode(Node):
-    """A node without threads: it beats between the rounds of `drain`."""
+def consume_one(target: Target) -> Ran:
+    """Run the one entry that is due, once, and assert that it ends PROCESSED.
 
-    def start(self) -> None:
-        self.register()
+    What becomes due by it is left to the next call.
+
+    Args:
+        target: A bus or a service, not started.
+
+    Returns:
+        The run, whose `value` is what the handler returned.
+
+    Raises:
+        AssertionError: No entry is due, or several are, all of which have run then; or the entry
+            has not ended PROCESSED. Its cause is the error of the handler.
+        LifecycleError: The target is started.
+        ConfigurationError: The target is of a wrong kind.
+
+    Examples:
+        >>> bus.post(OrderPlaced(41))
+        >>> assert consume_one(bus).value == "order 41 is confirmed"
+    """
+    runs = _one_round(target)
+    if len(runs) != 1:
+        told = "; ".join(f"{ran.entry.record_id} ({ran.event_name})" for ran in runs)
+        raise AssertionError(f"{len(runs)} entries were due, not 1: {told or 'none'}.")
+    (ran,) = runs
+    if ran.state is not State.PROCESSED:
+        became = "is parked" if ran.parked else f"is {ran.state}"
+        raise AssertionError(
+            f"entry {ran.entry.record_id} ({ran.event_name}) {became}, not PROCESSED: "
+            f"{', '.join(map(repr, ran.raised.values())) or ran.last_error or 'no handler raised'}."
+        ) from next(iter(ran.raised.values()), None)
+    return ran
+
+
+def run_again(target: Target, ran: Ran | int) -> Ran:
+    """Run an ended entry a second time, as after a crash between its handlers and its outcome.
+
+    A test of idempotency: handlers may run twice, and the second run must change nothing. As after
+    a crash, it is a copy of the entry with a new id, and exactly-once handlers are left out, as
+    their transaction has recorded the outcome. What else is due runs as well, before or after it.
+
+    Args:
+        target: The bus or service of the entry, not started.
+        ran: The first run, or the id of the entry in history.
+
+    Returns:
+        The second run.
+
+    Raises:
+        EntryNotFoundError: History has no such entry.
+        InvalidPostError: The id can't be one.
+        LifecycleError: The target is started.
+        ConfigurationError: The target is of a wrong kind.
+
+    Examples:
+        >>> first = consume_one(bus)
+        >>> assert run_again(bus, first).state is State.PROCESSED
+        >>> assert len(sent_mails) == 1
+    """
+    of_kind(target, PersistentBus, NotificationService, key="target")
+    refuse_started(target)
+    record_id = ran.entry.record_id if isinstance(ran, Ran) else integer(ran, "ran")
+    store, lifecycle = target._engine.store, target._engine.lifecycle
+    found = store.database.fetch(
+        lambda connection: store.find(
+            connection, past=True, where=Filter(record_ids=[record_id]).conditions(None)
+        )
+    )
+    if not found:
+        raise EntryNotFoundError(
+            f"{lifecycle.config.table}: there is no entry {record_id} in history. Nothing ran.",
+            record_id=record_id,
+        )
+    with joined(target):
+        subscribers = lifecycle._router.subscribers(found[0].queue_name, found[0].class_name)
+        progress = encode_progress(
+            {one.name: True for one in subscribers or () if one.exactly_once}
+        )
+        new_id = store.database.write(
+            lambda connection: store.statements.replay(
+                connection, record_id, lane=ANY_NODE, now=store.clock.now(), progress=progress
+            )
+        )
+        runs = [ran for ran in run_round(target, posts_wait=True) if ran is not None]
+    return next(ran for ran in runs if ran.entry.record_id == new_id)
+
+
+def waiting_events(target: Target) -> list[object]:
+    """The events that wait, due or not, as handlers would get them.
+
+    Args:
+        target: A bus, or a service, of which all queues are meant.
+
+    Returns:
+        The events, in the order of their posts.
+
+    Raises:
+        ConfigurationError: The target is of a wrong kind.
+        PayloadNotDecodableError: A payload can't be read.
+
+    Examples:
+        >>> bus.post(OrderPlaced(41))
+        >>> assert waiting_events(bus) == [OrderPlaced(41)]
+    """
+    of_kind(target, PersistentBus, NotificationService, key="target")
+    return [target._engine.codecs.decode(entry) for entry in _live(target)]
+
+
+def clear(*targets: Target) -> int:
+    """Delete all that waits for these targets, and the whole history of their tables.
+
+    For a test on a database that others have used. Recurring schedules stay.
+
+    Args:
+        targets: Buses and services, none of which may be started.
+
+    Returns:
+        How many entries waited.
+
+    Raises:
+        LifecycleError: A target is started, or a call truncates the history.
+        ConfigurationError: A target is of a wrong kind.
+    """
+    for target in targets:
+        of_kind(target, PersistentBus, NotificationService, key="targets")
+        refuse_started(target)
+    waited = 0
+    for target in targets:
+        by_hand = Maintenance(target._engine)
+        for entry in _live(target):
+            waited += by_hand.remove(entry.record_id)
+        by_hand.truncate()
+    return waited
 
 
 @contextmanager
-def _joined(target: PersistentBus | NotificationService) -> Iterator[None]:
-    """Take part in the cluster, without loops and without a pool."""
-    lifecycle = target._engine.lifecycle
-    if lifecycle.phase in {Phase.RUNNING, Phase.STOPPING}:
-        raise LifecycleError(
-            f"{lifecycle.config.table}: it is started, its own threads run what is due. Nothing was drained. Use drain on "
-            "one that isn't started."
-        )
-    queues = (
-        [queue for queue in target.queues() if not queue.started]
-        if isinstance(target, NotificationService)
-        else []
-    )
-    lifecycle.join(_QuietNode)
-    try:
-        for queue in queues:
-            queue.start()
+def without_threads(*targets: Target) -> Iterator[None]:
+    """Let `start` and `stop` of the targets do nothing within a block.
+
+    The start-up code of an application then runs in a test as it is, and `drain` or `consume_one`
+    runs what is due. `close` still closes the connections.
+
+    Args:
+        targets: Buses and services, none of which may be started.
+
+    Returns:
+        A context manager, for the block.
+
+    Raises:
+        LifecycleError: A target is started.
+        ConfigurationError: A target is of a wrong kind.
+
+    Examples:
+        >>> with without_threads(bus):
+        ...     application.main(bus)  # calls bus.start()
+        ...     consume_one(bus)
+    """
+    with ExitStack() as patches:
+        for target in targets:
+            of_kind(target, PersistentBus, NotificationService, key="targets")
+            refuse_started(target)
+            patches.enter_context(patch.object(target, "start", partial(_not_started, target)))
+            patches.enter_context(patch.object(target, "stop", _not_stopped))
         yield
-    finally:
-        for queue in queues:
-            queue.stop()
-        lifecycle.pool.stop(0.0)
-        lifecycle.leave()
 
 
-def _round(lifecycle: Lifecycle) -> list[Outcome]:
-    if lifecycle.node is not None:
-        # A handler may have moved the clock past the lease.
-        lifecycle.node.beat_turn()
-    return lifecycle.run_due()
+def _not_started(
+    target: Target,
+) -> Target:
+    return target
 
 
-def _ran(outcome: Outcome) -> Ran | None:
-    entry = outcome.entry
-    match outcome:
-        case Finished():
-            return Ran(
-                entry=entry,
-                state=outcome.state,
-                error_count=outcome.error_count,
-                last_error=outcome.last_error,
-            )
-        case Recorded():
-            return Ran(entry=entry, state=outcome.state, error_count=entry.error_count)
-        case Retried():
-            return Ran(
-                entry=entry,
-                state=State.AVAILABLE,
-                error_count=outcome.error_count,
-                retry_at=outcome.at,
-            )
-        case Parked():
-            return Ran(
-                entry=entry, state=State.AVAILABLE, error_count=entry.error_count, parked=True
-            )
-        case Lost() | Released():
-            return None
+def _not_stopped(timeout_seconds: float | None = None) -> bool:
+    del timeout_seconds
+    return True
+
+
+def _live(target: Target) -> list[Entry]:
+    queue_name = target.config.name if isinstance(target, PersistentBus) else None
+    return Entries(target._engine.store, queue_name).find(Filter())
+
+
+def _one_round(target: Target) -> list[Ran]:
+    of_kind(target, PersistentBus, NotificationService, key="target")
+    with joined(target):
+        if isinstance(target, NotificationService):
+            target._fire_due()
+        return [ran for ran in run_round(target, posts_wait=True) if ran is not None]
 
 
 # -- fixtures ------------------------------------------------------------------------------------

@@ -53,12 +53,16 @@ class Claimer:
         self._goes_along = holdings.store.database.dialect.capabilities.one_writer
         self._early = deque[tuple[Entry, int]]()
         """What was claimed ahead of its date, with the node's epoch then."""
+        self.reconfigured()
+
+    def reconfigured(self) -> None:
+        """Take the settings of the configuration, while nothing is claimed."""
         self._outlook = Outlook(
             self._clock,
             self._config.poll_interval_seconds,
             adapts=not self._store.database.dialect.capabilities.hears_commits,
         )
-        self._budget = Budget(self._config, self._ledger, holdings.pace)
+        self._budget = Budget(self._config, self._ledger, self._holdings.pace)
 
     # -- wake-ups ---------------------------------------------------------------------------------
 

@@ -33,6 +33,14 @@ class Member(Protocol):
         """
         ...
 
+    def beaten(self) -> None:
+        """A beat has reached the database."""
+        ...
+
+    def beat_failed(self, error: BaseException) -> None:
+        """A beat has failed; the next one follows soon."""
+        ...
+
     def failed(self, entries: Sequence[Entry]) -> None:
         """Entries of a dead process have ended FAILED; their `last_error` tells why."""
         ...

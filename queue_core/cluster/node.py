@@ -206,6 +206,14 @@ class Node:
 
         One turn; returns seconds until the next.
         """
+        try:
+            return self._beat_turn()
+        except BaseException as error:
+            for member in list(self.members):
+                member.beat_failed(error)
+            raise
+
+    def _beat_turn(self) -> float:
         sent = self.clock.monotonic()
 
         def work(connection: Connection) -> tuple[bool, ClockReading | None]:
@@ -245,6 +253,8 @@ class Node:
 
     def _beaten(self, sent: float) -> None:
         self.lease.renew(sent)
+        for member in list(self.members):
+            member.beaten()
 
     def _follow(self, reading: ClockReading) -> None:
         for clock in {

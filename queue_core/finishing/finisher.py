@@ -20,6 +20,7 @@ from sqlalchemy.exc import DataError
 
 from queue_core.claiming.claimer import Claimer
 from queue_core.errors import HistoryConflictError
+from queue_core.finishing.feeds import Feeds
 from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.metrics import Metrics
 from queue_core.model.entry import Entry, State
@@ -82,6 +83,7 @@ class Finisher:
         self.metrics = metrics
         self._claimer = claimer
         self._failures = failures
+        self.feeds = Feeds()
         self._outcomes = deque[Outcome]()
         self._writing = set[int]()
         """The threads of the loops that are in a turn."""
@@ -289,6 +291,8 @@ class Finisher:
                 "claim_lost", record_id=record_id, node=holdings.name, table=holdings.config.table
             )
         self.metrics.finished(batch, lost)
+        if self.feeds:
+            self.feeds.tell(batch, lost)
         now, tells_all = holdings.clock.now(), log.isEnabledFor(logging.DEBUG)
         for outcome in batch:
             if tells_all:

@@ -4,7 +4,7 @@ A handler gets a decoded copy, never the poster's object. Payloads don't appear 
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -53,6 +53,30 @@ class Codec(Protocol):
             The event.
         """
         ...
+
+
+class BoundCodec:
+    """Base of codecs that bind a payload to the name of its event type.
+
+    A subclass is a `Codec` whose calls take the name as well: what was written for one name can't
+    be read for another.
+    """
+
+    older: tuple[Codec, ...] = ()
+    """The codecs of former keys, which only read."""
+
+    @property
+    def name(self) -> str:
+        """As `Codec.name`."""
+        raise NotImplementedError
+
+    def encode(self, event: object, event_name: str = "") -> str | bytes:
+        """As `Codec.encode`, for an event that is stored under `event_name`."""
+        raise NotImplementedError
+
+    def decode(self, data: str | bytes, event_type: type | None, event_name: str = "") -> object:
+        """As `Codec.decode`, for an event that was stored under `event_name`."""
+        raise NotImplementedError
 
 
 LONGEST_CODEC_NAME = 32
@@ -190,33 +214,91 @@ class StoredPayload(Protocol):
 
 
 class Codecs:
-    """The codec that writes, and all that can read: JSON always, and `others` that wrote before."""
+    """The codecs that write, and all that can read.
+
+    An event is written by the codec of its type, else of its queue, else by the `default`. JSON is
+    always read, and so is what `others` wrote before. A key of `by_type` is a type, which stands
+    for its subtypes, too, or a stored name. Raises ConfigurationError.
+    """
 
     def __init__(
-        self, types: EventTypes, default: Codec | None = None, others: Iterable[Codec] = ()
+        self,
+        types: EventTypes,
+        default: Codec | None = None,
+        others: Iterable[Codec] = (),
+        by_type: Mapping[type | str, Codec] | None = None,
     ) -> None:
-        json_codec = JsonCodec()
-        if default is not None:
-            of_kind(default, Codec, key="codec")
-            name: Any = default.name
+        self._types = types
+        self._by_name: dict[str, Codec] = {}
+        self._by_queue: dict[str, Codec] = {}
+        self._by_type: dict[type | str, Codec] = {}
+        self._default: Codec = JsonCodec() if default is None else default
+        self._add(self._default, key="codec")
+        if isinstance(others, str | Codec) or not isinstance(others, Iterable):
+            raise not_allowed("read_codecs", others, "a collection of codecs")
+        for codec in others:
+            self._add(codec, key="read_codecs")
+        by_type = {} if by_type is None else by_type
+        of_kind(by_type, Mapping, key="type_codecs")
+        for kind, codec in by_type.items():
+            of_kind(kind, type, str, key="type_codecs")
+            self._add(codec, key="type_codecs")
+            self._by_type[kind] = codec
+            if isinstance(kind, type):
+                # For a plain dict that is posted under the name of a type unknown here.
+                self._by_type.setdefault(kind.__name__, codec)
+        if JsonCodec.name not in self._by_name:
+            self._add(JsonCodec(), key="codec")
+        self._chosen = bool(self._by_type)
+        """Whether anything is written by another codec than the default."""
+
+    def of_queue(self, queue_name: str, codec: Codec | None) -> None:
+        """Let `codec` write what is posted to a queue; None: as for other queues.
+
+        Raises ConfigurationError.
+        """
+        if codec is None:
+            self._by_queue.pop(queue_name, None)
+        else:
+            self._add(codec, key="codec")
+            self._by_queue[queue_name] = codec
+        self._chosen = bool(self._by_type or self._by_queue)
+
+    def _add(self, codec: Codec, *, key: str) -> None:
+        """Make `codec` readable. Raises ConfigurationError for one that can't be, or clashes."""
+        of_kind(codec, Codec, key=key)
+        for one in (codec, *codec.older) if isinstance(codec, BoundCodec) else (codec,):
+            name: Any = one.name
             if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_CODEC_NAME:
                 raise not_allowed(
-                    "codec", default, f"one with a name of 1 to {LONGEST_CODEC_NAME} characters"
+                    key, one, f"one with a name of 1 to {LONGEST_CODEC_NAME} characters"
                 )
-        self._types = types
-        self._default: Codec = json_codec if default is None else default
-        self._by_name: dict[str, Codec] = {
-            codec.name: codec for codec in (json_codec, *others, self._default)
-        }
+            known = self._by_name.setdefault(name, one)
+            if not _same_format(known, one):
+                raise not_allowed(
+                    key, one, f"one whose name {name!r} no other codec has, such as {known!r}"
+                )
 
-    def encode(self, event: object, class_name: str, cap: int) -> Encoded:
+    def _writer(self, event: object, class_name: str, queue_name: str) -> Codec:
+        if class_name in self._by_type:
+            return self._by_type[class_name]
+        for kind in type(event).__mro__:
+            if kind in self._by_type:
+                return self._by_type[kind]
+        return self._by_queue.get(queue_name, self._default)
+
+    def encode(self, event: object, class_name: str, cap: int, queue_name: str = "") -> Encoded:
         """The payload of `event`, of at most `cap` bytes.
 
         Raises PayloadNotSerialisableError or PayloadTooLargeError; nothing has been written then.
         """
-        codec = self._default
+        codec = self._writer(event, class_name, queue_name) if self._chosen else self._default
         try:
-            data = codec.encode(event)
+            data = (
+                codec.encode(event, class_name)
+                if isinstance(codec, BoundCodec)
+                else codec.encode(event)
+            )
             size = _size_bytes(data)
         except Exception as error:
             raise PayloadNotSerialisableError(
@@ -253,9 +335,20 @@ class Codecs:
         if data is None:
             raise _not_decodable(entry, "it has no payload")
         try:
-            return codec.decode(data, self._types.type_of(entry.class_name))
+            event_type = self._types.type_of(entry.class_name)
+            if isinstance(codec, BoundCodec):
+                return codec.decode(data, event_type, entry.class_name)
+            return codec.decode(data, event_type)
         except Exception as error:
             raise _not_decodable(entry, f"{type(error).__name__}: {error}") from error
+
+
+def _same_format(known: Codec, other: Codec) -> bool:
+    """Whether two codecs of one name can read each other's payloads, as far as they say."""
+    if type(known) is not type(other):
+        return False
+    # Codecs that can't be compared are taken for ones without settings.
+    return known == other or type(known).__eq__ is object.__eq__
 
 
 def _size_bytes(data: str | bytes) -> int:

@@ -78,6 +78,22 @@ class BusSettings(QueueSettings, total=False):
     name: str | None
 
 
+class ChangeableSettings(TypedDict, total=False):
+    """Keys that a bus or service may change between a stop and a start; None: as it is."""
+
+    handler_threads: int | None
+    max_entries_claimed: int | None
+    poll_interval_seconds: float | None
+    max_failure_retries: int | None
+    retry: RetryPolicy | Mapping[str, object] | None
+    claim_seconds: float | None
+    max_redispatches: int | None
+    shutdown_timeout_seconds: float | None
+    max_payload_bytes: int | None
+    max_execution_seconds: float | None
+    unknown_retention_days: float | None
+
+
 class QueueConfig(Settings, OldNodeKeys):
     """What every queue has; use `BusConfig` or `NotificationConfig`, which know their defaults.
 

@@ -20,6 +20,9 @@ class NodeSettings(TypedDict, total=False):
     reap_period_seconds: float | None
     reap_batch_size: int | None
     statement_timeout_seconds: float | None
+    health_grace_seconds: float | None
+    health_allowed_error_seconds: float | None
+    health_callback_pause_seconds: float | None
 
 
 class NodeConfig(Settings):
@@ -37,6 +40,9 @@ class NodeConfig(Settings):
     reap_period_seconds: Seconds = 5.0
     reap_batch_size: BatchSize = 200
     statement_timeout_seconds: Seconds = 30.0
+    health_grace_seconds: Annotated[float, Field(ge=0, le=1e9)] = 600.0
+    health_allowed_error_seconds: Seconds = 900.0
+    health_callback_pause_seconds: Seconds = 3_600.0
 
     def _check(self) -> None:
         """Raise ConfigurationError for values that are impossible together."""

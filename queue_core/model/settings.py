@@ -90,6 +90,15 @@ class Settings(BaseModel):
         kept = {key: getattr(self, key) for key in self.model_fields_set}
         return type(self).model_validate({**kept, **changes})
 
+    def _become(self, other: Self) -> None:
+        """Take the values of `other`, for everybody who holds this object.
+
+        For the owner of a configuration that nobody else was given: to users it is frozen.
+        """
+        self.__dict__.update(other.__dict__)
+        self.model_fields_set.clear()
+        self.model_fields_set.update(other.model_fields_set)
+
     @classmethod
     def _build(
         cls,
@@ -213,10 +222,13 @@ def _from_json(variable: str, text: str) -> object:
 
 
 def configured(kind: type[C], config: C | None, settings: Mapping[str, object]) -> C:
-    """The configuration of a bus or service, given as an object or as keys, which win."""
+    """The configuration of a bus or service, given as an object or as keys, which win.
+
+    Always a new object: two buses may be given the same, and one be reconfigured.
+    """
     config = kind() if config is None else config
     of_kind(config, kind, key="config")
-    return config._with_changes(settings) if settings else config  # noqa: SLF001 -- of this class
+    return config._with_changes(settings)  # noqa: SLF001 -- of this class
 
 
 def combination(key: str, value: object, allowed: str) -> ConfigurationError:

@@ -5,7 +5,9 @@ How it moves entries is in `moves`.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from sqlalchemy import (
@@ -20,11 +22,35 @@ from sql.sqlite.moves import SQLiteMoves
 from sql.sqlite.raw import commits_each
 from sql.statements.base import full_name
 from sql.statements.outcomes import FINISH_COLUMNS, encoded
+from sql.statements.statistics import Ranks, Span, Times
 from sql.types import TEXT_LENGTH, UtcDateTime
+
+FETCHED = 10_000
+"""Values fetched at once, so that memory holds each as a number only."""
 
 
 class SQLiteStatements(SQLiteMoves):
     """All statements on a pair of tables."""
+
+    def processing_times(
+        self, connection: Connection, span: Span, ranks: Ranks
+    ) -> dict[str, Times]:
+        """See `Statistics`; the values are sorted here.
+
+        SQLite runs in this process, so it costs less to fetch a value than to have it grouped.
+        """
+        values: dict[str, array[int]] = {}
+        with closing(connection.execute(self._timed(span))) as result:
+            while rows := result.cursor.fetchmany(FETCHED):
+                for queue_name, micros in rows:
+                    if micros is not None:  # of a date that is none
+                        values.setdefault(queue_name, array("q")).append(micros)
+        found: dict[str, Times] = {}
+        for queue_name, unsorted in values.items():
+            ordered = sorted(unsorted)
+            wanted = {rank: ordered[rank] for rank in ranks(len(ordered))}
+            found[queue_name] = Times(len(ordered), sum(ordered), ordered[0], ordered[-1], wanted)
+        return found
 
     def _batch(self) -> FromClause:
         fields = ", ".join(

@@ -24,10 +24,13 @@ class Health:
     """The health of a process.
 
     `node` is its name, once it has one; `lease_left_seconds` is 0 when its lease has ended.
+    `healthy` and `unhealthy` are those of the bus or service whose beats fail longest.
     """
 
     node: str | None
     lease_left_seconds: float
+    healthy: bool | None = None
+    unhealthy: bool = False
 
     @property
     def holds(self) -> bool:

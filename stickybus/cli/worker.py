@@ -176,7 +176,13 @@ def health_of(runnables: list[Runnable]) -> Health:
     lifecycles = [runnable._engine.lifecycle for runnable in runnables]
     weakest = min(lifecycles, key=lambda lifecycle: lifecycle.reading().lease_left_seconds)
     left = weakest.reading().lease_left_seconds
-    return Health(weakest.name if left else None, round(left, 3))
+    checks = [lifecycle.health.healthy() for lifecycle in lifecycles]
+    return Health(
+        weakest.name if left else None,
+        round(left, 3),
+        healthy=False if False in checks else None if None in checks else True,
+        unhealthy=any(lifecycle.health.unhealthy() for lifecycle in lifecycles),
+    )
 
 
 @contextmanager

@@ -41,7 +41,13 @@ def test_health_is_200_while_the_lease_holds_and_503_before_and_after(
 ) -> None:
     status, kind, body = ask(port, "/health")
     assert (status, kind) == (503, "application/json")
-    assert json.loads(body) == {"status": "no lease", "node": None, "lease_left_seconds": 0.0}
+    assert json.loads(body) == {
+        "status": "no lease",
+        "node": None,
+        "lease_left_seconds": 0.0,
+        "healthy": None,
+        "unhealthy": False,
+    }
 
     with bus:
         status, _, body = ask(port, "/health")

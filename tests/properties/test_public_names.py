@@ -47,9 +47,14 @@ BUILT_IN = (ValueError, RuntimeError, TimeoutError)
 LEFT = {
     "NotificationQueue": "create_queue makes it",
     "Inspector": "inspect makes it",
+    "Feed": "listen makes it",
+    "Feed.get": "it waits as long as it is told to",
     "GiveUp": "an error of Python's that handlers raise",
-    "JsonCodec.encode": "the engine calls it; a codec may raise anything",
-    "JsonCodec.decode": "the engine calls it; a codec may raise anything",
+    **{
+        f"{codec}.{call}": "the engine calls it; a codec may raise anything"
+        for codec in ("BoundCodec", "CompressedCodec", "EncryptedCodec", "JsonCodec")
+        for call in ("encode", "decode")
+    },
     "InMemoryBus.register": "deprecated: what it calls is tried",
     "PersistentBus.register": "deprecated: what it calls is tried",
     "ManualClock.wait": "the engine calls it",

@@ -1,0 +1,131 @@
+"""Feeds of the entries that this process has ended, each for one listener."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from queue_core.model.entry import Entry, State
+from queue_core.model.outcome import ENDED, Outcome
+from queue_core.runtime.arguments import is_number, not_allowed, of_kind, wait_seconds
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry that this process has run to its end, after the commit of its outcome.
+
+    Attributes:
+        entry: The entry as it was when its last run started.
+        state: PROCESSED or FAILED.
+        error_count: Its failed runs.
+        last_error: Type, message and traceback if it is FAILED, else None.
+    """
+
+    entry: Entry
+    state: State
+    error_count: int
+    last_error: str | None = None
+
+
+class Feed:
+    """What one listener has not taken yet, in the order of the commits.
+
+    A full feed drops its oldest entries: a slow listener holds up neither the engine nor other
+    listeners. Safe to use from several threads, each of which gets other entries.
+    """
+
+    def __init__(self, listener_id: str, capacity: int) -> None:
+        self._listener_id = listener_id
+        self._waiting = deque[Ended]()
+        self._capacity = capacity
+        self._dropped = 0
+        self._changed = threading.Condition()
+
+    def __repr__(self) -> str:
+        return f"Feed({self._listener_id!r}, waiting={len(self)}, dropped={self._dropped})"
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def listener_id(self) -> str:
+        """Whose it is."""
+        return self._listener_id
+
+    @property
+    def dropped(self) -> int:
+        """How many entries it has dropped, because it was full."""
+        return self._dropped
+
+    def get(self, timeout_seconds: float = 0.0) -> Ended | None:
+        """Take the oldest entry.
+
+        Args:
+            timeout_seconds: The longest wait for one. Default: 0, no wait.
+
+        Returns:
+            The entry; None if there was none in time.
+
+        Raises:
+            ConfigurationError: The time is not allowed.
+        """
+        timeout_seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting, timeout_seconds)
+            return self._waiting.popleft() if self._waiting else None
+
+    def _put(self, ended: Sequence[Ended]) -> None:
+        with self._changed:
+            self._waiting.extend(ended)
+            while len(self._waiting) > self._capacity:
+                self._waiting.popleft()
+                self._dropped += 1
+            self._changed.notify_all()
+
+
+class Feeds:
+    """The feeds of one bus or service, by listener."""
+
+    def __init__(self) -> None:
+        self._feeds: dict[str, Feed] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._feeds)
+
+    def listen(self, listener_id: str, capacity: int) -> Feed:
+        """The feed of a listener, which is made by its first call. Raises ConfigurationError."""
+        of_kind(listener_id, str, key="listener_id")
+        if not listener_id:
+            raise not_allowed("listener_id", listener_id, "a text that is not empty")
+        of_kind(capacity, int, key="capacity")
+        if not is_number(capacity) or capacity < 1:
+            raise not_allowed("capacity", capacity, "an integer of 1 or more")
+        feed = self._feeds.setdefault(listener_id, Feed(listener_id, capacity))
+        if feed._capacity != capacity:  # noqa: SLF001 -- of this module
+            raise not_allowed(
+                "capacity",
+                capacity,
+                f"{feed._capacity}, as {listener_id!r} listens already",  # noqa: SLF001
+            )
+        return feed
+
+    def forget(self, listener_id: str) -> bool:
+        """End a listener's feed; False if there is none."""
+        return self._feeds.pop(listener_id, None) is not None
+
+    def tell(self, batch: Sequence[Outcome], lost: set[int]) -> None:
+        """Give every listener the entries of a written batch that have ended."""
+        ended = [
+            Ended(
+                entry=outcome.entry,
+                state=outcome.state,
+                error_count=outcome.error_count,
+                last_error=outcome.last_error,
+            )
+            for outcome in batch
+            if isinstance(outcome, ENDED) and outcome.entry.record_id not in lost
+        ]
+        for feed in list(self._feeds.values()) if ended else ():
+            feed._put(ended)  # noqa: SLF001 -- of this module
