@@ -54,6 +54,7 @@ class Reads:
     """Reads of one queue, in the caller's transaction or in another."""
 
     def __init__(self, engine: QueueEngine, queue_name: str) -> None:
+        self._store, self._entries_of = engine.store, queue_name
         self._entries = Entries(engine.store, queue_name)
         self._history = History(engine.store, queue_name)
 
@@ -177,7 +178,7 @@ class Reads:
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: The database does not answer.
         """
-        return held_keys(self._engine.store, self._queue_name, connection)
+        return held_keys(self._store, self._entries_of, connection)
 
     async def held_keys_async(
         self, *, connection: AsyncCallersConnection | None = None

@@ -35,16 +35,7 @@ class LinkedInsertion:
         self._store = store
         self._rows = rows
         self._lanes = [Lane(row["lane"]) for row in rows]
-        self._keys = [
-            None
-            if posting.order_key is None
-            else OrderKey(
-                store.config.table,
-                queue_name,
-                name(posting.order_key, "order_key", limit=ORDER_KEY_LENGTH, queue_name=queue_name),
-            )
-            for posting in postings
-        ]
+        self._keys = [_order_key(store.config.table, queue_name, posting) for posting in postings]
         self.written: list[int] = []
         """The ids that a COMMIT without answer may have written."""
         self.started: set[Lane] = set()
@@ -53,13 +44,6 @@ class LinkedInsertion:
             if key is None:
                 self.started.add(Lane(row["lane"]))
                 continue
-            if posting.order_failure not in get_args(OrderFailure):
-                raise InvalidPostError(
-                    f"{queue_name}: order_failure={shown(posting.order_failure)} is not allowed: hold or skip. "
-                    "Nothing was written.",
-                    queue_name=queue_name,
-                    key="order_failure",
-                )
             marks = {KEY_MARK: key.order_key, FAILURE_MARK: posting.order_failure}
             row["headers"] = marked(row["headers"], marks)
             row["lane"], row["processing_state"] = WAITING_LANE, State.WAITING.value
@@ -89,3 +73,24 @@ class LinkedInsertion:
         ]
         self._store.ordering.enter(connection, entered, unstarted=unstarted)
         return ids
+
+
+def _order_key(table: str, queue_name: str, posting: Posting) -> OrderKey | None:
+    """The order key of a posting. Raises InvalidPostError."""
+    if posting.order_key is None:
+        return None
+    if posting.order_failure not in get_args(OrderFailure):
+        raise InvalidPostError(
+            f"{queue_name}: order_failure={shown(posting.order_failure)} is not allowed: hold or skip. "
+            "Nothing was written.",
+            queue_name=queue_name,
+            key="order_failure",
+        )
+    text = name(posting.order_key, "order_key", limit=ORDER_KEY_LENGTH, queue_name=queue_name)
+    if not text:
+        raise InvalidPostError(
+            f"{queue_name}: order_key is an empty text. Nothing was written; leave it out for an event without order.",
+            queue_name=queue_name,
+            key="order_key",
+        )
+    return OrderKey(table, queue_name, text)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from operator import attrgetter
 from time import perf_counter
 from typing import Any, TypeAlias
 
@@ -31,8 +30,6 @@ from queue_core.posting.insertion import Insertion
 from queue_core.posting.linked_insertion import LinkedInsertion
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.middleware import Around, chained
-
-_IS_LINKED = attrgetter("order_key")
 
 
 class Post(msgspec.Struct, frozen=True):
@@ -99,8 +96,9 @@ class Poster:
     def _write(self, post: Post) -> list[int]:
         if not self._holdings.running:
             self._store.keep_time(post.connection)
-        if any(map(_IS_LINKED, post.postings)):
-            return self._post_linked(post)
+        for posting in post.postings:
+            if posting.order_key is not None:
+                return self._post_linked(post)
         if post.connection is not None:
             return self._post_inside(post, post.connection)
         return self._post_and_commit(post)

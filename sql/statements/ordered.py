@@ -37,7 +37,8 @@ class Ordered:
         Waits for a transaction that gives the key a head, or takes the last one away.
         """
         values = {**key._asdict(), "record_id": record_id}
-        return connection.execute(InsertNew(self.heads).values(**values)).rowcount == 1
+        made = InsertNew(self.heads).values(**values).execution_options(preserve_rowcount=True)
+        return connection.execute(made).rowcount == 1
 
     def lock_head(self, connection: Connection, key: OrderKey) -> bool:
         """Lock the head of a key; False if it has none.
@@ -51,10 +52,10 @@ class Ordered:
         """(record_id, lane) of the entry that was posted first."""
         entries = self.entries
         statement = select(entries.c.record_id, entries.c.lane).where(*_is(entries, key))
-        found: Row[Any] | None = connection.execute(
-            statement.order_by(entries.c.place).limit(1)
-        ).one_or_none()
-        return found
+        rows: list[Row[Any]] = list(
+            connection.execute(statement.order_by(entries.c.place).limit(1))
+        )
+        return rows[0] if rows else None
 
     def remove(self, connection: Connection, table_name: str, record_id: int) -> None:
         """An entry waits no longer, and is no head."""
