@@ -21,8 +21,3 @@ class InsertNew(Insert):
 @compiles(InsertNew)
 def _on_conflict(element: InsertNew, compiler: Any, **options: Any) -> str:
     return f"{compiler.visit_insert(element, **options)} ON CONFLICT DO NOTHING"
-
-
-@compiles(InsertNew, "mysql", "mariadb")
-def _ignore(element: InsertNew, compiler: Any, **options: Any) -> str:
-    return str(compiler.visit_insert(element.prefix_with("IGNORE"), **options))

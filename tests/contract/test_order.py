@@ -14,6 +14,7 @@ from sqlalchemy import text
 from queue_core.model.lanes import WAITING_LANE
 from stickybus import (
     ImmediateRetries,
+    InMemoryBus,
     InvalidPostError,
     NameTooLongError,
     NotificationService,
@@ -255,6 +256,11 @@ def test_keys_that_can_not_be_stored_are_refused(cluster: Cluster) -> None:
     with pytest.raises(InvalidPostError):
         peer.bus.post(Order(1), order_key="k", order_failure="stop")  # type: ignore[arg-type]
     assert peer.bus.find() == []
+
+
+def test_the_bus_in_memory_refuses_order_keys() -> None:
+    with InMemoryBus() as bus, pytest.raises(InvalidPostError, match="order_key"):
+        bus.post(Order(1), order_key="k")
 
 
 def test_waiting_entries_stand_in_a_lane_of_their_own(cluster: Cluster) -> None:
