@@ -10,7 +10,7 @@ from bus.subscribing import Subscribing
 from queue_core.errors import InvalidPostError
 from queue_core.model.config import BusConfig
 from queue_core.model.due_date import due_date
-from queue_core.model.entry import Posting, PostOptions, SearchKey
+from queue_core.model.entry import OrderFailure, Posting, PostOptions, SearchKey
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.runtime.shown import shown
@@ -35,6 +35,8 @@ class EventBus(Subscribing):
         headers: Mapping[str, str] | None = None,
         at: datetime | None = None,
         delay: timedelta | float | None = None,
+        order_key: str | None = None,
+        order_failure: OrderFailure = "hold",
         connection: CallersConnection | None = None,
     ) -> int:
         """Post one event. Either the row is written or the call raises.
@@ -51,6 +53,11 @@ class EventBus(Subscribing):
             at: An aware date before which it does not run; or give `delay`. A past date means now.
                 Default: now.
             delay: Seconds or a timedelta from now; or give `at`.
+            order_key: A text of 1 to 128 characters. Events of this bus that have the same one run
+                one at a time, in the order in which they were posted. Default: none.
+            order_failure: What it means for later events of the key if this one fails for good.
+                "hold": they wait until it is retried or discarded; "skip": they go on. Default:
+                "hold".
             connection: A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg,
                 PyMySQL or sqlite3 connection. The event is part of its transaction: a commit
                 delivers, a rollback does not. Default: the call commits before it returns.
@@ -79,6 +86,8 @@ class EventBus(Subscribing):
             future_user_token=future_user_token,
             headers=headers,
             at=None if at is None and delay is None else self._due_date(at, delay, connection),
+            order_key=order_key,
+            order_failure=order_failure,
         )
         return self._post([posting], connection)[0]
 

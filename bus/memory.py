@@ -21,7 +21,12 @@ from sqlalchemy.orm import Session, scoped_session
 from bus.commits import at_commit
 from bus.event_bus import EventBus
 from bus.memory_entries import as_ended, run_again
-from queue_core.errors import ConfigurationError, InvalidConnectionError, LifecycleError
+from queue_core.errors import (
+    ConfigurationError,
+    InvalidConnectionError,
+    InvalidPostError,
+    LifecycleError,
+)
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import BusConfig, BusSettings
 from queue_core.model.entry import Entry, Posting, States
@@ -198,6 +203,11 @@ class InMemoryBus(EventBus):
         super()._add(event, subscriber)
 
     def _post(self, postings: Sequence[Posting], connection: CallersConnection | None) -> list[int]:
+        if any(posting.order_key is not None for posting in postings):
+            raise InvalidPostError(
+                "order_key needs the persistent bus: in memory there is no order to keep. Nothing was posted.",
+                key="order_key",
+            )
         rows = self._rows.rows(self.config.name, postings, creator="", lane=ANY_NODE, claimed=True)
         # Nothing waits for its date here.
         entries = [self._rows.entry(next(self._ids), row) for row in rows]

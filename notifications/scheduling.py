@@ -11,7 +11,7 @@ import msgspec
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
 from queue_core.model.due_date import due_date
-from queue_core.model.entry import Entry, Posting, PostOptions, SearchKey
+from queue_core.model.entry import Entry, OrderFailure, Posting, PostOptions, SearchKey
 from queue_core.queue_reads import Reads
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
@@ -60,6 +60,8 @@ class Scheduling(Reads):
         user_token: str | None = None,
         future_user_token: str | None = None,
         headers: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        order_failure: OrderFailure = "hold",
         connection: CallersConnection | None = None,
     ) -> int:
         """Schedule a notification. Either the row is written or the call raises.
@@ -75,6 +77,9 @@ class Scheduling(Reads):
             user_token: A text for the handler, of at most 36 characters. Default: none.
             future_user_token: Another one.
             headers: A flat dict of texts for the handler. Default: none.
+            order_key: A text of 1 to 128 characters. Notifications of this queue that have the same
+                one run one at a time, in the order in which they were scheduled. Default: none.
+            order_failure: As for `PersistentBus.post`. Default: "hold".
             connection: As for `PersistentBus.post`: the notification is part of its transaction.
 
         Returns:
@@ -99,6 +104,8 @@ class Scheduling(Reads):
             at=due_date(
                 at, delay, queue_name=self.full_name, now=lambda: self._engine.store.now(connection)
             ),
+            order_key=order_key,
+            order_failure=order_failure,
         )
         return self.schedule_many([posting], connection=connection)[0]
 

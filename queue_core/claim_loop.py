@@ -7,6 +7,7 @@ import math
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.holding.holdings import Holdings
 from queue_core.holding.sweep import Sweep
@@ -30,6 +31,7 @@ class ClaimLoop:
         claimer: Claimer,
         announced: AnnouncedCommits,
         *,
+        ordered: OrderedKeys,
         parked: ParkedLane,
         pools: Pools,
         watchdog: Watchdog,
@@ -40,6 +42,7 @@ class ClaimLoop:
         self._claimer = claimer
         self._announced = announced
         self._sweep = Sweep(holdings, announced)
+        self._ordered = ordered
         self._parked = parked
         self._pools = pools
         self._watchdog = watchdog
@@ -109,6 +112,7 @@ class ClaimLoop:
 
     def _look_after_all(self) -> float:
         self._announced.look_up()
+        self._ordered.turn(self._clock.monotonic())
         self._claimer.load_waiting()
         now = self._clock.monotonic()
         self._claimer.claim_due()
@@ -116,5 +120,7 @@ class ClaimLoop:
             self._claimer.wake()
         self._parked.turn(now)
         self._watchdog.turn(now, self._pools.current.runner)
-        pause, look = self._claimer.pause(), self._announced.next_look()
-        return pause if look is None else max(0.0, min(pause, look - self._clock.monotonic()))
+        pause, look = self._claimer.pause(), self._ordered.next_look
+        if (announced := self._announced.next_look()) is not None:
+            look = min(look, announced)
+        return max(0.0, min(pause, look - self._clock.monotonic()))

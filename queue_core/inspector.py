@@ -17,6 +17,7 @@ from queue_core.doctor.examination import examine
 from queue_core.opening import open_existing
 from queue_core.queue_reads import FindFilters, HistoryFilters
 from queue_core.reading.depths import QueueDepth, depths
+from queue_core.reading.held_keys import HeldKey, held_keys
 from queue_core.reading.nodes import NodeStatus
 from queue_core.reading.nodes import status as node_status
 from queue_core.reading.overview import QueueStatus, statuses
@@ -326,6 +327,27 @@ class Inspector:
 
         known = self._tables.named(table)
         return self._tables.shared(read)
+
+    def held_keys(self, *, table: str | None = None) -> list[HeldKey]:
+        """List the order keys whose entries wait because one of them has failed.
+
+        Args:
+            table: Only of this main table. Default: of all.
+
+        Returns:
+            The keys, by table, queue and name.
+
+        Raises:
+            SchemaMissingError: There is no such table, or none at all.
+            DatabaseUnreachableError: The database does not answer.
+
+        Example:
+            ```python
+            for key in inspector.held_keys():
+                print(key.order_key, key.record_id, key.waiting)
+            ```
+        """
+        return [key for store in self._tables.stores(table) for key in held_keys(store, None)]
 
     def entries(
         self,

@@ -6,6 +6,7 @@ from queue_core.claim_loop import ClaimLoop
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_listener import HintListener
 from queue_core.claiming.hint_sender import HintSender
+from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.finishing.finisher import Finisher
 from queue_core.holding.holdings import Holdings
@@ -53,10 +54,18 @@ class Parts:
         exactly_once = ExactlyOnce(store, holdings)
         hand_over = HandOver(holdings, pools, claimer)
         announced = AnnouncedCommits(holdings, hand_over, claimer)
+        ordered = OrderedKeys(holdings, claimer)
         parked = ParkedLane(holdings, router, claimer, failures)
         watchdog = Watchdog(store.config, finisher.complete)
         claim_loop = ClaimLoop(
-            holdings, claimer, announced, parked=parked, pools=pools, watchdog=watchdog, awake=awake
+            holdings,
+            claimer,
+            announced,
+            ordered=ordered,
+            parked=parked,
+            pools=pools,
+            watchdog=watchdog,
+            awake=awake,
         )
         hints = HintSender(store)
         self.poster = Poster(
@@ -64,6 +73,7 @@ class Parts:
             claimer,
             hand_over,
             announced,
+            ordered=ordered,
             hints=hints,
             metrics=metrics,
             around_post=[metrics.around_post],

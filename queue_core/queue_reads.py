@@ -8,6 +8,7 @@ from typing import TypedDict, Unpack
 
 from queue_core.engine import QueueEngine
 from queue_core.model.entry import Entry, SearchKey, States
+from queue_core.reading.held_keys import HeldKey, held_keys
 from queue_core.reading.history import History
 from queue_core.reading.live_entries import Entries
 from queue_core.runtime.awaitable import awaited
@@ -53,6 +54,7 @@ class Reads:
     """Reads of one queue, in the caller's transaction or in another."""
 
     def __init__(self, engine: QueueEngine, queue_name: str) -> None:
+        self._store, self._entries_of = engine.store, queue_name
         self._entries = Entries(engine.store, queue_name)
         self._history = History(engine.store, queue_name)
 
@@ -159,6 +161,30 @@ class Reads:
             DatabaseUnreachableError: The database does not answer.
         """
         return self._entries.ready_count(owner=owner, connection=connection)
+
+    def held_keys(self, *, connection: CallersConnection | None = None) -> list[HeldKey]:
+        """List the order keys whose entries wait because one of them has failed.
+
+        `retry` of that entry lets it run again, and the others follow; `discard` lets them go on
+        without it.
+
+        Args:
+            connection: As for `PersistentBus.post`: they are read as its transaction sees them.
+
+        Returns:
+            The keys, by name.
+
+        Raises:
+            InvalidConnectionError: The connection can't be used here.
+            DatabaseUnreachableError: The database does not answer.
+        """
+        return held_keys(self._store, self._entries_of, connection)
+
+    async def held_keys_async(
+        self, *, connection: AsyncCallersConnection | None = None
+    ) -> list[HeldKey]:
+        """Awaitable twin of `held_keys`."""
+        return await awaited(lambda inner: self.held_keys(connection=inner), connection)
 
     async def find_async(
         self, *, connection: AsyncCallersConnection | None = None, **filters: Unpack[FindOptions]

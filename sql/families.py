@@ -15,12 +15,15 @@ from sqlalchemy import MetaData, Table
 from sql.statements import Statements
 from sql.statements.archives import Archives
 from sql.statements.nodes import Nodes
+from sql.statements.ordered import Ordered
 from sql.statements.schedules import Schedules
 from sql.statements.staging import Staging
 from sql.tables import (
     entry_tables,
     queue_archives,
     queue_nodes,
+    queue_order_heads,
+    queue_ordered,
     queue_posted_runs,
     queue_replays,
     queue_schedules,
@@ -54,9 +57,10 @@ NODES = Family(Nodes, (queue_nodes,))
 SCHEDULES = Family(Schedules, (queue_schedules,))
 ARCHIVES = Family(Archives, (queue_archives, queue_replays))
 STAGING = Family(Staging, (queue_staged, queue_posted_runs))
+ORDER = Family(Ordered, (queue_ordered, queue_order_heads))
 ENTRIES = Family(Statements, define=entry_tables, suffixes=("_history",))
 
-FAMILIES: tuple[Family[object], ...] = (NODES, SCHEDULES, ARCHIVES, STAGING, ENTRIES)
+FAMILIES: tuple[Family[object], ...] = (NODES, SCHEDULES, ARCHIVES, STAGING, ORDER, ENTRIES)
 
 
 def shared_names() -> list[str]:

@@ -16,6 +16,8 @@ from sqlalchemy import ColumnElement, FromClause
 
 RESERVED = "!"
 """Headers whose names begin so are the library's."""
+SEARCH_KEYS = ("search_key1", "search_key2")
+"""The columns of search keys."""
 AWAITED = RESERVED + "awaited"
 """Mark of an entry that others wait for. It may come to an entry that runs already."""
 
@@ -38,6 +40,12 @@ class StoredKey(NamedTuple):
     def stands_in(self, column: str, row: Mapping[str, Any]) -> bool:
         """Whether a row that was read has this key in `column`."""
         return row[column] == self.number and texts(row["headers"]).get(column) == self.text
+
+
+def marked(headers: str | None, marks: Mapping[str, str]) -> str:
+    """Headers with marks of the library, by their whole names."""
+    found = msgspec.json.decode(headers, type=dict[str, str]) if headers else {}
+    return msgspec.json.encode({**found, **marks}).decode()
 
 
 def of_text(text: str) -> StoredKey:

@@ -75,6 +75,7 @@ from queue_core.model.retry import (  # noqa: E402
 from queue_core.opening import create_schema  # noqa: E402
 from queue_core.reading.depths import QueueDepth  # noqa: E402
 from queue_core.reading.forgetting import Forgotten  # noqa: E402
+from queue_core.reading.held_keys import HeldKey  # noqa: E402
 from queue_core.reading.nodes import NodeStatus  # noqa: E402
 from queue_core.reading.overview import QueueStatus  # noqa: E402
 from queue_core.reading.schedules import ScheduleStatus  # noqa: E402
@@ -113,6 +114,7 @@ __all__ = [
     "Forgotten",
     "ForkedError",
     "GiveUp",
+    "HeldKey",
     "HistoryConflictError",
     "ImmediateRetries",
     "InMemoryBus",

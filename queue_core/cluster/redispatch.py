@@ -91,16 +91,15 @@ def _copy(
     due: datetime | None = None,
 ) -> None:
     """Give the rows with these ids a copy, and tell the links of the new ids."""
-    concern, renewed = store.links.concern, dict[int, tuple[int, str | None]]()
-    chosen = set(ids)
+    concern, renewed, chosen = store.links.concern, set[int](), set(ids)
     for row in rows:
         if row.record_id in chosen and concern(row.headers):
             values = copy_of(row._asdict(), lane=lane, crashes=crashes, due=due)
             [new_id] = store.insert(connection, [values])
-            renewed[row.record_id] = new_id, row.headers
+            store.links.renewed(connection, from_row(row), new_id)
+            renewed.add(row.record_id)
     others = [record_id for record_id in ids if record_id not in renewed]
     store.statements.copy_anew(connection, ids=others, lane=lane, crashes=crashes, due=due)
-    store.links.renewed(connection, renewed)
 
 
 def recover(

@@ -297,6 +297,10 @@ class Finisher:
         for outcome in batch:
             if tells_all:
                 _tell_processed(outcome, lost)
+            headers = outcome.entry.headers
+            if headers is not None and holdings.store.links.concern(headers):
+                # Its end may have let another start.
+                self._claimer.wake()
             if isinstance(outcome, Retried):
                 self._claimer.expect(max(now, outcome.at))
             elif (

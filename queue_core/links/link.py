@@ -6,7 +6,7 @@ entry without links costs nothing: its headers say that nobody has to be told of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from sqlalchemy import Connection
@@ -34,6 +34,14 @@ class Link(Protocol):
         """
         ...
 
-    def renewed(self, connection: Connection, copies: Mapping[int, int]) -> None:
-        """Entries that carry the mark live on under new ids: old id to new id."""
+    def retried(self, connection: Connection, old: Entry, new_id: int) -> None:
+        """An ended entry that carries the mark was posted once more, as a copy, by hand."""
+        ...
+
+    def discarded(self, connection: Connection, old: Entry) -> None:
+        """A failed entry that carries the mark was discarded: nobody will retry it."""
+        ...
+
+    def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:
+        """An entry that carries the mark lives on as a copy with a new id."""
         ...

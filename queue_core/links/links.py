@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection
 
 from queue_core.links.link import Ending, Link
+from queue_core.model.entry import Entry
 from sql.search_keys import AWAITED
 
 
@@ -31,14 +32,23 @@ class Links:
             if mine:
                 kind.ended(connection, mine)
 
-    def renewed(self, connection: Connection, copies: Mapping[int, tuple[int, str | None]]) -> None:
-        """See `Link.renewed`. `copies`: by old id, the new id and the headers."""
-        for kind in self._kinds if copies else ():
-            mine = {
-                old: new for old, (new, headers) in copies.items() if carries(headers, kind.mark)
-            }
-            if mine:
-                kind.renewed(connection, mine)
+    def retried(self, connection: Connection, old: Entry, new_id: int) -> None:
+        """See `Link.retried`."""
+        for kind in self._kinds:
+            if carries(old.headers, kind.mark):
+                kind.retried(connection, old, new_id)
+
+    def discarded(self, connection: Connection, old: Entry) -> None:
+        """See `Link.discarded`."""
+        for kind in self._kinds:
+            if carries(old.headers, kind.mark):
+                kind.discarded(connection, old)
+
+    def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:
+        """See `Link.renewed`."""
+        for kind in self._kinds:
+            if carries(old.headers, kind.mark):
+                kind.renewed(connection, old, new_id)
 
 
 def carries(headers: str | None, mark: str) -> bool:

@@ -18,7 +18,7 @@ from sqlalchemy import Row
 from queue_core.errors import PayloadNotDecodableError
 from queue_core.model.lanes import Lane
 from queue_core.runtime.deprecation import OldName
-from sql.search_keys import RESERVED, texts
+from sql.search_keys import RESERVED, SEARCH_KEYS, texts
 from sql.statements.base import IN_PROCESSING, raised
 
 T = TypeVar("T")
@@ -70,7 +70,10 @@ TRANSITIONS: Mapping[State, Mapping[State, str]] = {
         State.AVAILABLE: "retry, release, park",
         State.REAPED: "reap (its node dead)",
     },
-    State.WAITING: {},
+    State.WAITING: {
+        State.AVAILABLE: "its turn has come",
+        State.REMOVED: "remove",
+    },
     State.PROCESSED: {},
     State.FAILED: {},
     State.REAPED: {},
@@ -78,10 +81,9 @@ TRANSITIONS: Mapping[State, Mapping[State, str]] = {
 }
 """From each state, the states that may follow and what leads there.
 
-Entries are born AVAILABLE or IN_PROCESSING.
+Entries are born AVAILABLE, IN_PROCESSING or, behind others, WAITING.
 
 REAPED ends a row, not its chain: a copy of the entry is born AVAILABLE in the same transaction.
-WAITING is kept for entries that wait for others.
 """
 
 
@@ -90,6 +92,7 @@ def state_diagram() -> str:
     arrows = [
         f"    [*] --> {State.AVAILABLE}: post",
         f"    [*] --> {State.IN_PROCESSING}: post, born claimed",
+        f"    [*] --> {State.WAITING}: post, behind another of its order key",
     ]
     for state, following in TRANSITIONS.items():
         arrows += [f"    {state} --> {after}: {cause}" for after, cause in following.items()]
@@ -205,7 +208,6 @@ _PLACES = {name: place for place, name in enumerate(Entry.__struct_fields__)}
 _STATE, _LANE = _PLACES["processing_state"], _PLACES["lane"]
 _OWNER, _UNTIL = _PLACES["processing_owner"], _PLACES["processing_available_date"]
 _CLAIM_COUNT, _HEADERS = _PLACES["claim_count"], _PLACES["headers"]
-_KEYS = {"search_key1", "search_key2"}
 
 
 def from_row(row: Row[Any]) -> Entry:
@@ -235,9 +237,16 @@ def _with_texts(values: list[Any]) -> Entry:
     """
     if values[_HEADERS] is not None:
         for column, text in texts(values[_HEADERS]).items():
-            if column in _KEYS:
+            if column in SEARCH_KEYS:
                 values[_PLACES[column]] = text
     return Entry(*values)
+
+
+OrderFailure: TypeAlias = Literal["hold", "skip"]
+"""What a failed entry means for those behind it that have its order key.
+
+They wait until somebody retries or discards it ("hold"), or they go on ("skip").
+"""
 
 
 class Posting(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,7 +254,8 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
 
     `event`: a dataclass, attrs, msgspec or pydantic instance, or a dict together with `event_name`.
     Search keys are 64-bit integers, texts of 1 to 255 characters or UUIDs. `headers` is a flat dict
-    of strings. `at` is an aware date; None means now.
+    of strings. `at` is an aware date; None means now. Entries of one `order_key` run one after the
+    other in the order of posting.
     """
 
     event: object
@@ -256,6 +266,8 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     future_user_token: str | None = None
     headers: Mapping[str, str] | None = None
     at: datetime | None = None
+    order_key: str | None = None
+    order_failure: OrderFailure = "hold"
 
 
 class PostOptions(TypedDict, total=False):
@@ -269,3 +281,5 @@ class PostOptions(TypedDict, total=False):
     headers: Mapping[str, str] | None
     at: datetime | None
     delay: timedelta | float | None
+    order_key: str | None
+    order_failure: OrderFailure

@@ -1,6 +1,6 @@
 """The lanes: the column of an entry that says who may claim it.
 
-A lane is the name of a node, or one of the three that are named here. Their names begin with an
+A lane is the name of a node, or one of those that are named here. Their names begin with an
 exclamation mark, which no node's name may do.
 
 A claim moves the entry into its owner's lane. So a node's lane holds all entries that the node has
@@ -23,6 +23,9 @@ Any live node may claim them, each node one at a time.
 """
 PARKED = Lane("!parked")
 """Lane of the entries whose type or queue no node has known so far: nobody claims from it."""
+
+WAITING_LANE = Lane("!waiting")
+"""Lane of the entries that wait for others: nobody claims from it."""
 
 _RESERVED = "!"
 

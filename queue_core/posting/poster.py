@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_sender import HintSender
+from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.cluster.process_nodes import name_of
 from queue_core.holding.holdings import Holdings
 from queue_core.metrics import Metrics
@@ -26,6 +27,7 @@ from queue_core.model.lanes import ANY_NODE
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.hand_over import HandOver
 from queue_core.posting.insertion import Insertion
+from queue_core.posting.linked_insertion import LinkedInsertion
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.middleware import Around, chained
 
@@ -58,6 +60,7 @@ class Poster:
         hand_over: HandOver,
         announced: AnnouncedCommits,
         *,
+        ordered: OrderedKeys,
         hints: HintSender,
         metrics: Metrics,
         around_post: Sequence[AroundPost] = (),
@@ -67,6 +70,7 @@ class Poster:
         self._config = holdings.config
         self._hand_over = hand_over
         self._announced = announced
+        self._ordered = ordered
         self._claimer = claimer
         self._hints = hints
         self._metrics = metrics
@@ -92,6 +96,9 @@ class Poster:
     def _write(self, post: Post) -> list[int]:
         if not self._holdings.running:
             self._store.keep_time(post.connection)
+        for posting in post.postings:
+            if posting.order_key is not None:
+                return self._post_linked(post)
         if post.connection is not None:
             return self._post_inside(post, post.connection)
         return self._post_and_commit(post)
@@ -177,6 +184,41 @@ class Poster:
         else:
             self._claimer.expect(earliest)
         return ids
+
+    def _post_linked(self, post: Post) -> list[int]:
+        """Post entries of which some have links."""
+        rows, _ = self._rows(post, may_claim=False)
+        insertion = LinkedInsertion(self._store, post.queue_name, post.postings, rows)
+        if post.connection is not None:
+            return self._post_linked_inside(post.queue_name, post.connection, insertion)
+        ids = self._store.reaching(
+            lambda: self._store.database.write(insertion.insert), insertion.written
+        )
+        if ANY_NODE in insertion.started:
+            self._hints.tell(len(ids))
+        if self._holdings.running and insertion.started:
+            self._claimer.expect(min(row["effective_date"] for row in rows))
+        return ids
+
+    def _post_linked_inside(
+        self, queue_name: str, connection: CallersConnection, insertion: LinkedInsertion
+    ) -> list[int]:
+        borrowed = self._store.borrow(connection)
+
+        def work(inside: Connection) -> list[int]:
+            ids = insertion.insert_inside(inside)
+            self._hints.tell_inside(borrowed, ANY_NODE)
+            return ids
+
+        ids = self._store.inside_borrowed(borrowed, queue_name, work)
+        if self._holdings.running and borrowed.announces:
+            borrowed.when_ended(self._ended)
+        return ids
+
+    def _ended(self) -> None:
+        """A caller's transaction with links has ended, or is about to."""
+        self._ordered.announce()
+        self._announced.add([])
 
     def rescheduled(self, date: datetime, connection: CallersConnection | None = None) -> None:
         """The date of an entry was changed to `date` (UTC), which may concern all nodes.

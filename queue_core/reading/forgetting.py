@@ -20,6 +20,7 @@ from queue_core.storage.store import Store
 from sql.families import SCHEDULES
 from sql.search_keys import StoredKey
 
+_NOT_STARTED = {State.AVAILABLE, State.WAITING}
 _CLOCKS_DIFFER = timedelta(seconds=1)
 """What another process posted just before may bear a date that is later by less than this."""
 
@@ -106,11 +107,11 @@ class _Turn:
     def counted(self) -> Forgotten:
         """What would be deleted."""
         live = self._store.read(None, self._store.config.table, partial(self._rows, past=False))
-        self._live = sum(state == State.AVAILABLE for _, state in live)
+        self._live = sum(state in _NOT_STARTED for _, state in live)
         self._ended = len(
             self._store.read(None, self._store.config.table, partial(self._rows, past=True))
         )
-        return self._told([record_id for record_id, state in live if state != State.AVAILABLE])
+        return self._told([record_id for record_id, state in live if state not in _NOT_STARTED])
 
     def deleted(self) -> Forgotten:
         """Delete in batches, until a round finds nothing to delete.
@@ -122,7 +123,7 @@ class _Turn:
         while True:
             before = self._live + self._ended
             live = database.fetch(partial(self._rows, past=False))
-            waiting = [record_id for record_id, state in live if state == State.AVAILABLE]
+            waiting = [record_id for record_id, state in live if state in _NOT_STARTED]
             self._each(waiting, self._delete_live)
             ended = [record_id for record_id, _ in database.fetch(partial(self._rows, past=True))]
             self._each(ended, self._delete_ended)

@@ -94,7 +94,10 @@ class History:
             if not statements.take_turn(inner, record_id, last and last[0], now):
                 raise self._tried_again(record_id)
             kept = None if all_subscribers else succeeded(done)
-            return statements.replay(inner, record_id, lane=ANY_NODE, now=now, progress=kept)
+            new_id = statements.replay(inner, record_id, lane=ANY_NODE, now=now, progress=kept)
+            for entry in self._marked(inner, record_id):
+                self._store.links.retried(inner, entry, new_id)
+            return new_id
 
         return self._in_turn(record_id, work, connection)
 
@@ -114,9 +117,20 @@ class History:
             if last is not None and last[0]:
                 raise self._tried_again(record_id, last)
             # A turn that posts nothing.
-            return last is None and statements.take_turn(inner, record_id, None, now)
+            if last is not None or not statements.take_turn(inner, record_id, None, now):
+                return False
+            for entry in self._marked(inner, record_id):
+                self._store.links.discarded(inner, entry)
+            return True
 
         return self._in_turn(record_id, work, connection)
+
+    def _marked(self, connection: Connection, record_id: int) -> list[Entry]:
+        """The entry, if it has links."""
+        found = self._store.search(
+            connection, past=True, where=lambda table: [table.c.record_id == record_id]
+        )
+        return [entry for entry in found if self._store.links.concern(entry.headers)]
 
     def _ended(
         self, connection: Connection, record_id: int, states: Collection[State], done: str

@@ -81,10 +81,15 @@ class Moves:
         claim: Claim | None = None,
     ) -> Written:
         """Write outcomes, apply effects, and make a claim, all in one transaction."""
-        awaited = [one for one in finished if is_awaited(one.entry.headers)]
+        awaited = [
+            one
+            for one in finished
+            if one.entry.headers is not None and is_awaited(one.entry.headers)
+        ]
         finished = [one for one in finished if one not in awaited] if awaited else finished
         batch = batch_of(self._store, finished)
-        linked = [one for one in finished if self._store.links.concern(one.entry.headers)]
+        headed = [one for one in finished if one.entry.headers is not None]
+        linked = [one for one in headed if self._store.links.concern(one.entry.headers)]
 
         def move(connection: Connection) -> Moved:
             return self._move_checked(connection, owner, batch, claim)

@@ -22,7 +22,7 @@ from queue_core.model.names import name_fault
 from queue_core.runtime.clock import Clock, in_utc
 from queue_core.runtime.shown import shown
 from queue_core.storage.packet import check_packet
-from sql.search_keys import RESERVED, StoredKey, headers_with, of_text, texts
+from sql.search_keys import RESERVED, SEARCH_KEYS, StoredKey, headers_with, of_text, texts
 from sql.statements.base import AVAILABLE, IN_PROCESSING
 from sql.tables import CLASS_NAME_LENGTH, NAME_LENGTH
 
@@ -170,7 +170,7 @@ class Rows:
         entry = Entry(
             **{**row, "record_id": record_id, "processing_state": State(row["processing_state"])}
         )
-        found = texts(entry.headers)
+        found = {name: text for name, text in texts(entry.headers).items() if name in SEARCH_KEYS}
         return msgspec.structs.replace(entry, **found) if found else entry
 
 

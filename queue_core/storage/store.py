@@ -19,6 +19,7 @@ from queue_core.errors import (
     ForkedError,
 )
 from queue_core.links.links import Links
+from queue_core.links.ordering import Ordering
 from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry, from_row
@@ -31,7 +32,7 @@ from queue_core.storage.reserved_ids import ReservedIds
 from queue_core.storage.rows import Rows
 from queue_core.storage.unreachable import unreachable
 from sql.database import Database
-from sql.families import ENTRIES
+from sql.families import ENTRIES, ORDER
 from sql.tables import entry_tables
 
 T = TypeVar("T")
@@ -62,7 +63,9 @@ class Store:
         self.rows = Rows(config, clock, types, codecs, database.fetch(dialect.largest_statement))
         statements = dialect.statements_for(ENTRIES)
         self.statements = statements(entry_tables(config.table, schema=schema))
-        self.links = Links()
+        ordered = dialect.statements_for(ORDER)
+        self.ordering = Ordering(ordered(schema), self.statements, clock)
+        self.links = Links([self.ordering])
         self.reserved_ids = ReservedIds(database, self.statements)
         self._tried_at = float("-inf")
         """When the database's clock was to be read last (monotonic), by other than beats."""

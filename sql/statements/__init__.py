@@ -11,6 +11,7 @@ in primary-key order by everything else.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from operator import itemgetter
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,7 +22,7 @@ from sqlalchemy.util import memoized_property
 
 from sql.drivers.hot_path import Write, writers
 from sql.search_keys import RESERVED
-from sql.statements.base import AVAILABLE, batches, full_name
+from sql.statements.base import AVAILABLE, WAITING, batches, full_name
 from sql.statements.claims import Claim, Claims
 from sql.statements.history import History
 from sql.statements.keyed import Keyed
@@ -180,11 +181,24 @@ class Statements(Claims, Outcomes, Lanes, History, Overview, Statistics, Keyed):
         main, locked = self.main, list[int]()
         for batch in batches(ids):
             statement = select(main.c.record_id).where(
-                main.c.record_id.in_(batch), main.c.processing_state == AVAILABLE
+                main.c.record_id.in_(batch), main.c.processing_state.in_((AVAILABLE, WAITING))
             )
             ordered = self._looked_up(statement.order_by(main.c.record_id))
             locked += connection.execute(ordered.with_for_update()).scalars()
         return locked
+
+    def start_waiting(
+        self, connection: Connection, *, record_id: int, lane: str, due: datetime | None = None
+    ) -> bool:
+        """Let a WAITING entry be claimed from `lane`; False if it waits no longer.
+
+        It is `due` then (default: as it was).
+        """
+        main = self.main
+        values: dict[str, Any] = {"processing_state": AVAILABLE, "lane": lane}
+        values |= {} if due is None else {"effective_date": due}
+        waits = (main.c.record_id == record_id, main.c.processing_state == WAITING)
+        return connection.execute(update(main).where(*waits).values(**values)).rowcount == 1
 
     def locked_headers(self, connection: Connection, *, record_id: int) -> str | None:
         """The headers of an entry that this transaction has locked.

@@ -13,6 +13,7 @@ from sql.tables.entries import (
     entry_tables,
 )
 from sql.tables.nodes import queue_nodes
+from sql.tables.ordered import ORDER_KEY_LENGTH, queue_order_heads, queue_ordered
 from sql.tables.schedules import queue_schedules
 from sql.tables.staging import queue_posted_runs, queue_staged
 
@@ -21,6 +22,7 @@ __all__ = [
     "ENTRY_COLUMNS",
     "ERROR_LENGTH",
     "NAME_LENGTH",
+    "ORDER_KEY_LENGTH",
     "QUEUE_NAME_LENGTH",
     "RUN_LENGTH",
     "STORAGE",
@@ -29,6 +31,8 @@ __all__ = [
     "in_schema",
     "queue_archives",
     "queue_nodes",
+    "queue_order_heads",
+    "queue_ordered",
     "queue_posted_runs",
     "queue_replays",
     "queue_schedules",

@@ -18,7 +18,7 @@ from queue_core.errors import (
     SchemaError,
     StickybusError,
 )
-from stickybus.cli import entries, history, logs, schema, stats
+from stickybus.cli import entries, history, logs, order, schema, stats
 from stickybus.cli.archive import archive, compact, verify
 from stickybus.cli.demo import demo
 from stickybus.cli.doctor import doctor
@@ -50,6 +50,7 @@ app.command()(worker)
 app.command()(status)
 app.command()(doctor)
 app.add_typer(stats.app, name="stats")
+app.add_typer(order.app, name="order")
 app.add_typer(entries.app, name="entries")
 for command in (archive, compact, verify, replay):
     history.app.command()(command)

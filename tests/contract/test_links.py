@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -14,10 +14,11 @@ from sqlalchemy.exc import DBAPIError
 
 from queue_core.links.link import Ending
 from queue_core.links.links import Links
+from queue_core.model.entry import Entry
 from queue_core.reading.live_entries import Entries
 from queue_core.storage.store import Store
 from sql.search_keys import AWAITED
-from stickybus import State
+from stickybus import ImmediateRetries, State
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order, Recorder, lost_answers
 
@@ -30,15 +31,24 @@ class Toy:
     def __init__(self, mark: str) -> None:
         self.mark = mark
         self.ends = list[tuple[int, State]]()
-        self.copies = dict[int, int]()
+        self.copies, self.retries = dict[int, int](), dict[int, int]()
+        self.discards = list[int]()
 
     def ended(self, connection: Connection, endings: Sequence[Ending]) -> None:
         assert connection.in_transaction()
         self.ends += [(one.entry.record_id, one.state) for one in endings]
 
-    def renewed(self, connection: Connection, copies: Mapping[int, int]) -> None:
+    def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:
         assert connection.in_transaction()
-        self.copies |= copies
+        self.copies[old.record_id] = new_id
+
+    def retried(self, connection: Connection, old: Entry, new_id: int) -> None:
+        assert connection.in_transaction()
+        self.retries[old.record_id] = new_id
+
+    def discarded(self, connection: Connection, old: Entry) -> None:
+        assert connection.in_transaction()
+        self.discards.append(old.record_id)
 
 
 def linked(peer: Peer, *marks: str) -> list[Toy]:
@@ -172,7 +182,7 @@ def test_the_copies_of_reaped_entries_are_told_by_their_new_ids(cluster: Cluster
     plain = cluster.peer("stranger").bus.post(Order(9))
     dead.claim()
     cluster.bury("dead", watcher)
-    copies = {entry.origin_id: entry for entry in watcher.bus.find()}
+    copies = {entry.origin_id or 0: entry for entry in watcher.bus.find()}
     assert sorted(copies) == sorted([*ids, plain])
     assert toy.copies == {record_id: copies[record_id].record_id for record_id in ids}
     assert toy.ends == []
@@ -214,3 +224,14 @@ def test_an_entry_that_nobody_has_known_for_long_tells_the_links(cluster: Cluste
     peer.lifecycle.parked.look_at_all()
     peer.lifecycle.parked.turn(cluster.clock.monotonic())
     assert toy.ends == [(record_id, State.FAILED)]
+
+
+def test_a_retry_and_a_discard_by_hand_tell_the_links(cluster: Cluster) -> None:
+    peer = cluster.join("a", retry=ImmediateRetries(0))
+    peer.handler = Recorder(failures=2)
+    [toy] = linked(peer)
+    first, second = posted(cluster, 1), posted(cluster, 2)
+    peer.run()
+    copy = peer.bus.retry(first)
+    peer.bus.discard(second)
+    assert (toy.retries, toy.discards) == ({first: copy}, [second])

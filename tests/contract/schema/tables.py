@@ -24,6 +24,8 @@ TABLES = {
     *(
         "queue_archives",
         "queue_nodes",
+        "queue_order_heads",
+        "queue_ordered",
         "queue_posted_runs",
         "queue_replays",
         "queue_schedules",

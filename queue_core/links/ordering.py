@@ -1,0 +1,124 @@
+"""Order keys: entries of one key run one after the other, in the order of posting.
+
+Of each key one entry, the head, may be claimed, or runs, or waits for its retry. All others are
+WAITING. The transaction in which the head ends lets the next one start. So the order holds whatever
+happens to the head meanwhile: a delay, a retry, the death of its node.
+
+Two transactions that start and end heads of a key meet at the head's row. Who ends a head deletes
+its row first, and looks for the next entry then. Who posts either inserts the row, or locks it. So
+the one sees what the other has written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+
+from queue_core.links.link import Ending
+from queue_core.model.entry import Entry, State
+from queue_core.model.lanes import WAITING_LANE, Lane
+from queue_core.runtime.clock import Clock
+from sql.search_keys import texts
+from sql.statements import Statements
+from sql.statements.ordered import Ordered, OrderKey
+
+KEY_MARK, FAILURE_MARK = "!order", "!order_failure"
+SKIP = "skip"
+
+
+class Ordering:
+    """The order keys of one main table."""
+
+    mark = KEY_MARK
+
+    def __init__(self, ordered: Ordered, entries: Statements, clock: Clock) -> None:
+        self.statements = ordered
+        self._entries = entries
+        self._clock = clock
+
+    def key_of(self, queue_name: str, headers: str | None) -> OrderKey:
+        """The key of an entry that carries the mark."""
+        text = texts(headers).get(KEY_MARK[1:], "")
+        return OrderKey(self._entries.main.name, queue_name, text)
+
+    def start(self, connection: Connection, key: OrderKey) -> Lane | None:
+        """Let the first entry of a key start, unless one may already.
+
+        Returns the lane that it went to, for whoever is to be told after the COMMIT.
+        """
+        ordered = self.statements
+        while True:
+            first = ordered.first(connection, key)
+            if first is None:
+                return None
+            if not ordered.begin(connection, key, first.record_id):
+                if ordered.lock_head(connection, key):
+                    return None
+            # Another head may have ended while this waited for its row.
+            elif ordered.first(connection, key) != first:
+                ordered.end_head(connection, key, first.record_id)
+            elif self._entries.start_waiting(
+                connection, record_id=first.record_id, lane=first.lane
+            ):
+                return Lane(first.lane)
+            else:  # somebody has deleted its row by hand
+                ordered.end_head(connection, key, first.record_id)
+                ordered.remove(connection, key.table_name, first.record_id)
+
+    def begin_turn(self, connection: Connection, key: OrderKey) -> Lane | None:
+        """As `start`, for entries that callers' transactions have posted."""
+        lane = self.start(connection, key)
+        self.statements.started(connection, key)
+        return lane
+
+    def ended(self, connection: Connection, endings: Sequence[Ending]) -> None:
+        """See `Link.ended`."""
+        for entry, state in endings:
+            key = self.key_of(entry.queue_name, entry.headers)
+            self.statements.remove(connection, key.table_name, entry.record_id)
+            if state is State.FAILED and texts(entry.headers).get(FAILURE_MARK[1:]) != SKIP:
+                self.statements.hold(connection, key, entry.record_id, self._clock.now())
+            else:
+                self._go_on(connection, key, entry.record_id)
+
+    def _go_on(self, connection: Connection, key: OrderKey, record_id: int) -> None:
+        if self.statements.end_head(connection, key, record_id):
+            self.start(connection, key)
+
+    def discarded(self, connection: Connection, old: Entry) -> None:
+        """See `Link.discarded`. The others go on."""
+        self._go_on(connection, self.key_of(old.queue_name, old.headers), old.record_id)
+
+    def retried(self, connection: Connection, old: Entry, new_id: int) -> None:
+        """See `Link.retried`.
+
+        The copy takes its place before the others, if they wait for it, else behind them.
+        """
+        key = self.key_of(old.queue_name, old.headers)
+        lane = Lane("")
+        resumed = self.statements.resume(connection, key, old.record_id, new_id)
+        self.enter(connection, [(key, new_id, lane)])
+        if not resumed:
+            values = {"processing_state": State.WAITING.value, "lane": WAITING_LANE}
+            self._entries.change(connection, record_id=new_id, values=values)
+            self.start(connection, key)
+
+    def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:
+        """See `Link.renewed`."""
+        key = self.key_of(old.queue_name, old.headers)
+        self.statements.renew(connection, key, old.record_id, new_id)
+
+    def enter(
+        self,
+        connection: Connection,
+        entries: Sequence[tuple[OrderKey, int, Lane]],
+        *,
+        unstarted: bool = False,
+    ) -> None:
+        """Enter entries by key, id and lane in the order of posting."""
+        rows = [
+            {**key._asdict(), "record_id": record_id, "lane": lane, "unstarted": unstarted}
+            for key, record_id, lane in entries
+        ]
+        self.statements.add(connection, rows)

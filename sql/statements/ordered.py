@@ -1,0 +1,120 @@
+"""The statements on `queue_ordered` and `queue_order_heads`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Row, Table, delete, func, insert, select, update
+
+from sql.statements.insertion import InsertNew
+from sql.tables import in_schema, queue_order_heads, queue_ordered
+
+
+class OrderKey(NamedTuple):
+    """Names entries that run one after the other."""
+
+    table_name: str
+    queue_name: str
+    order_key: str
+
+
+class Ordered:
+    """With a `schema`, they find the tables whatever the session's search path is."""
+
+    def __init__(self, schema: str | None = None) -> None:
+        self.entries = in_schema(queue_ordered, schema)
+        self.heads = in_schema(queue_order_heads, schema)
+
+    def add(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Enter entries, in their order."""
+        connection.execute(insert(self.entries).inline(), list(rows))
+
+    def begin(self, connection: Connection, key: OrderKey, record_id: int) -> bool:
+        """Make an entry the head of its key; False if the key has one.
+
+        Waits for a transaction that gives the key a head, or takes the last one away.
+        """
+        values = {**key._asdict(), "record_id": record_id}
+        made = InsertNew(self.heads).values(**values).execution_options(preserve_rowcount=True)
+        return connection.execute(made).rowcount == 1
+
+    def lock_head(self, connection: Connection, key: OrderKey) -> bool:
+        """Lock the head of a key; False if it has none.
+
+        Whoever ends the head waits then, and sees what this transaction has entered.
+        """
+        statement = select(self.heads.c.record_id).where(*_is(self.heads, key))
+        return connection.execute(statement.with_for_update()).one_or_none() is not None
+
+    def first(self, connection: Connection, key: OrderKey) -> Row[Any] | None:
+        """(record_id, lane) of the entry that was posted first."""
+        entries = self.entries
+        statement = select(entries.c.record_id, entries.c.lane).where(*_is(entries, key))
+        rows: list[Row[Any]] = list(
+            connection.execute(statement.order_by(entries.c.place).limit(1))
+        )
+        return rows[0] if rows else None
+
+    def remove(self, connection: Connection, table_name: str, record_id: int) -> None:
+        """An entry waits no longer, and is no head."""
+        connection.execute(
+            delete(self.entries).where(*_has_id(self.entries, table_name, record_id))
+        )
+
+    def end_head(self, connection: Connection, key: OrderKey, record_id: int) -> bool:
+        """Take a key its head; False if the entry was not the head."""
+        mine = (*_is(self.heads, key), self.heads.c.record_id == record_id)
+        return connection.execute(delete(self.heads).where(*mine)).rowcount == 1
+
+    def hold(self, connection: Connection, key: OrderKey, record_id: int, since: datetime) -> bool:
+        """Keep a failed entry as the head, so that the others wait; False if it was not."""
+        mine = (*_is(self.heads, key), self.heads.c.record_id == record_id)
+        held = update(self.heads).where(*mine).values(held_since=since)
+        return connection.execute(held).rowcount == 1
+
+    def resume(self, connection: Connection, key: OrderKey, failed_id: int, record_id: int) -> bool:
+        """Put a copy of the failed entry in its place as the head; False if it holds nothing."""
+        mine = (*_is(self.heads, key), self.heads.c.record_id == failed_id)
+        held = update(self.heads).where(*mine, self.heads.c.held_since.is_not(None))
+        return connection.execute(held.values(record_id=record_id, held_since=None)).rowcount == 1
+
+    def renew(self, connection: Connection, key: OrderKey, old_id: int, new_id: int) -> None:
+        """An entry lives on under another id."""
+        for table in (self.entries, self.heads):
+            mine = (*_is(table, key), table.c.record_id == old_id)
+            connection.execute(update(table).where(*mine).values(record_id=new_id))
+
+    def unstarted(self, connection: Connection, table_name: str, limit: int) -> list[OrderKey]:
+        """Keys with entries that were posted in callers' transactions, which may have no head."""
+        entries = self.entries
+        columns = [entries.c[name] for name in OrderKey._fields]
+        posted = (entries.c.table_name == table_name, entries.c.unstarted.is_(True))
+        statement = select(*columns).where(*posted).distinct().limit(limit)
+        return [OrderKey(*row) for row in connection.execute(statement)]
+
+    def started(self, connection: Connection, key: OrderKey) -> None:
+        """The key of its entries has had a turn."""
+        entries = self.entries
+        mine = (*_is(entries, key), entries.c.unstarted.is_(True))
+        connection.execute(update(entries).where(*mine).values(unstarted=False))
+
+    def held(self, connection: Connection, table_name: str) -> list[Row[Any]]:
+        """The heads that have failed, by queue and key, and how many entries are behind each."""
+        heads, entries = self.heads, self.entries
+        behind = select(func.count()).where(
+            *(entries.c[name] == heads.c[name] for name in OrderKey._fields)
+        )
+        statement = select(heads, behind.scalar_subquery().label("waiting")).where(
+            heads.c.table_name == table_name, heads.c.held_since.is_not(None)
+        )
+        return list(connection.execute(statement.order_by(heads.c.queue_name, heads.c.order_key)))
+
+
+def _is(table: Table, key: OrderKey) -> list[ColumnElement[bool]]:
+    return [table.c[name] == value for name, value in key._asdict().items()]
+
+
+def _has_id(table: Table, table_name: str, record_id: int) -> list[ColumnElement[bool]]:
+    return [table.c.table_name == table_name, table.c.record_id == record_id]

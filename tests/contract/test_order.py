@@ -1,0 +1,272 @@
+"""Order keys: entries of one key run one after the other, in the order of posting."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from queue_core.model.lanes import WAITING_LANE
+from stickybus import (
+    ImmediateRetries,
+    InMemoryBus,
+    InvalidPostError,
+    NameTooLongError,
+    NotificationService,
+    Posting,
+    State,
+)
+from tests.contract.cluster import Cluster, Peer
+from tests.contract.conftest import MakeBus
+from tests.contract.harness import Order, Recorder, database_of, eventually
+
+
+def waiting(peer: Peer) -> list[int]:
+    return [entry.record_id for entry in peer.bus.find(states="WAITING")]
+
+
+def post(peer: Peer, *numbers: int, key: str = "k", **options: Any) -> list[int]:
+    return [peer.bus.post(Order(number), order_key=key, **options) for number in numbers]
+
+
+def ran(peer: Peer) -> list[int]:
+    """The numbers of the orders in the order in which their handler was called."""
+    return [order.number for order in peer.handler.events]
+
+
+def rows(peer: Peer) -> tuple[int, int]:
+    """How many rows the two tables of order keys have."""
+    with peer.store.database.begin() as connection:
+        return (
+            connection.execute(text("SELECT count(*) FROM queue_ordered")).scalar_one(),
+            connection.execute(text("SELECT count(*) FROM queue_order_heads")).scalar_one(),
+        )
+
+
+def test_entries_of_one_key_start_one_at_a_time_in_the_order_of_posting(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    ids = post(peer, 1, 2, 3)
+    other = post(peer, 9, key="other")
+    plain = peer.bus.post(Order(7))
+
+    assert peer.claim() == sorted([ids[0], *other, plain])
+    assert waiting(peer) == ids[1:]
+    peer.run()
+
+    assert [number for number in ran(peer) if number < 7] == [1, 2, 3]
+    assert sorted(ran(peer)) == [1, 2, 3, 7, 9]
+    assert rows(peer) == (0, 0)
+
+
+def test_a_bulk_post_keeps_the_order_of_its_postings(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    peer.bus.post_many(
+        [Posting(event=Order(number), order_key=f"k{number % 3}") for number in range(30)]
+        + [Posting(event=Order(99))]
+    )
+    peer.run()
+    by_key = defaultdict[int, list[int]](list)
+    for number in ran(peer):
+        by_key[number % 3 if number < 99 else 3].append(number)
+    assert all(numbers == sorted(numbers) for numbers in by_key.values())
+    assert len(ran(peer)) == 31
+
+
+def test_a_retry_keeps_its_place(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    peer.handler = Recorder(failures=2)
+    post(peer, 1, 2)
+    peer.run()
+    assert ran(peer) == [1, 1, 1, 2]
+
+
+def test_an_entry_of_a_later_date_keeps_those_behind_it_waiting(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    post(peer, 1, delay=60)
+    post(peer, 2)
+    peer.run()
+    assert ran(peer) == []
+    cluster.live(61, peer)
+    peer.run()
+    assert ran(peer) == [1, 2]
+
+
+def test_a_failed_entry_holds_its_key_until_it_is_retried(cluster: Cluster) -> None:
+    peer = cluster.join("a", retry=ImmediateRetries(0))
+    peer.handler = Recorder(failures=1)
+    first, *_ = post(peer, 1, 2, 3)
+    post(peer, 9, key="other")
+    peer.run()
+    assert ran(peer) == [1, 9]
+    assert [held.record_id for held in peer.bus.held_keys()] == [first]
+    [held] = peer.bus.held_keys()
+    assert (held.order_key, held.waiting) == ("k", 2)
+
+    post(peer, 4)
+    peer.bus.retry(first)
+    peer.run()
+    assert ran(peer) == [1, 9, 1, 2, 3, 4]
+    assert peer.bus.held_keys() == []
+    assert rows(peer) == (0, 0)
+
+
+def test_a_retry_that_fails_again_holds_the_key_again(cluster: Cluster) -> None:
+    peer = cluster.join("a", retry=ImmediateRetries(0))
+    peer.handler = Recorder(failures=2)
+    first, _ = post(peer, 1, 2)
+    peer.run()
+    copy = peer.bus.retry(first)
+    peer.run()
+    assert [held.record_id for held in peer.bus.held_keys()] == [copy]
+    peer.bus.retry(copy)
+    peer.run()
+    assert ran(peer) == [1, 1, 1, 2]
+
+
+def test_a_failed_entry_that_is_discarded_lets_the_others_go_on(cluster: Cluster) -> None:
+    peer = cluster.join("a", retry=ImmediateRetries(0))
+    peer.handler = Recorder(failures=1)
+    first, _ = post(peer, 1, 2)
+    peer.run()
+    peer.bus.discard(first)
+    peer.run()
+    assert ran(peer) == [1, 2]
+    assert rows(peer) == (0, 0)
+
+
+def test_a_failed_entry_may_be_skipped_and_its_retry_runs_behind_the_others(
+    cluster: Cluster,
+) -> None:
+    peer = cluster.join("a", retry=ImmediateRetries(0))
+    peer.handler = Recorder(failures=1)
+    first, _ = post(peer, 1, 2, order_failure="skip")
+    peer.run()
+    assert ran(peer) == [1, 2]
+    post(peer, 3)
+    peer.bus.retry(first)
+    peer.run()
+    assert ran(peer) == [1, 2, 3, 1]
+    assert rows(peer) == (0, 0)
+
+
+def test_what_is_removed_while_it_waits_is_left_out(cluster: Cluster, make_bus: MakeBus) -> None:
+    peer = cluster.join("a")
+    service = NotificationService(cluster.url, clock=cluster.clock)
+    queue = service.create_queue("shop", "mail", lambda _event: None, event_types=[Order])
+    ids = [queue.schedule(Order(number), delay=0, order_key="k") for number in range(3)]
+    assert queue.remove(ids[1]) == 1
+    assert queue.remove(ids[0]) == 1  # the head: the next one may run now
+    assert [entry.processing_state for entry in queue.find()] == [State.AVAILABLE]
+    assert queue.remove(ids[2]) == 1
+    assert rows(peer) == (0, 0)
+    service.close()
+
+
+def test_the_head_keeps_its_place_when_its_node_dies(cluster: Cluster) -> None:
+    dead, watcher = cluster.join("dead"), cluster.join("w")
+    post(dead, 1, 2, 3)
+    dead.claim()
+    cluster.bury("dead", watcher)
+    watcher.run()
+    assert len(waiting(watcher)) <= 2
+    cluster.live(40, watcher, step=3)
+    while watcher.run():
+        cluster.live(18, watcher, step=3)
+    cluster.live(40, watcher, step=3)
+    watcher.run()
+    assert ran(watcher) == [1, 2, 3]
+    assert rows(watcher) == (0, 0)
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["a node", "a process that only posts"])
+def test_posts_in_callers_transactions_start_once_they_are_committed(
+    cluster: Cluster, *, runs: bool
+) -> None:
+    peer = cluster.join("a")
+    poster = peer if runs else cluster.peer("stranger")
+    with database_of(poster.bus).begin() as connection:
+        ids = [
+            poster.bus.post(Order(number), order_key="k", connection=connection)
+            for number in range(3)
+        ]
+    assert waiting(peer) == ids
+    peer.run()
+    cluster.live(4, peer)
+    peer.run()
+    assert ran(peer) == [0, 1, 2]
+    assert rows(peer) == (0, 0)
+
+
+def test_a_rolled_back_transaction_leaves_nothing(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    with suppress(ZeroDivisionError), database_of(peer.bus).begin() as connection:
+        peer.bus.post(Order(1), order_key="k", connection=connection)
+        _ = 1 / 0
+    post(peer, 2)
+    peer.run()
+    assert ran(peer) == [2]
+    assert rows(peer) == (0, 0)
+
+
+def test_posts_of_one_key_from_many_threads_and_their_ends_leave_nobody_waiting(
+    make_bus: MakeBus,
+) -> None:
+    buses = [make_bus(node_name=f"n{place}", poll_interval_seconds=0.05) for place in range(2)]
+    running, most, done = threading.Semaphore(1), list[bool](), list[int]()
+
+    def handle(order: Order) -> None:
+        alone = running.acquire(blocking=False)
+        most.append(alone)
+        done.append(order.number)
+        if alone:
+            running.release()
+
+    for bus in buses:
+        bus.subscribe(Order, handle, name="orders")
+        bus.start()
+
+    def work(place: int) -> None:
+        for number in range(20):
+            buses[place % 2].post(Order(place * 100 + number), order_key="k")
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    eventually(lambda: len(done) == 80, "all have run")
+    assert all(most)
+    for place in range(4):
+        mine = [number for number in done if number // 100 == place]
+        assert mine == sorted(mine)
+
+
+def test_keys_that_can_not_be_stored_are_refused(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    with pytest.raises(NameTooLongError):
+        peer.bus.post(Order(1), order_key="x" * 129)
+    for wrong in ("", 7):
+        with pytest.raises(InvalidPostError):
+            peer.bus.post(Order(1), order_key=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidPostError):
+        peer.bus.post(Order(1), order_key="k", order_failure="stop")  # type: ignore[arg-type]
+    assert peer.bus.find() == []
+
+
+def test_the_bus_in_memory_refuses_order_keys() -> None:
+    with InMemoryBus() as bus, pytest.raises(InvalidPostError, match="order_key"):
+        bus.post(Order(1), order_key="k")
+
+
+def test_waiting_entries_stand_in_a_lane_of_their_own(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    post(peer, 1, 2)
+    [entry] = peer.bus.find(states="WAITING")
+    assert entry.lane == WAITING_LANE
+    assert timedelta() <= entry.effective_date - entry.created_date
+    assert entry.captured == {}
