@@ -8,6 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.parked_lane import ParkedLane
+from queue_core.claiming.paused_lanes import PausedLanes
 from queue_core.holding.holdings import Holdings
 from queue_core.holding.sweep import Sweep
 from queue_core.model.lanes import Lane
@@ -31,6 +32,7 @@ class ClaimLoop:
         announced: AnnouncedCommits,
         *,
         parked: ParkedLane,
+        paused: PausedLanes,
         pools: Pools,
         watchdog: Watchdog,
         awake: Signal,
@@ -41,6 +43,7 @@ class ClaimLoop:
         self._announced = announced
         self._sweep = Sweep(holdings, announced)
         self._parked = parked
+        self._paused = paused
         self._pools = pools
         self._watchdog = watchdog
         self._awake = awake
@@ -108,6 +111,7 @@ class ClaimLoop:
                 self._awake.set()
 
     def _look_after_all(self) -> float:
+        self._paused.turn(self._clock.monotonic())
         self._announced.look_up()
         self._claimer.load_waiting()
         now = self._clock.monotonic()
@@ -116,5 +120,7 @@ class ClaimLoop:
             self._claimer.wake()
         self._parked.turn(now)
         self._watchdog.turn(now, self._pools.current.runner)
-        pause, look = self._claimer.pause(), self._announced.next_look()
-        return pause if look is None else max(0.0, min(pause, look - self._clock.monotonic()))
+        looks = [self._paused.next_look]
+        if (look := self._announced.next_look()) is not None:
+            looks.append(look)
+        return max(0.0, min(self._claimer.pause(), min(looks) - self._clock.monotonic()))

@@ -20,6 +20,7 @@ from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_listener import HintListener
 from queue_core.claiming.hint_sender import HintSender
 from queue_core.claiming.parked_lane import ParkedLane
+from queue_core.claiming.paused_lanes import PausedLanes
 from queue_core.cluster import process_nodes
 from queue_core.cluster.node import Node
 from queue_core.cluster.redispatch import recover
@@ -70,6 +71,7 @@ class Lifecycle:
         claimer: Claimer,
         claim_loop: ClaimLoop,
         parked: ParkedLane,
+        paused: PausedLanes,
         finisher: Finisher,
         failures: Failures,
         hints: HintSender,
@@ -85,6 +87,7 @@ class Lifecycle:
         self.claimer = claimer
         self.claim_loop = claim_loop
         self.parked = parked
+        self.paused = paused
         self.finisher = finisher
         self.failures = failures
         self.hints = hints
@@ -135,6 +138,7 @@ class Lifecycle:
         node = process_nodes.join(self, self.config, make)
         self.claimer.forget(self._in_hand())
         try:
+            self.paused.look()  # before anything can be claimed
             recovered = recover(
                 self.store,
                 node.name,
@@ -332,6 +336,7 @@ class Lifecycle:
         One round, between `join` and `leave`, without `start`: what becomes due by it is left to
         the next.
         """
+        self.paused.look()
         self.claimer.look()
         self.claim_loop.turn()
         self.pool.run_submitted()

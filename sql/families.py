@@ -15,12 +15,14 @@ from sqlalchemy import MetaData, Table
 from sql.statements import Statements
 from sql.statements.archives import Archives
 from sql.statements.nodes import Nodes
+from sql.statements.pauses import Pauses
 from sql.statements.schedules import Schedules
 from sql.statements.staging import Staging
 from sql.tables import (
     entry_tables,
     queue_archives,
     queue_nodes,
+    queue_pauses,
     queue_posted_runs,
     queue_replays,
     queue_schedules,
@@ -52,11 +54,12 @@ class Family(Generic[S_co]):
 
 NODES = Family(Nodes, (queue_nodes,))
 SCHEDULES = Family(Schedules, (queue_schedules,))
+PAUSES = Family(Pauses, (queue_pauses,))
 ARCHIVES = Family(Archives, (queue_archives, queue_replays))
 STAGING = Family(Staging, (queue_staged, queue_posted_runs))
 ENTRIES = Family(Statements, define=entry_tables, suffixes=("_history",))
 
-FAMILIES: tuple[Family[object], ...] = (NODES, SCHEDULES, ARCHIVES, STAGING, ENTRIES)
+FAMILIES: tuple[Family[object], ...] = (NODES, SCHEDULES, PAUSES, ARCHIVES, STAGING, ENTRIES)
 
 
 def shared_names() -> list[str]:

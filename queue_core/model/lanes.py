@@ -1,6 +1,6 @@
 """The lanes: the column of an entry that says who may claim it.
 
-A lane is the name of a node, or one of the three that are named here. Their names begin with an
+A lane is the name of a node, or one of those that are named here. Their names begin with an
 exclamation mark, which no node's name may do.
 
 A claim moves the entry into its owner's lane. So a node's lane holds all entries that the node has
@@ -9,6 +9,7 @@ claimed, and a reaper reads them there.
 
 from __future__ import annotations
 
+from hashlib import blake2s
 from typing import NewType
 
 Lane = NewType("Lane", str)
@@ -24,7 +25,26 @@ Any live node may claim them, each node one at a time.
 PARKED = Lane("!parked")
 """Lane of the entries whose type or queue no node has known so far: nobody claims from it."""
 
+PAUSED = "!paused:"
+"""How the lanes of paused entries begin: a lane for each queue and handler that is paused."""
+AFTER_PAUSED = "!paused;"
+"""The lanes of paused entries lie before it."""
+
 _RESERVED = "!"
+
+
+def paused_lane(queue_name: str, handler: str | None = None) -> Lane:
+    """Lane of the entries that wait for the end of a pause, of a queue or of one of its handlers.
+
+    Nobody claims from it. A digest stands for the names, which may be longer than a lane's may be.
+    """
+    names = queue_name if handler is None else f"{queue_name}\0{handler}"
+    return Lane(PAUSED + blake2s(names.encode(), digest_size=16).hexdigest())
+
+
+def is_paused(lane: str) -> bool:
+    """Whether the entries of a lane wait for the end of a pause."""
+    return lane.startswith(PAUSED)
 
 
 def is_reserved(name: str) -> bool:

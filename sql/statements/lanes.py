@@ -14,6 +14,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    literal_column,
     select,
     update,
 )
@@ -73,6 +74,31 @@ class Lanes(PairStatements):
             found.append(lane)
             lane = connection.execute(lowest.where(main.c.lane > lane)).scalar()
         return found
+
+    def lanes_between(self, connection: Connection, first: str, end: str) -> list[str]:
+        """The distinct lanes from `first` on and before `end`, one index seek each."""
+        main, found = self.main, list[str]()
+        lowest = select(main.c.lane).order_by(main.c.lane).limit(1)
+        # In words that PostgreSQL's planner needs to choose the index, whatever is bound.
+        lowest = lowest.where(main.c.lane >= literal_column("''"), main.c.lane < end)
+        lane = connection.execute(lowest.where(main.c.lane >= first)).scalar()
+        while lane is not None and lane not in found[-1:]:
+            found.append(lane)
+            lane = connection.execute(lowest.where(main.c.lane > lane)).scalar()
+        return found
+
+    def free_ids(self, connection: Connection, *, lane: str, limit: int) -> list[int]:
+        """Lock the first AVAILABLE entries of a lane, in claim order, and return their ids.
+
+        Entries that others hold are skipped.
+        """
+        main = self.main
+        statement = self._by_claims(select(main.c.record_id)).where(
+            main.c.lane == lane, main.c.processing_state == AVAILABLE
+        )
+        ordered = statement.order_by(main.c.effective_date, main.c.record_id).limit(limit)
+        found = connection.execute(ordered.with_for_update(skip_locked=True))
+        return list(found.scalars())
 
     def page(
         self,

@@ -13,6 +13,7 @@ from sql.tables.entries import (
     entry_tables,
 )
 from sql.tables.nodes import queue_nodes
+from sql.tables.pauses import queue_pauses
 from sql.tables.schedules import queue_schedules
 from sql.tables.staging import queue_posted_runs, queue_staged
 
@@ -29,6 +30,7 @@ __all__ = [
     "in_schema",
     "queue_archives",
     "queue_nodes",
+    "queue_pauses",
     "queue_posted_runs",
     "queue_replays",
     "queue_schedules",
