@@ -13,6 +13,7 @@ from sqlalchemy import Engine as SqlalchemyEngine
 
 from queue_core.cluster.subscriber_sets import Difference, differences
 from queue_core.doctor.examination import examine
+from queue_core.model.pause import Pause
 from queue_core.opening import open_existing
 from queue_core.queue_reads import FindFilters, HistoryFilters
 from queue_core.reading.depths import QueueDepth, depths
@@ -25,6 +26,7 @@ from queue_core.reading.search import Located, Search
 from queue_core.reading.tables import Tables
 from queue_core.runtime.arguments import is_number, not_allowed
 from queue_core.storage.filter import Filter
+from queue_core.storage.pauses import StoredPauses
 from sql.database import Database
 from sql.doctor.finding import Finding
 from sql.families import NODES, SCHEDULES
@@ -170,6 +172,22 @@ class Inspector:
 
         known = self._tables.named(table)
         return self._tables.shared(read)
+
+    def pauses(self, *, table: str | None = None) -> list[Pause]:
+        """List the queues and handlers that are paused.
+
+        Args:
+            table: Only of this main table. Default: of all.
+
+        Returns:
+            The pauses that have not ended, by table, queue and handler.
+
+        Raises:
+            SchemaMissingError: There is no such table, or none at all.
+            DatabaseUnreachableError: The database does not answer.
+        """
+        stores = self._tables.stores(table)
+        return [pause for store in stores for pause in StoredPauses(store).holding()]
 
     def schedules(self, *, table: str | None = None) -> list[ScheduleStatus]:
         """List the recurring schedules with their next dates.

@@ -60,6 +60,7 @@ from queue_core.model.codec import Codec, JsonCodec  # noqa: E402
 from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa: E402
 from queue_core.model.entry import Entry, Posting, State  # noqa: E402
 from queue_core.model.node_config import NodeConfig  # noqa: E402
+from queue_core.model.pause import Pause  # noqa: E402
 from queue_core.model.retry import (  # noqa: E402
     ExponentialRetries,
     Failure,
@@ -125,6 +126,7 @@ __all__ = [
     "NotificationConfig",
     "NotificationQueue",
     "NotificationService",
+    "Pause",
     "PayloadError",
     "PayloadNotDecodableError",
     "PayloadNotSerialisableError",

@@ -47,7 +47,7 @@ class Run(msgspec.Struct, eq=False):
     progress: SubscriberProgress = msgspec.field(default_factory=dict)
     has_one_subscriber: bool = True
     paused_in: Lane | None = None
-    """The lane in which the entry waits after this run for those of its subscribers that are paused."""
+    """Where the entry waits after this run, for those of its subscribers that are paused."""
     errors: dict[Subscriber, BaseException] = msgspec.field(default_factory=dict)
 
     def __repr__(self) -> str:

@@ -39,8 +39,9 @@ class Overview(PairStatements):
     ) -> list[Row[Any]]:
         """Counts of live entries by queue, and the oldest date that is ready.
 
-        Columns: ready, scheduled, running, parked, suspect, paused (in the lanes from the first one of
-        `paused` to before the second), posted since a date, oldest.
+        Columns: ready, scheduled, running, parked, suspect, paused, posted since a date, oldest.
+
+        Paused entries stand in the lanes from the first of `paused` on and before the second.
         """
         main = self.main
         first, end = paused
