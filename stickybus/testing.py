@@ -23,7 +23,16 @@ from queue_core.cluster.node import Node
 from queue_core.errors import LifecycleError
 from queue_core.lifecycle import Lifecycle, Phase
 from queue_core.model.entry import Entry, State
-from queue_core.model.outcome import Finished, Lost, Outcome, Parked, Recorded, Released, Retried
+from queue_core.model.outcome import (
+    Finished,
+    Lost,
+    Outcome,
+    Parked,
+    Paused,
+    Recorded,
+    Released,
+    Retried,
+)
 from queue_core.opening import create_schema
 from queue_core.runtime.arguments import is_number, not_allowed, of_kind
 from queue_core.runtime.clock import ManualClock
@@ -45,10 +54,12 @@ class Ran:
 
     Attributes:
         entry: The entry as it was when the run started.
-        state: PROCESSED or FAILED if the entry has ended. AVAILABLE if it runs again, or is parked.
+        state: PROCESSED or FAILED if the entry has ended. AVAILABLE if it runs again, or is
+            parked or paused.
         error_count: Failed runs so far.
         retry_at: The date of the next run (UTC); None if there is none.
         parked: True if no target knows the entry's type or queue.
+        paused: True if the queue, or a handler of the entry, is paused.
         last_error: Type, message and traceback if the state is FAILED, else None.
     """
 
@@ -57,6 +68,7 @@ class Ran:
     error_count: int
     retry_at: datetime | None = None
     parked: bool = False
+    paused: bool = False
     last_error: str | None = None
 
     @property
@@ -177,6 +189,13 @@ def _ran(outcome: Outcome) -> Ran | None:
         case Parked():
             return Ran(
                 entry=entry, state=State.AVAILABLE, error_count=entry.error_count, parked=True
+            )
+        case Paused():
+            return Ran(
+                entry=entry,
+                state=State.AVAILABLE,
+                error_count=outcome.error_count,
+                paused=True,
             )
         case Lost() | Released():
             return None
