@@ -17,6 +17,7 @@ from queue_core.model.pause import Pause
 from queue_core.opening import open_existing
 from queue_core.queue_reads import FindFilters, HistoryFilters
 from queue_core.reading.depths import QueueDepth, depths
+from queue_core.reading.explanation import Explanation, explain
 from queue_core.reading.nodes import NodeStatus
 from queue_core.reading.nodes import status as node_status
 from queue_core.reading.overview import QueueStatus, statuses
@@ -279,6 +280,26 @@ class Inspector:
         return search.ended(
             self._tables.stores(table), dead_letters=dead_letters, by_date=table is None
         )
+
+    def explain(self, record_id: int, *, table: str) -> Explanation:
+        """Tell why an entry is not running: who paused it, what it waits for, and so on.
+
+        Args:
+            record_id: The id of the entry, live or ended.
+            table: Its main table: ids are those of one table.
+
+        Returns:
+            All reasons that stand in the tables; as a text, a line for each. An entry that runs, or
+            has ended, has one that says so.
+
+        Raises:
+            EntryNotFoundError: The table has no such entry, neither live nor in history.
+            InvalidPostError: The id can't be one.
+            SchemaMissingError: There is no such table.
+            DatabaseUnreachableError: The database does not answer.
+        """
+        [store] = self._tables.stores(table)
+        return explain(store, record_id)
 
     def doctor(self, *, transaction_seconds: float = 60.0) -> list[Finding]:
         """Find what slows or endangers the database, as `stickybus doctor` does.

@@ -72,6 +72,7 @@ from queue_core.model.retry import (  # noqa: E402
 )
 from queue_core.opening import create_schema  # noqa: E402
 from queue_core.reading.depths import QueueDepth  # noqa: E402
+from queue_core.reading.explanation import Explanation, Reason  # noqa: E402
 from queue_core.reading.forgetting import Forgotten  # noqa: E402
 from queue_core.reading.nodes import NodeStatus  # noqa: E402
 from queue_core.reading.overview import QueueStatus  # noqa: E402
@@ -99,6 +100,7 @@ __all__ = [
     "EntryNotChangeableError",
     "EntryNotFoundError",
     "ExactlyOnceContext",
+    "Explanation",
     "ExponentialRetries",
     "Failure",
     "Finding",
@@ -137,6 +139,7 @@ __all__ = [
     "QueueExistsError",
     "QueueNotFoundError",
     "QueueStatus",
+    "Reason",
     "RetryLater",
     "RetryPolicy",
     "Schedule",
