@@ -36,5 +36,12 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
         return paused_lane(self.queue_name, self.handler)
 
     def holds(self, now: datetime) -> bool:
-        """Whether it has not ended."""
+        """Whether it has not ended at a moment.
+
+        Args:
+            now: The moment, an aware date.
+
+        Returns:
+            False from `until` on.
+        """
         return self.until is None or now < self.until

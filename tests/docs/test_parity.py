@@ -16,7 +16,7 @@ def rows() -> list[list[str]]:
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in lines
-        if re.match(r"\| K\d", line)
+        if re.match(r"\| (K\d|Y\d|explain)", line)
     ]
 
 
@@ -31,7 +31,7 @@ def names_in(path: Path) -> frozenset[str]:
 
 
 def test_every_row_of_the_yardstick_is_listed() -> None:
-    assert {f"K{number}" for number in range(1, 27)} == {row[0].split()[0] for row in rows()}
+    assert {f"K{number}" for number in range(1, 27)} <= {row[0].split()[0] for row in rows()}
 
 
 def test_every_test_that_is_named_exists() -> None:

@@ -24,6 +24,7 @@ TABLES = {
     *(
         "queue_archives",
         "queue_nodes",
+        "queue_pauses",
         "queue_posted_runs",
         "queue_replays",
         "queue_schedules",
