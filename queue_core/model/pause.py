@@ -35,13 +35,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
         """Where its entries wait."""
         return paused_lane(self.queue_name, self.handler)
 
-    def holds(self, now: datetime) -> bool:
-        """Whether it has not ended at a moment.
 
-        Args:
-            now: The moment, an aware date.
-
-        Returns:
-            False from `until` on.
-        """
-        return self.until is None or now < self.until
+def is_in_force(pause: Pause, now: datetime) -> bool:
+    """Whether a pause has not ended by itself."""
+    return pause.until is None or now < pause.until

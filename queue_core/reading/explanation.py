@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from queue_core.errors import EntryNotFoundError, PayloadNotDecodableError
 from queue_core.model.entry import Entry, State, SubscriberProgress, Waiting
 from queue_core.model.lanes import PARKED, SUSPECT, is_node_lane, is_paused
-from queue_core.model.pause import Pause
+from queue_core.model.pause import Pause, is_in_force
 from queue_core.reading.nodes import NodeStatus, Served
 from queue_core.reading.nodes import status as node_status
 from queue_core.runtime.callers import CallersConnection
@@ -144,7 +144,7 @@ def explain(
             pauses=[
                 pause
                 for pause in stored.all(inner)
-                if pause.queue_name == entry.queue_name and pause.holds(now)
+                if pause.queue_name == entry.queue_name and is_in_force(pause, now)
             ],
             nodes=[node_status(row, now) for row in rows],
         )

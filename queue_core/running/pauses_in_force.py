@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from queue_core.model.lanes import Lane, paused_lane
-from queue_core.model.pause import Pause
+from queue_core.model.pause import Pause, is_in_force
 from queue_core.running.run import Run
 from queue_core.runtime.clock import Clock
 
@@ -21,12 +21,12 @@ class PausesInForce:
     def learn(self, pauses: Iterable[Pause]) -> None:
         """These are the pauses now."""
         now = self._clock.now()
-        self.known = {pause.lane: pause for pause in pauses if pause.holds(now)}
+        self.known = {pause.lane: pause for pause in pauses if is_in_force(pause, now)}
 
     def holds(self, lane: Lane) -> bool:
         """Whether the entries of this lane still wait."""
         pause = self.known.get(lane)
-        return pause is not None and pause.holds(self._clock.now())
+        return pause is not None and is_in_force(pause, self._clock.now())
 
     def lane_of(self, queue_name: str, handler: str | None = None) -> Lane | None:
         """Where an entry waits whose queue, or whose handler, is paused; None if it is not."""

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
 from queue_core.model.lanes import AFTER_PAUSED, PAUSED, Lane
-from queue_core.model.pause import Pause
+from queue_core.model.pause import Pause, is_in_force
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.store import Store
 from sql.families import PAUSES
@@ -48,7 +48,9 @@ class StoredPauses:
         now = self._store.now(given)
 
         def work(connection: Connection) -> bool:
-            held = any(pause.lane == lane and pause.holds(now) for pause in self.all(connection))
+            held = any(
+                pause.lane == lane and is_in_force(pause, now) for pause in self.all(connection)
+            )
             return self._pauses.remove(connection, self._table, lane) and held
 
         return self._store.write(given, queue_name, work)
@@ -65,7 +67,9 @@ class StoredPauses:
         now = self._store.now(given)
         found = self._store.read(given, queue_name or self._table, self.all)
         return [
-            pause for pause in found if pause.holds(now) and queue_name in {None, pause.queue_name}
+            pause
+            for pause in found
+            if is_in_force(pause, now) and queue_name in {None, pause.queue_name}
         ]
 
     def all_and_lanes(self, connection: Connection) -> tuple[list[Pause], list[Lane]]:
