@@ -20,7 +20,7 @@ from queue_core.storage.pauses import StoredPauses
 
 log = get_logger(__name__)
 
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.9
 """A pause is obeyed, and its end too, within a second."""
 PAGE = 1_000
 """Entries that one transaction brings back."""

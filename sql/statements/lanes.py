@@ -14,7 +14,6 @@ from sqlalchemy import (
     func,
     insert,
     literal,
-    literal_column,
     select,
     update,
 )
@@ -79,8 +78,7 @@ class Lanes(PairStatements):
         """The distinct lanes from `first` on and before `end`, one index seek each."""
         main, found = self.main, list[str]()
         lowest = select(main.c.lane).order_by(main.c.lane).limit(1)
-        # In words that PostgreSQL's planner needs to choose the index, whatever is bound.
-        lowest = lowest.where(main.c.lane >= literal_column("''"), main.c.lane < end)
+        lowest = lowest.where(main.c.lane < end)
         lane = connection.execute(lowest.where(main.c.lane >= first)).scalar()
         while lane is not None and lane not in found[-1:]:
             found.append(lane)
