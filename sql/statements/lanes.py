@@ -85,18 +85,18 @@ class Lanes(PairStatements):
             lane = connection.execute(lowest.where(main.c.lane > lane)).scalar()
         return found
 
-    def free_ids(self, connection: Connection, *, lane: str, limit: int) -> list[int]:
-        """Lock the first AVAILABLE entries of a lane, in claim order, and return their ids.
+    def free_page(self, connection: Connection, *, lane: str, limit: int) -> list[Row[Any]]:
+        """Lock the first AVAILABLE entries of a lane, in claim order.
 
-        Entries that others hold are skipped.
+        Entries that others hold are skipped. Columns: record_id, creating_owner.
         """
         main = self.main
-        statement = self._by_claims(select(main.c.record_id)).where(
+        columns = main.c.record_id, main.c.creating_owner
+        statement = self._by_claims(select(*columns)).where(
             main.c.lane == lane, main.c.processing_state == AVAILABLE
         )
         ordered = statement.order_by(main.c.effective_date, main.c.record_id).limit(limit)
-        found = connection.execute(ordered.with_for_update(skip_locked=True))
-        return list(found.scalars())
+        return list(connection.execute(ordered.with_for_update(skip_locked=True)))
 
     def page(
         self,

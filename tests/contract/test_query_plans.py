@@ -222,7 +222,7 @@ class Tables:
     def bring_back(self) -> None:
         """The lanes in a range, and the first entries of one of them."""
         for lane in self.statements.lanes_between(self.connection, PARKED, PARKED + "~"):
-            self.statements.free_ids(self.connection, lane=lane, limit=BATCH)
+            self.statements.free_page(self.connection, lane=lane, limit=BATCH)
 
     def look(self) -> None:
         """The lanes, what waits in each, and when the next entry is due."""
