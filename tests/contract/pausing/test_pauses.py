@@ -232,6 +232,36 @@ def test_a_node_that_hears_late_of_the_end_leaves_nothing_behind(cluster: Cluste
     assert first.handler.calls + late.handler.calls == 1
 
 
+def test_what_a_node_runs_itself_comes_back_to_it_whoever_looks_first(cluster: Cluster) -> None:
+    one, other = cluster.join("a"), cluster.join("b")
+    one.beat()
+    one.bus.pause()
+    one.bus.post(Order(1))
+    one.run()
+    assert lanes(one.bus) == [BUS_LANE]
+
+    other.bus.resume()
+    other.run()
+
+    assert lanes(one.bus) == ["a"]
+    hear(cluster, one)
+    one.run()
+    assert (one.handler.calls, other.handler.calls) == (1, 0)
+
+
+def test_what_a_dead_node_has_posted_comes_back_to_another(cluster: Cluster) -> None:
+    dead, other = cluster.join("dead"), cluster.join("b")
+    dead.bus.pause()
+    dead.bus.post(Order(1))
+    dead.run()
+    cluster.bury("dead", other)
+
+    other.bus.resume()
+    other.run()
+
+    assert other.handler.numbers() == [1]
+
+
 def test_errors_and_suspicion_are_what_they_were(cluster: Cluster) -> None:
     dead = cluster.join("dead")
     dead.bus.post(Order(1))
