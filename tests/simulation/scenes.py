@@ -113,7 +113,7 @@ _UNKNOWN_COMMIT: list[Step] = [
     _claim("a1"),
 ]
 
-_PAUSED = [
+_PAUSED: list[Step] = [
     Start("a1"),
     Start("b1"),
     Change("b1", "bus", "pause", 3),
