@@ -36,6 +36,7 @@ from queue_core.model.settings import configured
 from queue_core.model.transit import Transit
 from queue_core.running.admission import KnownTypes
 from queue_core.running.handler_pool import HandlerPool
+from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.running.runner import Runner
 from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.arguments import of_kind, wait_seconds
@@ -101,12 +102,14 @@ class InMemoryBus(EventBus):
         self._pool = self._new_pool()
 
     def _new_pool(self) -> HandlerPool:
+        nothing_paused = PausesInForce(self._clock)
         runner = Runner(
             self.config,
             self._clock,
             self._codecs,
-            KnownTypes(self._subscriptions),
+            KnownTypes(self._subscriptions, nothing_paused),
             _Unleased(),
+            pauses=nothing_paused,
             complete=self._complete,
         )
         return HandlerPool(self.config, self._clock, self._subscriptions, runner)

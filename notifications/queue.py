@@ -13,6 +13,7 @@ from queue_core.maintenance import ForgetOptions, Maintenance
 from queue_core.model.entry import SearchKey
 from queue_core.model.event_types import EventTypes
 from queue_core.old_names import OldQueueNames
+from queue_core.pausing import Pausing
 from queue_core.reading.forgetting import Forgotten
 from queue_core.reading.history import Progress
 from queue_core.running.subscriber import Subscriber
@@ -20,7 +21,7 @@ from queue_core.runtime.deprecation import deprecated
 from queue_core.storage.rows import UNSET, Unset
 
 
-class NotificationQueue(Recurring, OldQueueNames):
+class NotificationQueue(Recurring, Pausing, OldQueueNames):
     """One named queue of a `NotificationService`, which makes it (`create_queue`).
 
     Notifications can be scheduled whether the queue is started or not. They are delivered only
@@ -39,6 +40,7 @@ class NotificationQueue(Recurring, OldQueueNames):
         changed: Callable[[], None],
     ) -> None:
         super().__init__(service_name, queue_name, engine=engine, schedules=schedules)
+        Pausing.__init__(self, engine, self.full_name)
         self._subscriber = subscriber
         self._accepts = accepts
         """Event names that its handler takes; None: all, as dicts unless their type is known."""

@@ -9,6 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.claiming.parked_lane import ParkedLane
+from queue_core.claiming.paused_lanes import PausedLanes
 from queue_core.holding.holdings import Holdings
 from queue_core.holding.sweep import Sweep
 from queue_core.model.lanes import Lane
@@ -33,6 +34,7 @@ class ClaimLoop:
         *,
         ordered: OrderedKeys,
         parked: ParkedLane,
+        paused: PausedLanes,
         pools: Pools,
         watchdog: Watchdog,
         awake: Signal,
@@ -44,6 +46,7 @@ class ClaimLoop:
         self._sweep = Sweep(holdings, announced)
         self._ordered = ordered
         self._parked = parked
+        self._paused = paused
         self._pools = pools
         self._watchdog = watchdog
         self._awake = awake
@@ -111,6 +114,7 @@ class ClaimLoop:
                 self._awake.set()
 
     def _look_after_all(self) -> float:
+        self._paused.turn(self._clock.monotonic())
         self._announced.look_up()
         self._ordered.turn(self._clock.monotonic())
         self._claimer.load_waiting()
@@ -120,7 +124,7 @@ class ClaimLoop:
             self._claimer.wake()
         self._parked.turn(now)
         self._watchdog.turn(now, self._pools.current.runner)
-        pause, look = self._claimer.pause(), self._ordered.next_look
-        if (announced := self._announced.next_look()) is not None:
-            look = min(look, announced)
-        return max(0.0, min(pause, look - self._clock.monotonic()))
+        looks = [self._paused.next_look, self._ordered.next_look]
+        if (look := self._announced.next_look()) is not None:
+            looks.append(look)
+        return max(0.0, min(self._claimer.pause(), min(looks) - self._clock.monotonic()))

@@ -14,9 +14,11 @@ from sqlalchemy import Engine as SqlalchemyEngine
 
 from queue_core.cluster.subscriber_sets import Difference, differences
 from queue_core.doctor.examination import examine
+from queue_core.model.pause import Pause
 from queue_core.opening import open_existing
 from queue_core.queue_reads import FindFilters, HistoryFilters
 from queue_core.reading.depths import QueueDepth, depths
+from queue_core.reading.explanation import Explanation, explain
 from queue_core.reading.held_keys import HeldKey, held_keys
 from queue_core.reading.nodes import NodeStatus
 from queue_core.reading.nodes import status as node_status
@@ -38,6 +40,7 @@ from queue_core.reading.statistics import (
 from queue_core.reading.tables import Tables
 from queue_core.runtime.arguments import is_number, not_allowed
 from queue_core.storage.filter import Filter
+from queue_core.storage.pauses import StoredPauses
 from sql.database import Database
 from sql.doctor.finding import Finding
 from sql.families import NODES, SCHEDULES
@@ -306,6 +309,22 @@ class Inspector:
         known = self._tables.named(table)
         return self._tables.shared(read)
 
+    def pauses(self, *, table: str | None = None) -> list[Pause]:
+        """List the queues and handlers that are paused.
+
+        Args:
+            table: Only of this main table. Default: of all.
+
+        Returns:
+            The pauses that have not ended, by table, queue and handler.
+
+        Raises:
+            SchemaMissingError: There is no such table, or none at all.
+            DatabaseUnreachableError: The database does not answer.
+        """
+        stores = self._tables.stores(table)
+        return [pause for store in stores for pause in StoredPauses(store).holding()]
+
     def schedules(self, *, table: str | None = None) -> list[ScheduleStatus]:
         """List the recurring schedules with their next dates.
 
@@ -417,6 +436,26 @@ class Inspector:
         return search.ended(
             self._tables.stores(table), dead_letters=dead_letters, by_date=table is None
         )
+
+    def explain(self, record_id: int, *, table: str) -> Explanation:
+        """Tell why an entry is not running: who paused it, what it waits for, and so on.
+
+        Args:
+            record_id: The id of the entry, live or ended.
+            table: Its main table: ids are those of one table.
+
+        Returns:
+            All reasons that stand in the tables; as a text, a line for each. An entry that runs, or
+            has ended, has one that says so.
+
+        Raises:
+            EntryNotFoundError: The table has no such entry, neither live nor in history.
+            InvalidPostError: The id can't be one.
+            SchemaMissingError: There is no such table.
+            DatabaseUnreachableError: The database does not answer.
+        """
+        [store] = self._tables.stores(table)
+        return explain(store, record_id)
 
     def doctor(self, *, transaction_seconds: float = 60.0) -> list[Finding]:
         """Find what slows or endangers the database, as `stickybus doctor` does.

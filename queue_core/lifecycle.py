@@ -20,6 +20,7 @@ from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_listener import HintListener
 from queue_core.claiming.hint_sender import HintSender
 from queue_core.claiming.parked_lane import ParkedLane
+from queue_core.claiming.paused_lanes import PausedLanes
 from queue_core.cluster import process_nodes
 from queue_core.cluster.health import Health
 from queue_core.cluster.node import Node
@@ -73,6 +74,7 @@ class Lifecycle:
         claimer: Claimer,
         claim_loop: ClaimLoop,
         parked: ParkedLane,
+        paused: PausedLanes,
         finisher: Finisher,
         failures: Failures,
         hints: HintSender,
@@ -88,6 +90,7 @@ class Lifecycle:
         self.claimer = claimer
         self.claim_loop = claim_loop
         self.parked = parked
+        self.paused = paused
         self.finisher = finisher
         self.failures = failures
         self.hints = hints
@@ -168,6 +171,7 @@ class Lifecycle:
         self.health.succeeded()  # a node that was there has not beaten since
         self.claimer.forget(self._in_hand())
         try:
+            self.paused.look()  # before anything can be claimed
             recovered = recover(
                 self.store,
                 node.name,
@@ -375,6 +379,7 @@ class Lifecycle:
         One round, between `join` and `leave`, without `start`: what becomes due by it is left to
         the next. `posts_wait`: it is the last round, and what handlers post is not begun.
         """
+        self.paused.look()
         self.claimer.look()
         self.claim_loop.turn()
         if posts_wait:

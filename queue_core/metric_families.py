@@ -93,6 +93,10 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
         "Entries whose type or queue no node has known; at most some 10,000 are counted",
         QUEUE,
     ),
+    "entries_paused": (
+        "Entries that wait for the end of a pause; at most some 10,000 are counted",
+        QUEUE,
+    ),
     "entries_in_flight": (
         "Entries held by this process: claimed or born claimed, their outcome not yet written",
         TABLE,

@@ -184,3 +184,4 @@ class Metrics:
             gauges["entries_ready"].add_metric(labels, depth.ready)
             gauges["oldest_ready_age_seconds"].add_metric(labels, depth.oldest_age_seconds)
             gauges["entries_parked"].add_metric(labels, depth.parked)
+            gauges["entries_paused"].add_metric(labels, depth.paused)

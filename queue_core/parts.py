@@ -8,6 +8,7 @@ from queue_core.claiming.hint_listener import HintListener
 from queue_core.claiming.hint_sender import HintSender
 from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.claiming.parked_lane import ParkedLane
+from queue_core.claiming.paused_lanes import PausedLanes
 from queue_core.finishing.finisher import Finisher
 from queue_core.holding.holdings import Holdings
 from queue_core.lifecycle import Lifecycle
@@ -19,6 +20,7 @@ from queue_core.running.admission import KnownTypes
 from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.running.failures import Failures
 from queue_core.running.handler_pool import HandlerPool
+from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.running.pools import Pools
 from queue_core.running.runner import Runner
 from queue_core.running.subscriber import Router
@@ -33,14 +35,16 @@ class Parts:
     def __init__(self, store: Store, router: Router, metrics: Metrics) -> None:
         holdings = Holdings(store)
         awake = Signal()
+        pauses = PausesInForce(store.clock)
 
         def new_pool() -> HandlerPool:
             runner = Runner(
                 store.config,
                 store.clock,
                 store.codecs,
-                KnownTypes(router),
+                KnownTypes(router, pauses),
                 holdings,
+                pauses=pauses,
                 complete=finisher.complete,
                 around_handler=[metrics.around_handler],
                 exactly_once=exactly_once,
@@ -56,6 +60,7 @@ class Parts:
         announced = AnnouncedCommits(holdings, hand_over, claimer)
         ordered = OrderedKeys(holdings, claimer)
         parked = ParkedLane(holdings, router, claimer, failures)
+        paused = PausedLanes(holdings, pauses, claimer)
         watchdog = Watchdog(store.config, finisher.complete)
         claim_loop = ClaimLoop(
             holdings,
@@ -63,6 +68,7 @@ class Parts:
             announced,
             ordered=ordered,
             parked=parked,
+            paused=paused,
             pools=pools,
             watchdog=watchdog,
             awake=awake,
@@ -86,6 +92,7 @@ class Parts:
             claimer=claimer,
             claim_loop=claim_loop,
             parked=parked,
+            paused=paused,
             finisher=finisher,
             failures=failures,
             hints=hints,

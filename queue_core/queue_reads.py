@@ -8,6 +8,7 @@ from typing import TypedDict, Unpack
 
 from queue_core.engine import QueueEngine
 from queue_core.model.entry import Entry, SearchKey, States
+from queue_core.reading.explanation import Explanation, explain
 from queue_core.reading.held_keys import HeldKey, held_keys
 from queue_core.reading.history import History
 from queue_core.reading.live_entries import Entries
@@ -54,7 +55,7 @@ class Reads:
     """Reads of one queue, in the caller's transaction or in another."""
 
     def __init__(self, engine: QueueEngine, queue_name: str) -> None:
-        self._store, self._entries_of = engine.store, queue_name
+        self._store, self._read_queue = engine.store, queue_name
         self._entries = Entries(engine.store, queue_name)
         self._history = History(engine.store, queue_name)
 
@@ -178,13 +179,44 @@ class Reads:
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: The database does not answer.
         """
-        return held_keys(self._store, self._entries_of, connection)
+        return held_keys(self._store, self._read_queue, connection)
 
     async def held_keys_async(
         self, *, connection: AsyncCallersConnection | None = None
     ) -> list[HeldKey]:
         """Awaitable twin of `held_keys`."""
         return await awaited(lambda inner: self.held_keys(connection=inner), connection)
+
+    def explain(
+        self, record_id: int, *, connection: CallersConnection | None = None
+    ) -> Explanation:
+        """Tell why an entry is not running: who paused it, what it waits for, and so on.
+
+        Args:
+            record_id: The id of the entry, live or ended.
+            connection: As for `PersistentBus.post`: the entry is read as its transaction sees it.
+
+        Returns:
+            All reasons that stand in the tables; as a text, a line for each. An entry that runs, or
+            has ended, has one that says so.
+
+        Raises:
+            EntryNotFoundError: There is no such entry, neither live nor in history.
+            InvalidPostError: The id can't be one.
+            InvalidConnectionError: The connection can't be used here.
+            DatabaseUnreachableError: The database does not answer.
+
+        Example:
+            >>> print(bus.explain(4711))
+            The queue is paused by ann@desk since 2026-01-01 09:00:00 UTC, until it is resumed.
+        """
+        return explain(self._store, record_id, self._read_queue, connection=connection)
+
+    async def explain_async(
+        self, record_id: int, *, connection: AsyncCallersConnection | None = None
+    ) -> Explanation:
+        """Awaitable twin of `explain`."""
+        return await awaited(lambda inner: self.explain(record_id, connection=inner), connection)
 
     async def find_async(
         self, *, connection: AsyncCallersConnection | None = None, **filters: Unpack[FindOptions]

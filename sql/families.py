@@ -16,6 +16,7 @@ from sql.statements import Statements
 from sql.statements.archives import Archives
 from sql.statements.nodes import Nodes
 from sql.statements.ordered import Ordered
+from sql.statements.pauses import Pauses
 from sql.statements.schedules import Schedules
 from sql.statements.staging import Staging
 from sql.tables import (
@@ -24,6 +25,7 @@ from sql.tables import (
     queue_nodes,
     queue_order_heads,
     queue_ordered,
+    queue_pauses,
     queue_posted_runs,
     queue_replays,
     queue_schedules,
@@ -55,12 +57,13 @@ class Family(Generic[S_co]):
 
 NODES = Family(Nodes, (queue_nodes,))
 SCHEDULES = Family(Schedules, (queue_schedules,))
+PAUSES = Family(Pauses, (queue_pauses,))
 ARCHIVES = Family(Archives, (queue_archives, queue_replays))
 STAGING = Family(Staging, (queue_staged, queue_posted_runs))
 ORDER = Family(Ordered, (queue_ordered, queue_order_heads))
 ENTRIES = Family(Statements, define=entry_tables, suffixes=("_history",))
 
-FAMILIES: tuple[Family[object], ...] = (NODES, SCHEDULES, ARCHIVES, STAGING, ORDER, ENTRIES)
+FAMILIES: tuple[Family[object], ...] = (NODES, SCHEDULES, PAUSES, ARCHIVES, STAGING, ORDER, ENTRIES)
 
 
 def shared_names() -> list[str]:

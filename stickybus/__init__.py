@@ -63,6 +63,7 @@ from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa:
 from queue_core.model.encryption import EncryptedCodec  # noqa: E402
 from queue_core.model.entry import Entry, Posting, State  # noqa: E402
 from queue_core.model.node_config import NodeConfig  # noqa: E402
+from queue_core.model.pause import Pause  # noqa: E402
 from queue_core.model.retry import (  # noqa: E402
     ExponentialRetries,
     Failure,
@@ -74,6 +75,7 @@ from queue_core.model.retry import (  # noqa: E402
 )
 from queue_core.opening import create_schema  # noqa: E402
 from queue_core.reading.depths import QueueDepth  # noqa: E402
+from queue_core.reading.explanation import Explanation, Reason  # noqa: E402
 from queue_core.reading.forgetting import Forgotten  # noqa: E402
 from queue_core.reading.held_keys import HeldKey  # noqa: E402
 from queue_core.reading.nodes import NodeStatus  # noqa: E402
@@ -107,6 +109,7 @@ __all__ = [
     "EntryNotChangeableError",
     "EntryNotFoundError",
     "ExactlyOnceContext",
+    "Explanation",
     "ExponentialRetries",
     "Failure",
     "Feed",
@@ -136,6 +139,7 @@ __all__ = [
     "NotificationConfig",
     "NotificationQueue",
     "NotificationService",
+    "Pause",
     "PayloadError",
     "PayloadNotDecodableError",
     "PayloadNotSerialisableError",
@@ -148,6 +152,7 @@ __all__ = [
     "QueueNotFoundError",
     "QueueStats",
     "QueueStatus",
+    "Reason",
     "RetryLater",
     "RetryPolicy",
     "RetryStats",

@@ -15,7 +15,16 @@ from queue_core.cluster.node import Node
 from queue_core.errors import LifecycleError
 from queue_core.lifecycle import Phase
 from queue_core.model.entry import Entry, State
-from queue_core.model.outcome import Finished, Lost, Outcome, Parked, Recorded, Released, Retried
+from queue_core.model.outcome import (
+    Finished,
+    Lost,
+    Outcome,
+    Parked,
+    Paused,
+    Recorded,
+    Released,
+    Retried,
+)
 from stickybus.handler_calls import HandlerCalls
 
 Target: TypeAlias = PersistentBus | NotificationService
@@ -27,10 +36,12 @@ class Ran:
 
     Attributes:
         entry: The entry as it was when the run started.
-        state: PROCESSED or FAILED if the entry has ended. AVAILABLE if it runs again, or is parked.
+        state: PROCESSED or FAILED if the entry has ended. AVAILABLE if it runs again, or is
+            parked or paused.
         error_count: Failed runs so far.
         retry_at: The date of the next run (UTC); None if there is none.
         parked: True if no target knows the entry's type or queue.
+        paused: True if the queue, or a handler of the entry, is paused.
         last_error: Type, message and traceback if the state is FAILED, else None.
         returned: What each handler returned that succeeded in this run, by its name.
         raised: What each other handler raised in this run, by its name.
@@ -41,6 +52,7 @@ class Ran:
     error_count: int
     retry_at: datetime | None = None
     parked: bool = False
+    paused: bool = False
     last_error: str | None = None
     returned: Mapping[str, Any] = field(default_factory=dict)
     raised: Mapping[str, BaseException] = field(default_factory=dict)
@@ -135,5 +147,7 @@ def _ran(outcome: Outcome, calls: HandlerCalls) -> Ran | None:
             return made(state=State.AVAILABLE, error_count=outcome.error_count, retry_at=outcome.at)
         case Parked():
             return made(state=State.AVAILABLE, error_count=entry.error_count, parked=True)
+        case Paused():
+            return made(state=State.AVAILABLE, error_count=outcome.error_count, paused=True)
         case Lost() | Released():
             return None

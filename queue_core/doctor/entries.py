@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, literal, select
 
 from queue_core.model.entry import State
-from queue_core.model.lanes import PARKED
+from queue_core.model.lanes import PARKED, is_paused
 from sql.doctor.base import Check, Scope
 from sql.doctor.finding import Finding, Severity, lasting
 from sql.statements import Statements
@@ -32,7 +32,7 @@ def waiting_entries(connection: Connection, scope: Scope) -> Iterator[Finding]:
     for statements in scope.statements():
         found = dict[str, tuple[int, datetime]]()
         for lane in statements.lanes(connection):
-            if lane != PARKED:
+            if lane != PARKED and not is_paused(lane):
                 for row in _waiting(connection, statements, lane, scope.now, WAITING_SECONDS):
                     entries, oldest = found.get(row.queue_name, (0, row.oldest))
                     found[row.queue_name] = (entries + row.entries, min(oldest, row.oldest))

@@ -24,14 +24,14 @@ from queue_core.finishing.feeds import Feeds
 from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.metrics import Metrics
 from queue_core.model.entry import Entry, State
-from queue_core.model.outcome import ENDED, Finished, Outcome, Parked, Released, Retried
+from queue_core.model.outcome import ENDED, Finished, Outcome, Parked, Paused, Released, Retried
 from queue_core.running.failures import Failures
 from queue_core.runtime.clock import SystemClock
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
 from queue_core.runtime.signal import Signal
-from queue_core.storage.effects import Effect, Retry
+from queue_core.storage.effects import Effect, Wait
 from queue_core.storage.moves import Written
 from sql.database import COMMITTED
 from sql.statements.claims import Claim
@@ -226,9 +226,10 @@ class Finisher:
         finished = [outcome for outcome in batch if isinstance(outcome, Finished)]
         others = batch if len(finished) < len(batch) else ()
         effects = [
-            Retry(holdings.store, holdings.name, holdings.return_lane, outcome)
+            Wait(holdings.store, holdings.name, holdings.return_lane, outcome)
             for outcome in others
             if isinstance(outcome, Retried)
+            or (isinstance(outcome, Paused) and outcome.progress is not None)
         ]
         released = [outcome.entry for outcome in others if isinstance(outcome, Released)]
         parked = [outcome.entry for outcome in others if isinstance(outcome, Parked)]
@@ -241,6 +242,9 @@ class Finisher:
         if parked:
             holdings.park(claims_of(parked))
             self._tell_of_parked(len(parked))
+        unchanged = [one for one in others if isinstance(one, Paused) and one.progress is None]
+        for lane in {one.lane for one in unchanged}:
+            holdings.set_aside(lane, [one.entry.claim for one in unchanged if one.lane == lane])
         return answer
 
     def _tell_of_parked(self, entries: int = 0, *, now: bool = False) -> float:
@@ -285,7 +289,9 @@ class Finisher:
     def _written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
         holdings = self._holdings
         # What did not run says nothing of how much this node gets done.
-        holdings.pace.ended(sum(not isinstance(outcome, (Parked, Released)) for outcome in batch))
+        holdings.pace.ended(
+            sum(not isinstance(outcome, (Parked, Paused, Released)) for outcome in batch)
+        )
         for record_id in lost:
             log.warning(
                 "claim_lost", record_id=record_id, node=holdings.name, table=holdings.config.table

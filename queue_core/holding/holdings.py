@@ -114,7 +114,11 @@ class Holdings:
 
     def park(self, claims: Sequence[tuple[int, int]]) -> None:
         """Give up claims of entries that nobody here knows."""
-        self._release(PARKED, PARKED, claims)
+        self.set_aside(PARKED, claims)
+
+    def set_aside(self, lane: Lane, claims: Sequence[tuple[int, int]]) -> None:
+        """Give up claims of entries that wait in `lane`, suspects too."""
+        self._release(lane, lane, claims)
 
     def _release(self, lane: Lane, suspect_lane: Lane, claims: Sequence[tuple[int, int]]) -> int:
         if not claims:

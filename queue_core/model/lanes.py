@@ -9,6 +9,7 @@ claimed, and a reaper reads them there.
 
 from __future__ import annotations
 
+from hashlib import blake2s
 from typing import NewType
 
 Lane = NewType("Lane", str)
@@ -26,8 +27,26 @@ PARKED = Lane("!parked")
 
 WAITING_LANE = Lane("!waiting")
 """Lane of the entries that wait for others: nobody claims from it."""
+PAUSED = "!paused:"
+"""How the lanes of paused entries begin: a lane for each queue and handler that is paused."""
+AFTER_PAUSED = "!paused;"
+"""The lanes of paused entries lie before it."""
 
 _RESERVED = "!"
+
+
+def paused_lane(queue_name: str, handler: str | None = None) -> Lane:
+    """Lane of the entries that wait for the end of a pause, of a queue or of one of its handlers.
+
+    Nobody claims from it. A digest stands for the names, which may be longer than a lane's may be.
+    """
+    names = queue_name if handler is None else f"{queue_name}\0{handler}"
+    return Lane(PAUSED + blake2s(names.encode(), digest_size=16).hexdigest())
+
+
+def is_paused(lane: str) -> bool:
+    """Whether the entries of a lane wait for the end of a pause."""
+    return lane.startswith(PAUSED)
 
 
 def is_reserved(name: str) -> bool:

@@ -37,7 +37,7 @@ def _storable(name: str) -> str:
 
 def _no_lane(name: str) -> str:
     if is_reserved(name):
-        raise ValueError("no leading '!', which marks the lanes !parked and !suspect")
+        raise ValueError("no leading '!', which marks lanes such as !parked and !suspect")
     return name
 
 

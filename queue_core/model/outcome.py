@@ -11,6 +11,7 @@ from datetime import datetime
 import msgspec
 
 from queue_core.model.entry import Entry, State, SubscriberProgress
+from queue_core.model.lanes import Lane
 from sql.tables import ERROR_LENGTH
 
 
@@ -66,7 +67,17 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
     entry: Entry
 
 
-Outcome = Finished | Retried | Recorded | Lost | Released | Parked
+class Paused(msgspec.Struct, frozen=True, kw_only=True):
+    """The entry waits in `lane` for the end of a pause, with what its run has changed."""
+
+    entry: Entry
+    lane: Lane
+    error_count: int
+    progress: SubscriberProgress | None = None
+    """How far its subscribers are; None if the run has changed nothing."""
+
+
+Outcome = Finished | Retried | Recorded | Lost | Released | Parked | Paused
 ENDED = Finished, Recorded
 """Outcomes of entries that have ended."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 from sqlalchemy import Connection
 
-from queue_core.model.lanes import PARKED
+from queue_core.model.lanes import PARKED, is_paused
 from queue_core.storage.store import Store
 
 COUNT_LIMIT = 10_000
@@ -23,6 +23,7 @@ class QueueDepth(msgspec.Struct, kw_only=True):
         ready: Entries that are due and not running.
         oldest_age_seconds: How long the oldest of these has been due; 0 if there is none.
         parked: Entries whose type or queue no node has known.
+        paused: Entries that wait for the end of a pause.
     """
 
     table: str
@@ -30,6 +31,7 @@ class QueueDepth(msgspec.Struct, kw_only=True):
     ready: int = 0
     oldest_age_seconds: float = 0.0
     parked: int = 0
+    paused: int = 0
 
 
 def depths(store: Store, queue_names: Iterable[str] = ()) -> list[QueueDepth]:
@@ -41,7 +43,7 @@ def depths(store: Store, queue_names: Iterable[str] = ()) -> list[QueueDepth]:
         lanes = store.statements.lanes(connection)
         limit = max(COUNT_LIMIT // 10, COUNT_LIMIT // max(1, len(lanes)))
         for lane in lanes:
-            until = None if lane == PARKED else now
+            until = None if lane == PARKED or is_paused(lane) else now
             for row in store.statements.lane_counts(
                 connection, lane=lane, until=until, limit=limit
             ):
@@ -50,6 +52,8 @@ def depths(store: Store, queue_names: Iterable[str] = ()) -> list[QueueDepth]:
                 )
                 if lane == PARKED:
                     depth.parked += row.entries
+                elif is_paused(lane):
+                    depth.paused += row.entries
                 else:
                     depth.ready += row.entries
                     age = (now - row.oldest).total_seconds()

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import msgspec
 from sqlalchemy import Connection
 
-from queue_core.model.lanes import PARKED, SUSPECT
+from queue_core.model.lanes import AFTER_PAUSED, PARKED, PAUSED, SUSPECT
 from queue_core.storage.store import Store
 
 RATE_SECONDS = 60
@@ -31,6 +31,7 @@ class QueueStatus(msgspec.Struct, kw_only=True):
         running: Live entries that a node runs.
         parked: Live entries whose type or queue no node has known; not counted as `ready`.
         suspect: Live entries that were running when their process died; not counted as `ready`.
+        paused: Live entries that wait for the end of a pause; not counted as `ready`.
         oldest_ready_seconds: How long the oldest ready entry has been due; None if there is none.
         posted_per_second: Entries posted in the last minute, a second.
         processed_per_second: Entries that ended PROCESSED in the last minute, a second.
@@ -47,6 +48,7 @@ class QueueStatus(msgspec.Struct, kw_only=True):
     running: int = 0
     parked: int = 0
     suspect: int = 0
+    paused: int = 0
     oldest_ready_seconds: float | None = None
     posted_per_second: float = 0.0
     processed_per_second: float = 0.0
@@ -73,10 +75,15 @@ def _statuses(connection: Connection, store: Store, now: datetime) -> list[Queue
 
     statements, since = store.statements, now - timedelta(seconds=RATE_SECONDS)
     for row in statements.live_counts(
-        connection, now=now, since=since, parked=PARKED, suspect=SUSPECT
+        connection,
+        now=now,
+        since=since,
+        parked=PARKED,
+        suspect=SUSPECT,
+        paused=(PAUSED, AFTER_PAUSED),
     ):
         live = status(row.queue_name)
-        for name in ("ready", "scheduled", "running", "parked", "suspect"):
+        for name in ("ready", "scheduled", "running", "parked", "suspect", "paused"):
             setattr(live, name, int(getattr(row, name)))
         if row.oldest is not None:
             live.oldest_ready_seconds = (now - row.oldest).total_seconds()

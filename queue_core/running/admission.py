@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from queue_core.model.entry import Entry
-from queue_core.model.outcome import Parked
+from queue_core.model.outcome import Parked, Paused
+from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.running.subscriber import Router, Subscriber
 
 
 class Admission(Protocol):
     """Is asked once for each run, before its event is decoded."""
 
-    def admit(self, entry: Entry) -> Sequence[Subscriber] | Parked:
+    def admit(self, entry: Entry) -> Sequence[Subscriber] | Parked | Paused:
         """Those who handle the entry, perhaps nobody; else the outcome with which it does not run.
 
         Raises a StickybusError if the entry can't be run at all: it ends FAILED.
@@ -22,12 +23,15 @@ class Admission(Protocol):
 
 
 class KnownTypes:
-    """Parks entries whose queue or type nobody knows here."""
+    """Sets aside entries of paused queues, and parks those whose queue or type nobody knows."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router, pauses: PausesInForce) -> None:
         self._subscribers = router.subscribers
+        self._pauses = pauses
 
-    def admit(self, entry: Entry) -> Sequence[Subscriber] | Parked:
+    def admit(self, entry: Entry) -> Sequence[Subscriber] | Parked | Paused:
         """See `Admission.admit`. Raises ConfigurationError if the type's name is that of two."""
+        if self._pauses.known and (lane := self._pauses.lane_of(entry.queue_name)) is not None:
+            return Paused(entry=entry, lane=lane, error_count=entry.error_count)
         subscribers = self._subscribers(entry.queue_name, entry.class_name)
         return Parked(entry=entry) if subscribers is None else subscribers

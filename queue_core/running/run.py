@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from queue_core.model.entry import Entry, SubscriberProgress, Waiting
+from queue_core.model.lanes import Lane
 from queue_core.running.serial import Pool, SerialGate
 from queue_core.running.subscriber import Subscriber
 
@@ -45,6 +46,8 @@ class Run(msgspec.Struct, eq=False):
     """The gate at which it is expected, if a serial handler comes first."""
     progress: SubscriberProgress = msgspec.field(default_factory=dict)
     has_one_subscriber: bool = True
+    paused_in: Lane | None = None
+    """Where the entry waits after this run, for those of its subscribers that are paused."""
     errors: dict[Subscriber, BaseException] = msgspec.field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -70,7 +73,8 @@ class Run(msgspec.Struct, eq=False):
     @property
     def ends_with_next(self) -> bool:
         """Whether the entry ends if the next subscriber succeeds."""
-        return len(self.pending) == 1 and not self.errors and not self.waiting()
+        left = self.errors or self.paused_in or self.waiting()
+        return len(self.pending) == 1 and not left
 
 
 def in_order(subscribers: Sequence[Subscriber]) -> list[Subscriber]:

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from queue_core.model.entry import State, SubscriberProgress, Waiting
-from queue_core.model.outcome import Finished, Outcome, Released, Retried, describe, given_up
+from queue_core.model.outcome import (
+    Finished,
+    Outcome,
+    Paused,
+    Released,
+    Retried,
+    describe,
+    given_up,
+)
 from queue_core.model.retry import Failure, RetryPolicy, decide
 from queue_core.running.run import Run
 from queue_core.running.subscriber import Subscriber
@@ -27,7 +35,7 @@ def outcome_of(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
     `policy` is for subscribers that have none.
     """
     entry = run.entry
-    if not run.errors and _all_succeeded(run.progress):
+    if not run.errors and run.paused_in is None and _all_succeeded(run.progress):
         return finished(run, State.PROCESSED, clock)
     error_count = min(entry.error_count + bool(run.errors), LARGEST_COUNT)
     for subscriber, error in run.errors.items():
@@ -41,6 +49,14 @@ def outcome_of(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
             # A single subscriber's count and date are the entry's own.
             progress={} if run.has_one_subscriber else run.progress,
             started_date=run.started_date,
+        )
+    if run.paused_in is not None:
+        changed = run.handler_called or bool(run.errors)
+        return Paused(
+            entry=entry,
+            lane=run.paused_in,
+            error_count=error_count,
+            progress=run.progress if changed else None,
         )
     told = "\n".join(describe(error) for error in run.errors.values())
     reason = told or given_up(run.progress)

@@ -18,11 +18,12 @@ from queue_core.errors import StickybusError
 from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry, State
-from queue_core.model.outcome import Outcome, Parked, Released, describe
+from queue_core.model.outcome import Outcome, Parked, Paused, Released, describe
 from queue_core.running.admission import Admission
 from queue_core.running.coroutines import Coroutines
 from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.running.invocation import AroundHandler, Handling, Invocation, Invoker
+from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.running.run import Run, in_order
 from queue_core.running.run_outcome import finished, interrupted, outcome_of
 from queue_core.running.subscriber import Subscriber
@@ -52,6 +53,7 @@ class Runner:
         admission: Admission,
         leases: Leases,
         *,
+        pauses: PausesInForce,
         complete: Callable[[Outcome], None],
         around_handler: Sequence[AroundHandler] = (),
         exactly_once: ExactlyOnce | None = None,
@@ -61,6 +63,7 @@ class Runner:
         self._codecs = codecs
         self._admission = admission
         self._leases = leases
+        self._pauses = pauses
         self._complete = complete
         self.accepting = False
         """Whether runs are opened; else they are given back."""
@@ -144,10 +147,12 @@ class Runner:
             return False
         try:
             admitted = self._admission.admit(run.entry)
-            if isinstance(admitted, Parked):
+            if isinstance(admitted, Parked | Paused):
                 self._complete(admitted)
                 return False
             self._read(run, admitted)
+            if self._pauses.known:
+                self._pauses.hold_back(run)
         except StickybusError as error:
             self._complete(finished(run, State.FAILED, self._clock, last_error=describe(error)))
             return False
@@ -182,7 +187,7 @@ class Runner:
         self.invocations[threading.get_ident()] = invocation
         # Only now: a stop that waits no longer looks at what runs after it has said that nothing
         # more may start.
-        if not self.may_call(run):
+        if not self.may_call(run) or (self._pauses.known and self._pauses.stops(run)):
             return False
         run.handler_called = True
         try:
@@ -232,7 +237,7 @@ class Runner:
         cut.cut = True
         run = Run(cut.entry, cut.pool, cut.epoch)
         run.started_date, run.has_one_subscriber = cut.started_date, cut.has_one_subscriber
-        run.progress = dict(cut.progress)
+        run.progress, run.paused_in = dict(cut.progress), cut.paused_in
         limit = subscriber.max_run_seconds
         run.errors = {**cut.errors, subscriber: TimeoutError(f"ran longer than {limit} s")}
         return outcome_of(run, self._retry, self._clock)

@@ -6,13 +6,13 @@ runs again is decided by `queue_core.model.retry`.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from sqlalchemy import Connection
 
 from queue_core.model.entry import State
 from queue_core.model.lanes import SUSPECT, Lane
-from queue_core.model.outcome import Retried
+from queue_core.model.outcome import Paused, Retried
 from queue_core.storage.progress import encode_progress
 from queue_core.storage.store import Store
 
@@ -33,11 +33,14 @@ class Effect(Protocol):
         ...
 
 
-class Retry:
-    """Lets a failed entry run again: AVAILABLE at its next date, with its subscribers' progress."""
+class Wait:
+    """Lets an entry wait, with its subscribers' progress: for its retry, or for a pause's end."""
 
-    def __init__(self, store: Store, owner: str, lane: Lane, outcome: Retried) -> None:
-        """`owner` holds the entry, which goes to `lane`; a suspect goes to those like it."""
+    def __init__(self, store: Store, owner: str, lane: Lane, outcome: Retried | Paused) -> None:
+        """`owner` holds the entry.
+
+        Its retry waits in `lane`, or among the suspects if it is one.
+        """
         self._statements = store.statements
         self._owner = owner
         self._lane = lane
@@ -51,6 +54,14 @@ class Retry:
     def apply(self, connection: Connection) -> bool:
         """See `Effect.apply`."""
         outcome, entry = self._outcome, self._outcome.entry
+        waiting: dict[str, Any] = (
+            {"lane": outcome.lane}
+            if isinstance(outcome, Paused)
+            else {
+                "lane": SUSPECT if entry.crash_count else self._lane,
+                "effective_date": outcome.at,
+            }
+        )
         return self._statements.change_claimed(
             connection,
             owner=self._owner,
@@ -61,9 +72,8 @@ class Retry:
                 "processing_state": State.AVAILABLE.value,
                 "processing_owner": None,
                 "processing_available_date": None,
-                "lane": SUSPECT if entry.crash_count else self._lane,
-                "effective_date": outcome.at,
+                **waiting,
                 "error_count": outcome.error_count,
-                "subscribers_done": encode_progress(outcome.progress),
+                "subscribers_done": encode_progress(outcome.progress or {}),
             },
         )

@@ -99,6 +99,30 @@ class Lanes(PairStatements):
             lane = connection.execute(lowest.where(main.c.lane > lane)).scalar()
         return found
 
+    def lanes_between(self, connection: Connection, first: str, end: str) -> list[str]:
+        """The distinct lanes from `first` on and before `end`, one index seek each."""
+        main, found = self.main, list[str]()
+        lowest = select(main.c.lane).order_by(main.c.lane).limit(1)
+        lowest = lowest.where(main.c.lane < end)
+        lane = connection.execute(lowest.where(main.c.lane >= first)).scalar()
+        while lane is not None and lane not in found[-1:]:
+            found.append(lane)
+            lane = connection.execute(lowest.where(main.c.lane > lane)).scalar()
+        return found
+
+    def free_page(self, connection: Connection, *, lane: str, limit: int) -> list[Row[Any]]:
+        """Lock the first AVAILABLE entries of a lane, in claim order.
+
+        Entries that others hold are skipped. Columns: record_id, creating_owner.
+        """
+        main = self.main
+        columns = main.c.record_id, main.c.creating_owner
+        statement = self._by_claims(select(*columns)).where(
+            main.c.lane == lane, main.c.processing_state == AVAILABLE
+        )
+        ordered = statement.order_by(main.c.effective_date, main.c.record_id).limit(limit)
+        return list(connection.execute(ordered.with_for_update(skip_locked=True)))
+
     def page(
         self,
         connection: Connection,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, not_, select
 
 from sql.statements.base import AVAILABLE, FAILED, IN_PROCESSING, PROCESSED, PairStatements
 
@@ -28,14 +28,29 @@ class Overview(PairStatements):
         return int(connection.execute(statement).scalar_one())
 
     def live_counts(
-        self, connection: Connection, *, now: datetime, since: datetime, parked: str, suspect: str
+        self,
+        connection: Connection,
+        *,
+        now: datetime,
+        since: datetime,
+        parked: str,
+        suspect: str,
+        paused: tuple[str, str],
     ) -> list[Row[Any]]:
         """Counts of live entries by queue, and the oldest date that is ready.
 
-        Columns: ready, scheduled, running, parked, suspect, posted since a date, oldest.
+        Columns: ready, scheduled, running, parked, suspect, paused, posted since a date, oldest.
+
+        Paused entries stand in the lanes from the first of `paused` on and before the second.
         """
         main = self.main
-        waiting = and_(main.c.processing_state == AVAILABLE, main.c.lane.not_in([parked, suspect]))
+        first, end = paused
+        is_paused = and_(main.c.lane >= first, main.c.lane < end)
+        waiting = and_(
+            main.c.processing_state == AVAILABLE,
+            main.c.lane.not_in([parked, suspect]),
+            not_(is_paused),
+        )
         ready = and_(waiting, main.c.effective_date <= now)
         statement = select(
             main.c.queue_name,
@@ -44,6 +59,7 @@ class Overview(PairStatements):
             _count(main.c.processing_state == IN_PROCESSING, "running"),
             _count(main.c.lane == parked, "parked"),
             _count(main.c.lane == suspect, "suspect"),
+            _count(is_paused, "paused"),
             # A copy made by the reaper has the date of the entry that was posted.
             _count(and_(main.c.created_date >= since, main.c.redispatch_count == 0), "posted"),
             func.min(case((ready, main.c.effective_date))).label("oldest"),

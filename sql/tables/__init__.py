@@ -14,6 +14,7 @@ from sql.tables.entries import (
 )
 from sql.tables.nodes import queue_nodes
 from sql.tables.ordered import ORDER_KEY_LENGTH, queue_order_heads, queue_ordered
+from sql.tables.pauses import queue_pauses
 from sql.tables.schedules import queue_schedules
 from sql.tables.staging import queue_posted_runs, queue_staged
 
@@ -33,6 +34,7 @@ __all__ = [
     "queue_nodes",
     "queue_order_heads",
     "queue_ordered",
+    "queue_pauses",
     "queue_posted_runs",
     "queue_replays",
     "queue_schedules",

@@ -24,6 +24,7 @@ from stickybus.cli.demo import demo
 from stickybus.cli.doctor import doctor
 from stickybus.cli.nodes import nodes
 from stickybus.cli.output import errors
+from stickybus.cli.pauses import pause, pauses, resume
 from stickybus.cli.post import post, schedule
 from stickybus.cli.recurring import recurring
 from stickybus.cli.replay import replay
@@ -57,6 +58,9 @@ for command in (archive, compact, verify, replay):
 app.add_typer(history.app, name="history")
 app.command()(report)
 app.command()(nodes)
+app.command()(pause)
+app.command()(resume)
+app.command()(pauses)
 app.command()(recurring)
 
 

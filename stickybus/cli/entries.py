@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
@@ -28,7 +29,7 @@ from stickybus.cli.target import Json, TableName, Url, inspected, maintained
 from stickybus.cli.usage import UsageError
 
 app = typer.Typer(
-    no_args_is_help=True, help="List, show, retry, discard and remove single entries."
+    no_args_is_help=True, help="List, show, explain, retry, discard and remove single entries."
 )
 
 BAD_DATA = 1
@@ -146,6 +147,37 @@ def _archived(archive: str, table: str, record_id: int) -> list[Entry]:
 
         row = archived_entry(spark, archive, record_id, table)
     return [Entry(**{**row, "processing_state": State(row["processing_state"])})] if row else []
+
+
+@app.command()
+def explain(
+    record_id: Annotated[int, typer.Argument(metavar="ID", help="Record id.", show_default=False)],
+    *,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Tell why an entry is not running: a line for each reason.
+
+    It may be paused, not due, wait for its retry, lack a node that handles it, and so on. An entry
+    that runs, or has ended, has one reason that says so.
+
+    Examples:
+      stickybus entries explain 4711
+
+      stickybus entries explain 4711 --table notifications --json
+    """
+    with inspected(url) as inspector:
+        found = inspector.explain(record_id, table=table)
+    if as_json:
+        write_json(msgspec.to_builtins(found))
+        return
+    console().print(
+        f"Entry {record_id} of {table} ({found.class_name}, {found.queue_name}) is {found.state.value}.",
+        markup=False,
+        soft_wrap=True,
+    )
+    console().print(str(found), markup=False, soft_wrap=True)
 
 
 @app.command()

@@ -10,11 +10,13 @@ import typer
 
 from queue_core.cluster.subscriber_sets import Difference
 from queue_core.inspector import Inspector
+from queue_core.model.pause import Pause
 from queue_core.reading.nodes import NodeStatus
 from queue_core.reading.overview import RATE_SECONDS, QueueStatus
 from queue_core.reading.schedules import ScheduleStatus
 from stickybus.cli.nodes import write_nodes
 from stickybus.cli.output import console, plural, write_json, write_table
+from stickybus.cli.pauses import write_pauses
 from stickybus.cli.recurring import write_schedules
 from stickybus.cli.target import Json, Url, inspected
 
@@ -27,6 +29,7 @@ QUEUE_COLUMNS = {
     "running": "RUNNING",
     "parked": "PARKED",
     "suspect": "SUSPECT",
+    "paused": "PAUSED",
     "oldest": "OLDEST READY",
     "posted_per_second": "POSTED/S",
     "processed_per_second": "PROCESSED/S",
@@ -41,6 +44,7 @@ class _Status:
     queues: list[QueueStatus]
     nodes: list[NodeStatus]
     schedules: list[ScheduleStatus]
+    pauses: list[Pause]
     differences: list[Difference]
 
 
@@ -63,9 +67,9 @@ def status(
 
     READY entries are due and wait for a node; SCHEDULED ones have a later date; SUSPECT ones were
     running when their process died and run again one by one; PARKED ones have a type or queue that
-    no node has known so far. DEAD LETTERS ended FAILED, and nobody has tried them again. Recurring
-    schedules follow with their next dates. A last line names event types of which the live nodes
-    have different subscribers.
+    no node has known so far; PAUSED ones wait for the end of a pause. DEAD LETTERS ended FAILED,
+    and nobody has tried them again. Recurring schedules follow with their next dates. A last line
+    names event types of which the live nodes have different subscribers.
 
     Examples:
       stickybus status
@@ -80,6 +84,7 @@ def status(
                 "rate_seconds": RATE_SECONDS,
                 "queues": msgspec.to_builtins(found.queues),
                 "nodes": msgspec.to_builtins(found.nodes),
+                "pauses": msgspec.to_builtins(found.pauses),
                 "schedules": msgspec.to_builtins(found.schedules),
                 "differing_subscribers": [
                     _builtins(difference) for difference in found.differences
@@ -99,6 +104,9 @@ def status(
     )
     console().print()
     write_nodes(found.nodes)
+    if found.pauses:
+        console().print()
+        write_pauses(found.pauses)
     if found.schedules:
         console().print()
         write_schedules(found.schedules)
@@ -131,6 +139,7 @@ def _read(inspector: Inspector, tables: list[str] | None) -> _Status:
         [queue for table in wanted for queue in inspector.queues(table=table)],
         inspector.nodes(),
         [schedule for table in wanted for schedule in inspector.schedules(table=table)],
+        [pause for table in wanted for pause in inspector.pauses(table=table)],
         [
             difference
             for table in wanted

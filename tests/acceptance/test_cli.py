@@ -748,3 +748,49 @@ def test_a_mistyped_command_is_a_usage_error(make_cli: MakeCli) -> None:
         "No such command 'pst'"
         in make_cli(URL.create("sqlite", database="none.db"))("pst", expect=2).err
     )
+
+
+def test_a_queue_is_paused_listed_and_resumed(cli: Cli, bus: PersistentBus) -> None:
+    told = cli(
+        "pause", "bus", "--reason", "the mail server is down", "--until", "2h", "--by", "ann"
+    )
+    cli("pause", "bus", "--handler", "mails", "--json")
+
+    assert told.out.startswith("bus is paused until ")
+    [whole, of_handler] = cli("pauses", "--json").json
+    assert (whole["queue_name"], whole["handler"], whole["paused_by"]) == ("bus", None, "ann")
+    assert whole["reason"] == "the mail server is down"
+    assert (of_handler["handler"], of_handler["until"]) == ("mails", None)
+    assert [pause.handler for pause in bus.pauses()] == [None, "mails"]
+    shown = cli("status").out
+    assert "Pauses" in shown
+    assert "the mail server is down" in shown
+    assert cli("status", "--json").json["pauses"] == [whole, of_handler]
+
+    assert cli("resume", "bus").out == "bus is resumed\n"
+    assert cli("resume", "bus").out == "bus was not paused\n"
+    assert cli("resume", "bus", "--handler", "mails", "--json").json == {"resumed": True}
+    assert cli("pauses").out == "Nothing is paused.\n"
+
+
+@pytest.mark.parametrize("until", ["soon", "2026-01-31T09:00:00"])
+def test_a_pause_until_no_date_is_a_usage_error(cli: Cli, until: str) -> None:
+    assert "--until" not in cli("pause", "bus", "--until", until, expect=2).out
+    assert cli("pauses", "--json").json == []
+
+
+def test_it_is_explained_why_an_entry_is_not_running(cli: Cli, bus: PersistentBus) -> None:
+    record_id = bus.post({}, event_name="Invoice.paid", delay=60)
+    bus.pause(by="ann")
+
+    told = cli("entries", "explain", str(record_id)).out
+    facts = cli("entries", "explain", str(record_id), "--json").json
+
+    assert told.startswith(f"Entry {record_id} of bus_events (Invoice.paid, bus) is AVAILABLE.\n")
+    assert "paused by ann" in told
+    assert [reason["code"] for reason in facts["reasons"]] == [
+        "paused",
+        "queue-not-served",
+        "not-due",
+    ]
+    cli("entries", "explain", "4711", expect=1)

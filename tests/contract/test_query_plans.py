@@ -219,6 +219,11 @@ class Tables:
         for row in page(after=None)[-1:]:
             page(after=(row.effective_date, row.record_id))
 
+    def bring_back(self) -> None:
+        """The lanes in a range, and the first entries of one of them."""
+        for lane in self.statements.lanes_between(self.connection, PARKED, PARKED + "~"):
+            self.statements.free_page(self.connection, lane=lane, limit=BATCH)
+
     def look(self) -> None:
         """The lanes, what waits in each, and when the next entry is due."""
         for lane in self.statements.lanes(self.connection):
@@ -322,6 +327,7 @@ OPERATIONS = (
     Operation("reap", Tables.reap),
     Operation("sweep", Tables.sweep),
     Operation("page of the parked", Tables.park),
+    Operation("lanes and page of the paused", Tables.bring_back, _IN_ORDER),
     # The lowest lane is the first entry of the index; what waits is grouped by its queue's name.
     Operation("look at the lanes", Tables.look, _IN_ORDER | _FEW),
     Operation("read what was announced", Tables.announced),

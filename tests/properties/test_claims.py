@@ -21,7 +21,7 @@ from queue_core.model.entry import Entry, Posting, State
 from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 from queue_core.model.outcome import Finished, Retried
 from queue_core.runtime.clock import ManualClock
-from queue_core.storage.effects import Retry
+from queue_core.storage.effects import Wait
 from queue_core.storage.moves import Moves
 from sql import schema
 from stickybus import BusConfig, PersistentBus
@@ -244,7 +244,7 @@ class ClaimLife(RuleBasedStateMachine):
             started_date=now,
         )
         held = self._holds(owner, entry)
-        retry = Retry(self.store, owner, Lane(owner), outcome)
+        retry = Wait(self.store, owner, Lane(owner), outcome)
         assert self.moves.record(owner, [], [retry]).lost == (set() if held else {entry.record_id})
         if held:
             lane = SUSPECT if entry.crash_count else owner

@@ -201,7 +201,9 @@ class Generator:
             return None
         random = self._random
         face = random.choice(self._settings.faces)
-        what = random.choice(["truncate", "retry", "remove"])
+        what = random.choice(
+            ["truncate", "retry", "remove", "pause", "pause", "pause one handler", "resume"]
+        )
         key = random.randint(1, max(1, self._next_key - 1))
         return Change(random.choice(alive).label, face, what, key, self._stops(), self._fault())
 

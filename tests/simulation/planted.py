@@ -19,6 +19,7 @@ import sql.statements.base
 import sql.statements.claims
 import sql.statements.lanes
 from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.paused_lanes import PausedLanes
 from queue_core.cluster.node import Node
 from queue_core.cluster.reaper import Reaper
 from queue_core.holding.gates import Gates
@@ -457,3 +458,15 @@ def failed_post_kept() -> list[Planting]:
         return self._store.database.write(work)
 
     return [(Insertion, "commit", committed)]
+
+
+@_bug
+def paused_left_behind() -> list[Planting]:
+    """What was set aside in a pause stays there."""
+    return [(PausedLanes, "_bring_back", lambda _self, _lane, _sticky: 0)]
+
+
+@_bug
+def paused_to_anybody() -> list[Planting]:
+    """What was set aside in a pause comes back to the node that looks first."""
+    return [(PausedLanes, "_sticky_nodes", lambda _self: set())]

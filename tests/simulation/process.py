@@ -420,12 +420,19 @@ class Process:
                 transaction.commit()
 
     def change(self, step: Change) -> None:
-        """Remove or retry an entry, or truncate history."""
+        """Remove or retry an entry, truncate history, or pause for some time, or resume."""
         face: Any = self.bus if step.face == "bus" else self.service
         if step.what == "truncate":
             face.truncate_history()
         elif step.what == "remove" and self.queue is not None:
             self.queue.remove(search_key1=step.key)
+        elif step.what.startswith("pause"):
+            queue: Any = self.bus if step.face == "bus" else self.queue
+            handler = "subscriber-0" if step.what == "pause one handler" else None
+            queue.pause(handler=handler, until=timedelta(seconds=1.5 * step.key))
+        elif step.what == "resume":
+            queue = self.bus if step.face == "bus" else self.queue
+            queue.resume()
         elif step.what == "retry":
             reads: Any = self.bus if step.face == "bus" else self.queue
             for entry in reads.history(search_key1=step.key, states=["FAILED", "REMOVED"]):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from tests.simulation.process import Settings
 from tests.simulation.steps import (
     Behaviour,
+    Change,
     Ending,
     Fault,
     Go,
@@ -111,6 +112,18 @@ _UNKNOWN_COMMIT: list[Step] = [
     Pass(9.0, ("a1",)),
     _claim("a1"),
 ]
+
+_PAUSED: list[Step] = [
+    Start("a1"),
+    Start("b1"),
+    Change("b1", "bus", "pause", 3),
+    _post("b1", 1),
+    _handle("b1"),
+    _finish("b1"),  # it is set aside
+    Pass(5.0, ("a1", "b1")),
+    _claim("a1"),
+]
+"""A pause sets an entry aside, and has ended by the time that another node looks."""
 
 SCENES: dict[str, Scene] = {
     "fence_removed": Scene(_RETRIED_TWICE),
@@ -287,7 +300,7 @@ SCENES: dict[str, Scene] = {
             *[_handle("a1")] * 3,
             Pass(8.01, ("a1",)),  # a sweep is due
             Go("a1", "bus.finish", 2),  # its claim has committed, the ledger doesn't know of it
-            Go("a1", "bus.claim", 7),  # the sweep has read the table, and is about to give back
+            Go("a1", "bus.claim", 10),  # the sweep has read the table, and is about to give back
             _finish("a1"),
             *[_handle("a1")] * 3,
             _handle("a1", stops=1),
@@ -300,5 +313,7 @@ SCENES: dict[str, Scene] = {
     ),
     "no_sweep": Scene(_UNKNOWN_COMMIT),
     "failed_post_kept": Scene(_UNKNOWN_COMMIT),
+    "paused_left_behind": Scene(_PAUSED),
+    "paused_to_anybody": Scene(_PAUSED),
 }
 """By planted bug. With it, the scene breaks an invariant; without, it breaks none."""

@@ -68,7 +68,7 @@ A clock that has jumped ahead thrice dates entries 900 s later.
 
 MOST_PROCESSES = 40
 """The most of a simulation: an entry that kills more of them never ends."""
-MOST_ROUNDS = 3_000
+MOST_ROUNDS = 30_000
 """Of all threads while the system comes to rest: more mean that some loop never pauses."""
 FROM_MEMORY = 5
 """In place of the engine's own number, so that some entries wait by id."""

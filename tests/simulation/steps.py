@@ -148,7 +148,10 @@ class Jump:
 
 @dataclass(frozen=True)
 class Change:
-    """The user changes entries: `remove` or `retry` the entry of a key, or `truncate` history."""
+    """The user changes entries: `remove` or `retry` the entry of a key, or `truncate` history.
+
+    Or the user pauses for `key` times 1.5 s, or resumes.
+    """
 
     process: str
     face: str
@@ -158,7 +161,7 @@ class Change:
     fault: Fault = Fault.NONE
 
     def __str__(self) -> str:
-        about = "" if self.what == "truncate" else f" {self.key}"
+        about = "" if self.what in {"truncate", "resume"} else f" {self.key}"
         return f"{self.process}: {self.what}{about} of the {self.face}{_until(self.stops)}{_with(self.fault)}"
 
 

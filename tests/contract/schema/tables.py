@@ -26,6 +26,7 @@ TABLES = {
         "queue_nodes",
         "queue_order_heads",
         "queue_ordered",
+        "queue_pauses",
         "queue_posted_runs",
         "queue_replays",
         "queue_schedules",

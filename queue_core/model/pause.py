@@ -1,0 +1,41 @@
+"""A pause of a queue, or of one handler."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from queue_core.model.lanes import Lane, paused_lane
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue, or one handler of it, that no node runs. Dates are aware, in UTC.
+
+    Attributes:
+        table: The main table.
+        queue_name: The bus, or `service:queue`.
+        handler: The name of the subscriber that is paused; None if the whole queue is.
+        paused_by: Who paused it.
+        reason: Why, if that was told.
+        since: When it was paused.
+        until: When it ends by itself; None if it waits for `resume`.
+    """
+
+    table: str
+    queue_name: str
+    handler: str | None = None
+    paused_by: str
+    reason: str | None = None
+    since: datetime
+    until: datetime | None = None
+
+    @property
+    def lane(self) -> Lane:
+        """Where its entries wait."""
+        return paused_lane(self.queue_name, self.handler)
+
+
+def is_in_force(pause: Pause, now: datetime) -> bool:
+    """Whether a pause has not ended by itself."""
+    return pause.until is None or now < pause.until

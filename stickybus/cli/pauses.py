@@ -1,0 +1,143 @@
+"""`stickybus pause`, `resume` and `pauses`: queues and handlers that no node is to run."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import msgspec
+import typer
+
+from queue_core.model.pause import Pause
+from queue_core.pausing import Pausing
+from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable
+from stickybus.cli.moments import aware, duration
+from stickybus.cli.output import console, write_json, write_table
+from stickybus.cli.target import Json, TableName, Url, inspected, opened
+from stickybus.cli.usage import UsageError
+
+COLUMNS = {
+    "table": "TABLE",
+    "queue_name": "QUEUE",
+    "handler": "HANDLER",
+    "paused_by": "PAUSED BY",
+    "reason": "REASON",
+    "since": "SINCE (UTC)",
+    "until": "UNTIL (UTC)",
+}
+
+PausedQueue = Annotated[
+    str,
+    typer.Argument(metavar="QUEUE", help="The bus, or service:queue.", show_default=False),
+]
+Handler = Annotated[
+    str | None,
+    typer.Option("--handler", help="Only the subscriber of this name.", show_default=False),
+]
+
+
+def pause(
+    queue: PausedQueue,
+    *,
+    handler: Handler = None,
+    reason: Annotated[str | None, typer.Option(help="Why.", show_default=False)] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            help="When it ends by itself: after 30m, 2h or 1d, or at a date in ISO 8601. Default: never.",
+            show_default=False,
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="Who pauses it. Default: your user name and machine.", show_default=False
+        ),
+    ] = None,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Let no node start anything of a queue, or of one handler, until it is resumed.
+
+    All nodes obey within a second. Running handlers finish; posting goes on; other queues run. The
+    pause holds over restarts.
+
+    Examples:
+      stickybus pause bus --reason "the mail server is down" --until 2h
+
+      stickybus pause shop:reminders --table notifications
+
+      stickybus pause bus --handler app.mails.confirm
+    """
+    with opened(url, table) as engine:
+        made = Pausing(engine, queue).pause(
+            handler=handler, reason=reason, until=_until(until), by=by
+        )
+    if as_json:
+        write_json(msgspec.to_builtins(made))
+    else:
+        end = f"until {made.until:%Y-%m-%d %H:%M:%S} UTC" if made.until else "until it is resumed"
+        console().print(f"{_named(queue, handler)} is paused {end}", markup=False, soft_wrap=True)
+
+
+def resume(
+    queue: PausedQueue,
+    *,
+    handler: Handler = None,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """End a pause: what has waited runs in its order.
+
+    Examples:
+      stickybus resume bus
+
+      stickybus resume bus --handler app.mails.confirm
+    """
+    with opened(url, table) as engine:
+        resumed = Pausing(engine, queue).resume(handler=handler)
+    if as_json:
+        write_json({"resumed": resumed})
+    else:
+        end = "is resumed" if resumed else "was not paused"
+        console().print(f"{_named(queue, handler)} {end}", markup=False, soft_wrap=True)
+
+
+def pauses(*, table: AnyTable = None, url: Url = None, as_json: Json = False) -> None:
+    """Show what is paused: by whom, why, since when and until when.
+
+    Examples:
+      stickybus pauses
+
+      stickybus pauses --table notifications --json
+    """
+    with inspected(url) as inspector:
+        found = inspector.pauses(table=table)
+    if as_json:
+        write_json(msgspec.to_builtins(found))
+    else:
+        write_pauses(found)
+
+
+def write_pauses(found: list[Pause]) -> None:
+    """The pauses as a table."""
+    rows = [msgspec.structs.asdict(one) for one in found]
+    write_table("Pauses", COLUMNS, rows, empty="Nothing is paused.")
+
+
+def _until(text: str | None) -> datetime | timedelta | None:
+    if text is None:
+        return None
+    try:
+        return duration(text)
+    except UsageError:
+        try:
+            return aware(text)
+        except ValueError as error:
+            raise UsageError(f"{error}; or write for how long, such as 2h") from error
+
+
+def _named(queue: str, handler: str | None) -> str:
+    return queue if handler is None else f"{handler} of {queue}"
