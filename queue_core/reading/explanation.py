@@ -295,6 +295,35 @@ def _not_served(case: Case) -> Iterator[Reason]:
         )
 
 
+def _behind_another(case: Case) -> Iterator[Reason]:
+    entry, ordering = case.entry, case.store.ordering
+    if entry.processing_state is not State.WAITING:
+        return
+    key = ordering.key_of(entry.queue_name, entry.headers)
+    head = ordering.statements.head(case.connection, key)
+    facts: dict[str, Fact] = {"order_key": key.order_key}
+    if head is None:
+        yield Reason(
+            code="behind-another",
+            text=f"It waits for its turn among the entries of the order key {key.order_key}, which starts within a poll "
+            "interval of a live node.",
+            facts=facts,
+        )
+    elif head.held_since is None:
+        yield Reason(
+            code="behind-another",
+            text=f"It waits behind entry {head.record_id}, which has the order key {key.order_key}, too.",
+            facts={**facts, "record_id": head.record_id},
+        )
+    else:
+        yield Reason(
+            code="key-held",
+            text=f"Entry {head.record_id} of its order key {key.order_key} failed at {_moment(head.held_since)}, and holds "
+            "the key: retry that one, or discard it.",
+            facts={**facts, "record_id": head.record_id, "since": head.held_since},
+        )
+
+
 def _suspect(case: Case) -> Iterator[Reason]:
     if case.entry.lane == SUSPECT:
         crashes = case.entry.crash_count
@@ -361,6 +390,7 @@ CAUSES: tuple[Cause, ...] = (
     _paused,
     _parked,
     _not_served,
+    _behind_another,
     _suspect,
     _waits_for_retry,
     _not_due,

@@ -32,6 +32,8 @@ class QueueStatus(msgspec.Struct, kw_only=True):
         parked: Live entries whose type or queue no node has known; not counted as `ready`.
         suspect: Live entries that were running when their process died; not counted as `ready`.
         paused: Live entries that wait for the end of a pause; not counted as `ready`.
+        waiting: Live entries that wait for others, such as those of their order key; not counted as
+            `ready`.
         oldest_ready_seconds: How long the oldest ready entry has been due; None if there is none.
         posted_per_second: Entries posted in the last minute, a second.
         processed_per_second: Entries that ended PROCESSED in the last minute, a second.
@@ -49,6 +51,7 @@ class QueueStatus(msgspec.Struct, kw_only=True):
     parked: int = 0
     suspect: int = 0
     paused: int = 0
+    waiting: int = 0
     oldest_ready_seconds: float | None = None
     posted_per_second: float = 0.0
     processed_per_second: float = 0.0
@@ -83,7 +86,7 @@ def _statuses(connection: Connection, store: Store, now: datetime) -> list[Queue
         paused=(PAUSED, AFTER_PAUSED),
     ):
         live = status(row.queue_name)
-        for name in ("ready", "scheduled", "running", "parked", "suspect", "paused"):
+        for name in ("ready", "scheduled", "running", "parked", "suspect", "paused", "waiting"):
             setattr(live, name, int(getattr(row, name)))
         if row.oldest is not None:
             live.oldest_ready_seconds = (now - row.oldest).total_seconds()

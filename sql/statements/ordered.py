@@ -57,6 +57,13 @@ class Ordered:
         )
         return rows[0] if rows else None
 
+    def head(self, connection: Connection, key: OrderKey) -> Row[Any] | None:
+        """The head of a key."""
+        rows: list[Row[Any]] = list(
+            connection.execute(select(self.heads).where(*_is(self.heads, key)))
+        )
+        return rows[0] if rows else None
+
     def remove(self, connection: Connection, table_name: str, record_id: int) -> None:
         """An entry waits no longer, and is no head."""
         connection.execute(

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, not_, select
 
-from sql.statements.base import AVAILABLE, FAILED, IN_PROCESSING, PROCESSED, PairStatements
+from sql.statements.base import AVAILABLE, FAILED, IN_PROCESSING, PROCESSED, WAITING, PairStatements
 
 
 class Overview(PairStatements):
@@ -39,7 +39,7 @@ class Overview(PairStatements):
     ) -> list[Row[Any]]:
         """Counts of live entries by queue, and the oldest date that is ready.
 
-        Columns: ready, scheduled, running, parked, suspect, paused, posted since a date, oldest.
+        Columns: ready, scheduled, running, parked, suspect, paused, waiting, posted since a date, oldest.
 
         Paused entries stand in the lanes from the first of `paused` on and before the second.
         """
@@ -60,6 +60,7 @@ class Overview(PairStatements):
             _count(main.c.lane == parked, "parked"),
             _count(main.c.lane == suspect, "suspect"),
             _count(is_paused, "paused"),
+            _count(main.c.processing_state == WAITING, "waiting"),
             # A copy made by the reaper has the date of the entry that was posted.
             _count(and_(main.c.created_date >= since, main.c.redispatch_count == 0), "posted"),
             func.min(case((ready, main.c.effective_date))).label("oldest"),

@@ -30,6 +30,7 @@ QUEUE_COLUMNS = {
     "parked": "PARKED",
     "suspect": "SUSPECT",
     "paused": "PAUSED",
+    "waiting": "WAITING",
     "oldest": "OLDEST READY",
     "posted_per_second": "POSTED/S",
     "processed_per_second": "PROCESSED/S",

@@ -11,10 +11,16 @@ from sqlalchemy import Engine
 import stickybus
 from queue_core.maintenance import Maintenance
 from queue_core.model.lanes import PARKED, SUSPECT
-from stickybus import EntryNotFoundError, InvalidPostError, PersistentBus, RetryLater
+from stickybus import (
+    EntryNotFoundError,
+    ImmediateRetries,
+    InvalidPostError,
+    PersistentBus,
+    RetryLater,
+)
 from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeService
-from tests.contract.harness import Order, Recorder, engine_of, eventually
+from tests.contract.harness import Order, Recorder, database_of, engine_of, eventually
 
 
 def codes(bus: PersistentBus, record_id: int | None = None) -> list[str]:
@@ -41,6 +47,30 @@ def test_paused_by_whom_and_why(cluster: Cluster) -> None:
     assert (reason.facts["paused_by"], reason.facts["reason"]) == ("ann", "the mail server is down")
     assert "paused by ann" in str(after)
     assert "until it is resumed (the mail server is down)" in str(after)
+
+
+def test_what_is_behind_another_of_its_order_key(cluster: Cluster) -> None:
+    peer = cluster.join("a", retry=ImmediateRetries(0))
+    peer.handler = Recorder(failures=1)
+    peer.beat()
+    first, second = (peer.bus.post(Order(number), order_key="k") for number in range(2))
+
+    [before] = peer.bus.explain(second).reasons
+    peer.run()
+    [held] = peer.bus.explain(second).reasons
+
+    assert (before.code, before.facts["record_id"]) == ("behind-another", first)
+    assert (held.code, held.facts["record_id"]) == ("key-held", first)
+    [status] = stickybus.inspect(cluster.url).queues()
+    assert (status.waiting, status.ready) == (1, 0)
+
+
+def test_what_waits_for_the_first_turn_of_its_order_key(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    peer.beat()
+    with database_of(peer.bus).begin() as connection:
+        record_id = peer.bus.post(Order(1), order_key="k", connection=connection)
+    assert codes(peer.bus, record_id) == ["behind-another"]
 
 
 def test_a_paused_handler_is_named_until_it_has_succeeded(cluster: Cluster) -> None:
