@@ -39,7 +39,8 @@ class Overview(PairStatements):
     ) -> list[Row[Any]]:
         """Counts of live entries by queue, and the oldest date that is ready.
 
-        Columns: ready, scheduled, running, parked, suspect, paused, waiting, posted since a date, oldest.
+        Columns: ready, scheduled, running, parked, suspect, paused, waiting, posted since a date,
+        oldest.
 
         Paused entries stand in the lanes from the first of `paused` on and before the second.
         """
