@@ -70,6 +70,7 @@ _BUS: dict[str, list[Call]] = {
     "post": [lambda place, connection, _: place.bus.post(Order(1), connection=connection)],
     "post_many": [
         lambda place, connection, _: place.bus.post_many([Order(1)], connection=connection),
+        lambda place, connection, _: place.bus.post(Order(1), order_key="k", connection=connection),
         lambda place, connection, _: place.bus.post_many(
             map(Order, range(50)), connection=connection
         ),
@@ -86,6 +87,11 @@ _BUS: dict[str, list[Call]] = {
     "ready_count": [lambda place, connection, _: place.bus.ready_count(connection=connection)],
     "retry": [lambda place, connection, _: place.bus.retry(PAST, connection=connection)],
     "discard": [lambda place, connection, _: place.bus.discard(PAST, connection=connection)],
+    "held_keys": [lambda place, connection, _: place.bus.held_keys(connection=connection)],
+    "explain": [lambda place, connection, _: place.bus.explain(PAST, connection=connection)],
+    "pause": [lambda place, connection, _: place.bus.pause(connection=connection)],
+    "resume": [lambda place, connection, _: place.bus.resume(connection=connection)],
+    "pauses": [lambda place, connection, _: place.bus.pauses(connection=connection)],
 }
 _SERVICE: dict[str, list[Call]] = {
     "retry": [
@@ -120,6 +126,11 @@ _QUEUE: dict[str, list[Call]] = {
     "find": [lambda place, connection, _: place.queue.find(connection=connection)],
     "history": [lambda place, connection, _: place.queue.history(connection=connection)],
     "ready_count": [lambda place, connection, _: place.queue.ready_count(connection=connection)],
+    "held_keys": [lambda place, connection, _: place.queue.held_keys(connection=connection)],
+    "explain": [lambda place, connection, _: place.queue.explain(PAST, connection=connection)],
+    "pause": [lambda place, connection, _: place.queue.pause(connection=connection)],
+    "resume": [lambda place, connection, _: place.queue.resume(connection=connection)],
+    "pauses": [lambda place, connection, _: place.queue.pauses(connection=connection)],
     "recur": [
         lambda place, connection, _: place.queue.recur(
             "daily", Order(1), cron="@daily", connection=connection

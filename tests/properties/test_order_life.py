@@ -1,0 +1,242 @@
+"""Order keys on real tables against a model, together with all that may happen to an entry.
+
+Retries, dates, failures, retries by hand, discards, removals, pauses, callers' transactions, dead
+nodes and their copies: whatever comes, no entry starts before those of its key that were posted
+earlier have ended.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from sqlalchemy import URL, text
+
+from queue_core.model.entry import OrderFailure, State
+from queue_core.reading.live_entries import Entries
+from stickybus import ImmediateRetries
+from tests.contract.cluster import Cluster, Peer
+from tests.contract.harness import Order, database_of
+from tests.properties.test_claims import _template
+
+KEYS = ("x", "y")
+
+
+@dataclass
+class Posted:
+    """What the model knows of an entry that was posted and has not ended for good."""
+
+    number: int
+    failure: OrderFailure
+    held: bool = False
+    """It has failed, and those behind it wait."""
+
+
+class OrderLife(RuleBasedStateMachine):
+    """One node at a time, which may die, and a process that only posts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory()
+        path = Path(self._folder.name) / "order.db"
+        shutil.copyfile(_template(), path)
+        self.cluster = Cluster(URL.create("sqlite", database=str(path)))
+        self.names, self.numbers = count(1), count(1)
+        self.poster = self.cluster.peer("poster")
+        self.failures = 0
+        self.faults = list[str]()
+        self.queues = defaultdict[str, list[Posted]](list)
+        self.keys = dict[int, str]()
+        self.node = self._join()
+
+    def _join(self) -> Peer:
+        peer = self.cluster.peer(
+            f"n{next(self.names)}", retry=ImmediateRetries(1), max_redispatches=1_000
+        )
+        peer.handler = self._handle  # type: ignore[assignment]
+        return peer.join()
+
+    def teardown(self) -> None:
+        self.cluster.close()
+        self._folder.cleanup()
+
+    def _handle(self, order: Order, _context: Any) -> None:
+        key = self.keys.get(order.number)
+        if key is not None:
+            first = self.queues[key][0]
+            if (first.number, first.held) != (order.number, False):
+                self.faults.append(f"{order} of {key} runs before {first}")
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError
+
+    def _learn(self) -> None:
+        """Bring the model to what has ended since."""
+        for entry in self.node.bus.history(states=[State.PROCESSED, State.FAILED]):
+            number = int((entry.event_json or "").partition(":")[2].rstrip("}"))
+            key = self.keys.get(number)
+            queue = self.queues[key] if key is not None else []
+            if not queue or queue[0].number != number or queue[0].held:
+                continue
+            if entry.processing_state is State.FAILED and queue[0].failure == "hold":
+                queue[0].held = self._is_last_try(entry.record_id)
+            elif self._is_last_try(entry.record_id):
+                queue.pop(0)
+
+    def _is_last_try(self, record_id: int) -> bool:
+        with self.node.store.database.begin() as connection:
+            tried = text("SELECT count(*) FROM queue_replays WHERE record_id = :id")
+            return connection.execute(tried, {"id": record_id}).scalar_one() == 0
+
+    def _held(self) -> list[tuple[str, int]]:
+        return [(key.order_key, key.record_id) for key in self.node.bus.held_keys()]
+
+    # -- what happens -----------------------------------------------------------------------------
+
+    @rule(
+        key=st.sampled_from([*KEYS, None]),
+        failure=st.sampled_from(["hold", "skip"]),
+        delay=st.sampled_from([0, 0, 0, 5]),
+        inside=st.sampled_from([None, None, "commit", "rollback"]),
+        entries=st.integers(1, 3),
+        by_node=st.booleans(),
+    )
+    def post(
+        self,
+        *,
+        key: str | None,
+        failure: OrderFailure,
+        delay: int,
+        inside: str | None,
+        entries: int,
+        by_node: bool,
+    ) -> None:
+        for _ in range(entries):
+            self._post(key, failure, delay, inside, by_node=by_node)
+
+    def _post(
+        self,
+        key: str | None,
+        failure: OrderFailure,
+        delay: int,
+        inside: str | None,
+        *,
+        by_node: bool,
+    ) -> None:
+        number, bus = next(self.numbers), (self.node if by_node else self.poster).bus
+        options: dict[str, Any] = {"order_key": key, "order_failure": failure, "delay": delay}
+        if inside is None:
+            bus.post(Order(number), **options)
+        else:
+            engine = database_of(bus).engine
+            with engine.connect() as connection:
+                bus.post(Order(number), connection=connection, **options)
+                connection.commit() if inside == "commit" else connection.rollback()
+        if key is not None and inside != "rollback":
+            self.keys[number] = key
+            self.queues[key].append(Posted(number, failure))
+
+    @rule(failures=st.sampled_from([2, 0, 1, 3]))
+    def run(self, *, failures: int) -> None:
+        self.failures = failures
+        self._learn()
+        while self.node.lifecycle.run_due():
+            self._learn()
+        self.failures = 0
+        self._learn()
+
+    @rule(seconds=st.sampled_from([1, 4]))
+    def live(self, *, seconds: int) -> None:
+        self.cluster.live(seconds, self.node)
+
+    @rule()
+    def die(self) -> None:
+        self.node.claim()
+        dead, self.node = self.node, self._join()
+        self.cluster.bury(dead.bus.config.node_name or "", self.node)
+        self.cluster.live(18, self.node, step=3)
+
+    @precondition(lambda self: self._held())
+    @rule()
+    def retry(self) -> None:
+        key, record_id = self._held()[0]
+        self.node.bus.retry(record_id)
+        self.queues[key][0].held = False
+
+    @precondition(lambda self: self._held())
+    @rule()
+    def discard(self) -> None:
+        key, record_id = self._held()[0]
+        self.node.bus.discard(record_id)
+        self.queues[key].pop(0)
+
+    @rule(place=st.integers(0, 5))
+    def remove(self, *, place: int) -> None:
+        found = [
+            entry
+            for entry in self.node.bus.find()
+            if entry.processing_state in {State.AVAILABLE, State.WAITING}
+        ]
+        if place < len(found):
+            entry = found[place]
+            Entries(self.node.store, "bus").remove(entry.record_id)
+            number = int((entry.event_json or "").partition(":")[2].rstrip("}"))
+            key = self.keys.pop(number, None)
+            if key is not None:
+                self.queues[key] = [one for one in self.queues[key] if one.number != number]
+
+    @rule(paused=st.booleans())
+    def pause(self, *, paused: bool) -> None:
+        if paused:
+            self.node.bus.pause()
+        else:
+            self.node.bus.resume()
+
+    # -- what holds -------------------------------------------------------------------------------
+
+    @invariant()
+    def each_runs_in_its_turn(self) -> None:
+        assert self.faults == []
+
+    @invariant()
+    def at_most_one_entry_of_a_key_may_run(self) -> None:
+        may_run = defaultdict[str, int](int)
+        for entry in self.node.bus.find():
+            number = int((entry.event_json or "").partition(":")[2].rstrip("}"))
+            if entry.processing_state is not State.WAITING and number in self.keys:
+                may_run[self.keys[number]] += 1
+        assert all(number == 1 for number in may_run.values())
+
+
+class OrderLifeToItsEnd(OrderLife):
+    """As `OrderLife`; at its end nothing may be left waiting."""
+
+    def teardown(self) -> None:
+        try:
+            self.node.bus.resume()
+            for _ in range(20):
+                self.cluster.live(6, self.node, step=3)
+                self.run(failures=0)
+                for key, record_id in self._held():
+                    self.node.bus.discard(record_id)
+                    self.queues[key].pop(0)
+            assert self.node.bus.find() == []
+            assert not any(self.queues.values())
+            with self.node.store.database.begin() as connection:
+                for table in ("queue_ordered", "queue_order_heads"):
+                    left = connection.execute(text(f"SELECT count(*) FROM {table}"))
+                    assert left.scalar_one() == 0
+        finally:
+            super().teardown()
+
+
+TestOrderLife = OrderLifeToItsEnd.TestCase
+TestOrderLife.settings = settings(max_examples=40, stateful_step_count=30)
