@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Literal, Protocol, TypeVar, Unpack, overload
 
 from bus.subscriptions import Subscriptions, subscriber_name
@@ -122,6 +122,7 @@ class Subscribing(OldBusNames):
         exactly_once: bool = False,
         retry: RetryPolicy | None = None,
         max_run_seconds: float | None = None,
+        success_on: Collection[type[Exception]] = (),
     ) -> object:
         """Subscribe a handler to events of a type and its subtypes, or of a name.
 
@@ -140,6 +141,8 @@ class Subscribing(OldBusNames):
             retry: The retry policy of this subscriber. Default: that of the configuration.
             max_run_seconds: A run that takes longer counts as failed, though the handler can't be
                 stopped. Default: no limit.
+            success_on: Types of exceptions that mean success, such as `(IntegrityError,)`: the effect is
+                there already. `Exception` itself is refused. Default: none.
 
         Returns:
             Without `handler`, a decorator, which returns the handler; else None.
@@ -162,6 +165,7 @@ class Subscribing(OldBusNames):
                 exactly_once=exactly_once,
                 retry=retry,
                 max_run_seconds=max_run_seconds,
+                success_on=success_on,
             )
             if isinstance(event, type):
                 check_annotation(handler, event, name=subscriber.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Literal, Never, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from notifications.queue import NotificationQueue
@@ -30,6 +30,7 @@ class QueueOptions(TypedDict, total=False):
     serial: bool
     retry: RetryPolicy | None
     max_run_seconds: float | None
+    success_on: Collection[type[Exception]]
 
 
 class Decorate(Protocol):
@@ -101,6 +102,7 @@ class Queues:
         exactly_once: bool = False,
         retry: RetryPolicy | None = None,
         max_run_seconds: float | None = None,
+        success_on: Collection[type[Exception]] = (),
     ) -> NotificationQueue:
         """Create the queue `service_name:queue_name` of this process with its handler.
 
@@ -119,6 +121,8 @@ class Queues:
             retry: The retry policy of this queue. Default: that of the configuration.
             max_run_seconds: A run that takes longer counts as failed, though the handler can't be
                 stopped. Default: no limit.
+            success_on: Types of exceptions that mean success, such as `(IntegrityError,)`: the effect is
+                there already. `Exception` itself is refused. Default: none.
 
         Returns:
             The queue.
@@ -137,6 +141,7 @@ class Queues:
             exactly_once=exactly_once,
             retry=retry,
             max_run_seconds=max_run_seconds,
+            success_on=success_on,
         )
         if isinstance(event_types, str) or not isinstance(event_types, Iterable):
             raise not_allowed("event_types", event_types, "a collection of event types and names")
@@ -187,6 +192,7 @@ class Queues:
         exactly_once: bool = False,
         retry: RetryPolicy | None = None,
         max_run_seconds: float | None = None,
+        success_on: Collection[type[Exception]] = (),
     ) -> object:
         """Decorate the handler of a queue, which is created as by `create_queue`.
 
@@ -197,6 +203,7 @@ class Queues:
             exactly_once: As for `create_queue`.
             retry: As for `create_queue`.
             max_run_seconds: As for `create_queue`.
+            success_on: As for `create_queue`.
 
         Returns:
             A decorator, which returns the handler. `get_queue` then has the queue.
@@ -223,6 +230,7 @@ class Queues:
                 exactly_once=exactly_once,
                 retry=retry,
                 max_run_seconds=max_run_seconds,
+                success_on=success_on,
             )
             return handler
 

@@ -56,6 +56,7 @@ from queue_core.errors import (  # noqa: E402
     WriteLockError,
 )
 from queue_core.inspector import Inspector, inspect  # noqa: E402
+from queue_core.model.answers import Fail, Retry  # noqa: E402
 from queue_core.model.codec import Codec, JsonCodec  # noqa: E402
 from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa: E402
 from queue_core.model.entry import Entry, Posting, State  # noqa: E402
@@ -99,6 +100,7 @@ __all__ = [
     "EntryNotFoundError",
     "ExactlyOnceContext",
     "ExponentialRetries",
+    "Fail",
     "Failure",
     "Finding",
     "Forgotten",
@@ -135,6 +137,7 @@ __all__ = [
     "QueueExistsError",
     "QueueNotFoundError",
     "QueueStatus",
+    "Retry",
     "RetryLater",
     "RetryPolicy",
     "Schedule",

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, RootTransaction
 from sqlalchemy.exc import DBAPIError
 
+from queue_core.model.answers import heed
 from queue_core.model.entry import State, SubscriberProgress
 from queue_core.model.outcome import Finished, Lost, Recorded, given_up
 from queue_core.running.run import Run
@@ -90,7 +91,11 @@ class ExactlyOnce:
             transaction = connection.begin()
             try:
                 self._store.database.dialect.mark(connection)
-                subscriber.handler(event, exactly_once_context(finished.entry, connection))
+                returned = subscriber.handler(
+                    event, exactly_once_context(finished.entry, connection)
+                )
+                if returned is not None:
+                    heed(returned)
                 self._check_whole(connection, transaction, subscriber)
                 recorded = self._record(connection, finished, last=last)
             except BaseException:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from queue_core.model.answers import heed
 from queue_core.model.entry import Entry
 from queue_core.model.outcome import Lost, Recorded
 from queue_core.running.coroutines import Coroutines
@@ -87,7 +88,9 @@ class Invoker:
             return self._exactly_once.call(run, subscriber)
         arguments = (run.event, context_of(run.entry)) if subscriber.takes_context else (run.event,)
         if subscriber.is_async:
-            self._coroutines.call(partial(subscriber.handler, *arguments))
+            returned = self._coroutines.call(partial(subscriber.handler, *arguments))
         else:
-            subscriber.handler(*arguments)
+            returned = subscriber.handler(*arguments)
+        if returned is not None:
+            heed(returned)
         return None

@@ -27,7 +27,10 @@ from queue_core.running.run import Run, in_order
 from queue_core.running.run_outcome import finished, interrupted, outcome_of
 from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.clock import Clock
+from queue_core.runtime.log import get_logger
 from queue_core.runtime.middleware import chained
+
+log = get_logger(__name__)
 
 
 class Leases(Protocol):
@@ -195,7 +198,19 @@ class Runner:
                 and isinstance(error, asyncio.CancelledError)
             ):
                 return False
-            run.errors[subscriber] = error
+            if subscriber.success_on and isinstance(error, subscriber.success_on):
+                # An exactly-once handler's transaction is rolled back: there is nothing that its
+                # success would have to commit with.
+                run.progress[subscriber.name] = True
+                log.debug(
+                    "handler_error_is_success",
+                    record_id=run.entry.record_id,
+                    user_token=run.entry.user_token,
+                    subscriber=subscriber.name,
+                    error_type=type(error).__name__,
+                )
+            else:
+                run.errors[subscriber] = error
             return True
         if outcome is not None:
             run.ended = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Never, Protocol, TypeAlias, TypedDict
@@ -71,6 +71,7 @@ class SubscriberOptions(TypedDict, total=False):
     serial: bool
     retry: RetryPolicy | None
     max_run_seconds: float | None
+    success_on: Collection[type[Exception]]
 
 
 def context_of(entry: Entry) -> EntryContext:
@@ -112,6 +113,7 @@ class Subscriber:
     exactly_once: bool = False
     retry: RetryPolicy | None = None
     max_run_seconds: float | None = None
+    success_on: Collection[type[Exception]] = ()
     takes_context: bool = field(init=False)
     is_async: bool = field(init=False)
     gate: SerialGate | None = field(init=False)
@@ -130,6 +132,8 @@ class Subscriber:
         limit = self.max_run_seconds
         if limit is not None and not (is_number(limit) and limit > 0):
             raise not_allowed("max_run_seconds", limit, "a number of seconds above 0")
+        if self.success_on != ():
+            self.success_on = _success_types(self.success_on)
         function = self.handler if inspect.isroutine(self.handler) else type(self.handler).__call__
         self.is_async = inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(
             function
@@ -142,6 +146,26 @@ class Subscriber:
                 "writes through context.connection.",
                 key="exactly_once",
             )
+
+
+def _success_types(given: object) -> tuple[type[Exception], ...]:
+    """The types of exceptions that mean success.
+
+    Raises ConfigurationError for a type that a mistake in the handler would raise as well.
+    """
+    if isinstance(given, Collection) and not isinstance(given, str | bytes):
+        types = tuple(given)
+        if all(
+            isinstance(one, type) and issubclass(one, Exception) and one is not Exception
+            for one in types
+        ):
+            return types
+    raise not_allowed(
+        "success_on",
+        given,
+        "a collection of exception types, such as (IntegrityError,), without Exception itself, "
+        "which would make a success of every failure",
+    )
 
 
 def _parameters(handler: Callable[..., Any], name: str) -> int:
