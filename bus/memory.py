@@ -96,6 +96,7 @@ class InMemoryBus(EventBus):
             self._codecs,
             KnownTypes(self._subscriptions),
             _Unleased(),
+            validators=self._types.validators,
             complete=self._complete,
         )
         return HandlerPool(self.config, self._clock, self._subscriptions, runner)

@@ -13,6 +13,7 @@ from queue_core.engine import QueueEngine
 from queue_core.errors import QueueExistsError, QueueNotFoundError
 from queue_core.model.event_types import EventTypes, is_event_type
 from queue_core.model.retry import RetryPolicy
+from queue_core.model.validators import Validate
 from queue_core.running.annotations import check_annotation, event_annotation
 from queue_core.running.subscriber import AnyHandler, EntryContext, ExactlyOnceContext, Subscriber
 from queue_core.runtime.arguments import not_allowed
@@ -31,6 +32,7 @@ class QueueOptions(TypedDict, total=False):
     retry: RetryPolicy | None
     max_run_seconds: float | None
     success_on: Collection[type[Exception]]
+    validate: Validate | None
 
 
 class Decorate(Protocol):
@@ -103,6 +105,7 @@ class Queues:
         retry: RetryPolicy | None = None,
         max_run_seconds: float | None = None,
         success_on: Collection[type[Exception]] = (),
+        validate: Validate | None = None,
     ) -> NotificationQueue:
         """Create the queue `service_name:queue_name` of this process with its handler.
 
@@ -121,8 +124,12 @@ class Queues:
             retry: The retry policy of this queue. Default: that of the configuration.
             max_run_seconds: A run that takes longer counts as failed, though the handler can't be
                 stopped. Default: no limit.
-            success_on: Types of exceptions that mean success, such as `(IntegrityError,)`: the effect is
-                there already. `Exception` itself is refused. Default: none.
+            success_on: Types of exceptions that mean success, such as `(IntegrityError,)`: the
+                effect is there already. `Exception` itself is refused. Default: none.
+            validate: Called with each event when it is scheduled and before each run. The event is
+                valid if the answer is true; an exception is the reason why it isn't. An event that
+                isn't valid is not scheduled (`InvalidEventError`); an entry ends FAILED, and the
+                handler is not called. Default: all are valid.
 
         Returns:
             The queue.
@@ -172,6 +179,7 @@ class Queues:
                     "get_queue, or delete it first.",
                     queue_name=queue.full_name,
                 )
+            self._types.validators.set_for_queue(queue.full_name, validate)
             self._queues[queue.full_name] = queue
         return queue
 
@@ -193,6 +201,7 @@ class Queues:
         retry: RetryPolicy | None = None,
         max_run_seconds: float | None = None,
         success_on: Collection[type[Exception]] = (),
+        validate: Validate | None = None,
     ) -> object:
         """Decorate the handler of a queue, which is created as by `create_queue`.
 
@@ -204,6 +213,7 @@ class Queues:
             retry: As for `create_queue`.
             max_run_seconds: As for `create_queue`.
             success_on: As for `create_queue`.
+            validate: As for `create_queue`.
 
         Returns:
             A decorator, which returns the handler. `get_queue` then has the queue.
@@ -231,6 +241,7 @@ class Queues:
                 retry=retry,
                 max_run_seconds=max_run_seconds,
                 success_on=success_on,
+                validate=validate,
             )
             return handler
 
@@ -284,6 +295,7 @@ class Queues:
         queue.stop()
         with self._lock:
             self._queues.pop(queue.full_name, None)
+            self._types.validators.set_for_queue(queue.full_name, None)
         self._changed()
 
     def _changed(self) -> None:

@@ -40,6 +40,7 @@ class Parts:
                 store.codecs,
                 KnownTypes(router),
                 holdings,
+                validators=store.types.validators,
                 complete=finisher.complete,
                 around_handler=[metrics.around_handler],
                 exactly_once=exactly_once,

@@ -11,10 +11,10 @@ from queue_core.runtime.shown import shown
 LONGEST_DELAY = timedelta(days=36_525)
 
 
-def as_delay(delay: object) -> timedelta:
+def as_delay(delay: timedelta | float) -> timedelta:
     """Seconds or a timedelta as a timedelta. Raises ValueError unless it is 0 s to a century."""
     try:
-        given = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)  # type: ignore[arg-type] -- checked
+        given = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
     except (OverflowError, TypeError, ValueError):
         given = -LONGEST_DELAY
     if not timedelta() <= given <= LONGEST_DELAY:

@@ -19,6 +19,7 @@ from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry, State
 from queue_core.model.outcome import Outcome, Parked, Released, describe
+from queue_core.model.validators import Validators
 from queue_core.running.admission import Admission
 from queue_core.running.coroutines import Coroutines
 from queue_core.running.exactly_once import ExactlyOnce
@@ -55,6 +56,7 @@ class Runner:
         admission: Admission,
         leases: Leases,
         *,
+        validators: Validators,
         complete: Callable[[Outcome], None],
         around_handler: Sequence[AroundHandler] = (),
         exactly_once: ExactlyOnce | None = None,
@@ -62,6 +64,7 @@ class Runner:
         self._retry = config.retry
         self._clock = clock
         self._codecs = codecs
+        self._validators = validators
         self._admission = admission
         self._leases = leases
         self._complete = complete
@@ -160,12 +163,16 @@ class Runner:
     def _read(self, run: Run, subscribers: Sequence[Subscriber]) -> None:
         """Decode the event, and find who has still to handle it.
 
-        Raises PayloadError, and ConfigurationError for a name of two types.
+        Raises PayloadError, InvalidEventError, and ConfigurationError for a name of two types.
         """
         entry = run.entry
         if entry.subscribers_done:
             run.progress = entry.progress
         run.event = self._codecs.decode(entry)
+        if self._validators.declared:
+            self._validators.check(
+                entry.queue_name, entry.class_name, run.event, record_id=entry.record_id
+            )
         if entry.headers:
             _ = entry.captured
         # In a first run, all subscribers have.
@@ -198,7 +205,7 @@ class Runner:
                 and isinstance(error, asyncio.CancelledError)
             ):
                 return False
-            if subscriber.success_on and isinstance(error, subscriber.success_on):
+            if subscriber.succeeds_on and isinstance(error, subscriber.succeeds_on):
                 # An exactly-once handler's transaction is rolled back: there is nothing that its
                 # success would have to commit with.
                 run.progress[subscriber.name] = True

@@ -114,6 +114,7 @@ class Subscriber:
     retry: RetryPolicy | None = None
     max_run_seconds: float | None = None
     success_on: Collection[type[Exception]] = ()
+    succeeds_on: tuple[type[Exception], ...] = field(init=False)
     takes_context: bool = field(init=False)
     is_async: bool = field(init=False)
     gate: SerialGate | None = field(init=False)
@@ -132,8 +133,7 @@ class Subscriber:
         limit = self.max_run_seconds
         if limit is not None and not (is_number(limit) and limit > 0):
             raise not_allowed("max_run_seconds", limit, "a number of seconds above 0")
-        if self.success_on != ():
-            self.success_on = _success_types(self.success_on)
+        self.succeeds_on = () if self.success_on == () else _success_types(self.success_on)
         function = self.handler if inspect.isroutine(self.handler) else type(self.handler).__call__
         self.is_async = inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(
             function

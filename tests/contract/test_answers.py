@@ -137,7 +137,7 @@ def test_what_an_exactly_once_handler_wrote_is_rolled_back_with_its_answer(
 
 def test_a_notification_handler_answers_too(make_service: MakeService) -> None:
     service = make_service()
-    queue = service.create_queue("shop", "reminders", lambda event: Fail("no such customer"))
+    queue = service.create_queue("shop", "reminders", lambda _: Fail("no such customer"))
     queue.schedule({"customer": 41}, event_name="reminder", delay=0)
     (ran,) = drain(service)
     assert (ran.state, ran.last_error) == (State.FAILED, "Fail: no such customer")
