@@ -48,6 +48,17 @@ class _Unleased:
         return True
 
 
+class _Waiting:
+    """Counts the events that wait, for handlers that ask."""
+
+    def __init__(self, bus: InMemoryBus) -> None:
+        self._bus = bus
+
+    def size(self, queue_name: str, connection: Connection | None = None) -> int:
+        """Events of the bus whose handlers do not run; there is no other queue."""
+        return max(0, len(self._bus._live) - len(self._bus._pool.runner.running()))
+
+
 class InMemoryBus(EventBus):
     """Events, handlers and retries as on `PersistentBus`; everything is gone when the process ends.
 
@@ -97,6 +108,7 @@ class InMemoryBus(EventBus):
             KnownTypes(self._subscriptions),
             _Unleased(),
             validators=self._types.validators,
+            backlogs=_Waiting(self),
             complete=self._complete,
         )
         return HandlerPool(self.config, self._clock, self._subscriptions, runner)

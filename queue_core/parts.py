@@ -14,6 +14,7 @@ from queue_core.metrics import Metrics
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.hand_over import HandOver
 from queue_core.posting.poster import Poster
+from queue_core.reading.depths import TableBacklogs
 from queue_core.running.admission import KnownTypes
 from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.running.failures import Failures
@@ -31,6 +32,7 @@ class Parts:
 
     def __init__(self, store: Store, router: Router, metrics: Metrics) -> None:
         holdings = Holdings(store)
+        backlogs = TableBacklogs(store)
         awake = Signal()
 
         def new_pool() -> HandlerPool:
@@ -41,6 +43,7 @@ class Parts:
                 KnownTypes(router),
                 holdings,
                 validators=store.types.validators,
+                backlogs=backlogs,
                 complete=finisher.complete,
                 around_handler=[metrics.around_handler],
                 exactly_once=exactly_once,

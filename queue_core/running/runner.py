@@ -26,7 +26,7 @@ from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.running.invocation import AroundHandler, Handling, Invocation, Invoker
 from queue_core.running.run import Run, in_order
 from queue_core.running.run_outcome import finished, interrupted, outcome_of
-from queue_core.running.subscriber import Subscriber
+from queue_core.running.subscriber import Backlogs, Subscriber
 from queue_core.runtime.clock import Clock
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.middleware import chained
@@ -57,6 +57,7 @@ class Runner:
         leases: Leases,
         *,
         validators: Validators,
+        backlogs: Backlogs,
         complete: Callable[[Outcome], None],
         around_handler: Sequence[AroundHandler] = (),
         exactly_once: ExactlyOnce | None = None,
@@ -71,7 +72,9 @@ class Runner:
         self.accepting = False
         """Whether runs are opened; else they are given back."""
         self._coroutines = Coroutines(f"{config.table}-coroutines")
-        self._invoke = chained(Invoker(self._coroutines, exactly_once).call, around_handler)
+        self._invoke = chained(
+            Invoker(self._coroutines, exactly_once, backlogs).call, around_handler
+        )
         self.invocations: dict[int, Invocation] = {}
         """By thread, the handler that was called last for its run."""
 
