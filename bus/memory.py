@@ -54,6 +54,18 @@ class _Unleased:
         return True
 
 
+class _Waiting:
+    """Counts the events that wait, for handlers that ask."""
+
+    def __init__(self, bus: InMemoryBus) -> None:
+        self._bus = bus
+
+    def size(self, queue_name: str, connection: Connection | None = None) -> int:
+        """Events of the bus whose handlers do not run; there is no other queue."""
+        live, running = self._bus._live, self._bus._pool.runner.running()  # noqa: SLF001 -- its own
+        return max(0, len(live) - len(running))
+
+
 class InMemoryBus(EventBus):
     """Events, handlers and retries as on `PersistentBus`; everything is gone when the process ends.
 
@@ -110,6 +122,8 @@ class InMemoryBus(EventBus):
             KnownTypes(self._subscriptions, nothing_paused),
             _Unleased(),
             pauses=nothing_paused,
+            validators=self._types.validators,
+            backlogs=_Waiting(self),
             complete=self._complete,
         )
         return HandlerPool(self.config, self._clock, self._subscriptions, runner)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, Protocol, TypeVar, Unpack, overload
+from collections.abc import Callable, Collection
+from typing import Any, Literal, Protocol, TypeVar, Unpack, overload
 
 from bus.subscriptions import Subscriptions, subscriber_name
 from queue_core.model.event_types import EventTypes
 from queue_core.model.retry import RetryPolicy
+from queue_core.model.validators import Validate
 from queue_core.old_names import OldBusNames
 from queue_core.running.annotations import check_annotation
 from queue_core.running.subscriber import (
@@ -122,6 +123,7 @@ class Subscribing(OldBusNames):
         exactly_once: bool = False,
         retry: RetryPolicy | None = None,
         max_run_seconds: float | None = None,
+        success_on: Collection[type[Exception]] = (),
     ) -> object:
         """Subscribe a handler to events of a type and its subtypes, or of a name.
 
@@ -140,6 +142,8 @@ class Subscribing(OldBusNames):
             retry: The retry policy of this subscriber. Default: that of the configuration.
             max_run_seconds: A run that takes longer counts as failed, though the handler can't be
                 stopped. Default: no limit.
+            success_on: Types of exceptions that mean success, such as `(IntegrityError,)`: the
+                effect is there already. `Exception` itself is refused. Default: none.
 
         Returns:
             Without `handler`, a decorator, which returns the handler; else None.
@@ -162,6 +166,7 @@ class Subscribing(OldBusNames):
                 exactly_once=exactly_once,
                 retry=retry,
                 max_run_seconds=max_run_seconds,
+                success_on=success_on,
             )
             if isinstance(event, type):
                 check_annotation(handler, event, name=subscriber.name)
@@ -190,24 +195,57 @@ class Subscribing(OldBusNames):
         """
         return self._subscriptions.remove(handler)
 
-    def register_event(self, event_type: type, *, name: str | None = None) -> str:
-        """Make an event type known under a name.
+    @overload
+    def register_event(
+        self,
+        event_type: type[E],
+        *,
+        name: str | None = ...,
+        validate: Callable[[E], object] | None = ...,
+    ) -> str: ...
+    @overload
+    def register_event(
+        self, event_type: str, *, validate: Callable[[dict[str, Any]], object] | None = ...
+    ) -> str: ...
+    def register_event(
+        self,
+        event_type: type | str,
+        *,
+        name: str | None = None,
+        validate: Validate | None = None,
+    ) -> str:
+        """Make an event type known under a name, and say which of its events are valid.
 
         Events are stored under the name: give one to a class that shares its `__name__` with
         another, or that was renamed. Nodes that post and nodes that handle it must register the
         same name.
 
         Args:
-            event_type: A dataclass, an attrs class, a msgspec Struct or a pydantic model.
+            event_type: A dataclass, an attrs class, a msgspec Struct or a pydantic model; or the
+                name of plain dicts.
             name: The name. Default: the class's `__name__`.
+            validate: Called with each event of the type, and of its subtypes, when it is posted and
+                before each run. The event is valid if the answer is true; an exception is the
+                reason why it isn't. An event that isn't valid is not posted (`InvalidEventError`);
+                an entry ends FAILED, and no handler is called. Default: as registered before, at
+                first all are valid.
 
         Returns:
             The name.
 
         Raises:
-            ConfigurationError: Another type has the name, or the type or the name can't be stored.
+            ConfigurationError: Another type has the name, the type or the name can't be stored, or
+                `validate` is no plain function.
 
         Example:
             >>> bus.register_event(billing.Order, name="BillingOrder")
+            >>> bus.register_event(Payment, validate=lambda payment: payment.cents > 0)
         """
-        return self._types.register(event_type, name)
+        if isinstance(event_type, str) and name is None:
+            self._types.register_name(event_type)
+            registered = event_type
+        else:
+            registered = self._types.register(event_type, name)
+        if validate is not None:
+            self._types.validators.set_for_type(event_type, validate)
+        return registered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Literal, Never, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from notifications.queue import NotificationQueue
@@ -14,6 +14,7 @@ from queue_core.errors import QueueExistsError, QueueNotFoundError
 from queue_core.model.codec import Codec
 from queue_core.model.event_types import EventTypes, is_event_type
 from queue_core.model.retry import RetryPolicy
+from queue_core.model.validators import Validate
 from queue_core.running.annotations import check_annotation, event_annotation
 from queue_core.running.subscriber import AnyHandler, EntryContext, ExactlyOnceContext, Subscriber
 from queue_core.runtime.arguments import not_allowed
@@ -32,6 +33,8 @@ class QueueOptions(TypedDict, total=False):
     retry: RetryPolicy | None
     max_run_seconds: float | None
     codec: Codec | None
+    success_on: Collection[type[Exception]]
+    validate: Validate | None
 
 
 class Decorate(Protocol):
@@ -104,6 +107,8 @@ class Queues:
         retry: RetryPolicy | None = None,
         max_run_seconds: float | None = None,
         codec: Codec | None = None,
+        success_on: Collection[type[Exception]] = (),
+        validate: Validate | None = None,
     ) -> NotificationQueue:
         """Create the queue `service_name:queue_name` of this process with its handler.
 
@@ -124,6 +129,12 @@ class Queues:
                 stopped. Default: no limit.
             codec: Writes what is scheduled on this queue, but for types with a codec. Default: that
                 of the service.
+            success_on: Types of exceptions that mean success, such as `(IntegrityError,)`: the
+                effect is there already. `Exception` itself is refused. Default: none.
+            validate: Called with each event when it is scheduled and before each run. The event is
+                valid if the answer is true; an exception is the reason why it isn't. An event that
+                isn't valid is not scheduled (`InvalidEventError`); an entry ends FAILED, and the
+                handler is not called. Default: all are valid.
 
         Returns:
             The queue.
@@ -142,6 +153,7 @@ class Queues:
             exactly_once=exactly_once,
             retry=retry,
             max_run_seconds=max_run_seconds,
+            success_on=success_on,
         )
         if isinstance(event_types, str) or not isinstance(event_types, Iterable):
             raise not_allowed("event_types", event_types, "a collection of event types and names")
@@ -173,6 +185,7 @@ class Queues:
                     queue_name=queue.full_name,
                 )
             self._engine.codecs.of_queue(queue.full_name, codec)
+            self._types.validators.set_for_queue(queue.full_name, validate)
             self._queues[queue.full_name] = queue
         return queue
 
@@ -194,6 +207,8 @@ class Queues:
         retry: RetryPolicy | None = None,
         max_run_seconds: float | None = None,
         codec: Codec | None = None,
+        success_on: Collection[type[Exception]] = (),
+        validate: Validate | None = None,
     ) -> object:
         """Decorate the handler of a queue, which is created as by `create_queue`.
 
@@ -205,6 +220,8 @@ class Queues:
             retry: As for `create_queue`.
             max_run_seconds: As for `create_queue`.
             codec: As for `create_queue`.
+            success_on: As for `create_queue`.
+            validate: As for `create_queue`.
 
         Returns:
             A decorator, which returns the handler. `get_queue` then has the queue.
@@ -232,6 +249,8 @@ class Queues:
                 retry=retry,
                 max_run_seconds=max_run_seconds,
                 codec=codec,
+                success_on=success_on,
+                validate=validate,
             )
             return handler
 
@@ -285,6 +304,7 @@ class Queues:
         queue.stop()
         with self._lock:
             self._queues.pop(queue.full_name, None)
+            self._types.validators.set_for_queue(queue.full_name, None)
         self._changed()
 
     def _changed(self) -> None:

@@ -88,7 +88,7 @@ class Schedules:
         keys = store.rows.keys(
             queue_name, search_key1=posting.search_key1, search_key2=posting.search_key2
         )
-        payload = store.rows.payload(posting, queue_name) | columns_of(keys, None)
+        payload = store.rows.payload(queue_name, posting) | columns_of(keys, None)
         fresh = {
             "rule": msgspec.json.encode(recurrence.to_dict()).decode(),
             "last_due": None,

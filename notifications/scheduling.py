@@ -182,7 +182,7 @@ class Scheduling(Reads):
         values: dict[str, Any] = {}
         if event is not None:
             named = self._named(Posting(event=event, event_name=event_name))
-            values |= store.rows.payload(named, self.full_name)
+            values |= store.rows.payload(self.full_name, named)
         keys = store.rows.keys(self.full_name, search_key1=search_key1, search_key2=search_key2)
         if at is not None:
             values["effective_date"] = in_utc(at, key="at")

@@ -13,6 +13,7 @@
     ├── ForkedError                 used in a child process of the one that started it
     ├── LifecycleError              not started, already started, or closed
     ├── InvalidPostError            an argument of a post, a schedule or a read
+    │   ├── InvalidEventError       `validate` says no, or raised
     │   ├── NaiveDateTimeError
     │   └── NameTooLongError
     ├── PayloadError
@@ -126,6 +127,13 @@ class InvalidPostError(StickybusError):
 
     key: str | None = None
     value: object = None
+
+
+class InvalidEventError(InvalidPostError):
+    """An event that its `validate` predicate refuses, at a post or before a run.
+
+    Before a run, `record_id` is the entry's; it ends FAILED without a call of its handlers.
+    """
 
 
 class NaiveDateTimeError(InvalidPostError):

@@ -16,6 +16,7 @@ from queue_core.metrics import Metrics
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.hand_over import HandOver
 from queue_core.posting.poster import Poster
+from queue_core.reading.depths import TableBacklogs
 from queue_core.running.admission import KnownTypes
 from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.running.failures import Failures
@@ -34,6 +35,7 @@ class Parts:
 
     def __init__(self, store: Store, router: Router, metrics: Metrics) -> None:
         holdings = Holdings(store)
+        backlogs = TableBacklogs(store)
         awake = Signal()
         pauses = PausesInForce(store.clock)
 
@@ -45,6 +47,8 @@ class Parts:
                 KnownTypes(router, pauses),
                 holdings,
                 pauses=pauses,
+                validators=store.types.validators,
+                backlogs=backlogs,
                 complete=finisher.complete,
                 around_handler=[metrics.around_handler],
                 exactly_once=exactly_once,

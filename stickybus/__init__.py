@@ -37,6 +37,7 @@ from queue_core.errors import (  # noqa: E402
     ForkedError,
     HistoryConflictError,
     InvalidConnectionError,
+    InvalidEventError,
     InvalidPostError,
     LifecycleError,
     NaiveDateTimeError,
@@ -57,6 +58,7 @@ from queue_core.errors import (  # noqa: E402
 )
 from queue_core.finishing.feeds import Ended, Feed  # noqa: E402
 from queue_core.inspector import Inspector, inspect  # noqa: E402
+from queue_core.model.answers import Fail, Retry  # noqa: E402
 from queue_core.model.codec import BoundCodec, Codec, JsonCodec  # noqa: E402
 from queue_core.model.compression import CompressedCodec  # noqa: E402
 from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa: E402
@@ -111,6 +113,7 @@ __all__ = [
     "ExactlyOnceContext",
     "Explanation",
     "ExponentialRetries",
+    "Fail",
     "Failure",
     "Feed",
     "Finding",
@@ -123,6 +126,7 @@ __all__ = [
     "InMemoryBus",
     "Inspector",
     "InvalidConnectionError",
+    "InvalidEventError",
     "InvalidPostError",
     "JsonCodec",
     "Keyless",
@@ -153,6 +157,7 @@ __all__ = [
     "QueueStats",
     "QueueStatus",
     "Reason",
+    "Retry",
     "RetryLater",
     "RetryPolicy",
     "RetryStats",

@@ -16,6 +16,7 @@ from queue_core.errors import (
     PayloadNotSerialisableError,
 )
 from queue_core.model.names import name_fault
+from queue_core.model.validators import Validators
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.shown import shown
 from sql.tables import CLASS_NAME_LENGTH
@@ -32,6 +33,7 @@ class EventTypes:
         self._types: dict[str, type | None] = {}
         self._names: dict[type, str] = {}
         self._lock = Lock()
+        self.validators = Validators()
 
     def register(self, event_type: Any, name: str | None = None) -> str:
         """Make `event_type` known under `name` (default: its `__name__`), and return that name.

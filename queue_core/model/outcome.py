@@ -10,6 +10,7 @@ from datetime import datetime
 
 import msgspec
 
+from queue_core.model.answers import NotDone, error_name
 from queue_core.model.entry import Entry, State, SubscriberProgress
 from queue_core.model.lanes import Lane
 from sql.tables import ERROR_LENGTH
@@ -101,7 +102,12 @@ def describe(error: BaseException) -> str:
         message = str(error)
     except Exception as unspeakable:  # noqa: BLE001 -- the user's code; its outcome must be written all the same
         message = f"its text can't be told ({type(unspeakable).__name__})"
-    head = f"{type(error).__name__}: {message}"[: ERROR_LENGTH // 4]
-    tail = "".join(traceback.format_exception(error))
-    told = f"{head}\n{tail[-(ERROR_LENGTH // 2) :]}".replace("\0", "\\0")
+    head = f"{error_name(error)}: {message}"[: ERROR_LENGTH // 4]
+    # A handler's answer has no place in its code, but a note may say why no policy was asked.
+    tail = (
+        "\n".join(getattr(error, "__notes__", ()))
+        if isinstance(error, NotDone)
+        else "".join(traceback.format_exception(error))
+    )
+    told = f"{head}\n{tail[-(ERROR_LENGTH // 2) :]}".rstrip("\n").replace("\0", "\\0")
     return told.encode(errors="backslashreplace").decode()[:ERROR_LENGTH]

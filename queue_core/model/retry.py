@@ -14,12 +14,10 @@ from random import Random
 from typing import Protocol, runtime_checkable
 
 from queue_core.errors import ConfigurationError
+from queue_core.model.answers import LONGEST_DELAY, Fail, NotDone, Retry, as_delay
 from queue_core.runtime.arguments import is_number, not_allowed, of_kind
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
-
-# A century: past every sensible retry, and its end is still a date that each database can hold.
-_LONGEST_DELAY = timedelta(days=36_525)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +70,7 @@ class RetryLater(Exception):
 
     def __init__(self, delay: timedelta | float, reason: str = "") -> None:
         super().__init__(delay, reason)
-        self.delay = _as_delay(delay)
+        self.delay = as_delay(delay)
         self.reason = reason
 
     def __str__(self) -> str:
@@ -138,7 +136,7 @@ class ScheduledRetries:
     def __post_init__(self) -> None:
         allowed = "delays in ascending order, each from 0 s to a century"
         try:
-            steps = tuple(_as_delay(delay) for delay in self.delays)
+            steps = tuple(as_delay(delay) for delay in self.delays)
         except (TypeError, ValueError) as error:
             raise not_allowed("delays", self.delays, allowed) from error
         _check(self, "delays", allowed, holds=steps == tuple(sorted(steps)))
@@ -181,7 +179,7 @@ class ExponentialRetries:
     random: Random = field(default_factory=Random, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        longest = _LONGEST_DELAY.total_seconds()
+        longest = LONGEST_DELAY.total_seconds()
         for key in ("initial_seconds", "factor", "maximum_seconds", "max_retries", "jitter"):
             _check(self, key, "a number", holds=is_number(getattr(self, key)))
         of_kind(self.random, Random, key="random")
@@ -223,9 +221,11 @@ def decide(policy: RetryPolicy, failure: Failure) -> datetime | None:
     """
     try:
         match failure.error:
-            case GiveUp():
+            case GiveUp() | NotDone(answer=Fail()):
                 return None
-            case RetryLater(delay=delay):
+            case RetryLater(delay=timedelta() as delay):
+                return failure.now + delay
+            case NotDone(answer=Retry(after=timedelta() as delay)):
                 return failure.now + delay
         date = policy.next_date(failure)
         return None if date is None else in_utc(date, key="next_date")
@@ -263,16 +263,6 @@ _KINDS: dict[str, Callable[..., RetryPolicy]] = {
     "scheduled": _scheduled,
     "exponential": ExponentialRetries,
 }
-
-
-def _as_delay(delay: timedelta | float) -> timedelta:
-    try:
-        given = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
-    except (OverflowError, TypeError, ValueError):
-        given = -_LONGEST_DELAY
-    if not timedelta() <= given <= _LONGEST_DELAY:
-        raise ValueError(f"delay={shown(delay)} is not allowed: from 0 s to a century")
-    return given
 
 
 def _check(policy: RetryPolicy, key: str, allowed: str, *, holds: bool) -> None:

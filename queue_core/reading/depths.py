@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 from sqlalchemy import Connection
@@ -36,6 +36,26 @@ class QueueDepth(msgspec.Struct, kw_only=True):
 
 def depths(store: Store, queue_names: Iterable[str] = ()) -> list[QueueDepth]:
     """The depths of a table's queues, by name; of `queue_names` also if nothing waits for them."""
+    found = store.database.fetch(_depths_of(store, queue_names))
+    return [found[name] for name in sorted(found)]
+
+
+class TableBacklogs:
+    """What waits for the queues of one table, as handlers ask for it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def size(self, queue_name: str, connection: Connection | None = None) -> int:
+        """See `running.subscriber.Backlogs`."""
+        work = _depths_of(self._store, [queue_name])
+        found = self._store.database.fetch(work) if connection is None else work(connection)
+        return found[queue_name].ready
+
+
+def _depths_of(
+    store: Store, queue_names: Iterable[str]
+) -> Callable[[Connection], dict[str, QueueDepth]]:
     now, table = store.clock.now(), store.config.table
 
     def work(connection: Connection) -> dict[str, QueueDepth]:
@@ -60,5 +80,4 @@ def depths(store: Store, queue_names: Iterable[str] = ()) -> list[QueueDepth]:
                     depth.oldest_age_seconds = max(depth.oldest_age_seconds, age)
         return found
 
-    found = store.database.fetch(work)
-    return [found[name] for name in sorted(found)]
+    return work

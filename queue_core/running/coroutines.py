@@ -26,14 +26,17 @@ class Coroutines:
         """Let coroutines run again."""
         self.over = False
 
-    def call(self, begin: Callable[[], Awaitable[object]]) -> None:
-        """Await what `begin` returns, on the loop.
+    def call(self, begin: Callable[[], Awaitable[object]]) -> object:
+        """Await what `begin` returns, on the loop, and return what that returns.
 
         Raises what it raises, and CancelledError after a stop.
         """
-        error = asyncio.run_coroutine_threadsafe(_awaited(begin), self._running()).result()
+        returned, error = asyncio.run_coroutine_threadsafe(
+            _awaited(begin), self._running()
+        ).result()
         if error is not None:
             raise error
+        return returned
 
     def stop(self) -> None:
         """Cancel what runs, and wait for none of it."""
@@ -72,9 +75,8 @@ class Coroutines:
                     over = self._loop is not loop
 
 
-async def _awaited(begin: Callable[[], Awaitable[object]]) -> BaseException | None:
+async def _awaited(begin: Callable[[], Awaitable[object]]) -> tuple[object, BaseException | None]:
     try:
-        await begin()
+        return await begin(), None
     except BaseException as error:  # noqa: BLE001 -- SystemExit would end the event loop
-        return error
-    return None
+        return None, error

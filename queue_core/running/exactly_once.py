@@ -14,10 +14,17 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, RootTransaction
 from sqlalchemy.exc import DBAPIError
 
+from queue_core.model.answers import heed
 from queue_core.model.entry import State, SubscriberProgress
 from queue_core.model.outcome import Finished, Lost, Recorded, given_up
 from queue_core.running.run import Run
-from queue_core.running.subscriber import Subscriber, exactly_once_context
+from queue_core.running.subscriber import (
+    Backlogs,
+    EntryContext,
+    Subscriber,
+    context_of,
+    with_connection,
+)
 from queue_core.storage.endings import end_awaited, endings_of
 from queue_core.storage.moves import batch_of
 from queue_core.storage.progress import encode_progress
@@ -45,6 +52,7 @@ class ExactlyOnce:
         self,
         run: Run,
         subscriber: Subscriber,
+        backlogs: Backlogs,
     ) -> Recorded | Lost | None:
         """Call `subscriber` and record its progress; also the end of the entry, if it is the last.
 
@@ -65,11 +73,12 @@ class ExactlyOnce:
             last_error=reason,
         )
         attempts = count()
+        context = context_of(entry, run.started_date, backlogs)
 
         def attempt() -> bool:
             again = next(attempts) > 0
             return not (again and not run.pool.may_call(run)) and self._attempt(
-                run.event, subscriber, finished, last=last
+                run.event, context, subscriber, finished, last=last
             )
 
         if not self._store.database.persist(attempt, HANDLER):
@@ -85,13 +94,21 @@ class ExactlyOnce:
         )
 
     def _attempt(
-        self, event: Any, subscriber: Subscriber, finished: Finished, *, last: bool
+        self,
+        event: Any,
+        context: EntryContext,
+        subscriber: Subscriber,
+        finished: Finished,
+        *,
+        last: bool,
     ) -> bool:
         with self._store.database.lazy() as connection:
             transaction = connection.begin()
             try:
                 self._store.database.dialect.mark(connection)
-                subscriber.handler(event, exactly_once_context(finished.entry, connection))
+                returned = subscriber.handler(event, with_connection(context, connection))
+                if returned is not None:
+                    heed(returned)
                 self._check_whole(connection, transaction, subscriber)
                 recorded = self._record(connection, finished, last=last)
             except BaseException:

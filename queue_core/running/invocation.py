@@ -8,12 +8,13 @@ from typing import TypeAlias
 
 import msgspec
 
+from queue_core.model.answers import heed
 from queue_core.model.entry import Entry
 from queue_core.model.outcome import Lost, Recorded
 from queue_core.running.coroutines import Coroutines
 from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.running.run import Run
-from queue_core.running.subscriber import Subscriber, context_of
+from queue_core.running.subscriber import Backlogs, Subscriber, context_of
 from queue_core.runtime.middleware import Around
 
 
@@ -69,7 +70,13 @@ class Handling:
 class Invoker:
     """Calls each kind of handler in its way. `exactly_once`: None where there is no database."""
 
-    def __init__(self, coroutines: Coroutines, exactly_once: ExactlyOnce | None) -> None:
+    def __init__(
+        self,
+        coroutines: Coroutines,
+        exactly_once: ExactlyOnce | None,
+        backlogs: Backlogs,
+    ) -> None:
+        self._backlogs = backlogs
         self._coroutines = coroutines
         self._exactly_once = exactly_once
 
@@ -84,10 +91,16 @@ class Invoker:
                 raise RuntimeError(
                     f"{subscriber.name} is exactly_once, and there is no database here"
                 )
-            return self._exactly_once.call(run, subscriber)
-        arguments = (run.event, context_of(run.entry)) if subscriber.takes_context else (run.event,)
+            return self._exactly_once.call(run, subscriber, self._backlogs)
+        arguments = (
+            (run.event, context_of(run.entry, run.started_date, self._backlogs))
+            if subscriber.takes_context
+            else (run.event,)
+        )
         if subscriber.is_async:
-            self._coroutines.call(partial(subscriber.handler, *arguments))
+            returned = self._coroutines.call(partial(subscriber.handler, *arguments))
         else:
-            subscriber.handler(*arguments)
+            returned = subscriber.handler(*arguments)
+        if returned is not None:
+            heed(returned)
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from queue_core.model.answers import error_name
 from queue_core.model.entry import State, SubscriberProgress, Waiting
 from queue_core.model.outcome import (
     Finished,
@@ -89,7 +90,7 @@ def _after_failure(
         class_name=entry.class_name,
         user_token=entry.user_token,
         subscriber=subscriber.name,
-        error_type=type(error).__name__,
+        error_type=error_name(error),
         error_count=failures,
         retry_date=date.isoformat() if date else None,
     )

@@ -19,6 +19,7 @@ from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry, State
 from queue_core.model.outcome import Outcome, Parked, Paused, Released, describe
+from queue_core.model.validators import Validators
 from queue_core.running.admission import Admission
 from queue_core.running.coroutines import Coroutines
 from queue_core.running.exactly_once import ExactlyOnce
@@ -26,9 +27,12 @@ from queue_core.running.invocation import AroundHandler, Handling, Invocation, I
 from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.running.run import Run, in_order
 from queue_core.running.run_outcome import finished, interrupted, outcome_of
-from queue_core.running.subscriber import Subscriber
+from queue_core.running.subscriber import Backlogs, Subscriber
 from queue_core.runtime.clock import Clock
+from queue_core.runtime.log import get_logger
 from queue_core.runtime.middleware import chained
+
+log = get_logger(__name__)
 
 
 class Leases(Protocol):
@@ -54,6 +58,8 @@ class Runner:
         leases: Leases,
         *,
         pauses: PausesInForce,
+        validators: Validators,
+        backlogs: Backlogs,
         complete: Callable[[Outcome], None],
         around_handler: Sequence[AroundHandler] = (),
         exactly_once: ExactlyOnce | None = None,
@@ -61,6 +67,7 @@ class Runner:
         self._retry = config.retry
         self._clock = clock
         self._codecs = codecs
+        self._validators = validators
         self._admission = admission
         self._leases = leases
         self._pauses = pauses
@@ -68,7 +75,9 @@ class Runner:
         self.accepting = False
         """Whether runs are opened; else they are given back."""
         self._coroutines = Coroutines(f"{config.table}-coroutines")
-        self._invoke = chained(Invoker(self._coroutines, exactly_once).call, around_handler)
+        self._invoke = chained(
+            Invoker(self._coroutines, exactly_once, backlogs).call, around_handler
+        )
         self.invocations: dict[int, Invocation] = {}
         """By thread, the handler that was called last for its run."""
 
@@ -162,12 +171,16 @@ class Runner:
     def _read(self, run: Run, subscribers: Sequence[Subscriber]) -> None:
         """Decode the event, and find who has still to handle it.
 
-        Raises PayloadError, and ConfigurationError for a name of two types.
+        Raises PayloadError, InvalidEventError, and ConfigurationError for a name of two types.
         """
         entry = run.entry
         if entry.subscribers_done:
             run.progress = entry.progress
         run.event = self._codecs.decode(entry)
+        if self._validators.declared:
+            self._validators.check(
+                entry.queue_name, entry.class_name, run.event, record_id=entry.record_id
+            )
         if entry.headers:
             _ = entry.captured
         # In a first run, all subscribers have.
@@ -200,7 +213,19 @@ class Runner:
                 and isinstance(error, asyncio.CancelledError)
             ):
                 return False
-            run.errors[subscriber] = error
+            if subscriber.succeeds_on and isinstance(error, subscriber.succeeds_on):
+                # An exactly-once handler's transaction is rolled back: there is nothing that its
+                # success would have to commit with.
+                run.progress[subscriber.name] = True
+                log.debug(
+                    "handler_error_is_success",
+                    record_id=run.entry.record_id,
+                    user_token=run.entry.user_token,
+                    subscriber=subscriber.name,
+                    error_type=type(error).__name__,
+                )
+            else:
+                run.errors[subscriber] = error
             return True
         if outcome is not None:
             run.ended = True

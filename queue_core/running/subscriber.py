@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Never, Protocol, TypeAlias, TypedDict
 
 import msgspec
@@ -26,10 +26,20 @@ By default, a name is that of a function, with its module and classes.
 """
 
 
+class Backlogs(Protocol):
+    """Knows what waits for a queue."""
+
+    def size(self, queue_name: str, connection: Connection | None = None) -> int:
+        """How many of its entries are due and not running, read on `connection` if there is one."""
+        ...
+
+
 class EntryContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a handler may know of the entry it handles, besides the event.
 
-    `attempt` counts from 1 and includes crashes of other nodes. Dates are aware, in UTC.
+    `attempt` counts from 1 and includes crashes of other nodes. Dates are aware, in UTC. `age` is
+    the time from `created_date` to the start of this run, `lateness` that from `effective_date`. A
+    retry moves `effective_date`, and the copy of a dead node's entry has a new `created_date`.
     `connection` is set for exactly-once handlers only. Its writes commit together with the entry's
     outcome.
     """
@@ -47,7 +57,23 @@ class EntryContext(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str]
     created_date: datetime
     effective_date: datetime
+    age: timedelta = timedelta()
+    lateness: timedelta = timedelta()
     connection: Connection | None = None
+    backlogs: Backlogs | None = None
+    """Answers `queue_size`."""
+
+    def queue_size(self) -> int:
+        """Count what waits for this queue. Each call reads the database.
+
+        An `async def` handler calls it in a thread: `await asyncio.to_thread(context.queue_size)`.
+
+        Returns:
+            The entries that are due and that no node has claimed, counted up to some 10,000 of the
+            table. Those that a sticky bus has taken into its memory are not among them. 0 for a
+            context that a test has made.
+        """
+        return 0 if self.backlogs is None else self.backlogs.size(self.queue_name, self.connection)
 
 
 class ExactlyOnceContext(EntryContext, frozen=True, kw_only=True):
@@ -71,10 +97,13 @@ class SubscriberOptions(TypedDict, total=False):
     serial: bool
     retry: RetryPolicy | None
     max_run_seconds: float | None
+    success_on: Collection[type[Exception]]
 
 
-def context_of(entry: Entry) -> EntryContext:
-    """What the handlers of `entry` get to know of it."""
+def context_of(
+    entry: Entry, started_date: datetime, backlogs: Backlogs | None = None
+) -> EntryContext:
+    """What the handlers of `entry` get to know of it, in a run that began at `started_date`."""
     return EntryContext(
         record_id=entry.record_id,
         queue_name=entry.queue_name,
@@ -89,12 +118,16 @@ def context_of(entry: Entry) -> EntryContext:
         headers=entry.captured,
         created_date=entry.created_date,
         effective_date=entry.effective_date,
+        # The clocks of two nodes differ.
+        age=max(timedelta(), started_date - entry.created_date),
+        lateness=max(timedelta(), started_date - entry.effective_date),
+        backlogs=backlogs,
     )
 
 
-def exactly_once_context(entry: Entry, connection: Connection) -> ExactlyOnceContext:
-    """The context of an exactly-once handler of `entry`, with the connection to write on."""
-    facts = msgspec.structs.asdict(context_of(entry))
+def with_connection(context: EntryContext, connection: Connection) -> ExactlyOnceContext:
+    """The context of an exactly-once handler, with the connection to write on."""
+    facts = msgspec.structs.asdict(context)
     return ExactlyOnceContext(**{**facts, "connection": connection})
 
 
@@ -112,6 +145,8 @@ class Subscriber:
     exactly_once: bool = False
     retry: RetryPolicy | None = None
     max_run_seconds: float | None = None
+    success_on: Collection[type[Exception]] = ()
+    succeeds_on: tuple[type[Exception], ...] = field(init=False)
     takes_context: bool = field(init=False)
     is_async: bool = field(init=False)
     gate: SerialGate | None = field(init=False)
@@ -130,6 +165,7 @@ class Subscriber:
         limit = self.max_run_seconds
         if limit is not None and not (is_number(limit) and limit > 0):
             raise not_allowed("max_run_seconds", limit, "a number of seconds above 0")
+        self.succeeds_on = () if self.success_on == () else _success_types(self.success_on)
         function = self.handler if inspect.isroutine(self.handler) else type(self.handler).__call__
         self.is_async = inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(
             function
@@ -142,6 +178,26 @@ class Subscriber:
                 "writes through context.connection.",
                 key="exactly_once",
             )
+
+
+def _success_types(given: object) -> tuple[type[Exception], ...]:
+    """The types of exceptions that mean success.
+
+    Raises ConfigurationError for a type that a mistake in the handler would raise as well.
+    """
+    if isinstance(given, Collection) and not isinstance(given, str | bytes):
+        types = tuple(given)
+        if all(
+            isinstance(one, type) and issubclass(one, Exception) and one is not Exception
+            for one in types
+        ):
+            return types
+    raise not_allowed(
+        "success_on",
+        given,
+        "a collection of exception types, such as (IntegrityError,), without Exception itself, "
+        "which would make a success of every failure",
+    )
 
 
 def _parameters(handler: Callable[..., Any], name: str) -> int:

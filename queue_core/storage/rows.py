@@ -69,6 +69,7 @@ class Rows:
         self._config = config
         self._clock = clock
         self._types = types
+        self._validators = types.validators
         self._codecs = codecs
         self._checked = set[str]()
         """Names of types that were found storable."""
@@ -111,7 +112,7 @@ class Rows:
     def _row(
         self, common: dict[str, Any], queue_name: str, posting: Posting, now: datetime
     ) -> dict[str, Any]:
-        class_name, encoded = self._encoded(posting, queue_name)
+        class_name, encoded = self._encoded(queue_name, posting)
         # Called for each entry: what is not given costs no call.
         token, future = posting.user_token, posting.future_user_token
         key1, key2 = posting.search_key1, posting.search_key2
@@ -135,12 +136,12 @@ class Rows:
             "headers": headers,
         }
 
-    def payload(self, posting: Posting, queue_name: str) -> dict[str, Any]:
+    def payload(self, queue_name: str, posting: Posting) -> dict[str, Any]:
         """The columns of an event's name and payload. Raises InvalidPostError or PayloadError."""
-        class_name, encoded = self._encoded(posting, queue_name)
+        class_name, encoded = self._encoded(queue_name, posting)
         return {"class_name": class_name, **msgspec.structs.asdict(encoded)}
 
-    def _encoded(self, posting: Posting, queue_name: str) -> tuple[str, Encoded]:
+    def _encoded(self, queue_name: str, posting: Posting) -> tuple[str, Encoded]:
         event_name = posting.event_name
         if event_name is not None:
             event_name = name(event_name, "event_name", limit=CLASS_NAME_LENGTH)
@@ -148,6 +149,8 @@ class Rows:
         if event_name is None and class_name not in self._checked:
             name(class_name, "event_name", limit=CLASS_NAME_LENGTH)
             self._checked.add(class_name)
+        if self._validators.declared:
+            self._validators.check(queue_name, class_name, posting.event)
         encoded = self._codecs.encode(
             posting.event, class_name, self._config.max_payload_bytes, queue_name
         )

@@ -94,7 +94,7 @@ class OrderLife(RuleBasedStateMachine):
     def _is_last_try(self, record_id: int) -> bool:
         with self.node.store.database.begin() as connection:
             tried = text("SELECT count(*) FROM queue_replays WHERE record_id = :id")
-            return connection.execute(tried, {"id": record_id}).scalar_one() == 0
+            return int(connection.execute(tried, {"id": record_id}).scalar_one()) == 0
 
     def _held(self) -> list[tuple[str, int]]:
         return [(key.order_key, key.record_id) for key in self.node.bus.held_keys()]
