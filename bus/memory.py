@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import datetime
 from types import TracebackType
 from typing import Self, Unpack
@@ -27,6 +28,7 @@ from queue_core.errors import (
     InvalidPostError,
     LifecycleError,
 )
+from queue_core.model.captured_context import CapturedContext
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import BusConfig, BusSettings
 from queue_core.model.entry import Entry, Posting, States
@@ -35,6 +37,7 @@ from queue_core.model.outcome import Outcome, Released, Retried
 from queue_core.model.settings import configured
 from queue_core.model.transit import Transit
 from queue_core.running.admission import KnownTypes
+from queue_core.running.context_restored import restoring
 from queue_core.running.handler_pool import HandlerPool
 from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.running.runner import Runner
@@ -82,6 +85,8 @@ class InMemoryBus(EventBus):
             Default: none.
         read_codecs: Codecs that only read what was written before. JSON is always read. Default:
             none.
+        context: Context variables of texts that go with each entry: what is set at a post is set
+            again around its handlers. Default: none.
         settings: Keys of the configuration, which win over `config`.
 
     Raises:
@@ -96,6 +101,7 @@ class InMemoryBus(EventBus):
         codec: Codec | None = None,
         type_codecs: Mapping[type | str, Codec] | None = None,
         read_codecs: Iterable[Codec] = (),
+        context: Iterable[ContextVar[str]] = (),
         **settings: Unpack[BusSettings],
     ) -> None:
         super().__init__(configured(BusConfig, config, settings), shared=False)
@@ -103,7 +109,10 @@ class InMemoryBus(EventBus):
             of_kind(clock, Clock, key="clock")
         self._clock = clock or SystemClock()
         self._codecs = Codecs(self._types, codec, read_codecs, type_codecs)
-        self._rows = Rows(self.config, self._clock, self._types, self._codecs)
+        self._context = CapturedContext(context)
+        self._rows = Rows(
+            self.config, self._clock, self._types, self._codecs, context=self._context
+        )
         self._ids = itertools.count(1)
         self._live: dict[int, Entry] = {}
         self._submitted = set[int]()
@@ -125,6 +134,7 @@ class InMemoryBus(EventBus):
             validators=self._types.validators,
             backlogs=_Waiting(self),
             complete=self._complete,
+            around_handler=restoring(self._context),
         )
         return HandlerPool(self.config, self._clock, self._subscriptions, runner)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Unpack
 
@@ -11,6 +12,7 @@ from sqlalchemy import URL, Engine
 
 from bus.event_bus import EventBus
 from queue_core.engine import QueueEngine
+from queue_core.model.captured_context import CapturedContext
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import BusConfig, BusSettings, Mode
 from queue_core.model.entry import Posting
@@ -41,6 +43,8 @@ class PersistentBus(EventBus, Face, Reads, Pausing):
             Default: none.
         read_codecs: Codecs that only read what was written before. JSON is always read. Default:
             none.
+        context: Context variables of texts that go with each entry: what is set at a post is set
+            again around its handlers. Default: none.
         settings: Keys of the configuration, which win over `config`.
 
     Raises:
@@ -62,6 +66,7 @@ class PersistentBus(EventBus, Face, Reads, Pausing):
         codec: Codec | None = None,
         type_codecs: Mapping[type | str, Codec] | None = None,
         read_codecs: Iterable[Codec] = (),
+        context: Iterable[ContextVar[str]] = (),
         **settings: Unpack[BusSettings],
     ) -> None:
         config = configured(BusConfig, config, settings)
@@ -74,6 +79,7 @@ class PersistentBus(EventBus, Face, Reads, Pausing):
             clock=clock,
             metrics_registry=metrics_registry,
             codecs=Codecs(self._types, codec, read_codecs, type_codecs),
+            context=CapturedContext(context),
         )
         Face.__init__(self, engine)
         Reads.__init__(self, engine, self.config.name)

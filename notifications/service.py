@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from typing import Self, Unpack
 
 from prometheus_client import CollectorRegistry
@@ -11,6 +12,7 @@ from sqlalchemy import URL, Engine
 from notifications.queues import Queues
 from notifications.schedules import Schedules
 from queue_core.engine import QueueEngine
+from queue_core.model.captured_context import CapturedContext
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import NotificationConfig, QueueSettings
 from queue_core.model.settings import configured
@@ -33,6 +35,8 @@ class NotificationService(Queues, Face, OldServiceNames):
             Default: none.
         read_codecs: Codecs that only read what was written before. JSON is always read. Default:
             none.
+        context: Context variables of texts that go with each entry: what is set at a post is set
+            again around its handlers. Default: none.
         settings: Keys of the configuration, which win over `config`.
 
     Raises:
@@ -54,6 +58,7 @@ class NotificationService(Queues, Face, OldServiceNames):
         codec: Codec | None = None,
         type_codecs: Mapping[type | str, Codec] | None = None,
         read_codecs: Iterable[Codec] = (),
+        context: Iterable[ContextVar[str]] = (),
         **settings: Unpack[QueueSettings],
     ) -> None:
         self.config = configured(NotificationConfig, config, settings)
@@ -66,6 +71,7 @@ class NotificationService(Queues, Face, OldServiceNames):
             clock=clock,
             metrics_registry=metrics_registry,
             codecs=Codecs(self._types, codec, read_codecs, type_codecs),
+            context=CapturedContext(context),
         )
         Face.__init__(self, engine)
         self._schedules = Schedules(engine, self._served.names)

@@ -10,6 +10,7 @@ from sqlalchemy import URL
 from sqlalchemy import Engine as SqlalchemyEngine
 
 from queue_core.metrics import Metrics
+from queue_core.model.captured_context import NO_CONTEXT, CapturedContext
 from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry
@@ -37,6 +38,7 @@ class QueueEngine:
         clock: Clock | None = None,
         metrics_registry: CollectorRegistry | None = None,
         codecs: Codecs | None = None,
+        context: CapturedContext = NO_CONTEXT,
     ) -> None:
         if clock is not None:
             of_kind(clock, Clock, key="clock")
@@ -47,7 +49,12 @@ class QueueEngine:
         self.codecs = Codecs(types) if codecs is None else codecs
         self.database = open_tables(database, config)
         self.store = Store(
-            self.database, config, clock or _clock_of(self.database), types, self.codecs
+            self.database,
+            config,
+            clock or _clock_of(self.database),
+            types,
+            self.codecs,
+            context=context,
         )
         self.metrics = Metrics(config.table, metrics_registry)
         parts = Parts(self.store, router, self.metrics)

@@ -18,6 +18,7 @@ from queue_core.posting.hand_over import HandOver
 from queue_core.posting.poster import Poster
 from queue_core.reading.depths import TableBacklogs
 from queue_core.running.admission import KnownTypes
+from queue_core.running.context_restored import restoring
 from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.running.failures import Failures
 from queue_core.running.handler_pool import HandlerPool
@@ -50,7 +51,7 @@ class Parts:
                 validators=store.types.validators,
                 backlogs=backlogs,
                 complete=finisher.complete,
-                around_handler=[metrics.around_handler],
+                around_handler=[metrics.around_handler, *restoring(store.context)],
                 exactly_once=exactly_once,
             )
             return HandlerPool(store.config, store.clock, router, runner, claimer)

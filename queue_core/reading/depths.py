@@ -49,7 +49,9 @@ class TableBacklogs:
     def size(self, queue_name: str, connection: Connection | None = None) -> int:
         """See `running.subscriber.Backlogs`."""
         work = _depths_of(self._store, [queue_name])
-        found = self._store.database.fetch(work) if connection is None else work(connection)
+        if connection is not None:
+            return work(connection)[queue_name].ready
+        found = self._store.reaching(lambda: self._store.database.fetch(work))
         return found[queue_name].ready
 
 

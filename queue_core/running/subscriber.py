@@ -72,6 +72,9 @@ class EntryContext(msgspec.Struct, frozen=True, kw_only=True):
             The entries that are due and that no node has claimed, counted up to some 10,000 of the
             table. Those that a sticky bus has taken into its memory are not among them. 0 for a
             context that a test has made.
+
+        Raises:
+            DatabaseUnreachableError: The database does not answer.
         """
         return 0 if self.backlogs is None else self.backlogs.size(self.queue_name, self.connection)
 

@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from queue_core.errors import InvalidPostError, NameTooLongError
+from queue_core.model.captured_context import NO_CONTEXT, CapturedContext
 from queue_core.model.codec import Codecs, Encoded
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry, Posting, SearchKey, State
@@ -62,6 +63,8 @@ class Rows:
         clock: Clock,
         types: EventTypes,
         codecs: Codecs,
+        *,
+        context: CapturedContext = NO_CONTEXT,
         packet_bytes: int | None = None,
     ) -> None:
         """`packet_bytes`: what the server takes in one statement; None: anything."""
@@ -71,6 +74,7 @@ class Rows:
         self._types = types
         self._validators = types.validators
         self._codecs = codecs
+        self._context = context or None
         self._checked = set[str]()
         """Names of types that were found storable."""
 
@@ -117,6 +121,8 @@ class Rows:
         token, future = posting.user_token, posting.future_user_token
         key1, key2 = posting.search_key1, posting.search_key2
         headers = None if posting.headers is None else _headers(posting.headers, queue_name)
+        if self._context is not None:
+            headers = self._context.capture(headers, queue_name)
         if key1 is not None or key2 is not None:
             keyed = columns_of(self.keys(queue_name, search_key1=key1, search_key2=key2), headers)
             key1, key2, headers = keyed["search_key1"], keyed["search_key2"], keyed["headers"]

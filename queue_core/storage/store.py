@@ -20,6 +20,7 @@ from queue_core.errors import (
 )
 from queue_core.links.links import Links
 from queue_core.links.ordering import Ordering
+from queue_core.model.captured_context import NO_CONTEXT, CapturedContext
 from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry, from_row
@@ -51,6 +52,8 @@ class Store:
         clock: Clock,
         types: EventTypes,
         codecs: Codecs,
+        *,
+        context: CapturedContext = NO_CONTEXT,
     ) -> None:
         self._database = database
         self._pid = os.getpid()
@@ -60,7 +63,9 @@ class Store:
         self.codecs = codecs
         dialect = database.dialect
         schema = database.fetch(lambda connection: dialect.schema_of(connection, config.table))
-        self.rows = Rows(config, clock, types, codecs, database.fetch(dialect.largest_statement))
+        packet_bytes = database.fetch(dialect.largest_statement)
+        self.context = context
+        self.rows = Rows(config, clock, types, codecs, context=context, packet_bytes=packet_bytes)
         statements = dialect.statements_for(ENTRIES)
         self.statements = statements(entry_tables(config.table, schema=schema))
         ordered = dialect.statements_for(ORDER)
