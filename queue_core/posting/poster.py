@@ -191,13 +191,17 @@ class Poster:
         insertion = LinkedInsertion(self._store, post.queue_name, post.postings, rows)
         if post.connection is not None:
             return self._post_linked_inside(post.queue_name, post.connection, insertion)
-        ids = self._store.reaching(
-            lambda: self._store.database.write(insertion.insert), insertion.written
-        )
-        if ANY_NODE in insertion.started:
-            self._hints.tell(len(ids))
-        if self._holdings.running and insertion.started:
-            self._claimer.expect(min(row["effective_date"] for row in rows))
+        try:
+            ids = self._store.reaching(
+                lambda: self._store.database.write(insertion.insert), insertion.written
+            )
+            if ANY_NODE in insertion.started:
+                self._hints.tell(len(ids))
+            if self._holdings.running and insertion.started:
+                self._claimer.expect(min(row["effective_date"] for row in rows))
+        except BaseException:
+            self._claimer.look()  # it may have committed
+            raise
         return ids
 
     def _post_linked_inside(

@@ -23,6 +23,7 @@ from queue_core.holding.ledger import Ledger
 from queue_core.model.entry import Entry, Posting
 from queue_core.posting.hand_over import HandOver
 from queue_core.posting.insertion import Insertion
+from queue_core.posting.linked_insertion import LinkedInsertion
 from queue_core.posting.poster import Poster
 from queue_core.running.handler_pool import HandlerPool
 from queue_core.running.serial import SerialGate
@@ -59,6 +60,7 @@ CRITICAL = [
             HandOver.run,
         ),
         *(Poster.post, Poster._write, Poster._post_and_commit, Poster._post_inside),
+        *(Poster._post_linked, Poster._post_linked_inside, LinkedInsertion.insert),
         *(Insertion.commit, Insertion._hold),
         *(HandlerPool.submit, SerialGate.expect, Signal.set),
     )
@@ -107,12 +109,13 @@ def collected() -> Iterator[None]:
     gc.collect()
 
 
-@pytest.fixture(params=["post", "post_many", "schedule", "schedule_many"])
+@pytest.fixture(params=["post", "post_many", "post_many-ordered", "schedule", "schedule_many"])
 def posts(
     request: pytest.FixtureRequest, make_bus: MakeBus, make_service: MakeService, database_name: str
 ) -> Posts:
     """Each way, to a serial handler of a node that looks and sweeps by time rarely."""
-    recorder, many = Recorder(), request.param.endswith("many")
+    recorder, many = Recorder(), "many" in request.param
+    key = "k" if request.param.endswith("ordered") else None
     # A server may commit what was sent to it some time after the exception.
     seconds = 60.0 if database_name == "sqlite" else 1.0
     rarely: dict[str, Any] = {"poll_interval_seconds": seconds, "lease_seconds": 60.0}
@@ -138,7 +141,8 @@ def posts(
     def post(orders: list[Order], connection: Any) -> Any:
         if not many:
             return bus.post(orders[0], connection=connection)
-        return bus.post_many(orders, connection=connection)
+        postings = [Posting(event=order, order_key=key) for order in orders]
+        return bus.post_many(postings if key else orders, connection=connection)
 
     return Posts(post, 3 if many else 1, engine_of(bus), bus.history, recorder)
 
