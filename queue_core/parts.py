@@ -38,6 +38,7 @@ class Parts:
         holdings = Holdings(store)
         backlogs = TableBacklogs(store)
         awake = Signal()
+        hints = HintSender(store)
         pauses = PausesInForce(store.clock)
 
         def new_pool() -> HandlerPool:
@@ -59,7 +60,7 @@ class Parts:
         pools = Pools(new_pool)
         failures = Failures(pools)
         claimer = Claimer(holdings, metrics, pools, awake)
-        finisher = Finisher(holdings, metrics, claimer, failures)
+        finisher = Finisher(holdings, metrics, claimer, failures, hints=hints)
         exactly_once = ExactlyOnce(store, holdings)
         hand_over = HandOver(holdings, pools, claimer)
         announced = AnnouncedCommits(holdings, hand_over, claimer)
@@ -78,7 +79,6 @@ class Parts:
             watchdog=watchdog,
             awake=awake,
         )
-        hints = HintSender(store)
         self.poster = Poster(
             holdings,
             claimer,

@@ -19,6 +19,7 @@ from functools import partial
 from sqlalchemy.exc import DataError
 
 from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.hint_sender import HintSender
 from queue_core.errors import HistoryConflictError
 from queue_core.finishing.feeds import Feeds
 from queue_core.holding.holdings import Holdings, claims_of
@@ -78,10 +79,13 @@ class Finisher:
         metrics: Metrics,
         claimer: Claimer,
         failures: Failures,
+        *,
+        hints: HintSender,
     ) -> None:
         self._holdings = holdings
         self.metrics = metrics
         self._claimer = claimer
+        self._hints = hints
         self._failures = failures
         self.feeds = Feeds()
         self._outcomes = deque[Outcome]()
@@ -305,8 +309,9 @@ class Finisher:
                 _tell_processed(outcome, lost)
             headers = outcome.entry.headers
             if headers is not None and holdings.store.links.concern(headers):
-                # Its end may have let another start.
+                # Its end may have let another start, here or elsewhere.
                 self._claimer.wake()
+                self._hints.tell()
             if isinstance(outcome, Retried):
                 self._claimer.expect(max(now, outcome.at))
             elif (
