@@ -16,7 +16,7 @@ FIRST_LOOK_SECONDS = 0.0005
 LOOKS = 12
 """After the end of a transaction was announced: looks after 0, 0.5, 1, 2 … ms (1 s in all)."""
 BATCH = 100
-"""Keys that a turn starts, each in a transaction."""
+"""Entries whose keys a turn starts, each key in a transaction."""
 
 
 class OrderedKeys:
@@ -53,9 +53,9 @@ class OrderedKeys:
         for key in keys:
             if store.database.write(partial(ordering.begin_turn, key=key)) is not None:
                 self._claimer.wake()
-        if len(keys) == BATCH:
+        if keys:  # there may be more
             pause = 0.0
-        elif left > 0 and not keys:
+        elif left > 0:
             pause = FIRST_LOOK_SECONDS * 2 ** (LOOKS - left)
         else:
             pause = self._holdings.config.poll_interval_seconds

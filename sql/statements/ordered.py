@@ -6,7 +6,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Table,
+    delete,
+    func,
+    insert,
+    select,
+    true,
+    update,
+)
 
 from sql.statements.insertion import InsertNew
 from sql.tables import in_schema, queue_order_heads, queue_ordered
@@ -94,17 +105,17 @@ class Ordered:
             connection.execute(update(table).where(*mine).values(record_id=new_id))
 
     def unstarted(self, connection: Connection, table_name: str, limit: int) -> list[OrderKey]:
-        """Keys with entries that were posted in callers' transactions, which may have no head."""
+        """Keys of entries, of `limit` at most, that callers' transactions have posted."""
         entries = self.entries
         columns = [entries.c[name] for name in OrderKey._fields]
-        posted = (entries.c.table_name == table_name, entries.c.unstarted.is_(True))
-        statement = select(*columns).where(*posted).distinct().limit(limit)
-        return [OrderKey(*row) for row in connection.execute(statement)]
+        posted = (entries.c.table_name == table_name, entries.c.unstarted == true())
+        found = connection.execute(select(*columns).where(*posted).limit(limit))
+        return sorted({OrderKey(*row) for row in found})
 
     def started(self, connection: Connection, key: OrderKey) -> None:
         """The key of its entries has had a turn."""
         entries = self.entries
-        mine = (*_is(entries, key), entries.c.unstarted.is_(True))
+        mine = (*_is(entries, key), entries.c.unstarted == true())
         connection.execute(update(entries).where(*mine).values(unstarted=False))
 
     def held(self, connection: Connection, table_name: str) -> list[Row[Any]]:

@@ -1,0 +1,74 @@
+"""The statements of order keys cost the same however many entries wait."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import Connection
+
+from bus.persistent import PersistentBus
+from queue_core.links.ordering import Ordering
+from queue_core.model.lanes import ANY_NODE
+from sql.statements.ordered import OrderKey
+from tests.contract.harness import database_of, engine_of
+from tests.contract.test_query_plans import cost_of
+
+SMALL, LARGE = 1_000, 40_000
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KEY = OrderKey("bus_events", "bus", "mine")
+AGAIN = 11
+"""Runs on empty tables, until a driver has prepared a statement, and a server kept its plan."""
+
+
+def work(ordering: Ordering, connection: Connection) -> None:
+    """All that posts, ends and turns of a node do, for one key; it leaves what it has found."""
+    ordered, first = ordering.statements, -1
+    ordering.enter(connection, [(KEY, first, ANY_NODE)], unstarted=True)
+    ordered.first(connection, KEY)
+    ordered.begin(connection, KEY, first)
+    ordered.lock_head(connection, KEY)
+    ordered.head(connection, KEY)
+    ordered.unstarted(connection, KEY.table_name, 100)
+    ordered.started(connection, KEY)
+    ordered.hold(connection, KEY, first, NOW)
+    ordered.resume(connection, KEY, first, first - 1)
+    ordered.renew(connection, KEY, first, first - 1)
+    ordered.end_head(connection, KEY, first - 1)
+    ordered.remove(connection, KEY.table_name, first - 1)
+
+
+def fill(ordering: Ordering, connection: Connection, first: int, last: int) -> None:
+    """Entries of one key that many wait for, and of many keys with a head each."""
+    for start in range(first, last, 1_000):
+        ids = range(start, min(last, start + 1_000))
+        many = [OrderKey("bus_events", "bus", f"k{number}") for number in ids]
+        crowd = OrderKey("bus_events", "bus", "crowd")
+        ordering.enter(connection, [(crowd, number, ANY_NODE) for number in ids])
+        ordering.enter(connection, [(key, number, ANY_NODE) for key, number in zip(many, ids)])  # noqa: B905
+        connection.execute(
+            ordering.statements.heads.insert(),
+            [{**key._asdict(), "record_id": number} for key, number in zip(many, ids)],  # noqa: B905
+        )
+    connection.commit()
+
+
+@pytest.mark.timeout(120)
+def test_they_read_no_more_among_forty_thousand_than_among_a_thousand(bus: PersistentBus) -> None:
+    ordering, costs = engine_of(bus).store.ordering, list[int]()
+    with database_of(bus).engine.connect() as connection:
+        for _ in range(AGAIN):
+            work(ordering, connection)
+            connection.commit()
+        filled = 0
+        for size in (SMALL, LARGE):
+            fill(ordering, connection, filled, size)
+            filled = size
+            work(ordering, connection)  # the first one after that may clean up
+            connection.commit()
+            with cost_of(connection) as cost:
+                work(ordering, connection)
+            connection.commit()
+            costs += cost
+    small, large = costs
+    assert large <= 2 * small + 100
