@@ -39,7 +39,7 @@ class EntryContext(msgspec.Struct, frozen=True, kw_only=True):
 
     `attempt` counts from 1 and includes crashes of other nodes. Dates are aware, in UTC. `age` is
     the time from `created_date` to the start of this run, `lateness` that from `effective_date`. A
-    retry moves `effective_date`, and the copy of a dead node's entry has a new `created_date`.
+    retry moves `effective_date`; the copy of a dead node's entry keeps `created_date`.
     `connection` is set for exactly-once handlers only. Its writes commit together with the entry's
     outcome.
     """

@@ -108,7 +108,8 @@ bus.subscribe(Order)(booking)  # error: arg-type,call-overload reportArgumentTyp
 bus.subscribe(Order, exactly_once=True)(of_order)  # error: arg-type reportArgumentType
 bus.subscribe("order.paid")(of_nothing)  # error: type-var reportArgumentType
 bus.unsubscribe("of_order")  # error: arg-type reportArgumentType
-bus.register_event("shop.order")  # error: arg-type reportArgumentType
+bus.register_event(5)  # error: call-overload reportCallIssue,reportArgumentType
+bus.register_event("shop.order", name="x")  # error: call-overload reportCallIssue,reportArgumentType
 service.create_queue("shop", "reminders", of_three)  # error: arg-type,call-overload reportArgumentType,reportCallIssue
 service.create_queue("shop", "reminders", booking)  # error: arg-type,call-overload reportArgumentType,reportCallIssue
 service.create_queue("shop", "reminders")  # error: call-overload reportCallIssue
