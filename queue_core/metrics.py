@@ -61,6 +61,7 @@ class Metrics:
     def __init__(self, table: str, registry: CollectorRegistry | None = None) -> None:
         self._table = table
         self._families = families_of(registry if registry is not None else REGISTRY)
+        self._handler_seconds = self._families.histograms["handler_seconds"]
         self._counters: dict[tuple[str, str], Counter] = {}
         self._sources: tuple[Callable[[], Reading], Callable[[], Sequence[QueueDepth]]] | None = (
             None
@@ -106,7 +107,8 @@ class Metrics:
         try:
             return proceed(call)
         finally:
-            self._observe("handler_seconds", call.entry.queue_name, (perf_counter() - start,))
+            labels = self._table, call.entry.queue_name
+            self._handler_seconds.observe(labels, (perf_counter() - start,))
 
     def claimed(self, entries: Sequence[Entry]) -> None:
         """Count the entries of one claim."""
