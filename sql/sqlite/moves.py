@@ -196,7 +196,7 @@ class SQLiteMoves(Statements):
     def _finish_steps(self) -> list[Any]:
         """The statements that do what `finish` does, in order."""
         main, ended, batch = self.main, self._ended, self._batch()
-        held = self._found(batch, batch.c, *self._held(batch))
+        held = self._found(batch, batch.c, *self._claim_holds(batch))
         history = {name: main.c[name] for name in ENTRY_COLUMNS} | {
             name: ended.c[name] for name in OUTCOME_COLUMNS
         }
