@@ -259,7 +259,7 @@ class InMemoryBus(EventBus):
         """
         if self._running:
             self._submitted.update(entry.record_id for entry in entries)
-            self._pool.submit(Transit(entries))
+            self._pool.submit(Transit([*entries]))
 
     # -- outcomes ---------------------------------------------------------------------------------
 

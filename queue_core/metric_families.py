@@ -110,12 +110,12 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
-UNCOUNTED = 1_000
-"""Observations that a histogram keeps at most before it counts them."""
+UNCOUNTED = 100
+"""Observations that a series keeps at most before it counts them."""
 
 
-class Histogram:
-    """Counts by bucket.
+class Series:
+    """The observations with the same labels, counted by bucket.
 
     An observation is one append, without a lock, since each event makes six. They are counted many
     at a time.
@@ -123,40 +123,46 @@ class Histogram:
 
     def __init__(self, buckets: tuple[float, ...]) -> None:
         self._buckets = buckets
-        self._uncounted = deque[tuple[tuple[str, ...], Sequence[float]]]()
+        self._uncounted = deque[float]()
         self._lock = Lock()
-        self._observed: dict[tuple[str, ...], tuple[list[int], list[float]]] = {}
+        self._counts, self._total = [0] * (len(buckets) + 1), 0.0
 
-    def observe(self, labels: tuple[str, ...], values: Sequence[float]) -> None:
+    def observe(self, values: Sequence[float]) -> None:
         """Take values."""
-        self._uncounted.append((labels, values))
+        self._uncounted.extend(values)
         if len(self._uncounted) > UNCOUNTED:
-            with self._lock:
-                self._count()
+            self.counted()
+
+    def counted(self) -> tuple[list[int], float]:
+        """The number of values by bucket, and their sum."""
+        with self._lock:
+            self._count()
+            return list(self._counts), self._total
 
     def _count(self) -> None:
-        """Count all that was taken. For holders of the lock."""
-        buckets, uncounted = self._buckets, self._uncounted
+        buckets, uncounted, counts = self._buckets, self._uncounted, self._counts
         while uncounted:
-            labels, values = uncounted.popleft()
-            known = self._observed.get(labels)
-            if known is None:
-                known = self._observed[labels] = [0] * (len(buckets) + 1), [0.0]
-            counts, total = known
-            for value in values:
-                counts[bisect_left(buckets, value)] += 1
-                total[0] += value
+            value = uncounted.popleft()
+            counts[bisect_left(buckets, value)] += 1
+            self._total += value
+
+
+class Histogram:
+    """One family of series."""
+
+    def __init__(self, buckets: tuple[float, ...]) -> None:
+        self._buckets = buckets
+        self._series: dict[tuple[str, ...], Series] = {}
+
+    def series(self, labels: tuple[str, ...]) -> Series:
+        """The series with these labels, which is made when it is first asked for."""
+        return self._series.get(labels) or self._series.setdefault(labels, Series(self._buckets))
 
     def add_to(self, family: HistogramMetricFamily) -> None:
         """Add all values to a scrape."""
         bounds = [*map(floatToGoString, self._buckets), "+Inf"]
-        with self._lock:
-            self._count()
-            observed = [
-                (labels, list(counts), total[0])
-                for labels, (counts, total) in self._observed.items()
-            ]
-        for labels, counts, total in observed:
+        for labels, series in list(self._series.items()):
+            counts, total = series.counted()
             sums = [sum(counts[: place + 1]) for place in range(len(counts))]
             family.add_metric(
                 labels,

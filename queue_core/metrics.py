@@ -10,10 +10,11 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from time import perf_counter
 from typing import Protocol, TypeVar
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter
+from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -41,9 +42,12 @@ class _OfQueue(Protocol):
         ...
 
 
+_QUEUE_NAME = attrgetter("queue_name")
+
 H = TypeVar("H", bound=_OfEntry)
 P = TypeVar("P", bound=_OfQueue)
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,28 @@ class Reading:
     skew_seconds: float
 
 
+class _Labelled(dict[tuple[str, str], T]):
+    """What is counted, by name and last label; `make` makes what is missing."""
+
+    def __init__(self, make: Callable[[str, str], T]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: tuple[str, str]) -> T:
+        made = self[key] = self._make(*key)
+        return made
+
+
 class Metrics:
     """The metrics of one bus or service, in `registry` (default: prometheus-client's own)."""
 
     def __init__(self, table: str, registry: CollectorRegistry | None = None) -> None:
         self._table = table
-        self._families = families_of(registry if registry is not None else REGISTRY)
-        self._counters: dict[tuple[str, str], Counter] = {}
+        families = self._families = families_of(registry if registry is not None else REGISTRY)
+        self._counters = _Labelled(lambda name, label: families.counters[name].labels(table, label))
+        self._series = _Labelled(
+            lambda name, label: families.histograms[name].series((table, label))
+        )
         self._sources: tuple[Callable[[], Reading], Callable[[], Sequence[QueueDepth]]] | None = (
             None
         )
@@ -82,22 +101,11 @@ class Metrics:
 
     # -- counted ----------------------------------------------------------------------------------
 
-    def _count(self, name: str, counts: Iterable[tuple[str, int]]) -> None:
-        for queue_name, count in counts:
-            counter = self._counters.get((name, queue_name))
-            if counter is None:
-                counter = self._families.counters[name].labels(self._table, queue_name)
-                self._counters[name, queue_name] = counter
-            counter.inc(count)
-
-    def _observe(self, name: str, label: str, values: Sequence[float]) -> None:
-        self._families.histograms[name].observe((self._table, label), values)
-
     def around_post(self, proceed: Callable[[P], list[int]], post: P) -> list[int]:
         """Middleware: count the entries of one post."""
         ids = proceed(post)
-        self._count("entries_posted", [(post.queue_name, len(ids))])
-        self._observe("batch_entries", "post", (len(ids),))
+        self._counters["entries_posted", post.queue_name].inc(len(ids))
+        self._series["batch_entries", "post"].observe((len(ids),))
         return ids
 
     def around_handler(self, proceed: Callable[[H], R], call: H) -> R:
@@ -106,16 +114,19 @@ class Metrics:
         try:
             return proceed(call)
         finally:
-            self._observe("handler_seconds", call.entry.queue_name, (perf_counter() - start,))
+            seconds = perf_counter() - start
+            self._series["handler_seconds", call.entry.queue_name].observe((seconds,))
 
     def claimed(self, entries: Sequence[Entry]) -> None:
         """Count the entries of one claim."""
-        self._count("entries_claimed", Tally(entry.queue_name for entry in entries).items())
-        self._observe("batch_entries", "claim", (len(entries),))
+        for queue_name, count in Tally(map(_QUEUE_NAME, entries)).items():
+            self._counters["entries_claimed", queue_name].inc(count)
+        self._series["batch_entries", "claim"].observe((len(entries),))
 
     def reaped(self, queue_names: Iterable[str]) -> None:
         """Count entries taken from a dead node, given by their queues."""
-        self._count("entries_reaped", Tally(queue_names).items())
+        for queue_name, count in Tally(queue_names).items():
+            self._counters["entries_reaped", queue_name].inc(count)
 
     def lease_lost(self) -> None:
         """Count that this node was declared dead."""
@@ -145,11 +156,11 @@ class Metrics:
             latencies.setdefault(queue_name, []).append(waited if waited > 0 else 0.0)
             if isinstance(outcome, Finished) and outcome.undelivered:
                 counts["entries_undelivered", queue_name] += 1
-        for (name, queue_name), count in counts.items():
-            self._count(name, [(queue_name, count)])
+        for key, count in counts.items():
+            self._counters[key].inc(count)
         for queue_name, values in latencies.items():
-            self._observe("start_latency_seconds", queue_name, values)
-        self._observe("batch_entries", "finish", (len(batch),))
+            self._series["start_latency_seconds", queue_name].observe(values)
+        self._series["batch_entries", "finish"].observe((len(batch),))
 
     @contextmanager
     def statement(self, name: str) -> Iterator[None]:
@@ -160,7 +171,7 @@ class Metrics:
 
     def took(self, name: str, seconds: float) -> None:
         """Time a transaction that has committed."""
-        self._observe("statement_seconds", name, (seconds,))
+        self._series["statement_seconds", name].observe((seconds,))
 
     # -- read -------------------------------------------------------------------------------------
 

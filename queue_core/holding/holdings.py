@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from queue_core.cluster.node import Node
 from queue_core.holding.gates import Gates
@@ -20,6 +20,7 @@ from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, Lane
 from queue_core.storage.moves import Moves
 from queue_core.storage.store import Store
 
+_CLAIM = attrgetter("record_id", "claim_count")
 _BY_COUNT = itemgetter(1, 0)
 """Claims are given up by how often their entries were claimed: a statement for each number."""
 RELEASE_BATCH = 1_000
@@ -135,4 +136,4 @@ class Holdings:
 
 def claims_of(entries: Sequence[Entry]) -> list[tuple[int, int]]:
     """Names the claims of `entries`, as (record id, claim count)."""
-    return [entry.claim for entry in entries]
+    return list(map(_CLAIM, entries))  # in C: each entry is asked twice

@@ -214,7 +214,9 @@ def from_row(row: Row[Any]) -> Entry:
     """The entry of a row of `Statements`, whose columns stand in the order of its fields."""
     values = list(row)
     values[_STATE] = State(values[_STATE])
-    return _with_texts(values)
+    if values[_HEADERS] is not None:
+        _restore_keys(values)
+    return Entry(*values)
 
 
 def claimed(row: Sequence[Any], owner: str, until: datetime) -> Entry:
@@ -227,19 +229,16 @@ def claimed(row: Sequence[Any], owner: str, until: datetime) -> Entry:
     values[_STATE] = State.IN_PROCESSING
     values[_LANE] = values[_OWNER] = owner
     values[_UNTIL] = until
-    return _with_texts(values)
-
-
-def _with_texts(values: list[Any]) -> Entry:
-    """The entry of a row's values.
-
-    Its search keys are texts again where they were posted as texts.
-    """
     if values[_HEADERS] is not None:
-        for column, text in texts(values[_HEADERS]).items():
-            if column in SEARCH_KEYS:
-                values[_PLACES[column]] = text
+        _restore_keys(values)
     return Entry(*values)
+
+
+def _restore_keys(values: list[Any]) -> None:
+    """Make search keys texts again where they were posted as texts, by the row's headers."""
+    for column, text in texts(values[_HEADERS]).items():
+        if column in SEARCH_KEYS:
+            values[_PLACES[column]] = text
 
 
 OrderFailure: TypeAlias = Literal["hold", "skip"]

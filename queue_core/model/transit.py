@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from queue_core.model.entry import Entry
 
 
-class Transit:
+class Transit(msgspec.Struct, eq=False):
     """Entries that the ledger holds, of which the pool has not got all yet.
 
     At any moment each id of `held` is with the pool, or waits for room, or is in `stranded()`.
@@ -17,19 +19,16 @@ class Transit:
     is one call in C that moves and writes, which no exception from outside cuts in two.
     """
 
-    __slots__ = ("held", "later", "ready", "submitted", "waiting")
-
-    def __init__(self, ready: Sequence[Entry] = ()) -> None:
-        self.held: list[int] = []
-        """The ids that the ledger holds."""
-        self.later: list[int] = []
-        """Ids that are to wait for room in the pool."""
-        self.ready: list[Entry] = [*ready]
-        """Entries for the pool."""
-        self.waiting: list[None] = []
-        """One for each of `later` that waits, in order."""
-        self.submitted: list[None] = []
-        """One for each of `ready` that the pool has, in order."""
+    ready: list[Entry] = []
+    """Entries for the pool."""
+    held: list[int] = []
+    """The ids that the ledger holds."""
+    later: list[int] = []
+    """Ids that are to wait for room in the pool."""
+    waiting: list[None] = []
+    """One for each of `later` that waits, in order."""
+    submitted: list[None] = []
+    """One for each of `ready` that the pool has, in order."""
 
     def stranded(self) -> list[int]:
         """The ids that are held, and that nobody would run."""

@@ -109,7 +109,7 @@ class Poster:
         epoch = holdings.epoch
         rows, claimed = self._rows(post, may_claim=True)
         start = perf_counter()
-        insertion = Insertion(self._store, holdings.ledger, rows, claimed=claimed)
+        insertion = Insertion(self._store, holdings.ledger, rows, claimed)
         try:
             ids = self._store.reaching(insertion.commit, insertion.written)
             seconds = perf_counter() - start

@@ -21,15 +21,12 @@ from queue_core.runtime.middleware import Around
 class Invocation(msgspec.Struct, eq=False):
     """A call of one subscriber's handler for the entry of a run."""
 
+    entry: Entry
+    """The entry that is handled."""
     run: Run
     subscriber: Subscriber
     began_at: float
     """Monotonic, in seconds."""
-
-    @property
-    def entry(self) -> Entry:
-        """The entry that is handled."""
-        return self.run.entry
 
 
 Answer: TypeAlias = Recorded | Lost | None

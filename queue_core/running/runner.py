@@ -196,7 +196,7 @@ class Runner:
 
         False if it may not start, or if a stop has cancelled it, which is no failure.
         """
-        invocation = Invocation(run, subscriber, self._clock.monotonic())
+        invocation = Invocation(run.entry, run, subscriber, self._clock.monotonic())
         self.invocations[threading.get_ident()] = invocation
         # Only now: a stop that waits no longer looks at what runs after it has said that nothing
         # more may start.

@@ -46,6 +46,8 @@ class Loop:
         self._turn = turn
         self._clock = clock
         self._signal = signal or Signal()
+        self.wake = self._signal.set
+        """Take the next turn now."""
         self._stopping = False
         self._thread: threading.Thread | None = None
 
@@ -55,10 +57,6 @@ class Loop:
         thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         thread.start()
         self._thread = thread  # not one that could not be started: it can't be waited for
-
-    def wake(self) -> None:
-        """Take the next turn now."""
-        self._signal.set()
 
     def stop(self, timeout_seconds: float | None = None) -> None:
         """Let the turn end and the thread with it."""

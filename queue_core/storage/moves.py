@@ -81,15 +81,13 @@ class Moves:
         claim: Claim | None = None,
     ) -> Written:
         """Write outcomes, apply effects, and make a claim, all in one transaction."""
-        awaited = [
-            one
-            for one in finished
-            if one.entry.headers is not None and is_awaited(one.entry.headers)
-        ]
+        # Most entries have no headers, and for them nothing is called.
+        headed = [one for one in finished if one.entry.headers is not None]
+        awaited = [one for one in headed if is_awaited(one.entry.headers)]
         finished = [one for one in finished if one not in awaited] if awaited else finished
         batch = batch_of(self._store, finished)
-        headed = [one for one in finished if one.entry.headers is not None]
-        linked = [one for one in headed if self._store.links.concern(one.entry.headers)]
+        links = self._store.links
+        linked = [one for one in headed if one not in awaited and links.concern(one.entry.headers)]
 
         def move(connection: Connection) -> Moved:
             return self._move_checked(connection, owner, batch, claim)
@@ -98,7 +96,7 @@ class Moves:
             ids, rows = moved(connection)
             lost = set(batch.ids) - ids
             # Not for what a former try recorded: that has told them.
-            self._store.links.ended(connection, endings_of(linked, besides=lost))
+            links.ended(connection, endings_of(linked, besides=lost))
             for effect in sorted(effects, key=_RECORD_ID):
                 if not effect.apply(connection):
                     lost.add(effect.record_id)

@@ -94,7 +94,7 @@ class Store:
         if not isinstance(clock, SystemClock):
             return
         lease, moment = self.config.node.lease_seconds, clock.monotonic()
-        if moment - max(clock.followed_at, self._tried_at) < lease:
+        if moment - clock.followed_at < lease or moment - self._tried_at < lease:
             return
         self._tried_at = moment
         database = self.database

@@ -141,11 +141,12 @@ class SQLite(Dialect):
         info = connection.info
         if self._lenient:
             _driver(connection).text_factory = _REPLACING
-        if info.pop(WAITS, None) != seconds:
+        if info.get(WAITS) != seconds:
+            info.pop(WAITS, None)  # not known until the statement has returned
             _driver(connection).execute(
                 f"PRAGMA busy_timeout = {seconds and milliseconds(seconds)}"
             )
-        info[WAITS] = seconds
+            info[WAITS] = seconds
 
     def _lock_at_first_write(
         self,

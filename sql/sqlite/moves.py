@@ -11,7 +11,9 @@ tables before its first move on a main table, all of them temporary: no other co
 and they end with it. For `bus_events` they are
 
 - `bus_events_move`, a view whose columns are the parameters of a move. An INSERT into it runs the
-  trigger of `_steps`, which reads the parameters as `NEW."owner"`, `NEW."batch"` and so on.
+  trigger of `_finish_steps` if there is a batch, and that of `_claim_steps` if there is a claim.
+  They read the parameters as `NEW."owner"`, `NEW."batch"` and so on. Which of them SQLite runs
+  first makes no difference: an entry that ends is not due.
 - `bus_events_gone`, a view. An INSERT of an id into it runs a trigger that deletes the entry.
 - `bus_events_ended`, a table: the outcomes that the last move has written to history.
 - `bus_events_claims`, a table: the ids that the last move has claimed.
@@ -60,7 +62,7 @@ from sql.tables import ENTRY_COLUMNS
 
 MOVES = "stickybus_moves"
 """In a connection's `info`: the main tables for whose moves it has views and triggers."""
-_NO_CLAIM, _NO_BATCH = dict.fromkeys(CLAIM_PARAMETERS) | {"limit": 0}, Batch("[]", [])
+_NO_CLAIM = dict.fromkeys(CLAIM_PARAMETERS)
 
 
 class _InsideTrigger(SQLiteCompiler):
@@ -98,17 +100,16 @@ class SQLiteMoves(Statements):
                 send(connection, statement, ())
             known.add(self.main.name)
         given = _NO_CLAIM if claim is None else claim.parameters()
-        ended = _NO_BATCH if batch is None else batch
-        self._change(connection, self._move, {**given, "owner": owner, "batch": ended.text})
+        text = None if batch is None else batch.text
+        self._change(connection, self._move, {**given, "owner": owner, "batch": text})
 
         def moved(connection: Connection) -> tuple[set[int], list[Sequence[Any]]]:
             sleep(0)  # whoever is to write next needs Python's lock for it
-            ids = {row[0] for row in self._rows(connection, self._ended_ids, {})}
-            rows = (
-                self._rows(connection, self._claimed_rows, {"owner": owner})
-                if claim is not None
-                else []
-            )
+            ids, rows = set[int](), list[Sequence[Any]]()
+            if batch is not None:
+                ids = {row[0] for row in self._rows(connection, self._ended_ids, {})}
+            if claim is not None:
+                rows = self._rows(connection, self._claimed_rows, {"owner": owner})
             return ids, in_claim_order(rows)
 
         return moved
@@ -177,20 +178,25 @@ class SQLiteMoves(Statements):
         for made in (self._ended, self._claimed):
             names = ", ".join(made.c.keys()).replace("record_id", "record_id INTEGER PRIMARY KEY")
             yield f"CREATE TEMP TABLE {quoted(made.name)} ({names})"
-        deletion = delete(self.main).where(self._has_id(bindparam("record_id", required=True)))
-        for view, statements in ((self._gone_view, [deletion]), (self._move_view, self._steps())):
+        for view in (self._gone_view, self._move_view):
             columns = ", ".join(f'NULL AS "{parameter.name}"' for parameter in view.c)
             yield f"CREATE TEMP VIEW {quoted(view.name)} AS SELECT {columns}"
-            texts = "; ".join(map(sql, statements))
+        deletion = delete(self.main).where(self._has_id(bindparam("record_id", required=True)))
+        for view, given, steps in (
+            (self._gone_view, "record_id", [deletion]),
+            (self._move_view, "batch", self._finish_steps()),
+            (self._move_view, "limit", self._claim_steps()),
+        ):
             yield (
-                f"CREATE TEMP TRIGGER {quoted(view.name + '_trigger')} "
-                f"INSTEAD OF INSERT ON {quoted(view.name)} BEGIN {texts}; END"
+                f"CREATE TEMP TRIGGER {quoted(f'{view.name}_{given}')} "
+                f"INSTEAD OF INSERT ON {quoted(view.name)} "
+                f'WHEN NEW."{given}" IS NOT NULL BEGIN {"; ".join(map(sql, steps))}; END'
             )
 
-    def _steps(self) -> list[Any]:
-        """The statements of a move's trigger, in order. They do what `finish` and `claim` do."""
-        main, ended, claimed, batch = self.main, self._ended, self._claimed, self._batch()
-        held = self._found(batch, batch.c, *self._held(batch))
+    def _finish_steps(self) -> list[Any]:
+        """The statements that do what `finish` does, in order."""
+        main, ended, batch = self.main, self._ended, self._batch()
+        held = self._found(batch, batch.c, *self._claim_holds(batch))
         history = {name: main.c[name] for name in ENTRY_COLUMNS} | {
             name: ended.c[name] for name in OUTCOME_COLUMNS
         }
@@ -203,9 +209,16 @@ class SQLiteMoves(Statements):
             insert(self.past).from_select(list(history), rows_of_ended),
             # and deleted, one by one.
             insert(self._gone_view).from_select(["record_id"], select(ended.c.record_id)),
-            # Then the first due entries of the lane are listed, and taken.
+        ]
+
+    def _claim_steps(self) -> list[Any]:
+        """The statements that do what `claim` does, in order."""
+        main, claimed = self.main, self._claimed
+        return [
+            # The first due entries of the lane are listed,
             delete(claimed),
             insert(claimed).from_select(["record_id"], self._due(main.c.record_id)),
+            # and taken.
             self._take_claimed(),
         ]
 

@@ -78,8 +78,7 @@ class SQLiteStatements(SQLiteMoves):
 
         So the ids after its own are free, and the other rows bring them.
         """
-        driver: Any = connection.connection.driver_connection
-        if len(rows) > 1 and commits_each(driver) and not driver.in_transaction:
+        if len(rows) > 1 and _commits_each_row(connection):
             # An application's own: all of them, or none; and no id between them is another's.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             try:
@@ -100,3 +99,8 @@ class SQLiteStatements(SQLiteMoves):
         rest = [(first + place, *row) for place, row in enumerate(values[1:], start=1)]
         connection.exec_driver_sql(self._insert_text(connection, ["record_id", *names]), rest)
         return list(range(first, first + len(rows)))
+
+
+def _commits_each_row(connection: Connection) -> bool:
+    driver: Any = connection.connection.driver_connection
+    return commits_each(driver) and not driver.in_transaction

@@ -100,9 +100,12 @@ class Outcomes(PairStatements):
         return statement
 
     def _held(self, batch: FromClause) -> list[ColumnElement[bool]]:
+        return [self._has_id(batch.c.record_id), *self._claim_holds(batch)]
+
+    def _claim_holds(self, batch: FromClause) -> list[ColumnElement[bool]]:
+        """Whether an entry that was looked up by its id has still the claim that the batch ends."""
         main = self.main
         return [
-            self._has_id(batch.c.record_id),
             main.c.processing_owner == bindparam("owner"),
             main.c.claim_count == batch.c.claim_count,
             main.c.created_date == batch.c.created_date,
