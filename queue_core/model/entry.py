@@ -100,6 +100,12 @@ def state_diagram() -> str:
     return "\n".join(["stateDiagram-v2", *arrows, ""])
 
 
+Keep: TypeAlias = Literal["waiting", "living", "forever"] | timedelta
+"""How long an idempotency key is kept: while its entry waits or lives, a time after it, or ever."""
+
+OnConflict: TypeAlias = Literal["return", "raise", "replace", "requeue", "debounce"]
+"""What a post does whose key is taken."""
+
 SearchKey: TypeAlias = int | str | UUID
 """A key to find entries by.
 
@@ -245,7 +251,8 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
 
     `event`: a dataclass, attrs, msgspec or pydantic instance, or a dict together with `event_name`.
     Search keys are 64-bit integers, texts of 1 to 255 characters or UUIDs. `headers` is a flat dict
-    of strings. `at` is an aware date; None means now.
+    of strings. `at` is an aware date; None means now. `key` is an idempotency key, with `keep`,
+    `on_conflict` and `key_wait` as for a post.
     """
 
     event: object
@@ -256,6 +263,10 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     future_user_token: str | None = None
     headers: Mapping[str, str] | None = None
     at: datetime | None = None
+    key: str | None = None
+    keep: Keep = "living"
+    on_conflict: OnConflict = "return"
+    key_wait: float | None = None
 
 
 class PostOptions(TypedDict, total=False):
