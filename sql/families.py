@@ -14,12 +14,14 @@ from sqlalchemy import MetaData, Table
 
 from sql.statements import Statements
 from sql.statements.archives import Archives
+from sql.statements.keys import Keys
 from sql.statements.nodes import Nodes
 from sql.statements.schedules import Schedules
 from sql.statements.staging import Staging
 from sql.tables import (
     entry_tables,
     queue_archives,
+    queue_keys,
     queue_nodes,
     queue_posted_runs,
     queue_replays,
@@ -54,9 +56,10 @@ NODES = Family(Nodes, (queue_nodes,))
 SCHEDULES = Family(Schedules, (queue_schedules,))
 ARCHIVES = Family(Archives, (queue_archives, queue_replays))
 STAGING = Family(Staging, (queue_staged, queue_posted_runs))
+KEYS = Family(Keys, (queue_keys,))
 ENTRIES = Family(Statements, define=entry_tables, suffixes=("_history",))
 
-FAMILIES: tuple[Family[object], ...] = (NODES, SCHEDULES, ARCHIVES, STAGING, ENTRIES)
+FAMILIES: tuple[Family[object], ...] = (NODES, SCHEDULES, ARCHIVES, STAGING, KEYS, ENTRIES)
 
 
 def shared_names() -> list[str]:

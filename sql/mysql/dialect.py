@@ -23,6 +23,7 @@ from sql.limits import Limits, milliseconds, whole
 from sql.mysql import settling
 from sql.mysql.bulk import MySQLBulkReads
 from sql.mysql.capabilities import MYSQL
+from sql.mysql.keys import MySQLKeys
 from sql.mysql.raw import MySQLRaw
 from sql.mysql.statements import MySQLStatements, largest_statement
 from sql.settling import Ended, OpenDatabase
@@ -47,7 +48,7 @@ class MySQL(Dialect):
     """MySQL's ways."""
 
     name = "mysql"
-    own_statements = (MySQLStatements,)
+    own_statements = (MySQLStatements, MySQLKeys)
     capabilities = MYSQL
     raw = MySQLRaw()
     bulk = MySQLBulkReads()

@@ -29,6 +29,7 @@ from sql.postgresql import notify, settling
 from sql.postgresql.bulk import PostgreSQLBulkReads
 from sql.postgresql.capabilities import POSTGRESQL
 from sql.postgresql.inserts import INSERTS
+from sql.postgresql.keys import PostgreSQLKeys
 from sql.postgresql.raw import PostgreSQLRaw
 from sql.postgresql.statements import PostgreSQLStatements
 from sql.settling import Ended, OpenDatabase
@@ -56,7 +57,7 @@ class PostgreSQL(Dialect):
     """PostgreSQL's ways."""
 
     name = "postgresql"
-    own_statements = (PostgreSQLStatements,)
+    own_statements = (PostgreSQLStatements, PostgreSQLKeys)
     capabilities = POSTGRESQL
     raw = PostgreSQLRaw()
     bulk = PostgreSQLBulkReads()

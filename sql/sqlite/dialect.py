@@ -41,6 +41,7 @@ from sql.sqlite import file_watch, open_files, settling
 from sql.sqlite.capabilities import SQLITE
 from sql.sqlite.file import absolute, is_in_memory, real_path
 from sql.sqlite.file_lock import locked_file
+from sql.sqlite.keys import SQLiteKeys
 from sql.sqlite.raw import SQLiteRaw
 from sql.sqlite.statements import SQLiteStatements
 from sql.sqlite.writers import Queue, SQLiteWriterLock, is_busy, not_begun
@@ -67,7 +68,7 @@ class SQLite(Dialect):
     """SQLite's ways."""
 
     name = "sqlite"
-    own_statements = (SQLiteStatements,)
+    own_statements = (SQLiteStatements, SQLiteKeys)
     capabilities = SQLITE
     raw = SQLiteRaw()
 

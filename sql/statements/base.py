@@ -14,6 +14,7 @@ from sql.tables import ENTRY_COLUMNS, EntryTables, in_schema, queue_replays
 S = TypeVar("S", Update, Delete)
 
 AVAILABLE = "AVAILABLE"
+WAITING = "WAITING"
 IN_PROCESSING = "IN_PROCESSING"
 PROCESSED = "PROCESSED"
 FAILED = "FAILED"

@@ -12,6 +12,7 @@ from sql.tables.entries import (
     EntryTables,
     entry_tables,
 )
+from sql.tables.keys import KEY_LENGTH, queue_keys
 from sql.tables.nodes import queue_nodes
 from sql.tables.schedules import queue_schedules
 from sql.tables.staging import queue_posted_runs, queue_staged
@@ -20,6 +21,7 @@ __all__ = [
     "CLASS_NAME_LENGTH",
     "ENTRY_COLUMNS",
     "ERROR_LENGTH",
+    "KEY_LENGTH",
     "NAME_LENGTH",
     "QUEUE_NAME_LENGTH",
     "RUN_LENGTH",
@@ -28,6 +30,7 @@ __all__ = [
     "entry_tables",
     "in_schema",
     "queue_archives",
+    "queue_keys",
     "queue_nodes",
     "queue_posted_runs",
     "queue_replays",
