@@ -16,6 +16,7 @@ import msgspec
 from sqlalchemy import Row
 
 from queue_core.errors import PayloadNotDecodableError
+from queue_core.model.keyed import Keep, OnConflict
 from queue_core.model.lanes import Lane
 from queue_core.runtime.deprecation import OldName
 from sql.search_keys import RESERVED, texts
@@ -99,12 +100,6 @@ def state_diagram() -> str:
     arrows.append(f"    {State.REAPED} --> {State.AVAILABLE}: its copy, with a new id")
     return "\n".join(["stateDiagram-v2", *arrows, ""])
 
-
-Keep: TypeAlias = Literal["waiting", "living", "forever"] | timedelta
-"""How long an idempotency key is kept: while its entry waits or lives, a time after it, or ever."""
-
-OnConflict: TypeAlias = Literal["return", "raise", "replace", "requeue", "debounce"]
-"""What a post does whose key is taken."""
 
 SearchKey: TypeAlias = int | str | UUID
 """A key to find entries by.

@@ -1,31 +1,32 @@
 """The insertion of postings that have links: what each kind does before it and after it.
 
-It is one transaction with the insertion, the caller's or our own. What an exception cuts off
-anywhere is undone as a whole.
+It is one transaction with the insertion, the caller's or our own. Of the caller's it is a part that
+is undone as a whole, so that an exception anywhere leaves his transaction as it was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
 from queue_core.model.entry import Posting
+from queue_core.posting.draft import Draft
+from queue_core.posting.keyed_posts import KeyedPosts, check_keys
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.store import Store
 
 
-class Draft:
-    """A posting on its way into the table."""
+class Inserted(NamedTuple):
+    """What a post with links has written."""
 
-    def __init__(self, posting: Posting, row: dict[str, Any]) -> None:
-        self.posting = posting
-        self.row: dict[str, Any] | None = row
-        """The row to insert, which a step may change. None: nothing is inserted."""
-        self.record_id: int | None = None
-        """The answer of the post: the new id, or another one that a step has found instead."""
+    ids: list[int]
+    """The answers, in order."""
+    earliest: datetime | None
+    """The first date of what is new, or has changed; None if nothing is."""
 
 
 class LinkedInsertion:
@@ -40,37 +41,35 @@ class LinkedInsertion:
         queue_name: str,
         postings: Sequence[Posting],
         rows: Sequence[dict[str, Any]],
-    ) -> tuple[list[int], datetime | None]:
-        """As `insert`, in the transaction of the caller's connection if one is given.
+    ) -> Inserted:
+        """Write `postings`, whose rows are `rows`.
 
-        Else in one of our own, which may run again: nothing that it does outlives an attempt.
+        In the transaction of the caller's connection if one is `given`, else in one of our own.
         """
+        check_keys(queue_name, postings)
+        dialect = self._store.database.dialect
 
-        def work(connection: Connection) -> tuple[list[int], datetime | None]:
-            return self.insert(connection, queue_name, postings, rows)
+        def work(connection: Connection) -> Inserted:
+            with nullcontext() if given is None else dialect.part(connection):
+                # Anew in each run: one of our own transactions may run again.
+                drafts = [
+                    Draft(posting, dict(row)) for posting, row in zip(postings, rows, strict=True)
+                ]
+                return self._insert(connection, queue_name, drafts, lent=given is not None)
 
         return self._store.write(given, queue_name, work)
 
-    def insert(
-        self,
-        connection: Connection,
-        queue_name: str,
-        postings: Sequence[Posting],
-        rows: Sequence[dict[str, Any]],
-    ) -> tuple[list[int], datetime | None]:
-        """Write `postings`, whose rows are `rows`.
-
-        Returns:
-            The ids, in order, and the earliest date of what is new or changed; None if nothing is.
-        """
-        drafts = [Draft(posting, dict(row)) for posting, row in zip(postings, rows, strict=True)]
-        # Steps before the insertion stand here.
-        written = [draft for draft in drafts if draft.row is not None]
-        ids = self._store.insert(connection, [draft.row for draft in written if draft.row])
-        for draft, record_id in zip(written, ids, strict=True):
-            draft.record_id = record_id
-        # Steps after it stand here.
-        dates = [draft.row["effective_date"] for draft in written if draft.row]
-        return [draft.record_id for draft in drafts if draft.record_id is not None], min(
-            dates, default=None
-        )
+    def _insert(
+        self, connection: Connection, queue_name: str, drafts: Sequence[Draft], *, lent: bool
+    ) -> Inserted:
+        keys = KeyedPosts(self._store, connection, queue_name, drafts, lent=lent)
+        keys.before()
+        fresh = [draft for draft in drafts if draft.inserts]
+        ids = self._store.insert(connection, [draft.row for draft in fresh])
+        for draft, record_id in zip(fresh, ids, strict=True):
+            draft.answer = record_id
+        keys.after()
+        dates = [draft.row["effective_date"] for draft in fresh]
+        dates += [draft.changed for draft in drafts if draft.changed is not None]
+        answers = [draft.answer for draft in drafts if draft.answer is not None]
+        return Inserted(answers, min(dates, default=None))

@@ -18,6 +18,7 @@ from queue_core.errors import (
     DatabaseUnreachableError,
     ForkedError,
 )
+from queue_core.links.keys import KeyLink
 from queue_core.links.links import Links
 from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
@@ -31,7 +32,7 @@ from queue_core.storage.reserved_ids import ReservedIds
 from queue_core.storage.rows import Rows
 from queue_core.storage.unreachable import unreachable
 from sql.database import Database
-from sql.families import ENTRIES
+from sql.families import ENTRIES, KEYS
 from sql.tables import entry_tables
 
 T = TypeVar("T")
@@ -62,7 +63,10 @@ class Store:
         self.rows = Rows(config, clock, types, codecs, database.fetch(dialect.largest_statement))
         statements = dialect.statements_for(ENTRIES)
         self.statements = statements(entry_tables(config.table, schema=schema))
-        self.links = Links()
+        self.keys = KeyLink(
+            dialect.statements_for(KEYS)(schema), self.statements, clock, config.table
+        )
+        self.links = Links([self.keys])
         self.reserved_ids = ReservedIds(database, self.statements)
         self._tried_at = float("-inf")
         """When the database's clock was to be read last (monotonic), by other than beats."""

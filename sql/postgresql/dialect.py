@@ -37,12 +37,20 @@ from sql.watching import Heard, Notifier, Watch
 
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
 """serialization_failure, deadlock_detected, lock_not_available."""
+LOCK_REFUSED = "55P03"
+"""lock_not_available."""
 READ_ONLY = "25006"
 """read_only_sql_transaction."""
 IDLE = 0
 """PQTRANS_IDLE: no transaction, and no statement whose answer is outstanding."""
 
 _NOTIFY = select(func.pg_notify(bindparam("channel"), bindparam("payload")))
+
+_LIMIT_WAITS = text(
+    "WITH former AS MATERIALIZED (SELECT current_setting('lock_timeout') AS wait) "
+    "SELECT wait FROM former, LATERAL set_config('lock_timeout', :wait, wait IS NOT NULL)"
+)
+"""Limits the waits for locks in this transaction, and answers with the former limit."""
 
 _INDEX_PROGRESS = text(
     "SELECT CAST(blocks_done AS float) / NULLIF(blocks_total, 0) FROM pg_stat_progress_create_index "
@@ -181,6 +189,17 @@ class PostgreSQL(Dialect):
         finally:
             if had:
                 connection.execute(select(func.pg_advisory_unlock(_LOCK_SPACE, key)))
+
+    @contextmanager
+    def lock_waits(self, connection: Connection, seconds: float) -> Iterator[None]:
+        """See `Dialect.lock_waits`. A block that raises is undone, and the setting with it."""
+        given = {"wait": f"{milliseconds(seconds)}ms"}
+        before = connection.execute(_LIMIT_WAITS, given).scalar_one()
+        yield
+        connection.execute(_LIMIT_WAITS, {"wait": before})
+
+    def is_lock_refusal(self, error: DBAPIError) -> bool:
+        return getattr(error.orig, "sqlstate", None) == LOCK_REFUSED
 
     def _lock_limit(self, seconds: float) -> str:
         return f"SET lock_timeout = {milliseconds(seconds)}"
