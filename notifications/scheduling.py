@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, overload
 
 import msgspec
 
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
 from queue_core.model.due_date import due_date
-from queue_core.model.entry import Entry, Posting, PostOptions, SearchKey
+from queue_core.model.entry import Entry, KeyedOptions, Posting, PostOptions, SearchKey
+from queue_core.model.keyed import Keep, OnConflict, Posted
 from queue_core.queue_reads import Reads
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
@@ -48,6 +49,26 @@ class Scheduling(Reads):
         self._engine = engine
         super().__init__(engine, self.full_name)
 
+    @overload
+    def schedule(
+        self,
+        event: object,
+        *,
+        key: str,
+        connection: CallersConnection | None = None,
+        **options: Unpack[PostOptions],
+    ) -> Posted: ...
+
+    @overload
+    def schedule(
+        self,
+        event: object,
+        *,
+        key: str | None = None,
+        connection: CallersConnection | None = None,
+        **options: Unpack[PostOptions],
+    ) -> int: ...
+
     def schedule(
         self,
         event: object,
@@ -60,6 +81,10 @@ class Scheduling(Reads):
         user_token: str | None = None,
         future_user_token: str | None = None,
         headers: Mapping[str, str] | None = None,
+        key: str | None = None,
+        keep: Keep = "living",
+        on_conflict: OnConflict = "return",
+        key_wait: float | None = None,
         connection: CallersConnection | None = None,
     ) -> int:
         """Schedule a notification. Either the row is written or the call raises.
@@ -75,15 +100,26 @@ class Scheduling(Reads):
             user_token: A text for the handler, of at most 36 characters. Default: none.
             future_user_token: Another one.
             headers: A flat dict of texts for the handler. Default: none.
+            key: An idempotency key, a text of 1 to 255 characters that names the effect: of the
+                posts of this queue with one key, one entry lives. Default: none.
+            keep: How long the key is kept: while its entry "waiting" (until it runs), while it is
+                "living" (until its end), a timedelta after its end, or "forever".
+            on_conflict: What to do if another entry has the key: "return" its id, "raise",
+                "replace" what waits, "requeue" what runs or has ended (it runs once more), or
+                "debounce" (replace what waits; a successor to what runs).
+            key_wait: Seconds to wait for a transaction that is open, and has taken the key. 0: none
+                (on MariaDB and MySQL one). Default: 5.
             connection: As for `PersistentBus.post`: the notification is part of its transaction.
 
         Returns:
-            The record id.
+            The record id; with a key a `Posted`, the id of the notification that has it.
 
         Raises:
             InvalidPostError: An argument can't be accepted; NaiveDateTimeError for a date without a
                 time zone.
             PayloadError: The event can't be stored.
+            DuplicateKeyError: Another entry has the key, and `on_conflict` is "raise".
+            KeyLockedError: Another transaction has taken the key, and was open for too long.
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
             sqlalchemy.exc.SQLAlchemyError: The driver's error for anything else.
@@ -99,6 +135,10 @@ class Scheduling(Reads):
             at=due_date(
                 at, delay, queue_name=self.full_name, now=lambda: self._engine.store.now(connection)
             ),
+            key=key,
+            keep=keep,
+            on_conflict=on_conflict,
+            key_wait=key_wait,
         )
         return self.schedule_many([posting], connection=connection)[0]
 
@@ -112,7 +152,7 @@ class Scheduling(Reads):
             connection: As for `schedule`.
 
         Returns:
-            The record ids, in order.
+            The record ids, in order: a `Posted` where a key was given.
 
         Raises:
             InvalidPostError: One of them is no `Posting`, or can't be accepted. Otherwise as
@@ -215,12 +255,32 @@ class Scheduling(Reads):
 
     # -- awaitable twins --------------------------------------------------------------------------
 
+    @overload
+    async def schedule_async(
+        self,
+        event: object,
+        *,
+        key: str,
+        connection: AsyncCallersConnection | None = None,
+        **options: Unpack[PostOptions],
+    ) -> Posted: ...
+
+    @overload
+    async def schedule_async(
+        self,
+        event: object,
+        *,
+        key: str | None = None,
+        connection: AsyncCallersConnection | None = None,
+        **options: Unpack[PostOptions],
+    ) -> int: ...
+
     async def schedule_async(
         self,
         event: object,
         *,
         connection: AsyncCallersConnection | None = None,
-        **options: Unpack[PostOptions],
+        **options: Unpack[KeyedOptions],
     ) -> int:
         """Awaitable twin of `schedule`, with the same options."""
         return await awaited(

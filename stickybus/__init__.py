@@ -32,12 +32,14 @@ from queue_core.errors import (  # noqa: E402
     CommitUnknownError,
     ConfigurationError,
     DatabaseUnreachableError,
+    DuplicateKeyError,
     EntryNotChangeableError,
     EntryNotFoundError,
     ForkedError,
     HistoryConflictError,
     InvalidConnectionError,
     InvalidPostError,
+    KeyLockedError,
     LifecycleError,
     NaiveDateTimeError,
     NameTooLongError,
@@ -59,6 +61,7 @@ from queue_core.inspector import Inspector, inspect  # noqa: E402
 from queue_core.model.codec import Codec, JsonCodec  # noqa: E402
 from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa: E402
 from queue_core.model.entry import Entry, Posting, State  # noqa: E402
+from queue_core.model.keyed import Answer, KeyState, KeyStatus, Posted  # noqa: E402
 from queue_core.model.node_config import NodeConfig  # noqa: E402
 from queue_core.model.retry import (  # noqa: E402
     ExponentialRetries,
@@ -85,6 +88,7 @@ from sql.schema import SchemaReport  # noqa: E402
 
 __all__ = [
     "KEYLESS",
+    "Answer",
     "AsyncCallersConnection",
     "BusConfig",
     "CallersConnection",
@@ -93,6 +97,7 @@ __all__ = [
     "CommitUnknownError",
     "ConfigurationError",
     "DatabaseUnreachableError",
+    "DuplicateKeyError",
     "Entry",
     "EntryContext",
     "EntryNotChangeableError",
@@ -111,6 +116,9 @@ __all__ = [
     "InvalidConnectionError",
     "InvalidPostError",
     "JsonCodec",
+    "KeyLockedError",
+    "KeyState",
+    "KeyStatus",
     "Keyless",
     "LifecycleError",
     "Located",
@@ -130,6 +138,7 @@ __all__ = [
     "PayloadNotSerialisableError",
     "PayloadTooLargeError",
     "PersistentBus",
+    "Posted",
     "Posting",
     "QueueDepth",
     "QueueExistsError",

@@ -265,7 +265,7 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PostOptions(TypedDict, total=False):
-    """The options of a post or a schedule, besides its connection."""
+    """The options of a post or a schedule, besides its connection and its key."""
 
     event_name: str | None
     search_key1: SearchKey | None
@@ -275,3 +275,12 @@ class PostOptions(TypedDict, total=False):
     headers: Mapping[str, str] | None
     at: datetime | None
     delay: timedelta | float | None
+    keep: Keep
+    on_conflict: OnConflict
+    key_wait: float | None
+
+
+class KeyedOptions(PostOptions, total=False):
+    """The options of a post or a schedule, besides its connection."""
+
+    key: str | None
