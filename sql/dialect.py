@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from sql.capabilities import Capabilities
 from sql.drivers.bulk import BulkReads
@@ -172,7 +172,7 @@ class Dialect:
         try:
             yield
         except BaseException:
-            with suppress(DBAPIError):  # a broken connection's server has done so
+            with suppress(SQLAlchemyError):  # a broken connection's server has done so
                 connection.exec_driver_sql(undo)
                 if not alone:
                     connection.exec_driver_sql(end)

@@ -52,8 +52,8 @@ class Posted(int):
         """Whether the entry is a new one."""
         return self.answer is Answer.ADDED
 
-    def __getnewargs__(self) -> tuple[int, Answer]:
-        return int(self), self.answer
+    def __reduce__(self) -> tuple[type[Self], tuple[int, Answer]]:
+        return type(self), (int(self), self.answer)
 
     def __repr__(self) -> str:
         return f"Posted({int(self)}, {self.answer.value!r})"

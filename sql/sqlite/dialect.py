@@ -241,19 +241,20 @@ class SQLite(Dialect):
                 yield
             return
         driver: Any = connection.connection.driver_connection
-        alone = not driver.in_transaction and commits_each(driver)
-        if not driver.in_transaction:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-        if not alone:
+        if driver.in_transaction or not commits_each(driver):
+            if not driver.in_transaction:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
             with super().part(connection):
                 yield
             return
         try:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
             yield
+            connection.exec_driver_sql("COMMIT")
         except BaseException:
-            connection.exec_driver_sql("ROLLBACK")
+            if driver.in_transaction:
+                connection.exec_driver_sql("ROLLBACK")
             raise
-        connection.exec_driver_sql("COMMIT")
 
     def _commits_each(self, connection: Connection) -> bool:
         del connection
