@@ -134,9 +134,8 @@ class KeyedPosts:
         standings: dict[str, Standing] = self._seen(keys)
         wanted = [key for key in keys if self._needs_lock(key, standings.get(key))]
         if wanted:
-            for key in wanted:
-                standings.pop(key, None)
-            standings |= self._locked(wanted)
+            there = [key for key in wanted if standings.pop(key, None) is not None]
+            standings |= self._locked(wanted, there)
         for key in keys:
             for draft in self._by_key[key]:
                 self._settle(key, draft, standings.get(key))
@@ -168,10 +167,13 @@ class KeyedPosts:
                     return True
         return False
 
-    def _locked(self, keys: Sequence[str]) -> dict[str, Standing]:
-        """Lock keys, and return where those stand that this post has not taken."""
+    def _locked(self, keys: Sequence[str], there: Sequence[str]) -> dict[str, Standing]:
+        """Lock keys, and return where those stand that this post has not taken.
+
+        `there`: those of them that somebody had.
+        """
         with self._waiting(keys):
-            rows = self._taken(keys)
+            rows = self._taken(keys, there)
         others = [row for row in rows if row.taken_by != self._taken_by]
         if not others:
             return {}
@@ -200,16 +202,24 @@ class KeyedPosts:
             draft.posting.on_conflict in {"replace", "debounce"} for draft in self._by_key[key]
         )
 
-    def _taken(self, keys: Sequence[str]) -> list[Row[Any]]:
-        """The rows of keys, all locked. Those that nobody had are taken by this post."""
-        found = dict[str, Row[Any]]()
+    def _taken(self, keys: Sequence[str], there: Sequence[str]) -> list[Row[Any]]:
+        """The rows of keys, all locked. Those that nobody had are taken by this post.
+
+        Rows that are `there` are locked first: an INSERT that finds them would lock the gaps
+        before them as well, on InnoDB in REPEATABLE READ, and others could take no keys there.
+        """
+        table_name = self._link.table_name
+        rows = self._keys.find(
+            self._connection, table_name, self._queue_name, keys=there, lock=True
+        )
+        found = {row.entry_key: row for row in rows}
         for _ in range(TRIES):
             missing = [key for key in keys if key not in found]
             if not missing:
                 break
             rows = self._keys.add(
                 self._connection,
-                self._link.table_name,
+                table_name,
                 self._queue_name,
                 rows=[KeyRow(key, None, WAITING, None) for key in missing],
                 taken_by=self._taken_by,

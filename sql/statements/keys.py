@@ -15,6 +15,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Double,
+    Executable,
     FromClause,
     Insert,
     Row,
@@ -98,7 +99,7 @@ class Keys:
         Returns:
             The rows of all keys.
         """
-        given = {"table": table_name, "queue": queue_name, "taken_by": taken_by}
+        given = {"table_name": table_name, "queue_name": queue_name, "taken_by": taken_by}
         for batch in _batches(rows):
             connection.execute(self._add, {**given, "batch": _encoded(batch), "look": None})
         return self.find(
@@ -119,7 +120,12 @@ class Keys:
 
         Those that are kept for a time after the end are looked after from the date `look` on.
         """
-        given = {"table": table_name, "queue": queue_name, "taken_by": taken_by, "look": look}
+        given = {
+            "table_name": table_name,
+            "queue_name": queue_name,
+            "taken_by": taken_by,
+            "look": look,
+        }
         for batch in _batches(rows):
             connection.execute(self._put, {**given, "batch": _encoded(batch)})
 
@@ -128,8 +134,8 @@ class Keys:
         batch = self._listed()
         look = bindparam("look", type_=UtcDateTime())
         return {
-            "table_name": bindparam("table", type_=String()),
-            "queue_name": bindparam("queue", type_=String()),
+            "table_name": bindparam("table_name", type_=String()),
+            "queue_name": bindparam("queue_name", type_=String()),
             "taken_by": bindparam("taken_by", type_=String()),
             **{column.name: column for column in batch.c},
             "ended_state": null(),
@@ -147,7 +153,7 @@ class Keys:
         return self._or_nothing(self._source, list(self._rows))
 
     @memoized_property
-    def _put(self) -> Insert:
+    def _put(self) -> Executable:
         return self._or_change(self._source, list(self._rows))
 
     def find(
