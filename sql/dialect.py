@@ -183,8 +183,10 @@ class Dialect:
         """Whether a caller's connection is outside of any transaction, and begins none itself."""
         if not self.raw.autocommits(connection, raw=False):
             return False
-        driver: Any = connection.connection.driver_connection
-        return type(driver).__module__.partition(".")[0] != self.raw.module or self.is_idle(driver)
+        try:
+            return self.is_idle(connection.connection.driver_connection)
+        except AttributeError:  # of another driver, whose transactions SQLAlchemy begins
+            return True
 
     @contextmanager
     def lock_waits(self, connection: Connection, seconds: float) -> Iterator[None]:

@@ -202,6 +202,10 @@ class KeyLink:
 
     # -- maintenance ------------------------------------------------------------------------------
 
+    def are_due(self, connection: Connection) -> bool:
+        """Whether there is anything to `look` at."""
+        return self.keys.are_due(connection, self.table_name, now=self._clock.now())
+
     def look(self, connection: Connection) -> int:
         """Delete keys whose time is over, and make good what endings have passed over.
 

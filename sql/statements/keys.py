@@ -216,6 +216,15 @@ class Keys:
 
     # -- maintenance and reading ------------------------------------------------------------------
 
+    def are_due(self, connection: Connection, table_name: str, *, now: datetime) -> bool:
+        """Whether the look date of any key has come."""
+        table = self.table
+        statement = select(table.c.look_date).where(
+            table.c.table_name == table_name, table.c.look_date <= now
+        )
+        ordered = statement.order_by(table.c.table_name, table.c.look_date).limit(1)
+        return connection.execute(ordered).first() is not None
+
     def to_look_at(
         self, connection: Connection, table_name: str, *, now: datetime, limit: int
     ) -> list[Row[Any]]:
