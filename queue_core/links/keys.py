@@ -266,6 +266,9 @@ def _standing(
     standing = Standing(
         row.entry_key, row.record_id or 0, row.keep, row.keep_seconds, KeyState.DONE, held=True
     )
+    if row.record_id is None:  # nobody has taken it yet, or he was rolled back
+        standing.state, standing.held = KeyState.UNKNOWN, False
+        return standing
     if live is not None:
         if live.processing_state in _WAITS:
             standing.state = KeyState.IN_BACK_OFF if live.error_count else KeyState.QUEUED

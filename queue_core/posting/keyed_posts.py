@@ -111,6 +111,9 @@ class KeyedPosts:
         self._connection = connection
         self._queue_name = queue_name
         self._lent = lent and not store.database.dialect.capabilities.one_writer
+        hurries = any(draft.posting.key_wait == 0 for draft in drafts)
+        self._makes = (lent or hurries) and store.database.dialect.capabilities.waiters_deadlock
+        """Whether keys are entered by a transaction apart."""
         self._by_key = dict[str, list[Draft]]()
         for draft in drafts:
             if draft.posting.key is not None:
@@ -209,10 +212,20 @@ class KeyedPosts:
         before them as well, on InnoDB in REPEATABLE READ, and others could take no keys there.
         """
         table_name = self._link.table_name
+        if self._makes:
+            self._make([key for key in keys if key not in set(there)])
+            there = keys
         rows = self._keys.find(
-            self._connection, table_name, self._queue_name, keys=there, lock=True
+            self._connection,
+            table_name,
+            self._queue_name,
+            keys=there,
+            lock=True,
+            nowait=self._makes and not self._seconds(keys),
         )
         found = {row.entry_key: row for row in rows}
+        if self._makes and len(found) < len(keys):  # deleted this moment, since nobody had them
+            raise self._key_locked(keys)
         for _ in range(TRIES):
             missing = [key for key in keys if key not in found]
             if not missing:
@@ -230,18 +243,43 @@ class KeyedPosts:
             raise self._key_locked(keys)
         return list(found.values())
 
-    @contextmanager
-    def _waiting(self, keys: Sequence[str]) -> Iterator[None]:
-        """Wait for others' transactions no longer than was asked for."""
+    def _make(self, keys: Sequence[str]) -> None:
+        """Commit rows of keys that nobody has, to be locked then.
+
+        On InnoDB, of those who wait for a row that is being inserted, all but one are rolled back
+        if that is. Those who wait for the lock of a row that is there get it one by one.
+        """
+        store = self._store
+
+        def make(own: Connection) -> None:
+            self._keys.make(
+                own,
+                self._link.table_name,
+                self._queue_name,
+                keys=keys,
+                taken_by=self._taken_by,
+                look=later(store.clock.now(), LOOK_SECONDS),
+            )
+
+        if keys:
+            store.reaching(partial(store.database.write, make))
+
+    def _seconds(self, keys: Sequence[str]) -> float:
+        """How long the post may wait for others' transactions."""
         given = [
             draft.posting.key_wait
             for key in keys
             for draft in self._by_key[key]
             if draft.posting.key_wait is not None
         ]
-        dialect, seconds = self._store.database.dialect, max(given, default=KEY_WAIT_SECONDS)
+        return max(given, default=KEY_WAIT_SECONDS)
+
+    @contextmanager
+    def _waiting(self, keys: Sequence[str]) -> Iterator[None]:
+        """Wait for others' transactions no longer than was asked for."""
+        dialect = self._store.database.dialect
         try:
-            with dialect.lock_waits(self._connection, seconds):
+            with dialect.lock_waits(self._connection, self._seconds(keys)):
                 yield
         except DBAPIError as error:
             if not dialect.is_lock_refusal(error):

@@ -34,7 +34,7 @@ READ_ONLY = frozenset({(1290,), (1792,), (1836,)})
 ER_OPTION_PREVENTS_STATEMENT (as --read-only does), ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION,
 ER_READ_ONLY_MODE.
 """
-LOCK_WAIT_TIMEOUT = 1205
+LOCK_WAIT_TIMEOUT, LOCK_NOWAIT = 1205, 3572
 TRANSIENT = frozenset({1020, LOCK_WAIT_TIMEOUT, 1213})
 """ER_CHECKREAD (MariaDB's snapshot isolation), ER_LOCK_WAIT_TIMEOUT, ER_LOCK_DEADLOCK."""
 
@@ -180,7 +180,8 @@ class MySQL(Dialect):
                 connection.exec_driver_sql(f"{limit}{before}")
 
     def is_lock_refusal(self, error: DBAPIError) -> bool:
-        return getattr(error.orig, "args", ())[:1] == (LOCK_WAIT_TIMEOUT,)
+        arguments: tuple[Any, ...] = getattr(error.orig, "args", ())
+        return bool(arguments) and arguments[0] in {LOCK_WAIT_TIMEOUT, LOCK_NOWAIT}
 
     def _lock_limit(self, seconds: float) -> str:
         return f"SET SESSION lock_wait_timeout = {whole(seconds)}"

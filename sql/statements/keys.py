@@ -106,6 +106,25 @@ class Keys:
             connection, table_name, queue_name, keys=[row.entry_key for row in rows], lock=True
         )
 
+    def make(
+        self,
+        connection: Connection,
+        table_name: str,
+        queue_name: str,
+        *,
+        keys: Sequence[str],
+        taken_by: str,
+        look: datetime,
+    ) -> None:
+        """Enter keys that nobody has, and that nobody is to have yet: they can be locked then.
+
+        Those that are free still at the date `look` are deleted.
+        """
+        given = {"table_name": table_name, "queue_name": queue_name, "taken_by": taken_by}
+        for batch in _batches(keys):
+            rows = [KeyRow(key, None, PERIOD, None) for key in batch]
+            connection.execute(self._add, {**given, "batch": _encoded(rows), "look": look})
+
     def put(
         self,
         connection: Connection,
@@ -165,15 +184,19 @@ class Keys:
         keys: Sequence[str],
         lock: bool = False,
         skip_locked: bool = False,
+        nowait: bool = False,
     ) -> list[Row[Any]]:
-        """The rows of keys, in order, locked if asked for; those that others hold are skipped."""
+        """The rows of keys, in order, locked if asked for.
+
+        Those that others hold are skipped, or an error at once (`nowait`), if asked for.
+        """
         found = list[Row[Any]]()
         statement = _looked_up(self.table, select(self.table))
         for batch in _batches(sorted(set(keys))):
             chosen = statement.where(*self._are(table_name, queue_name, batch))
             chosen = chosen.order_by(self.table.c.entry_key)
             if lock:
-                chosen = chosen.with_for_update(skip_locked=skip_locked)
+                chosen = chosen.with_for_update(skip_locked=skip_locked, nowait=nowait)
             found += connection.execute(chosen)
         return found
 

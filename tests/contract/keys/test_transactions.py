@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -51,6 +53,14 @@ def two(engine: Engine) -> Iterator[tuple[Connection, Connection]]:
         yield one, other
 
 
+@contextmanager
+def breaking_insert(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let each insertion of entries fail."""
+    with monkeypatch.context() as broken:
+        broken.setattr(peer.store, "insert", lambda *_: 1 / 0)
+        yield
+
+
 @pytest.mark.parametrize("commits", [True, False])
 def test_the_second_waits_for_the_first(poster: Peer, given: Any, *, commits: bool) -> None:
     first = poster.bus.post(Order(1), key="a", connection=given)
@@ -76,8 +86,8 @@ def test_who_does_not_wait_gets_an_error_and_his_transaction_is_whole(
     with pytest.raises(KeyLockedError, match="has taken the key 'a'") as caught:
         poster.bus.post(Order(2), key="a", key_wait=0, connection=other)
     assert (caught.value.queue_name, caught.value.key) == ("bus", "a")
+    postings = [Posting(event=Order(2), key=key, key_wait=0.0) for key in "ab"]
     with pytest.raises(KeyLockedError, match="one of 2 keys"):
-        postings = [Posting(event=Order(2), key=key, key_wait=0.0) for key in "ab"]
         poster.bus.post_many(postings, connection=other)
     poster.bus.post(Order(3), key="b", connection=other)
     other.commit()
@@ -135,8 +145,7 @@ def test_on_a_connection_that_commits_each_statement_a_post_is_whole(
     cursor = raw.cursor()
     poster.bus.post(Order(1), key="a", connection=raw)
     assert numbers(poster.bus.find()) == [1]
-    with monkeypatch.context() as broken, pytest.raises(ZeroDivisionError):
-        broken.setattr(poster.store, "insert", lambda *_: 1 / 0)
+    with breaking_insert(poster, monkeypatch), pytest.raises(ZeroDivisionError):
         poster.bus.post(Order(2), key="b", connection=raw)
     assert poster.bus.post(Order(3), key="b").created
     cursor.execute("BEGIN")
@@ -149,8 +158,7 @@ def test_an_error_after_the_keys_were_taken_leaves_nothing_of_the_post(
     poster: Peer, given: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poster.bus.post(Order(1), key="x", connection=given)
-    with monkeypatch.context() as broken, pytest.raises(ZeroDivisionError):
-        broken.setattr(poster.store, "insert", lambda *_: 1 / 0)
+    with breaking_insert(poster, monkeypatch), pytest.raises(ZeroDivisionError):
         poster.bus.post(Order(2), key="a", connection=given)
     given.commit()
     assert numbers(poster.bus.find()) == [1]
@@ -265,6 +273,37 @@ def test_an_entry_that_a_post_relies_on_begins_after_the_transaction(
     one.commit()
     node.run()
     assert handled(node) == [2 if "on_conflict" in options else 1]
+
+
+@needs.many_writers
+@pytest.mark.parametrize("commits", [True, False])
+def test_several_wait_for_the_first(poster: Peer, engine: Engine, *, commits: bool) -> None:
+    """Not one of them is rolled back. InnoDB would, if they all inserted the key."""
+    waiting = threading.Barrier(5)
+
+    def post(number: int) -> bool:
+        with engine.connect() as connection:
+            connection.execute(text("SELECT 1"))
+            waiting.wait(BOUND_SECONDS)
+            posted = poster.bus.post(
+                Order(number), key="a", connection=connection, key_wait=BOUND_SECONDS
+            )
+            connection.commit()
+            return posted.created
+
+    with engine.connect() as first, ThreadPoolExecutor(4) as pool:
+        poster.bus.post(Order(0), key="a", connection=first)
+        others = [pool.submit(post, number) for number in range(1, 5)]
+        waiting.wait(BOUND_SECONDS)
+        # They wait for the database, and nothing tells that all of them have begun to.
+        wait(others, timeout=0.3)
+        if commits:
+            first.commit()
+        else:
+            first.rollback()
+        created = [other.result(BOUND_SECONDS) for other in others]
+    assert sum(created) == (0 if commits else 1)
+    assert len(poster.bus.find()) == 1
 
 
 @needs.many_writers
