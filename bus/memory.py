@@ -21,7 +21,12 @@ from sqlalchemy.orm import Session, scoped_session
 from bus.commits import at_commit
 from bus.event_bus import EventBus
 from bus.memory_entries import as_ended, run_again
-from queue_core.errors import ConfigurationError, InvalidConnectionError, LifecycleError
+from queue_core.errors import (
+    ConfigurationError,
+    InvalidConnectionError,
+    InvalidPostError,
+    LifecycleError,
+)
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import BusConfig, BusSettings
 from queue_core.model.entry import Entry, Posting, States
@@ -36,6 +41,7 @@ from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.arguments import of_kind, wait_seconds
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import Clock, SystemClock
+from queue_core.runtime.shown import shown
 from queue_core.storage.filter import state_values
 from queue_core.storage.rows import Rows
 
@@ -53,7 +59,7 @@ class InMemoryBus(EventBus):
 
     Retries that a policy puts off run at once: there is no timer here. `exactly_once` handlers are
     refused (ConfigurationError): there is no database to write to. `max_run_seconds` is not
-    enforced: no other run could take the event over. `connection=` takes a SQLAlchemy Connection or
+    enforced: no other run could take the event over. Idempotency keys are refused. `connection=` takes a SQLAlchemy Connection or
     Session.
 
     Args:
@@ -192,6 +198,14 @@ class InMemoryBus(EventBus):
         super()._add(event, subscriber)
 
     def _post(self, postings: Sequence[Posting], connection: CallersConnection | None) -> list[int]:
+        for posting in postings:
+            if posting.key is not None:
+                raise InvalidPostError(
+                    f"{self.config.name}: key={shown(posting.key)}: keys need the persistent bus; in memory "
+                    "nothing outlives the process. Nothing was posted.",
+                    queue_name=self.config.name,
+                    key="key",
+                )
         rows = self._rows.rows(self.config.name, postings, creator="", lane=ANY_NODE, claimed=True)
         # Nothing waits for its date here.
         entries = [self._rows.entry(next(self._ids), row) for row in rows]

@@ -13,6 +13,7 @@ from queue_core.errors import InvalidPostError
 from queue_core.model.due_date import due_date
 from queue_core.model.entry import Entry, KeyedOptions, Posting, PostOptions, SearchKey
 from queue_core.model.keyed import Keep, OnConflict, Posted
+from queue_core.queue_keys import QueueKeys
 from queue_core.queue_reads import Reads
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
@@ -39,7 +40,7 @@ class UpdateOptions(TypedDict, total=False):
     at: datetime | None
 
 
-class Scheduling(Reads):
+class Scheduling(Reads, QueueKeys):
     """The notifications of one queue."""
 
     def __init__(self, service_name: str, queue_name: str, *, engine: QueueEngine) -> None:
@@ -47,7 +48,8 @@ class Scheduling(Reads):
         self.queue_name = queue_name
         self.full_name = f"{service_name}:{queue_name}"
         self._engine = engine
-        super().__init__(engine, self.full_name)
+        Reads.__init__(self, engine, self.full_name)
+        QueueKeys.__init__(self, engine, self.full_name)
 
     @overload
     def schedule(

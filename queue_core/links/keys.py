@@ -12,18 +12,21 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 from sqlalchemy import Connection, Row
 
+from queue_core.errors import DuplicateKeyError
 from queue_core.links.link import Ending
+from queue_core.links.links import carries
 from queue_core.model.entry import Entry, State
 from queue_core.model.keyed import KeyState
 from queue_core.model.lanes import ANY_NODE
 from queue_core.runtime.clock import Clock
 from sql.search_keys import RESERVED, texts
 from sql.statements import Statements
-from sql.statements.keys import PERIOD, Keys
+from sql.statements.keys import PERIOD, KeyRow, Keys
 
 KEY_MARK = RESERVED + "key"
 """The mark of an entry with a key. Its text is the key."""
@@ -199,6 +202,50 @@ class KeyLink:
                     self.keys.change(
                         connection, self.table_name, queue_name, [row.entry_key], values
                     )
+
+    def retried(self, connection: Connection, record_id: int, new_id: int, *, force: bool) -> None:
+        """An entry that has ended lives on under a new id: give it its key again, if it had one.
+
+        Raises DuplicateKeyError if another entry has it by now; by `force` it goes on without.
+        """
+        [row] = self._statements.search(
+            connection, past=False, where=lambda table: [table.c.record_id == new_id], limit=1
+        )
+        if not carries(row.headers, KEY_MARK):
+            return
+        key, queue_name = key_of(row.headers), row.queue_name
+        taken_by = uuid4().hex
+        found = self.keys.add(
+            connection,
+            self.table_name,
+            queue_name,
+            rows=[KeyRow(key, None, LIVING, None)],
+            taken_by=taken_by,
+        )
+        keep, seconds = LIVING, None
+        if found and found[0].taken_by != taken_by:
+            standing = self.standings(connection, found)[key]
+            if standing.held and standing.record_id != record_id:
+                if force:
+                    return
+                raise DuplicateKeyError(
+                    f"{queue_name}: entry {record_id} had the key {key!r}, which belongs to entry "
+                    f"{standing.record_id} now ({standing.state.value}). Nothing was written; to run it once more "
+                    "without its key, retry it with force.",
+                    queue_name=queue_name,
+                    key=key,
+                    record_id=standing.record_id,
+                    answer=standing.state.value,
+                )
+            keep, seconds = standing.keep, standing.keep_seconds
+        self.keys.put(
+            connection,
+            self.table_name,
+            queue_name,
+            rows=[KeyRow(key, new_id, keep, seconds)],
+            taken_by=taken_by,
+            look=later(self._clock.now(), LOOK_SECONDS),
+        )
 
     # -- maintenance ------------------------------------------------------------------------------
 

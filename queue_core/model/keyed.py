@@ -55,6 +55,9 @@ class Posted(int):
     def __reduce__(self) -> tuple[type[Self], tuple[int, Answer]]:
         return type(self), (int(self), self.answer)
 
+    def __str__(self) -> str:
+        return int.__repr__(self)
+
     def __repr__(self) -> str:
         return f"Posted({int(self)}, {self.answer.value!r})"
 
@@ -81,6 +84,7 @@ class KeyStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Where a key stands.
 
     Attributes:
+        table: The main table.
         queue_name: The queue.
         key: The key.
         state: Where its entry stands; UNKNOWN if nobody has the key.
@@ -92,6 +96,7 @@ class KeyStatus(msgspec.Struct, frozen=True, kw_only=True):
         kept_until: When the key is free, in UTC; None if that is not known yet.
     """
 
+    table: str
     queue_name: str
     key: str
     state: KeyState

@@ -18,7 +18,7 @@ from queue_core.errors import (
     SchemaError,
     StickybusError,
 )
-from stickybus.cli import entries, history, logs, schema
+from stickybus.cli import entries, history, keys, logs, schema
 from stickybus.cli.archive import archive, compact, verify
 from stickybus.cli.demo import demo
 from stickybus.cli.doctor import doctor
@@ -52,6 +52,7 @@ app.command()(doctor)
 app.add_typer(entries.app, name="entries")
 for command in (archive, compact, verify, replay):
     history.app.command()(command)
+app.add_typer(keys.app, name="keys")
 app.add_typer(history.app, name="history")
 app.command()(report)
 app.command()(nodes)

@@ -13,6 +13,7 @@ from queue_core.model.entry import Entry
 from stickybus import (
     Answer,
     DuplicateKeyError,
+    InMemoryBus,
     InvalidPostError,
     NameTooLongError,
     Posted,
@@ -57,6 +58,7 @@ def test_an_answer_survives_pickling(poster: Peer) -> None:
     first = poster.bus.post(Order(1), key="a")
     again = pickle.loads(pickle.dumps(first))  # noqa: S301 -- our own
     assert (again, again.answer, type(again)) == (first, Answer.ADDED, Posted)
+    assert (str(again), repr(again)) == ("1", "Posted(1, 'added')")
 
 
 def test_keys_and_queues_are_apart_from_each_other(
@@ -292,6 +294,11 @@ def test_what_is_not_allowed_is_refused(poster: Peer, options: dict[str, Any], m
     with pytest.raises(InvalidPostError, match=match):
         poster.bus.post(Order(1), **{"key": "a", **options})
     assert poster.bus.find() == []
+
+
+def test_the_bus_in_memory_has_no_keys() -> None:
+    with InMemoryBus() as bus, pytest.raises(InvalidPostError, match="keys need the persistent"):
+        bus.post(Order(1), key="a")
 
 
 def test_a_key_that_is_too_long_is_refused(poster: Peer) -> None:
