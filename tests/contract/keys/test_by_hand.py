@@ -12,6 +12,7 @@ from sqlalchemy import URL, Engine
 
 from stickybus import (
     DuplicateKeyError,
+    EntryContext,
     Inspector,
     InvalidPostError,
     KeyState,
@@ -50,13 +51,14 @@ def test_a_key_that_nobody_has_is_unknown(poster: Peer) -> None:
 def test_a_key_tells_where_its_entry_stands(poster: Peer, cluster: Cluster) -> None:
     node, seen = cluster.join("node"), list[KeyState]()
 
-    def look(order: Order, _context: object) -> None:
-        seen.append(state(poster))
-        if order.number == 1 and len(seen) == 1:
-            poster.bus.post(Order(2), key="a", on_conflict="requeue")
+    class Looking(Recorder):
+        def __call__(self, event: Order, context: EntryContext) -> None:
             seen.append(state(poster))
+            if event.number == 1:
+                poster.bus.post(Order(2), key="a", on_conflict="requeue")
+                seen.append(state(poster))
 
-    node.handler = look
+    node.handler = Looking()
     poster.bus.post(Order(1), key="a", keep=timedelta(hours=1))
     assert state(poster) is KeyState.QUEUED
     node.run()
@@ -71,7 +73,7 @@ def test_a_key_tells_where_its_entry_stands(poster: Peer, cluster: Cluster) -> N
 
 
 def test_a_key_whose_entry_waits_for_a_retry_is_in_back_off(poster: Peer, cluster: Cluster) -> None:
-    node = cluster.join("node", retry=ScheduledRetries([60]))
+    node = cluster.join("node", retry=ScheduledRetries((60,)))
     node.handler = Recorder(failures=1)
     poster.bus.post(Order(1), key="a")
     node.run()

@@ -13,6 +13,7 @@ from queue_core.model.entry import Entry
 from stickybus import (
     Answer,
     DuplicateKeyError,
+    EntryContext,
     InMemoryBus,
     InvalidPostError,
     NameTooLongError,
@@ -23,7 +24,7 @@ from stickybus import (
 from stickybus.testing import drain
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeService
-from tests.contract.harness import Order, Recorder, Trouble
+from tests.contract.harness import Order, Recorder
 
 MINUTE = timedelta(minutes=1)
 
@@ -137,12 +138,12 @@ def test_the_key_of_a_removed_entry_is_free(poster: Peer) -> None:
 def test_an_answer_tells_where_the_other_entry_stands(poster: Peer, cluster: Cluster) -> None:
     node, answers = cluster.join("node"), list[Answer]()
 
-    def post(order: Order, _context: object) -> None:
-        answers.append(poster.bus.post(order, key="a").answer)
-        if len(answers) == 1:
-            raise Trouble
+    class Keyed(Recorder):
+        def __call__(self, event: Order, context: EntryContext) -> None:
+            answers.append(poster.bus.post(event, key="a").answer)
+            super().__call__(event, context)
 
-    node.handler = post
+    node.handler = Keyed(failures=1)
     node.bus.post(Order(1), key="a")
     answers_before = poster.bus.post(Order(2), key="a").answer
     node.run()
