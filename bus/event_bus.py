@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Unpack
+from typing import Unpack, overload
 
 from bus.subscribing import Subscribing
 from queue_core.errors import InvalidPostError
 from queue_core.model.config import BusConfig
 from queue_core.model.due_date import due_date
-from queue_core.model.entry import OrderFailure, Posting, PostOptions, SearchKey
+from queue_core.model.entry import KeyedOptions, OrderFailure, Posting, PostOptions, SearchKey
+from queue_core.model.keyed import Keep, OnConflict, Posted
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.runtime.shown import shown
@@ -22,6 +23,26 @@ class EventBus(Subscribing):
     def __init__(self, config: BusConfig, *, shared: bool) -> None:
         super().__init__(config.name, shared=shared)
         self.config = config
+
+    @overload
+    def post(
+        self,
+        event: object,
+        *,
+        key: str,
+        connection: CallersConnection | None = None,
+        **options: Unpack[PostOptions],
+    ) -> Posted: ...
+
+    @overload
+    def post(
+        self,
+        event: object,
+        *,
+        key: str | None = None,
+        connection: CallersConnection | None = None,
+        **options: Unpack[PostOptions],
+    ) -> int: ...
 
     def post(
         self,
@@ -37,6 +58,10 @@ class EventBus(Subscribing):
         delay: timedelta | float | None = None,
         order_key: str | None = None,
         order_failure: OrderFailure = "hold",
+        key: str | None = None,
+        keep: Keep = "living",
+        on_conflict: OnConflict = "return",
+        key_wait: float | None = None,
         connection: CallersConnection | None = None,
     ) -> int:
         """Post one event. Either the row is written or the call raises.
@@ -58,18 +83,29 @@ class EventBus(Subscribing):
             order_failure: What it means for later events of the key if this one fails for good.
                 "hold": they wait until it is retried or discarded; "skip": they go on. Default:
                 "hold".
+            key: An idempotency key, a text of 1 to 255 characters that names the effect: of the
+                posts of this queue with one key, one entry lives. Default: none.
+            keep: How long the key is kept: while its entry "waiting" (until it runs), while it is
+                "living" (until its end), a timedelta after its end, or "forever".
+            on_conflict: What to do if another entry has the key: "return" its id, "raise",
+                "replace" what waits, "requeue" what runs or has ended (it runs once more), or
+                "debounce" (replace what waits; a successor to what runs).
+            key_wait: Seconds to wait for a transaction that is open, and has taken the key. 0: none
+                (on MariaDB and MySQL one). Default: 5.
             connection: A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg,
                 PyMySQL or sqlite3 connection. The event is part of its transaction: a commit
                 delivers, a rollback does not. Default: the call commits before it returns.
 
         Returns:
-            The record id.
+            The record id; with a key a `Posted`, the id of the entry that has it.
 
         Raises:
             InvalidPostError: An argument can't be accepted; NaiveDateTimeError for a date without a
                 time zone.
             PayloadError: The event can't be stored.
             ConfigurationError: Its name belongs to another type.
+            DuplicateKeyError: Another entry has the key, and `on_conflict` is "raise".
+            KeyLockedError: Another transaction has taken the key, and was open for too long.
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
             sqlalchemy.exc.SQLAlchemyError: The driver's error for anything else.
@@ -88,6 +124,10 @@ class EventBus(Subscribing):
             at=None if at is None and delay is None else self._due_date(at, delay, connection),
             order_key=order_key,
             order_failure=order_failure,
+            key=key,
+            keep=keep,
+            on_conflict=on_conflict,
+            key_wait=key_wait,
         )
         return self._post([posting], connection)[0]
 
@@ -109,7 +149,7 @@ class EventBus(Subscribing):
             connection: As for `post`.
 
         Returns:
-            The record ids, in order.
+            The record ids, in order: a `Posted` where a key was given.
 
         Raises:
             InvalidPostError: `events` can't be iterated, or one can't be accepted. Otherwise as
@@ -131,12 +171,32 @@ class EventBus(Subscribing):
     def _now(self, connection: CallersConnection | None) -> datetime:
         raise NotImplementedError
 
+    @overload
+    async def post_async(
+        self,
+        event: object,
+        *,
+        key: str,
+        connection: AsyncCallersConnection | None = None,
+        **options: Unpack[PostOptions],
+    ) -> Posted: ...
+
+    @overload
+    async def post_async(
+        self,
+        event: object,
+        *,
+        key: str | None = None,
+        connection: AsyncCallersConnection | None = None,
+        **options: Unpack[PostOptions],
+    ) -> int: ...
+
     async def post_async(
         self,
         event: object,
         *,
         connection: AsyncCallersConnection | None = None,
-        **options: Unpack[PostOptions],
+        **options: Unpack[KeyedOptions],
     ) -> int:
         """Awaitable twin of `post`, with the same options."""
         return await awaited(

@@ -45,6 +45,7 @@ from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.arguments import of_kind, wait_seconds
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import Clock, SystemClock
+from queue_core.runtime.shown import shown
 from queue_core.storage.filter import state_values
 from queue_core.storage.rows import Rows
 
@@ -74,8 +75,8 @@ class InMemoryBus(EventBus):
 
     Retries that a policy puts off run at once: there is no timer here. `exactly_once` handlers are
     refused (ConfigurationError): there is no database to write to. `max_run_seconds` is not
-    enforced: no other run could take the event over. `connection=` takes a SQLAlchemy Connection or
-    Session.
+    enforced: no other run could take the event over. Idempotency keys are refused. `connection=`
+    takes a SQLAlchemy Connection or Session.
 
     Args:
         config: The configuration. Default: `BusConfig()`.
@@ -235,6 +236,14 @@ class InMemoryBus(EventBus):
                 "order_key needs the persistent bus: in memory there is no order to keep. Nothing was posted.",
                 key="order_key",
             )
+        for posting in postings:
+            if posting.key is not None:
+                raise InvalidPostError(
+                    f"{self.config.name}: key={shown(posting.key)}: keys need the persistent bus; in memory "
+                    "nothing outlives the process. Nothing was posted.",
+                    queue_name=self.config.name,
+                    key="key",
+                )
         rows = self._rows.rows(self.config.name, postings, creator="", lane=ANY_NODE, claimed=True)
         # Nothing waits for its date here.
         entries = [self._rows.entry(next(self._ids), row) for row in rows]

@@ -18,6 +18,7 @@ from queue_core.model.config import BusConfig, BusSettings, Mode
 from queue_core.model.entry import Posting
 from queue_core.model.settings import configured
 from queue_core.pausing import Pausing
+from queue_core.queue_keys import QueueKeys
 from queue_core.queue_reads import Reads
 from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.callers import CallersConnection
@@ -25,7 +26,7 @@ from queue_core.runtime.clock import Clock
 from queue_core.service_life import Face
 
 
-class PersistentBus(EventBus, Face, Reads, Pausing):
+class PersistentBus(EventBus, Face, Reads, Pausing, QueueKeys):
     """An event bus on a SQL database.
 
     The bus opens its own connections. An SQLite file gets its tables at once; another database must
@@ -84,6 +85,7 @@ class PersistentBus(EventBus, Face, Reads, Pausing):
         Face.__init__(self, engine)
         Reads.__init__(self, engine, self.config.name)
         Pausing.__init__(self, engine, self.config.name)
+        QueueKeys.__init__(self, engine, self.config.name)
 
     def _add(self, event: type | str, subscriber: Subscriber) -> None:
         super()._add(event, subscriber)

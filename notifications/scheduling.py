@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, overload
 
 import msgspec
 
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
 from queue_core.model.due_date import due_date
-from queue_core.model.entry import Entry, OrderFailure, Posting, PostOptions, SearchKey
+from queue_core.model.entry import (
+    Entry,
+    KeyedOptions,
+    OrderFailure,
+    Posting,
+    PostOptions,
+    SearchKey,
+)
+from queue_core.model.keyed import Keep, OnConflict, Posted
+from queue_core.queue_keys import QueueKeys
 from queue_core.queue_reads import Reads
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
@@ -38,7 +47,7 @@ class UpdateOptions(TypedDict, total=False):
     at: datetime | None
 
 
-class Scheduling(Reads):
+class Scheduling(Reads, QueueKeys):
     """The notifications of one queue."""
 
     def __init__(self, service_name: str, queue_name: str, *, engine: QueueEngine) -> None:
@@ -46,7 +55,28 @@ class Scheduling(Reads):
         self.queue_name = queue_name
         self.full_name = f"{service_name}:{queue_name}"
         self._engine = engine
-        super().__init__(engine, self.full_name)
+        Reads.__init__(self, engine, self.full_name)
+        QueueKeys.__init__(self, engine, self.full_name)
+
+    @overload
+    def schedule(
+        self,
+        event: object,
+        *,
+        key: str,
+        connection: CallersConnection | None = None,
+        **options: Unpack[PostOptions],
+    ) -> Posted: ...
+
+    @overload
+    def schedule(
+        self,
+        event: object,
+        *,
+        key: str | None = None,
+        connection: CallersConnection | None = None,
+        **options: Unpack[PostOptions],
+    ) -> int: ...
 
     def schedule(
         self,
@@ -62,6 +92,10 @@ class Scheduling(Reads):
         headers: Mapping[str, str] | None = None,
         order_key: str | None = None,
         order_failure: OrderFailure = "hold",
+        key: str | None = None,
+        keep: Keep = "living",
+        on_conflict: OnConflict = "return",
+        key_wait: float | None = None,
         connection: CallersConnection | None = None,
     ) -> int:
         """Schedule a notification. Either the row is written or the call raises.
@@ -80,15 +114,26 @@ class Scheduling(Reads):
             order_key: A text of 1 to 128 characters. Notifications of this queue that have the same
                 one run one at a time, in the order in which they were scheduled. Default: none.
             order_failure: As for `PersistentBus.post`. Default: "hold".
+            key: An idempotency key, a text of 1 to 255 characters that names the effect: of the
+                posts of this queue with one key, one entry lives. Default: none.
+            keep: How long the key is kept: while its entry "waiting" (until it runs), while it is
+                "living" (until its end), a timedelta after its end, or "forever".
+            on_conflict: What to do if another entry has the key: "return" its id, "raise",
+                "replace" what waits, "requeue" what runs or has ended (it runs once more), or
+                "debounce" (replace what waits; a successor to what runs).
+            key_wait: Seconds to wait for a transaction that is open, and has taken the key. 0: none
+                (on MariaDB and MySQL one). Default: 5.
             connection: As for `PersistentBus.post`: the notification is part of its transaction.
 
         Returns:
-            The record id.
+            The record id; with a key a `Posted`, the id of the notification that has it.
 
         Raises:
             InvalidPostError: An argument can't be accepted; NaiveDateTimeError for a date without a
                 time zone.
             PayloadError: The event can't be stored.
+            DuplicateKeyError: Another entry has the key, and `on_conflict` is "raise".
+            KeyLockedError: Another transaction has taken the key, and was open for too long.
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
             sqlalchemy.exc.SQLAlchemyError: The driver's error for anything else.
@@ -106,6 +151,10 @@ class Scheduling(Reads):
             ),
             order_key=order_key,
             order_failure=order_failure,
+            key=key,
+            keep=keep,
+            on_conflict=on_conflict,
+            key_wait=key_wait,
         )
         return self.schedule_many([posting], connection=connection)[0]
 
@@ -119,7 +168,7 @@ class Scheduling(Reads):
             connection: As for `schedule`.
 
         Returns:
-            The record ids, in order.
+            The record ids, in order: a `Posted` where a key was given.
 
         Raises:
             InvalidPostError: One of them is no `Posting`, or can't be accepted. Otherwise as
@@ -222,12 +271,32 @@ class Scheduling(Reads):
 
     # -- awaitable twins --------------------------------------------------------------------------
 
+    @overload
+    async def schedule_async(
+        self,
+        event: object,
+        *,
+        key: str,
+        connection: AsyncCallersConnection | None = None,
+        **options: Unpack[PostOptions],
+    ) -> Posted: ...
+
+    @overload
+    async def schedule_async(
+        self,
+        event: object,
+        *,
+        key: str | None = None,
+        connection: AsyncCallersConnection | None = None,
+        **options: Unpack[PostOptions],
+    ) -> int: ...
+
     async def schedule_async(
         self,
         event: object,
         *,
         connection: AsyncCallersConnection | None = None,
-        **options: Unpack[PostOptions],
+        **options: Unpack[KeyedOptions],
     ) -> int:
         """Awaitable twin of `schedule`, with the same options."""
         return await awaited(

@@ -22,6 +22,8 @@
     │   └── PayloadNotDecodableError
     ├── InvalidConnectionError      closed, of another database, or of another kind
     ├── WriteLockError              SQLite: the caller's transaction read first, and can't write
+    ├── DuplicateKeyError           another entry has the key
+    ├── KeyLockedError              a transaction that has taken the key is still open
     ├── EntryNotFoundError
     ├── EntryNotChangeableError     it runs already, or has ended
     ├── QueueExistsError
@@ -180,6 +182,25 @@ class WriteLockError(StickybusError):
 
     Begin such a transaction with BEGIN IMMEDIATE.
     """
+
+
+class DuplicateKeyError(StickybusError):
+    """Another entry, `record_id`, has the key `key`; `answer` says where that stands.
+
+    Nothing was written, and the transaction is whole.
+    """
+
+    key: str | None = None
+    answer: str | None = None
+
+
+class KeyLockedError(StickybusError):
+    """Another transaction, which is still open, has taken the key `key`, or one of several (None).
+
+    Nothing was written, and the transaction is whole: post again, or roll back.
+    """
+
+    key: str | None = None
 
 
 class EntryNotFoundError(StickybusError):

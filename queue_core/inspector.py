@@ -14,12 +14,14 @@ from sqlalchemy import Engine as SqlalchemyEngine
 
 from queue_core.cluster.subscriber_sets import Difference, differences
 from queue_core.doctor.examination import examine
+from queue_core.model.keyed import KeyState, KeyStatus
 from queue_core.model.pause import Pause
 from queue_core.opening import open_existing
 from queue_core.queue_reads import FindFilters, HistoryFilters
 from queue_core.reading.depths import QueueDepth, depths
 from queue_core.reading.explanation import Explanation, explain
 from queue_core.reading.held_keys import HeldKey, held_keys
+from queue_core.reading.keys import Keys
 from queue_core.reading.nodes import NodeStatus
 from queue_core.reading.nodes import status as node_status
 from queue_core.reading.overview import QueueStatus, statuses
@@ -41,6 +43,7 @@ from queue_core.reading.tables import Tables
 from queue_core.runtime.arguments import is_number, not_allowed
 from queue_core.storage.filter import Filter
 from queue_core.storage.pauses import StoredPauses
+from queue_core.storage.rows import integer
 from sql.database import Database
 from sql.doctor.finding import Finding
 from sql.families import NODES, SCHEDULES
@@ -456,6 +459,50 @@ class Inspector:
         """
         [store] = self._tables.stores(table)
         return explain(store, record_id)
+
+    def keys(
+        self, *, table: str | None = None, queue_name: str | None = None, limit: int | None = None
+    ) -> list[KeyStatus]:
+        """List the idempotency keys that are taken.
+
+        Args:
+            table: Only of this main table. Default: of all.
+            queue_name: Only of this queue. Default: of all.
+            limit: At most this number of a table. Default: all.
+
+        Returns:
+            Where they stand; by table, queue and key.
+
+        Raises:
+            InvalidPostError: A value that no key can have.
+            SchemaMissingError: There is no such table, or none at all.
+            DatabaseUnreachableError: The database does not answer.
+        """
+        limit = None if limit is None else integer(limit, "limit", least=0)
+        return [
+            status
+            for store in self._tables.stores(table)
+            for status in Keys(store).all_keys(queue_name, limit)
+        ]
+
+    def key_status(self, queue_name: str, key: str, *, table: str | None = None) -> KeyStatus:
+        """Tell where a key stands.
+
+        Args:
+            queue_name: The name of the bus, or "service:queue".
+            key: The key.
+            table: The main table of the queue. Default: the first one that knows the key.
+
+        Returns:
+            Its entry and its time; the state is UNKNOWN if nobody has the key.
+
+        Raises:
+            InvalidPostError: A value that no key can have.
+            SchemaMissingError: There is no such table, or none at all.
+            DatabaseUnreachableError: The database does not answer.
+        """
+        found = [Keys(store).status(queue_name, key) for store in self._tables.stores(table)]
+        return next((one for one in found if one.state is not KeyState.UNKNOWN), found[0])
 
     def doctor(self, *, transaction_seconds: float = 60.0) -> list[Finding]:
         """Find what slows or endangers the database, as `stickybus doctor` does.

@@ -306,8 +306,9 @@ class Face(OldFaceNames):
         Args:
             record_id: The id of the entry in history.
             all_subscribers: Run subscribers, too, that had succeeded. Default: False.
-            force: Retry an entry, too, that was retried before. Default: False, which allows it
-                only if the retry ended FAILED or REMOVED.
+            force: Retry an entry, too, that was retried before, or whose key another entry has: it
+                runs without it. Default: False, which allows the former only if the retry ended
+                FAILED or REMOVED.
             connection: As for `PersistentBus.post`: the retry is part of its transaction.
 
         Returns:
@@ -317,6 +318,7 @@ class Face(OldFaceNames):
             EntryNotFoundError: History has no such entry.
             EntryNotChangeableError: The entry ended otherwise, or was retried before. Nothing was
                 written. If another call retried it at this moment, roll your transaction back.
+            DuplicateKeyError: Another entry has the key of this one. Nothing was written.
             InvalidPostError: The id can't be one.
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.

@@ -30,6 +30,8 @@ class Capabilities:
     """Any number of rows is one INSERT, and ids can be had ahead of it."""
     answers_in_utc: bool = False
     """The driver's dates need no conversion on our own connections (a twentieth of a drain)."""
+    waiters_deadlock: bool = False
+    """Of several who wait for a row that another inserts, all but one are rolled back if he is."""
     ddl_commits: bool = False
     """Each change of a table commits by itself."""
     copies_have_names: bool = False

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from sql.capabilities import Capabilities
 from sql.drivers.bulk import BulkReads
@@ -28,6 +28,14 @@ T = TypeVar("T")
 
 MARK = "stickybus_run"
 """A savepoint; it is gone when its transaction is."""
+
+
+_PART = (
+    "SAVEPOINT stickybus_part",
+    "ROLLBACK TO SAVEPOINT stickybus_part",
+    "RELEASE SAVEPOINT stickybus_part",
+)
+"""Begins, undoes and ends a part of a transaction."""
 
 
 class Dialect:
@@ -151,6 +159,45 @@ class Dialect:
         Raises DBAPIError if the marked transaction is over, or can't be committed any more.
         """
         connection.exec_driver_sql(f"RELEASE SAVEPOINT {MARK}")
+
+    @contextmanager
+    def part(self, connection: Connection) -> Iterator[None]:
+        """Undo what the block has written, and nothing else, if it raises.
+
+        On a caller's connection that commits each statement, the block is a transaction.
+        """
+        alone = self._commits_each(connection)
+        begin, undo, end = ("BEGIN", "ROLLBACK", "COMMIT") if alone else _PART
+        connection.exec_driver_sql(begin)
+        try:
+            yield
+        except BaseException:
+            with suppress(SQLAlchemyError):  # a broken connection's server has done so
+                connection.exec_driver_sql(undo)
+                if not alone:
+                    connection.exec_driver_sql(end)
+            raise
+        connection.exec_driver_sql(end)
+
+    def _commits_each(self, connection: Connection) -> bool:
+        """Whether a caller's connection is outside of any transaction, and begins none itself."""
+        if not self.raw.autocommits(connection, raw=False):
+            return False
+        try:
+            return self.is_idle(connection.connection.driver_connection)
+        except AttributeError:  # of another driver, whose transactions SQLAlchemy begins
+            return True
+
+    @contextmanager
+    def lock_waits(self, connection: Connection, seconds: float) -> Iterator[None]:
+        """Let the transaction wait for a lock no longer than that in this block."""
+        del connection, seconds
+        yield
+
+    def is_lock_refusal(self, error: DBAPIError) -> bool:
+        """Whether a statement has waited for a lock for as long as it may, and was undone alone."""
+        del error
+        return False
 
     def autocommit(self, connection: Connection, work: Callable[[Connection], T]) -> T:
         """Run `work`, one statement that commits by itself."""

@@ -14,6 +14,7 @@ from sqlalchemy import MetaData, Table
 
 from sql.statements import Statements
 from sql.statements.archives import Archives
+from sql.statements.keys import Keys
 from sql.statements.nodes import Nodes
 from sql.statements.ordered import Ordered
 from sql.statements.pauses import Pauses
@@ -22,6 +23,7 @@ from sql.statements.staging import Staging
 from sql.tables import (
     entry_tables,
     queue_archives,
+    queue_keys,
     queue_nodes,
     queue_order_heads,
     queue_ordered,
@@ -61,9 +63,19 @@ PAUSES = Family(Pauses, (queue_pauses,))
 ARCHIVES = Family(Archives, (queue_archives, queue_replays))
 STAGING = Family(Staging, (queue_staged, queue_posted_runs))
 ORDER = Family(Ordered, (queue_ordered, queue_order_heads))
+KEYS = Family(Keys, (queue_keys,))
 ENTRIES = Family(Statements, define=entry_tables, suffixes=("_history",))
 
-FAMILIES: tuple[Family[object], ...] = (NODES, SCHEDULES, PAUSES, ARCHIVES, STAGING, ORDER, ENTRIES)
+FAMILIES: tuple[Family[object], ...] = (
+    NODES,
+    SCHEDULES,
+    PAUSES,
+    ARCHIVES,
+    STAGING,
+    ORDER,
+    KEYS,
+    ENTRIES,
+)
 
 
 def shared_names() -> list[str]:

@@ -76,3 +76,18 @@ def headers_with(headers: str | None, keys: Mapping[str, StoredKey | None]) -> s
         if key is not None and key.text is not None:
             found[RESERVED + column] = key.text
     return msgspec.json.encode(found).decode() if found else None
+
+
+def with_marks(headers: str | None, marks: Mapping[str, str]) -> str:
+    """The headers of a row, with marks of the library besides."""
+    found = msgspec.json.decode(headers, type=dict[str, str]) if headers else {}
+    return msgspec.json.encode({**found, **marks}).decode()
+
+
+def marks_of(headers: str | None) -> dict[str, str]:
+    """The marks among the headers of a row: what is the library's, but for search keys."""
+    return {
+        RESERVED + name: text
+        for name, text in texts(headers).items()
+        if not name.startswith("search_key")
+    }

@@ -32,6 +32,7 @@ from queue_core.errors import (  # noqa: E402
     CommitUnknownError,
     ConfigurationError,
     DatabaseUnreachableError,
+    DuplicateKeyError,
     EntryNotChangeableError,
     EntryNotFoundError,
     ForkedError,
@@ -39,6 +40,7 @@ from queue_core.errors import (  # noqa: E402
     InvalidConnectionError,
     InvalidEventError,
     InvalidPostError,
+    KeyLockedError,
     LifecycleError,
     NaiveDateTimeError,
     NameTooLongError,
@@ -64,6 +66,7 @@ from queue_core.model.compression import CompressedCodec  # noqa: E402
 from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa: E402
 from queue_core.model.encryption import EncryptedCodec  # noqa: E402
 from queue_core.model.entry import Entry, Posting, State  # noqa: E402
+from queue_core.model.keyed import Answer, KeyState, KeyStatus, Posted  # noqa: E402
 from queue_core.model.node_config import NodeConfig  # noqa: E402
 from queue_core.model.pause import Pause  # noqa: E402
 from queue_core.model.retry import (  # noqa: E402
@@ -94,6 +97,7 @@ from sql.schema import SchemaReport  # noqa: E402
 
 __all__ = [
     "KEYLESS",
+    "Answer",
     "AsyncCallersConnection",
     "BoundCodec",
     "BusConfig",
@@ -104,6 +108,7 @@ __all__ = [
     "CompressedCodec",
     "ConfigurationError",
     "DatabaseUnreachableError",
+    "DuplicateKeyError",
     "EncryptedCodec",
     "Ended",
     "Entry",
@@ -129,6 +134,9 @@ __all__ = [
     "InvalidEventError",
     "InvalidPostError",
     "JsonCodec",
+    "KeyLockedError",
+    "KeyState",
+    "KeyStatus",
     "Keyless",
     "LifecycleError",
     "Located",
@@ -149,6 +157,7 @@ __all__ = [
     "PayloadNotSerialisableError",
     "PayloadTooLargeError",
     "PersistentBus",
+    "Posted",
     "Posting",
     "ProcessingTimeStats",
     "QueueDepth",

@@ -27,6 +27,7 @@ from sqlalchemy.exc import IntegrityError
 from queue_core.cluster.node import Node
 from queue_core.cluster.redispatch import redispatch
 from queue_core.cluster.subscriber_sets import SubscriberWatch
+from queue_core.links.keys import LOOK_BATCH
 from queue_core.model.entry import Entry, State
 from queue_core.model.lanes import ANY_NODE, SUSPECT, is_node_lane
 from queue_core.runtime.log import get_logger
@@ -94,11 +95,13 @@ class Reaper:
         self.looks += 1
         # A lane without a node is rare: its node has never been seen to die. One just dead or left
         # is looked for at once.
-        if not (self._has_left(live) or dead or self._missed) and (self.looks - 1) % LANE_TURNS:
+        often = self._has_left(live) or dead or self._missed
+        if not often and (self.looks - 1) % LANE_TURNS:
             return self._pause(rows, dead)
         for store in {
             id(member.store.statements): member.store for member in node.members
         }.values():
+            self._look_after_keys(store)
             lanes = node.database.fetch(store.statements.lanes)
             for lane in filter(is_node_lane, lanes):
                 if lane in dead or (
@@ -110,6 +113,12 @@ class Reaper:
                     self._reap(store, lane)
         self._forget(rows[name] for name in dead - left if name in rows)
         return self._pause(rows, dead)
+
+    def _look_after_keys(self, store: Store) -> None:
+        """Delete keys whose time is over, and make good what endings have passed over."""
+        if store.database.fetch(store.keys.are_due):
+            while store.database.write(store.keys.look) == LOOK_BATCH and self._node.lease.holds():
+                pass
 
     def _has_left(self, live: dict[str, Row[Any]]) -> bool:
         """Whether a live node serves less than at the last look."""

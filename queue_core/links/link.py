@@ -34,8 +34,11 @@ class Link(Protocol):
         """
         ...
 
-    def retried(self, connection: Connection, old: Entry, new_id: int) -> None:
-        """An ended entry that carries the mark was posted once more, as a copy, by hand."""
+    def retried(self, connection: Connection, old: Entry, new_id: int, *, force: bool) -> None:
+        """An ended entry that carries the mark was posted once more, as a copy, by hand.
+
+        `force`: whatever stands against it is to be put up with.
+        """
         ...
 
     def discarded(self, connection: Connection, old: Entry) -> None:

@@ -32,11 +32,11 @@ class Links:
             if mine:
                 kind.ended(connection, mine)
 
-    def retried(self, connection: Connection, old: Entry, new_id: int) -> None:
+    def retried(self, connection: Connection, old: Entry, new_id: int, *, force: bool) -> None:
         """See `Link.retried`."""
         for kind in self._kinds:
             if carries(old.headers, kind.mark):
-                kind.retried(connection, old, new_id)
+                kind.retried(connection, old, new_id, force=force)
 
     def discarded(self, connection: Connection, old: Entry) -> None:
         """See `Link.discarded`."""

@@ -90,11 +90,12 @@ class Ordering:
         """See `Link.discarded`. The others go on."""
         self._go_on(connection, self.key_of(old.queue_name, old.headers), old.record_id)
 
-    def retried(self, connection: Connection, old: Entry, new_id: int) -> None:
+    def retried(self, connection: Connection, old: Entry, new_id: int, *, force: bool) -> None:
         """See `Link.retried`.
 
         The copy takes its place before the others, if they wait for it, else behind them.
         """
+        del force
         key = self.key_of(old.queue_name, old.headers)
         lane = Lane("")
         resumed = self.statements.resume(connection, key, old.record_id, new_id)

@@ -16,6 +16,7 @@ import msgspec
 from sqlalchemy import Row
 
 from queue_core.errors import PayloadNotDecodableError
+from queue_core.model.keyed import Keep, OnConflict
 from queue_core.model.lanes import Lane
 from queue_core.runtime.deprecation import OldName
 from sql.search_keys import RESERVED, SEARCH_KEYS, texts
@@ -253,8 +254,9 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
 
     `event`: a dataclass, attrs, msgspec or pydantic instance, or a dict together with `event_name`.
     Search keys are 64-bit integers, texts of 1 to 255 characters or UUIDs. `headers` is a flat dict
-    of strings. `at` is an aware date; None means now. Entries of one `order_key` run one after the
-    other in the order of posting.
+    of strings. `at` is an aware date; None means now. `key` is an idempotency key, with `keep`,
+    `on_conflict` and `key_wait` as for a post. Entries of one `order_key` run one after the other
+    in the order of posting.
     """
 
     event: object
@@ -267,10 +269,14 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None
     order_key: str | None = None
     order_failure: OrderFailure = "hold"
+    key: str | None = None
+    keep: Keep = "living"
+    on_conflict: OnConflict = "return"
+    key_wait: float | None = None
 
 
 class PostOptions(TypedDict, total=False):
-    """The options of a post or a schedule, besides its connection."""
+    """The options of a post or a schedule, besides its connection and its key."""
 
     event_name: str | None
     search_key1: SearchKey | None
@@ -282,3 +288,12 @@ class PostOptions(TypedDict, total=False):
     delay: timedelta | float | None
     order_key: str | None
     order_failure: OrderFailure
+    keep: Keep
+    on_conflict: OnConflict
+    key_wait: float | None
+
+
+class KeyedOptions(PostOptions, total=False):
+    """The options of a post or a schedule, besides its connection."""
+
+    key: str | None

@@ -1,96 +1,80 @@
-"""The insertion of postings of which some have links, such as an order key.
+"""The insertion of postings that have links: what each kind does before it and after it.
 
-It takes more than one statement, so it leaves the way of all other posts, which are one.
+It is one transaction with the insertion, the caller's or our own. Of the caller's it is a part that
+is undone as a whole, so that an exception anywhere leaves his transaction as it was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from contextlib import nullcontext
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
-from queue_core.errors import InvalidPostError
-from queue_core.links.ordering import FAILURE_MARK, KEY_MARK
-from queue_core.model.entry import OrderFailure, Posting, State
-from queue_core.model.lanes import WAITING_LANE, Lane
-from queue_core.runtime.shown import shown
-from queue_core.storage.rows import name
+from queue_core.model.entry import Posting
+from queue_core.posting.draft import Draft
+from queue_core.posting.keyed_posts import KeyedPosts, check_keys
+from queue_core.posting.ordered_posts import OrderedPosts, check_order
+from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.store import Store
-from sql.search_keys import marked
-from sql.statements.ordered import OrderKey
-from sql.tables import ORDER_KEY_LENGTH
+
+
+class Inserted(NamedTuple):
+    """What a post with links has written."""
+
+    ids: list[int]
+    """The answers, in order."""
+    earliest: datetime | None
+    """The first date of what is new, or has changed; None if nothing is."""
 
 
 class LinkedInsertion:
-    """The rows of one post, which are marked here: they stand for the entries as they wait."""
+    """Inserts postings of one bus or service, some of which have links."""
 
-    def __init__(
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def write(
         self,
-        store: Store,
+        given: CallersConnection | None,
         queue_name: str,
         postings: Sequence[Posting],
         rows: Sequence[dict[str, Any]],
-    ) -> None:
-        self._store = store
-        self._rows = rows
-        self._lanes = [Lane(row["lane"]) for row in rows]
-        self._keys = [_order_key(store.config.table, queue_name, posting) for posting in postings]
-        self.written: list[int] = []
-        """The ids that a COMMIT without answer may have written."""
-        self.started: set[Lane] = set()
-        """The lanes of the entries that may be claimed after the COMMIT."""
-        for row, posting, key in zip(rows, postings, self._keys, strict=True):
-            if key is None:
-                self.started.add(Lane(row["lane"]))
-                continue
-            marks = {KEY_MARK: key.order_key, FAILURE_MARK: posting.order_failure}
-            row["headers"] = marked(row["headers"], marks)
-            row["lane"], row["processing_state"] = WAITING_LANE, State.WAITING.value
+    ) -> Inserted:
+        """Write `postings`, whose rows are `rows`.
 
-    def insert(self, connection: Connection) -> list[int]:
-        """Insert the rows in a transaction of our own; each key that may starts at once."""
-        ids = self._insert(connection, unstarted=False)
-        for key in sorted({key for key in self._keys if key is not None}):
-            lane = self._store.ordering.start(connection, key)
-            if lane is not None:
-                self.started.add(lane)
-        return ids
-
-    def insert_inside(self, connection: Connection) -> list[int]:
-        """Insert the rows in a caller's transaction, which must not wait for others.
-
-        So the keys start once it has committed.
+        In the transaction of the caller's connection if one is `given`, else in one of our own.
         """
-        return self._insert(connection, unstarted=True)
+        check_keys(queue_name, postings)
+        check_order(queue_name, postings)
+        dialect = self._store.database.dialect
 
-    def _insert(self, connection: Connection, *, unstarted: bool) -> list[int]:
-        self.written[:] = ids = self._store.insert(connection, self._rows)
-        entered = [
-            (key, record_id, lane)
-            for key, record_id, lane in zip(self._keys, ids, self._lanes, strict=True)
-            if key is not None
-        ]
-        self._store.ordering.enter(connection, entered, unstarted=unstarted)
-        return ids
+        def work(connection: Connection) -> Inserted:
+            with nullcontext() if given is None else dialect.part(connection):
+                # Anew in each run: one of our own transactions may run again.
+                drafts = [
+                    Draft(posting, dict(row)) for posting, row in zip(postings, rows, strict=True)
+                ]
+                return self._insert(connection, queue_name, drafts, lent=given is not None)
 
+        return self._store.write(given, queue_name, work)
 
-def _order_key(table: str, queue_name: str, posting: Posting) -> OrderKey | None:
-    """The order key of a posting. Raises InvalidPostError."""
-    if posting.order_key is None:
-        return None
-    if posting.order_failure not in get_args(OrderFailure):
-        raise InvalidPostError(
-            f"{queue_name}: order_failure={shown(posting.order_failure)} is not allowed: hold or skip. "
-            "Nothing was written.",
-            queue_name=queue_name,
-            key="order_failure",
-        )
-    text = name(posting.order_key, "order_key", limit=ORDER_KEY_LENGTH, queue_name=queue_name)
-    if not text:
-        raise InvalidPostError(
-            f"{queue_name}: order_key is an empty text. Nothing was written; leave it out for an event without order.",
-            queue_name=queue_name,
-            key="order_key",
-        )
-    return OrderKey(table, queue_name, text)
+    def _insert(
+        self, connection: Connection, queue_name: str, drafts: Sequence[Draft], *, lent: bool
+    ) -> Inserted:
+        keys = KeyedPosts(self._store, connection, queue_name, drafts, lent=lent)
+        keys.before()
+        fresh = [draft for draft in drafts if draft.inserts]
+        order = OrderedPosts(self._store, connection, queue_name, fresh, lent=lent)
+        order.before()
+        ids = self._store.insert(connection, [draft.row for draft in fresh])
+        for draft, record_id in zip(fresh, ids, strict=True):
+            draft.answer = record_id
+        keys.after()
+        order.after()
+        dates = [draft.row["effective_date"] for draft in fresh]
+        dates += [draft.changed for draft in drafts if draft.changed is not None]
+        answers = [draft.answer for draft in drafts if draft.answer is not None]
+        return Inserted(answers, min(dates, default=None))

@@ -74,6 +74,7 @@ class Poster:
         self._claimer = claimer
         self._hints = hints
         self._metrics = metrics
+        self._linked = LinkedInsertion(holdings.store)
         self._chain = chained(self._write, around_post)
 
     def post(
@@ -97,7 +98,7 @@ class Poster:
         if not self._holdings.running:
             self._store.keep_time(post.connection)
         for posting in post.postings:
-            if posting.order_key is not None:
+            if posting.key is not None or posting.order_key is not None:
                 return self._post_linked(post)
         if post.connection is not None:
             return self._post_inside(post, post.connection)
@@ -186,43 +187,31 @@ class Poster:
         return ids
 
     def _post_linked(self, post: Post) -> list[int]:
-        """Post entries of which some have links."""
+        """Post what has links. None of it is born claimed, so it takes the claim loop's way."""
         rows, _ = self._rows(post, may_claim=False)
-        insertion = LinkedInsertion(self._store, post.queue_name, post.postings, rows)
-        if post.connection is not None:
-            return self._post_linked_inside(post.queue_name, post.connection, insertion)
+        start = perf_counter()
         try:
-            ids = self._store.reaching(
-                lambda: self._store.database.write(insertion.insert), insertion.written
+            ids, earliest = self._linked.write(
+                post.connection, post.queue_name, post.postings, rows
             )
-            if ANY_NODE in insertion.started:
-                self._hints.tell(len(ids))
-            if self._holdings.running and insertion.started:
-                self._claimer.expect(min(row["effective_date"] for row in rows))
+            if post.connection is None:
+                self._metrics.took("post", perf_counter() - start)
+            if earliest is not None:
+                self.rescheduled(earliest, post.connection)
         except BaseException:
-            self._claimer.look()  # it may have committed
+            if post.connection is None:
+                self._claimer.look()  # it may have committed
             raise
+        if post.connection is not None and self._holdings.running:
+            self._announce_order(post.postings, post.connection)
         return ids
 
-    def _post_linked_inside(
-        self, queue_name: str, connection: CallersConnection, insertion: LinkedInsertion
-    ) -> list[int]:
-        borrowed = self._store.borrow(connection)
-
-        def work(inside: Connection) -> list[int]:
-            ids = insertion.insert_inside(inside)
-            self._hints.tell_inside(borrowed, ANY_NODE)
-            return ids
-
-        ids = self._store.inside_borrowed(borrowed, queue_name, work)
-        if self._holdings.running and borrowed.announces:
-            borrowed.when_ended(self._ended)
-        return ids
-
-    def _ended(self) -> None:
-        """A caller's transaction with links has ended, or is about to."""
-        self._ordered.announce()
-        self._announced.add([])
+    def _announce_order(self, postings: Sequence[Posting], connection: CallersConnection) -> None:
+        """Let the order keys of a caller's transaction start once it has ended."""
+        if any(posting.order_key is not None for posting in postings):
+            borrowed = self._store.borrow(connection)
+            if borrowed.announces:
+                borrowed.when_ended(self._ordered.announce)
 
     def rescheduled(self, date: datetime, connection: CallersConnection | None = None) -> None:
         """The date of an entry was changed to `date` (UTC), which may concern all nodes.

@@ -6,6 +6,7 @@ Searched for audits, truncated at any time while the queue runs, and tried again
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
@@ -81,12 +82,20 @@ class History:
         Subscribers that had succeeded are left out, unless `all_subscribers`. Raises
         EntryNotFoundError, or EntryNotChangeableError for an entry that ended otherwise, or that
         was posted again before, unless that ended FAILED or REMOVED too, or `force`. Of two calls
-        at once one wins.
+        at once one wins. The new entry has the key of the former one; raises DuplicateKeyError if
+        another entry has it by now, unless `force`: then it runs without a key.
         """
         record_id = integer(record_id, "record_id")
         statements, now = self._store.statements, self._store.now(connection)
 
+        part = self._store.database.dialect.part
+
         def work(inner: Connection) -> int:
+            # Of the caller's transaction it is a part, which an error undoes.
+            with nullcontext() if connection is None else part(inner):
+                return again(inner)
+
+        def again(inner: Connection) -> int:
             done = self._ended(inner, record_id, REPEATABLE, "tried again")
             last = statements.successor(inner, record_id)
             if last is not None and last[0] and last[1] not in REPEATABLE and not force:
@@ -96,7 +105,7 @@ class History:
             kept = None if all_subscribers else succeeded(done)
             new_id = statements.replay(inner, record_id, lane=ANY_NODE, now=now, progress=kept)
             for entry in self._marked(inner, record_id):
-                self._store.links.retried(inner, entry, new_id)
+                self._store.links.retried(inner, entry, new_id, force=force)
             return new_id
 
         return self._in_turn(record_id, work, connection)

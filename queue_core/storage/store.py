@@ -18,6 +18,7 @@ from queue_core.errors import (
     DatabaseUnreachableError,
     ForkedError,
 )
+from queue_core.links.keys import KeyLink
 from queue_core.links.links import Links
 from queue_core.links.ordering import Ordering
 from queue_core.model.captured_context import NO_CONTEXT, CapturedContext
@@ -33,7 +34,7 @@ from queue_core.storage.reserved_ids import ReservedIds
 from queue_core.storage.rows import Rows
 from queue_core.storage.unreachable import unreachable
 from sql.database import Database
-from sql.families import ENTRIES, ORDER
+from sql.families import ENTRIES, KEYS, ORDER
 from sql.tables import entry_tables
 
 T = TypeVar("T")
@@ -70,7 +71,10 @@ class Store:
         self.statements = statements(entry_tables(config.table, schema=schema))
         ordered = dialect.statements_for(ORDER)
         self.ordering = Ordering(ordered(schema), self.statements, clock)
-        self.links = Links([self.ordering])
+        self.keys = KeyLink(
+            dialect.statements_for(KEYS)(schema), self.statements, clock, config.table
+        )
+        self.links = Links([self.keys, self.ordering])
         self.reserved_ids = ReservedIds(database, self.statements)
         self._tried_at = float("-inf")
         """When the database's clock was to be read last (monotonic), by other than beats."""

@@ -2,4 +2,4 @@
 
 from sql.capabilities import Capabilities
 
-MYSQL = Capabilities(ddl_commits=True, copies_have_names=True)
+MYSQL = Capabilities(ddl_commits=True, copies_have_names=True, waiters_deadlock=True)

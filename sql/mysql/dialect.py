@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +24,7 @@ from sql.mysql import insertion as _insertion  # noqa: F401 -- registers what th
 from sql.mysql import settling
 from sql.mysql.bulk import MySQLBulkReads
 from sql.mysql.capabilities import MYSQL
+from sql.mysql.keys import MySQLKeys
 from sql.mysql.raw import MySQLRaw
 from sql.mysql.statements import MySQLStatements, largest_statement
 from sql.settling import Ended, OpenDatabase
@@ -34,12 +35,14 @@ READ_ONLY = frozenset({(1290,), (1792,), (1836,)})
 ER_OPTION_PREVENTS_STATEMENT (as --read-only does), ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION,
 ER_READ_ONLY_MODE.
 """
-TRANSIENT = frozenset({1020, 1205, 1213})
+LOCK_WAIT_TIMEOUT, LOCK_NOWAIT = 1205, 3572
+TRANSIENT = frozenset({1020, LOCK_WAIT_TIMEOUT, 1213})
 """ER_CHECKREAD (MariaDB's snapshot isolation), ER_LOCK_WAIT_TIMEOUT, ER_LOCK_DEADLOCK."""
 
 IN_TRANSACTION = 1
 """SERVER_STATUS_IN_TRANS, a bit of the status in each of the server's answers."""
 
+_LONGEST_WAIT_SECONDS = 1_000_000.0
 _LONGEST_IDLE_SECONDS = 31_536_000
 """A year, the most that the servers take."""
 
@@ -48,7 +51,7 @@ class MySQL(Dialect):
     """MySQL's ways."""
 
     name = "mysql"
-    own_statements = (MySQLStatements,)
+    own_statements: tuple[type[object], ...] = (MySQLStatements, MySQLKeys)
     capabilities = MYSQL
     raw = MySQLRaw()
     bulk = MySQLBulkReads()
@@ -164,6 +167,22 @@ class MySQL(Dialect):
     def database_now(self, connection: Connection) -> datetime:
         now: datetime = connection.execute(select(func.utc_timestamp(6))).scalar_one()
         return now.replace(tzinfo=UTC)
+
+    @contextmanager
+    def lock_waits(self, connection: Connection, seconds: float) -> Iterator[None]:
+        """See `Dialect.lock_waits`. The servers wait for whole seconds, and one at least."""
+        before = connection.execute(text("SELECT @@innodb_lock_wait_timeout")).scalar_one()
+        limit = "SET SESSION innodb_lock_wait_timeout = "
+        connection.exec_driver_sql(f"{limit}{whole(min(seconds, _LONGEST_WAIT_SECONDS))}")
+        try:
+            yield
+        finally:
+            with suppress(DBAPIError):  # of a connection that broke nothing is left
+                connection.exec_driver_sql(f"{limit}{before}")
+
+    def is_lock_refusal(self, error: DBAPIError) -> bool:
+        arguments: tuple[Any, ...] = getattr(error.orig, "args", ())
+        return bool(arguments) and arguments[0] in {LOCK_WAIT_TIMEOUT, LOCK_NOWAIT}
 
     def _lock_limit(self, seconds: float) -> str:
         return f"SET SESSION lock_wait_timeout = {whole(seconds)}"

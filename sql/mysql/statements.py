@@ -83,7 +83,7 @@ class MySQLStatements(Statements):
 
     def _batch(self) -> FromClause:
         fields = ", ".join(
-            f"{name} {_written(kind)} PATH '$[{place}]'"
+            f"{name} {written(kind)} PATH '$[{place}]'"
             for place, (name, kind) in enumerate(FINISH_COLUMNS.items())
         )
         source = text(f"SELECT * FROM JSON_TABLE(:batch, '$[*]' COLUMNS ({fields})) AS fields")
@@ -154,7 +154,7 @@ def _index_hint(table: Table, index: str) -> str:
     return f"/*+ INDEX({table.name} {index}) */"
 
 
-def _written(kind: TypeEngine[Any]) -> str:
+def written(kind: TypeEngine[Any]) -> str:
     """A type as JSON_TABLE takes it."""
     if isinstance(kind, UtcDateTime):
         return "DATETIME(6)"

@@ -29,6 +29,7 @@ from sql.postgresql import notify, settling
 from sql.postgresql.bulk import PostgreSQLBulkReads
 from sql.postgresql.capabilities import POSTGRESQL
 from sql.postgresql.inserts import INSERTS
+from sql.postgresql.keys import PostgreSQLKeys
 from sql.postgresql.raw import PostgreSQLRaw
 from sql.postgresql.statements import PostgreSQLStatements
 from sql.settling import Ended, OpenDatabase
@@ -36,12 +37,20 @@ from sql.watching import Heard, Notifier, Watch
 
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
 """serialization_failure, deadlock_detected, lock_not_available."""
+LOCK_REFUSED = "55P03"
+"""lock_not_available."""
 READ_ONLY = "25006"
 """read_only_sql_transaction."""
 IDLE = 0
 """PQTRANS_IDLE: no transaction, and no statement whose answer is outstanding."""
 
 _NOTIFY = select(func.pg_notify(bindparam("channel"), bindparam("payload")))
+
+_LIMIT_WAITS = text(
+    "WITH former AS MATERIALIZED (SELECT current_setting('lock_timeout') AS wait) "
+    "SELECT wait FROM former, LATERAL set_config('lock_timeout', :wait, wait IS NOT NULL)"
+)
+"""Limits the waits for locks in this transaction, and answers with the former limit."""
 
 _INDEX_PROGRESS = text(
     "SELECT CAST(blocks_done AS float) / NULLIF(blocks_total, 0) FROM pg_stat_progress_create_index "
@@ -56,7 +65,7 @@ class PostgreSQL(Dialect):
     """PostgreSQL's ways."""
 
     name = "postgresql"
-    own_statements = (PostgreSQLStatements,)
+    own_statements: tuple[type[object], ...] = (PostgreSQLStatements, PostgreSQLKeys)
     capabilities = POSTGRESQL
     raw = PostgreSQLRaw()
     bulk = PostgreSQLBulkReads()
@@ -180,6 +189,17 @@ class PostgreSQL(Dialect):
         finally:
             if had:
                 connection.execute(select(func.pg_advisory_unlock(_LOCK_SPACE, key)))
+
+    @contextmanager
+    def lock_waits(self, connection: Connection, seconds: float) -> Iterator[None]:
+        """See `Dialect.lock_waits`. A block that raises is undone, and the setting with it."""
+        given = {"wait": f"{milliseconds(seconds)}ms"}
+        before = connection.execute(_LIMIT_WAITS, given).scalar_one()
+        yield
+        connection.execute(_LIMIT_WAITS, {"wait": before})
+
+    def is_lock_refusal(self, error: DBAPIError) -> bool:
+        return getattr(error.orig, "sqlstate", None) == LOCK_REFUSED
 
     def _lock_limit(self, seconds: float) -> str:
         return f"SET lock_timeout = {milliseconds(seconds)}"

@@ -41,7 +41,8 @@ from sql.sqlite import file_watch, open_files, settling
 from sql.sqlite.capabilities import SQLITE
 from sql.sqlite.file import absolute, is_in_memory, real_path
 from sql.sqlite.file_lock import locked_file
-from sql.sqlite.raw import SQLiteRaw
+from sql.sqlite.keys import SQLiteKeys
+from sql.sqlite.raw import SQLiteRaw, commits_each
 from sql.sqlite.statements import SQLiteStatements
 from sql.sqlite.writers import Queue, SQLiteWriterLock, is_busy, not_begun
 from sql.watching import Heard, Watch
@@ -67,7 +68,7 @@ class SQLite(Dialect):
     """SQLite's ways."""
 
     name = "sqlite"
-    own_statements = (SQLiteStatements,)
+    own_statements: tuple[type[object], ...] = (SQLiteStatements, SQLiteKeys)
     capabilities = SQLITE
     raw = SQLiteRaw()
 
@@ -232,6 +233,33 @@ class SQLite(Dialect):
         if connection.info[MARKED]:
             # Where the transaction is over, this begins another, which lacks the mark: an error.
             super().unmark(connection)
+
+    @contextmanager
+    def part(self, connection: Connection) -> Iterator[None]:
+        """See `Dialect.part`. Outside of a transaction, a savepoint would be one by itself."""
+        if LAZY in connection.get_execution_options():  # locks at its first write: the savepoint
+            with super().part(connection):
+                yield
+            return
+        driver: Any = connection.connection.driver_connection
+        if driver.in_transaction or not commits_each(driver):
+            if not driver.in_transaction:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            with super().part(connection):
+                yield
+            return
+        try:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield
+            connection.exec_driver_sql("COMMIT")
+        except BaseException:
+            if driver.in_transaction:
+                connection.exec_driver_sql("ROLLBACK")
+            raise
+
+    def _commits_each(self, connection: Connection) -> bool:
+        del connection
+        return False  # `part` has begun a transaction
 
     def writer_lock(self) -> WriterLock:
         lent = _lent.get((self._path, threading.get_ident()))

@@ -12,6 +12,7 @@ from sql.tables.entries import (
     EntryTables,
     entry_tables,
 )
+from sql.tables.keys import KEY_LENGTH, queue_keys
 from sql.tables.nodes import queue_nodes
 from sql.tables.ordered import ORDER_KEY_LENGTH, queue_order_heads, queue_ordered
 from sql.tables.pauses import queue_pauses
@@ -22,6 +23,7 @@ __all__ = [
     "CLASS_NAME_LENGTH",
     "ENTRY_COLUMNS",
     "ERROR_LENGTH",
+    "KEY_LENGTH",
     "NAME_LENGTH",
     "ORDER_KEY_LENGTH",
     "QUEUE_NAME_LENGTH",
@@ -31,6 +33,7 @@ __all__ = [
     "entry_tables",
     "in_schema",
     "queue_archives",
+    "queue_keys",
     "queue_nodes",
     "queue_order_heads",
     "queue_ordered",

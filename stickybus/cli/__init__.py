@@ -18,7 +18,7 @@ from queue_core.errors import (
     SchemaError,
     StickybusError,
 )
-from stickybus.cli import entries, history, logs, order, schema, stats
+from stickybus.cli import entries, history, keys, logs, order, schema, stats
 from stickybus.cli.archive import archive, compact, verify
 from stickybus.cli.demo import demo
 from stickybus.cli.doctor import doctor
@@ -55,6 +55,7 @@ app.add_typer(order.app, name="order")
 app.add_typer(entries.app, name="entries")
 for command in (archive, compact, verify, replay):
     history.app.command()(command)
+app.add_typer(keys.app, name="keys")
 app.add_typer(history.app, name="history")
 app.command()(report)
 app.command()(nodes)

@@ -334,7 +334,7 @@ def test_what_it_can_not_do_is_refused(bus: InMemoryBus, engine: Engine) -> None
     with pytest.raises(ConfigurationError, match="exactly_once"):
         bus.subscribe(Order, lambda _order, context: context, exactly_once=True)
     with pytest.raises(InvalidConnectionError, match="Nothing was posted"):
-        bus.post(Order(1), connection=object())  # type: ignore[arg-type]
+        bus.post(Order(1), connection=object())  # type: ignore[call-overload]
     with pytest.raises(InvalidPostError):
         bus.post({"no": "name"})
     assert bus.find() == bus.history() == []
@@ -376,7 +376,7 @@ def test_what_is_posted_is_checked_and_kept_as_on_the_persistent_bus() -> None:
     with InMemoryBus() as bus:
         bus.subscribe(Order, recorder)
         with pytest.raises(InvalidPostError, match="search_key1"):
-            bus.post(Order(1), search_key1=7.5)  # type: ignore[arg-type]  # that is the fault
+            bus.post(Order(1), search_key1=7.5)  # type: ignore[call-overload]  # that is the fault
         bus.post(Order(2), search_key1=7, user_token="token", headers={"traceparent": "00-1"})
         recorder.wait()
         bus.wait_until_idle()

@@ -42,7 +42,7 @@ class Toy:
         assert connection.in_transaction()
         self.copies[old.record_id] = new_id
 
-    def retried(self, connection: Connection, old: Entry, new_id: int) -> None:
+    def retried(self, connection: Connection, old: Entry, new_id: int, *, force: bool) -> None:
         assert connection.in_transaction()
         self.retries[old.record_id] = new_id
 
@@ -69,7 +69,7 @@ def mark(store: Store, record_id: int, name: str = MARK) -> None:
 def posted(cluster: Cluster, number: int = 1, **options: Any) -> int:
     """An entry by a process that is no node, marked before anybody claims it."""
     stranger = cluster.peer("stranger")
-    record_id = stranger.bus.post(Order(number), **options)
+    record_id = int(stranger.bus.post(Order(number), **options))
     mark(stranger.store, record_id)
     return record_id
 

@@ -254,7 +254,7 @@ def test_keys_that_can_not_be_stored_are_refused(cluster: Cluster) -> None:
         with pytest.raises(InvalidPostError):
             peer.bus.post(Order(1), order_key=wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidPostError):
-        peer.bus.post(Order(1), order_key="k", order_failure="stop")  # type: ignore[arg-type]
+        peer.bus.post(Order(1), order_key="k", order_failure="stop")  # type: ignore[call-overload]
     assert peer.bus.find() == []
 
 

@@ -84,7 +84,7 @@ def test_a_key_of_another_kind_is_refused_in_a_search_as_in_a_post(
     with pytest.raises(InvalidPostError, match="search_key2"):
         keyed.find(search_key2=key)  # type: ignore[arg-type]  # what a caller without a type checker may pass
     with pytest.raises(InvalidPostError, match="search_key2"):
-        keyed.post(Order(9), search_key2=key)  # type: ignore[arg-type]  # as above
+        keyed.post(Order(9), search_key2=key)  # type: ignore[call-overload]  # as above
     assert len(keyed.find()) == 6
 
 

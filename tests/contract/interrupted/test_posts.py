@@ -60,7 +60,7 @@ CRITICAL = [
             HandOver.run,
         ),
         *(Poster.post, Poster._write, Poster._post_and_commit, Poster._post_inside),
-        *(Poster._post_linked, Poster._post_linked_inside, LinkedInsertion.insert),
+        *(Poster._post_linked, LinkedInsertion.write, LinkedInsertion._insert),
         *(Insertion.commit, Insertion._hold),
         *(HandlerPool.submit, SerialGate.expect, Signal.set),
     )

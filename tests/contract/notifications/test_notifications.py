@@ -132,7 +132,7 @@ def test_a_time_that_is_none_is_refused_and_nothing_written(
     queue: NotificationQueue, when: dict[str, object], error: type[Exception]
 ) -> None:
     with pytest.raises(error, match="Nothing was written"):
-        queue.schedule(Order(1), **when)  # type: ignore[arg-type]  # what a caller without a type checker may pass
+        queue.schedule(Order(1), **when)  # type: ignore[call-overload]  # what a caller without a type checker may pass
     assert queue.find() == []
 
 

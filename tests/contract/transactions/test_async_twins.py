@@ -215,9 +215,9 @@ def test_the_wrong_kind_of_connection_is_refused_with_advice(
         async with _connected(database_url) as engine, engine.connect() as connection:
             await connection.execute(text("SELECT 1"))
             with pytest.raises(InvalidConnectionError, match="_async"):
-                bus.post(Order(1), connection=connection)  # type: ignore[arg-type]
+                bus.post(Order(1), connection=connection)  # type: ignore[call-overload]
             with pytest.raises(InvalidConnectionError, match="without _async"):
-                await bus.post_async(Order(1), connection="no connection")  # type: ignore[arg-type]
+                await bus.post_async(Order(1), connection="no connection")  # type: ignore[call-overload]
 
     asyncio.run(main())
     assert bus.find() == []

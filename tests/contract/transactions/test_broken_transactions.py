@@ -163,7 +163,7 @@ def test_a_connection_to_another_database_is_refused(
 @pytest.mark.parametrize("given", [42, "connection", object()])
 def test_what_is_no_connection_is_refused(bus: PersistentBus, given: object) -> None:
     with pytest.raises(InvalidConnectionError, match="Nothing was written"):
-        bus.post(Order(1), connection=given)  # type: ignore[arg-type]
+        bus.post(Order(1), connection=given)  # type: ignore[call-overload]
 
 
 @needs.one_writer

@@ -1,0 +1,333 @@
+"""The link of an entry to its idempotency key, which is free, or kept, when the entry ends.
+
+Whoever ends an entry waits for no transaction that has locked its key, since that may stay open: he
+passes the key over. So a key may name an entry that has ended. Then the entry itself tells where
+the key stands (`standings`), and what was passed over is made good by `look`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from sqlalchemy import Connection, Row
+
+from queue_core.errors import DuplicateKeyError
+from queue_core.links.link import Ending
+from queue_core.model.entry import Entry, State
+from queue_core.model.keyed import KeyState
+from queue_core.model.lanes import ANY_NODE
+from queue_core.runtime.clock import Clock
+from sql.search_keys import RESERVED, texts
+from sql.statements import Statements
+from sql.statements.keys import PERIOD, KeyRow, Keys
+
+KEY_MARK = RESERVED + "key"
+"""The mark of an entry with a key. Its text is the key."""
+WAITING, LIVING, FOREVER = "waiting", "living", "forever"
+
+LOOK_SECONDS = 3_600.0
+"""How long after its entry is due a key that is kept for a time is looked after."""
+LOOK_BATCH = 500
+
+_WAITS = (State.AVAILABLE, State.WAITING)
+
+
+class Following(msgspec.Struct, kw_only=True):
+    """The entry that follows the one that runs, as it is posted then."""
+
+    creating_owner: str
+    class_name: str
+    event_json: str | None
+    event_bytes: bytes | None
+    codec: str
+    user_token: str | None
+    future_user_token: str | None
+    search_key1: int | None
+    search_key2: int | None
+    effective_date: datetime
+    headers: str | None
+
+
+class Standing(msgspec.Struct):
+    """Where a key stands by its row and its entry."""
+
+    key: str
+    record_id: int
+    keep: str
+    keep_seconds: float | None
+    state: KeyState
+    held: bool
+    """Whether a post with this key finds it taken."""
+    ended_state: str | None = None
+    ended_date: datetime | None = None
+    kept_until: datetime | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether its entry waits for its run, or for a retry."""
+        return self.state in {KeyState.QUEUED, KeyState.IN_BACK_OFF}
+
+    @property
+    def runs(self) -> bool:
+        """Whether its entry runs."""
+        return self.state in {KeyState.LOCKED, KeyState.LOCKED_WITH_REQUEUE}
+
+    def has_started(self) -> None:
+        """Its entry waits no more: somebody has it."""
+        self.state, self.held = KeyState.LOCKED, self.keep != WAITING
+
+
+class KeyLink:
+    """The keys of one main table, as their entries come and go."""
+
+    mark = KEY_MARK
+
+    def __init__(self, keys: Keys, statements: Statements, clock: Clock, table_name: str) -> None:
+        self.keys = keys
+        self.table_name = table_name
+        self._statements = statements
+        self._clock = clock
+
+    # -- where keys stand -------------------------------------------------------------------------
+
+    def standings(
+        self, connection: Connection, rows: Sequence[Row[Any]], besides: Connection | None = None
+    ) -> dict[str, Standing]:
+        """Where the keys of `rows`, all of one queue, stand, by key.
+
+        Entries that `connection` does not see are looked for on the connection `besides`, too.
+        """
+        ids = [row.record_id for row in rows if row.record_id and row.ended_state is None]
+        live = self.live(connection, ids)
+        if besides is not None:
+            live |= self.live(besides, [one for one in ids if one not in live])
+        gone = [record_id for record_id in ids if record_id not in live]
+        past = self.keys.states(connection, self._statements.past, ids=gone) if gone else {}
+        now = self._clock.now()
+        return {
+            row.entry_key: _standing(row, live.get(row.record_id), past.get(row.record_id), now)
+            for row in rows
+        }
+
+    def live(self, connection: Connection, ids: Sequence[int]) -> dict[int, Row[Any]]:
+        """Those of `ids` that have not ended, as `connection` sees them."""
+        return self.keys.states(connection, self._statements.main, ids=ids) if ids else {}
+
+    # -- endings ----------------------------------------------------------------------------------
+
+    def ended(self, connection: Connection, endings: Sequence[Ending]) -> None:
+        """See `Link.ended`."""
+        states = {one.entry.record_id: one.state for one in endings}
+        for queue_name, keys in _by_queue(one.entry for one in endings):
+            found = self.keys.find(
+                connection, self.table_name, queue_name, keys=keys, lock=True, skip_locked=True
+            )
+            mine = [row for row in found if row.record_id in states]
+            self._end(connection, queue_name, mine, states)
+
+    def _end(
+        self,
+        connection: Connection,
+        queue_name: str,
+        rows: Sequence[Row[Any]],
+        states: Mapping[int, State],
+    ) -> None:
+        now, free = self._clock.now(), list[str]()
+        kept = dict[tuple[State, float | None], list[str]]()
+        for row in rows:
+            state = states[row.record_id]
+            if row.requeue is not None:
+                self._follow(connection, row)
+            elif row.keep in {WAITING, LIVING} or state is State.REMOVED:
+                free.append(row.entry_key)
+            else:
+                kept.setdefault((state, row.keep_seconds), []).append(row.entry_key)
+        self.keys.remove(connection, self.table_name, queue_name, free)
+        for (state, seconds), keys in kept.items():
+            values = {
+                "ended_state": state.value,
+                "ended_date": now,
+                "look_date": None if seconds is None else later(now, seconds),
+            }
+            self.keys.change(connection, self.table_name, queue_name, keys, values)
+
+    def _follow(self, connection: Connection, row: Row[Any]) -> None:
+        """Insert the entry that was to follow."""
+        following = msgspec.json.decode(row.requeue, type=Following)
+        values = {
+            **msgspec.structs.asdict(following),
+            "queue_name": row.queue_name,
+            "created_date": self._clock.now(),
+            "processing_owner": None,
+            "processing_available_date": None,
+            "lane": ANY_NODE,
+            "processing_state": State.AVAILABLE.value,
+            "claim_count": 0,
+        }
+        [record_id] = self._statements.insert(connection, [values])
+        fresh = {
+            "record_id": record_id,
+            "requeue": None,
+            "look_date": later(following.effective_date, LOOK_SECONDS)
+            if row.keep == PERIOD
+            else None,
+        }
+        self.keys.change(connection, self.table_name, row.queue_name, [row.entry_key], fresh)
+
+    def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:
+        """See `Link.renewed`. It waits for posts that have locked the key."""
+        found = self.keys.find(
+            connection, self.table_name, old.queue_name, keys=[key_of(old.headers)], lock=True
+        )
+        for row in found:
+            if row.record_id == old.record_id:
+                values = {"record_id": new_id}
+                self.keys.change(
+                    connection, self.table_name, old.queue_name, [row.entry_key], values
+                )
+
+    def discarded(self, connection: Connection, old: Entry) -> None:
+        """See `Link.discarded`. The key stays as it is: the effect was tried."""
+
+    def retried(self, connection: Connection, old: Entry, new_id: int, *, force: bool) -> None:
+        """See `Link.retried`. The copy gets the key again.
+
+        Raises DuplicateKeyError if another entry has it by now; by `force` it goes on without.
+        """
+        key, queue_name, record_id = key_of(old.headers), old.queue_name, old.record_id
+        taken_by = uuid4().hex
+        found = self.keys.add(
+            connection,
+            self.table_name,
+            queue_name,
+            rows=[KeyRow(key, None, LIVING, None)],
+            taken_by=taken_by,
+        )
+        keep, seconds = LIVING, None
+        if found and found[0].taken_by != taken_by:
+            standing = self.standings(connection, found)[key]
+            if standing.held and standing.record_id != record_id:
+                if force:
+                    return
+                raise DuplicateKeyError(
+                    f"{queue_name}: entry {record_id} had the key {key!r}, which belongs to entry "
+                    f"{standing.record_id} now ({standing.state.value}). Nothing was written; to run it once more "
+                    "without its key, retry it with force.",
+                    queue_name=queue_name,
+                    key=key,
+                    record_id=standing.record_id,
+                    answer=standing.state.value,
+                )
+            keep, seconds = standing.keep, standing.keep_seconds
+        self.keys.put(
+            connection,
+            self.table_name,
+            queue_name,
+            rows=[KeyRow(key, new_id, keep, seconds)],
+            taken_by=taken_by,
+            look=later(self._clock.now(), LOOK_SECONDS),
+        )
+
+    # -- maintenance ------------------------------------------------------------------------------
+
+    def are_due(self, connection: Connection) -> bool:
+        """Whether there is anything to `look` at."""
+        return self.keys.are_due(connection, self.table_name, now=self._clock.now())
+
+    def look(self, connection: Connection) -> int:
+        """Delete keys whose time is over, and make good what endings have passed over.
+
+        Returns how many were looked at, at most `LOOK_BATCH`.
+        """
+        now = self._clock.now()
+        rows = self.keys.to_look_at(connection, self.table_name, now=now, limit=LOOK_BATCH)
+        for queue_name, group in groupby(
+            sorted(rows, key=attrgetter("queue_name", "entry_key")), attrgetter("queue_name")
+        ):
+            self._look(connection, queue_name, list(group), now)
+        return len(rows)
+
+    def _look(
+        self, connection: Connection, queue_name: str, rows: Sequence[Row[Any]], now: datetime
+    ) -> None:
+        live = self.live(connection, [row.record_id for row in rows])
+        standings = self.standings(connection, rows)
+        free = list[str]()
+        for row in rows:
+            standing, values = standings[row.entry_key], dict[str, Any]()
+            entry = live.get(row.record_id)
+            if entry is not None:
+                values["look_date"] = later(max(now, entry.effective_date), LOOK_SECONDS)
+            elif row.requeue is not None:
+                self._follow(connection, row)
+            elif not standing.held:
+                free.append(row.entry_key)
+            else:
+                # An entry that is nowhere has ended by now, and was deleted from history.
+                ended = standing.ended_date or now
+                values = {
+                    "ended_state": standing.ended_state or "",
+                    "ended_date": ended,
+                    "look_date": later(ended, row.keep_seconds) if row.keep_seconds else None,
+                }
+            if values:
+                self.keys.change(connection, self.table_name, queue_name, [row.entry_key], values)
+        self.keys.remove(connection, self.table_name, queue_name, free)
+
+
+def key_of(headers: str | None) -> str:
+    """The key of an entry whose headers carry the mark."""
+    return texts(headers).get(KEY_MARK.removeprefix(RESERVED), "")
+
+
+def _by_queue(entries: Iterable[Entry]) -> list[tuple[str, list[str]]]:
+    """The keys of entries by queue, in the order in which they are locked."""
+    found = dict[str, set[str]]()
+    for entry in entries:
+        found.setdefault(entry.queue_name, set()).add(key_of(entry.headers))
+    return [(queue_name, sorted(found[queue_name])) for queue_name in sorted(found)]
+
+
+def _standing(
+    row: Row[Any], live: Row[Any] | None, past: Row[Any] | None, now: datetime
+) -> Standing:
+    standing = Standing(
+        row.entry_key, row.record_id or 0, row.keep, row.keep_seconds, KeyState.DONE, held=True
+    )
+    if row.record_id is None:  # nobody has taken it yet, or he was rolled back
+        standing.state, standing.held = KeyState.UNKNOWN, False
+        return standing
+    if live is not None:
+        if live.processing_state in _WAITS:
+            standing.state = KeyState.IN_BACK_OFF if live.error_count else KeyState.QUEUED
+        else:
+            standing.has_started()
+            if row.requeue is not None:
+                standing.state = KeyState.LOCKED_WITH_REQUEUE
+        return standing
+    if row.requeue is not None:
+        standing.state = KeyState.DONE_WITH_REQUEUE
+    state = row.ended_state or (None if past is None else past.processing_state)
+    standing.ended_state = state or None
+    standing.ended_date = row.ended_date or (None if past is None else past.finished_date)
+    # A process of an older version may have reaped it, and told no key.
+    if row.keep in {WAITING, LIVING} or state in {State.REMOVED, State.REAPED}:
+        standing.held = False
+    elif row.keep == PERIOD and standing.ended_date is not None:
+        standing.kept_until = later(standing.ended_date, row.keep_seconds)
+        standing.held = standing.kept_until > now
+    return standing
+
+
+def later(date: datetime, seconds: float) -> datetime:
+    """A date later by that, or the last one of the calendar."""
+    try:
+        return date + timedelta(seconds=seconds)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=date.tzinfo)

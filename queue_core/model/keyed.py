@@ -1,0 +1,108 @@
+"""Idempotency keys: the options of a post, its answer, and where a key stands."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Literal, Self, TypeAlias
+
+import msgspec
+
+Keep: TypeAlias = Literal["waiting", "living", "forever"] | timedelta
+"""How long a key is kept: while its entry waits, while it lives, a time after its end, or ever."""
+
+OnConflict: TypeAlias = Literal["return", "raise", "replace", "requeue", "debounce"]
+"""What a post does whose key is taken."""
+
+
+class Answer(StrEnum):
+    """What became of a post with a key."""
+
+    ADDED = "added"
+    """A new entry has the key."""
+    UPDATED = "updated"
+    """The entry that waits with this key has what was posted now."""
+    ALREADY_QUEUED = "already_queued"
+    """An entry with this key waits. It stays as it is."""
+    IN_BACK_OFF = "in_back_off"
+    """An entry with this key has failed, and waits for its retry."""
+    LOCKED = "locked"
+    """An entry with this key runs now."""
+    DONE = "done"
+    """The entry with this key has ended, and the key is kept."""
+
+
+class Posted(int):
+    """The record id of the entry that has the key, which is another's if the key was taken.
+
+    Attributes:
+        answer: What became of the post.
+    """
+
+    answer: Answer
+
+    def __new__(cls, record_id: int, answer: Answer) -> Self:
+        """Make an id with its answer."""
+        made = super().__new__(cls, record_id)
+        made.answer = answer
+        return made
+
+    @property
+    def created(self) -> bool:
+        """Whether the entry is a new one."""
+        return self.answer is Answer.ADDED
+
+    def __reduce__(self) -> tuple[type[Self], tuple[int, Answer]]:
+        return type(self), (int(self), self.answer)
+
+    def __str__(self) -> str:
+        return int.__repr__(self)
+
+    def __repr__(self) -> str:
+        return f"Posted({int(self)}, {self.answer.value!r})"
+
+
+class KeyState(StrEnum):
+    """Where the entry of a key stands."""
+
+    UNKNOWN = "unknown"
+    """Nobody has the key."""
+    QUEUED = "queued"
+    IN_BACK_OFF = "in_back_off"
+    """It has failed, and waits for its retry."""
+    LOCKED = "locked"
+    """It runs now."""
+    LOCKED_WITH_REQUEUE = "locked_with_requeue"
+    """It runs now, and once more after its end."""
+    DONE = "done"
+    """It has ended, and the key is kept."""
+    DONE_WITH_REQUEUE = "done_with_requeue"
+    """It has ended, and is about to run once more."""
+
+
+class KeyStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a key stands.
+
+    Attributes:
+        table: The main table.
+        queue_name: The queue.
+        key: The key.
+        state: Where its entry stands; UNKNOWN if nobody has the key.
+        record_id: The entry. None if nobody has the key.
+        keep: How long the key is kept: "waiting", "living", "period" or "forever".
+        keep_seconds: The time after the end, of a period.
+        ended_state: PROCESSED or FAILED, once the entry has ended.
+        ended_date: When that was, in UTC.
+        kept_until: When the key is free, in UTC; None if that is not known yet.
+    """
+
+    table: str
+    queue_name: str
+    key: str
+    state: KeyState
+    record_id: int | None = None
+    keep: str | None = None
+    keep_seconds: float | None = None
+    ended_state: str | None = None
+    ended_date: datetime | None = None
+    kept_until: datetime | None = None

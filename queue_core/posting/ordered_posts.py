@@ -1,0 +1,92 @@
+"""Posts with order keys: all are inserted WAITING, and those whose turn it is start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+from sqlalchemy import Connection
+
+from queue_core.errors import InvalidPostError
+from queue_core.links.ordering import FAILURE_MARK, KEY_MARK
+from queue_core.model.entry import OrderFailure, Posting, State
+from queue_core.model.lanes import WAITING_LANE, Lane
+from queue_core.posting.draft import Draft
+from queue_core.runtime.shown import shown
+from queue_core.storage.rows import name
+from queue_core.storage.store import Store
+from sql.search_keys import marked
+from sql.statements.ordered import OrderKey
+from sql.tables import ORDER_KEY_LENGTH
+
+
+def check_order(queue_name: str, postings: Sequence[Posting]) -> None:
+    """Check what a post says of order keys. Raises InvalidPostError."""
+    for posting in postings:
+        if posting.order_key is None:
+            continue
+        name(posting.order_key, "order_key", limit=ORDER_KEY_LENGTH, queue_name=queue_name)
+        if not posting.order_key:
+            raise _refused(queue_name, "order_key", posting, "a text that is not empty")
+        if posting.order_failure not in get_args(OrderFailure):
+            raise _refused(queue_name, "order_failure", posting, "hold or skip")
+        if posting.key is not None and posting.on_conflict in {"requeue", "debounce"}:
+            # What follows the running entry is made when that ends, at a place of its own.
+            raise _refused(
+                queue_name, "on_conflict", posting, "return, raise or replace, with an order_key"
+            )
+
+
+def _refused(queue_name: str, key: str, posting: Posting, allowed: str) -> InvalidPostError:
+    value = shown(getattr(posting, key))
+    return InvalidPostError(
+        f"{queue_name}: {key}={value} is not allowed. Allowed: {allowed}. Nothing was written.",
+        queue_name=queue_name,
+        key=key,
+        value=value,
+    )
+
+
+class OrderedPosts:
+    """The order keys of one post, in one transaction: `before` the insertion, and after.
+
+    `lent`: the connection is the caller's. It must not wait for others who post with a key, so that
+    its keys start once its transaction has committed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        connection: Connection,
+        queue_name: str,
+        drafts: Sequence[Draft],
+        *,
+        lent: bool,
+    ) -> None:
+        self._ordering = store.ordering
+        self._connection = connection
+        self._lent = lent
+        table = store.config.table
+        self._ordered = [
+            (draft, OrderKey(table, queue_name, draft.posting.order_key), Lane(draft.row["lane"]))
+            for draft in drafts
+            if draft.posting.order_key is not None
+        ]
+
+    def before(self) -> None:
+        """Let the rows stand for entries that wait."""
+        for draft, key, _ in self._ordered:
+            marks = {KEY_MARK: key.order_key, FAILURE_MARK: draft.posting.order_failure}
+            draft.row["headers"] = marked(draft.row["headers"], marks)
+            draft.row["lane"] = WAITING_LANE
+            draft.row["processing_state"] = State.WAITING.value
+
+    def after(self) -> None:
+        """Enter what was inserted, and start what may."""
+        entered = [(key, int(draft.answer or 0), lane) for draft, key, lane in self._ordered]
+        if not entered:
+            return
+        self._ordering.enter(self._connection, entered, unstarted=self._lent)
+        if not self._lent:
+            for key in sorted({key for key, _, _ in entered}):
+                self._ordering.start(self._connection, key)

@@ -1,0 +1,54 @@
+"""MySQL's and MariaDB's statements on keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Executable, FromClause, Insert, Select, bindparam, text
+from sqlalchemy.dialects.mysql import insert
+from sqlalchemy.util import memoized_property
+
+from sql.mysql.statements import written
+from sql.statements.keys import BATCH_COLUMNS, PERIOD, Keys
+from sql.types import UtcDateTime
+
+
+class MySQLKeys(Keys):
+    """See `Keys`."""
+
+    @property
+    def _batch(self) -> str:
+        fields = ", ".join(
+            f"{name} {written(kind)} PATH '$.{name}'" for name, kind in BATCH_COLUMNS.items()
+        )
+        return f"SELECT * FROM JSON_TABLE(:batch, '$[*]' COLUMNS ({fields})) AS fields"
+
+    def _listed(self) -> FromClause:
+        return text(self._batch).columns(**BATCH_COLUMNS).subquery("batch")
+
+    def _or_nothing(self, statement: Select[Any], names: Sequence[str]) -> Insert:
+        # Not IGNORE, which takes a shared lock on a key that is there: two posts that have it both
+        # would wait for each other as soon as they change the row.
+        add = insert(self.table).from_select(list(names), statement)
+        return add.on_duplicate_key_update(taken_by=self.table.c.taken_by)
+
+    @memoized_property
+    def _put(self) -> Executable:
+        # Not an INSERT that changes what is there: in REPEATABLE READ it would lock the gap before
+        # each key, too, in which others could take none.
+        keys = ("table_name", "queue_name")
+        values = {
+            "taken_by": ":taken_by",
+            **{name: f"batch.{name}" for name in BATCH_COLUMNS if name != "entry_key"},
+            "look_date": f"CASE WHEN batch.keep = '{PERIOD}' THEN :look END",
+            **dict.fromkeys(("ended_state", "ended_date", "requeue"), "NULL"),
+        }
+        table = self.table.fullname
+        changes = ", ".join(f"{table}.{name} = {value}" for name, value in values.items())
+        found = " AND ".join(f"{table}.{name} = :{name}" for name in keys)
+        statement = text(
+            f"UPDATE ({self._batch}) AS batch STRAIGHT_JOIN {table} FORCE INDEX (PRIMARY) "
+            f"ON {found} AND {table}.entry_key = batch.entry_key SET {changes}"
+        )
+        return statement.bindparams(bindparam("look", type_=UtcDateTime()))

@@ -1,0 +1,106 @@
+"""`stickybus keys`: idempotency keys, where they stand, and their release."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from queue_core.model.keyed import KeyStatus
+from queue_core.reading.keys import Keys
+from stickybus.cli.output import write_json, write_table
+from stickybus.cli.target import Json, Url, inspected, opened
+
+COLUMNS = {
+    "table": "TABLE",
+    "queue_name": "QUEUE",
+    "key": "KEY",
+    "state": "STATE",
+    "record_id": "ENTRY",
+    "keep": "KEPT",
+    "ended_state": "ENDED",
+    "kept_until": "UNTIL (UTC)",
+}
+
+app = typer.Typer(no_args_is_help=True, help="List, show and release idempotency keys.")
+
+BAD_DATA = 1
+
+Table = Annotated[str, typer.Option("--table", help="The main table.")]
+Queue = Annotated[str, typer.Option("--queue", help="The bus, or SERVICE:QUEUE.")]
+Key = Annotated[str, typer.Argument(help="The key.", show_default=False)]
+
+
+@app.command("list")
+def list_keys(
+    *,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", help="Only of this main table. Default: all.", show_default=False),
+    ] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option("--queue", help="Only of this queue. Default: all.", show_default=False),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this number.")] = 100,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """List the keys that are taken, by queue and key.
+
+    Examples:
+      stickybus keys list
+
+      stickybus keys list --queue shop:invoices --limit 20 --json
+    """
+    with inspected(url) as inspector:
+        inspector.check_table(table)
+        found = inspector.keys(table=table, queue_name=queue, limit=limit)
+    _write(found, as_json=as_json)
+
+
+@app.command()
+def show(
+    key: Key,
+    *,
+    queue: Queue = "bus",
+    table: Table = "bus_events",
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Show where one key stands: its entry, and until when it is kept.
+
+    Examples:
+      stickybus keys show invoice-41
+
+      stickybus keys show invoice-41 --table notifications --queue shop:invoices --json
+    """
+    with inspected(url) as inspector:
+        found = inspector.key_status(queue, key, table=table)
+    _write([found], as_json=as_json)
+
+
+@app.command()
+def release(
+    key: Key, *, queue: Queue = "bus", table: Table = "bus_events", url: Url = None
+) -> None:
+    """Free a key by hand: the next post with it makes a new entry. One that lives goes on.
+
+    Examples:
+      stickybus keys release invoice-41 --table notifications --queue shop:invoices
+    """
+    with opened(url, table) as engine:
+        released = Keys(engine.store).release(queue, key)
+    if not released:
+        typer.echo(f"Nobody has the key {key} of {queue}.", err=True)
+        raise typer.Exit(BAD_DATA)
+    typer.echo(f"The key {key} of {queue} is free.")
+
+
+def _write(found: list[KeyStatus], *, as_json: bool) -> None:
+    if as_json:
+        write_json(msgspec.to_builtins(found))
+        return
+    rows = [msgspec.structs.asdict(one) for one in found]
+    write_table("Keys", COLUMNS, rows, empty="No key is taken.")

@@ -1,0 +1,321 @@
+"""Keys in transactions of callers, two at a time: nothing is lost, and nothing is aborted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, select, text
+from sqlalchemy.orm import Session
+
+from queue_core.links.keys import LOOK_SECONDS
+from stickybus import Answer, DuplicateKeyError, KeyLockedError, Posting
+from tests import requirements as needs
+from tests.contract.cluster import Cluster, Peer
+from tests.contract.conftest import Orders
+from tests.contract.harness import BOUND_SECONDS, Order
+from tests.contract.keys.test_posts import handled, numbers
+from tests.contract.transactions.test_raw_connections import Connect, connect
+
+__all__ = ["connect"]
+
+KINDS = ["core", "session", "raw"]
+
+
+@pytest.fixture
+def poster(cluster: Cluster) -> Peer:
+    """A bus that is no node: what it posts waits."""
+    return cluster.peer("poster")
+
+
+@pytest.fixture(params=KINDS)
+def given(request: pytest.FixtureRequest, engine: Engine, connect: Connect) -> Iterator[Any]:
+    """A connection of the caller, of each kind; closed after the test."""
+    opening: dict[str, Callable[[], Any]] = {
+        "core": engine.connect,
+        "session": lambda: Session(engine),
+        "raw": lambda: connect("tuples"),
+    }
+    connection = opening[request.param]()
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def two(engine: Engine) -> Iterator[tuple[Connection, Connection]]:
+    """Two connections of callers."""
+    with engine.connect() as one, engine.connect() as other:
+        yield one, other
+
+
+@contextmanager
+def breaking_insert(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let each insertion of entries fail."""
+    with monkeypatch.context() as broken:
+        broken.setattr(peer.store, "insert", lambda *_: 1 / 0)
+        yield
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_the_second_waits_for_the_first(poster: Peer, given: Any, *, commits: bool) -> None:
+    first = poster.bus.post(Order(1), key="a", connection=given)
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(lambda: poster.bus.post(Order(2), key="a", key_wait=BOUND_SECONDS))
+        if commits:
+            given.commit()
+        else:
+            given.rollback()
+        posted = second.result(BOUND_SECONDS)
+    assert numbers(poster.bus.find()) == [1 if commits else 2]
+    assert posted.created is not commits
+    assert (posted == first) is commits or not commits
+
+
+@needs.many_writers
+def test_who_does_not_wait_gets_an_error_and_his_transaction_is_whole(
+    poster: Peer, given: Any, orders: Orders, two: tuple[Connection, Connection]
+) -> None:
+    other, _ = two
+    poster.bus.post(Order(1), key="a", connection=given)
+    other.execute(orders.add(1))
+    with pytest.raises(KeyLockedError, match="has taken the key 'a'") as caught:
+        poster.bus.post(Order(2), key="a", key_wait=0, connection=other)
+    assert (caught.value.queue_name, caught.value.key) == ("bus", "a")
+    postings = [Posting(event=Order(2), key=key, key_wait=0.0) for key in "ab"]
+    with pytest.raises(KeyLockedError, match="one of 2 keys"):
+        poster.bus.post_many(postings, connection=other)
+    poster.bus.post(Order(3), key="b", connection=other)
+    other.commit()
+    given.rollback()
+    assert orders.numbers() == [1]
+    assert numbers(poster.bus.find()) == [3]
+
+
+@needs.many_writers
+def test_a_session_waits_for_its_own_locks_as_before(
+    poster: Peer, engine: Engine, database_name: str
+) -> None:
+    setting = {"postgresql": "SHOW lock_timeout"}.get(
+        database_name, "SELECT @@innodb_lock_wait_timeout"
+    )
+    with engine.connect() as connection:
+        before = connection.execute(text(setting)).scalar()
+        poster.bus.post(Order(1), key="a", key_wait=1.0, connection=connection)
+        assert connection.execute(text(setting)).scalar() == before
+        with pytest.raises(DuplicateKeyError):
+            poster.bus.post(Order(1), key="a", on_conflict="raise", connection=connection)
+        assert connection.execute(text(setting)).scalar() == before
+
+
+def test_a_conflict_leaves_the_transaction_whole(poster: Peer, given: Any, orders: Orders) -> None:
+    first = poster.bus.post(Order(1), key="a")
+    session = isinstance(given, Session)
+    if session or isinstance(given, Connection):
+        given.execute(orders.add(1))
+    with pytest.raises(DuplicateKeyError):
+        poster.bus.post(Order(2), key="a", on_conflict="raise", connection=given)
+    assert poster.bus.post(Order(3), key="a", connection=given) == first
+    assert poster.bus.post(Order(4), key="b", connection=given).created
+    again = poster.bus.post(Order(5), key="b", connection=given)
+    assert again.answer is Answer.ALREADY_QUEUED
+    given.commit()
+    assert numbers(poster.bus.find()) == [1, 4]
+    if session or isinstance(given, Connection):
+        assert orders.numbers() == [1]
+
+
+def test_a_rolled_back_post_leaves_no_key(poster: Peer, given: Any) -> None:
+    poster.bus.post_many([Posting(event=Order(1), key=key) for key in "ab"], connection=given)
+    given.rollback()
+    assert poster.bus.find() == []
+    assert poster.bus.post(Order(2), key="a").created
+
+
+@pytest.mark.parametrize("rolls_back", [True, False])
+def test_on_a_connection_that_commits_each_statement_a_post_is_whole(
+    poster: Peer, connect: Connect, monkeypatch: pytest.MonkeyPatch, *, rolls_back: bool
+) -> None:
+    """Also in a transaction that was begun by hand."""
+    raw = connect("tuples", autocommit=True)
+    cursor = raw.cursor()
+    poster.bus.post(Order(1), key="a", connection=raw)
+    assert numbers(poster.bus.find()) == [1]
+    with breaking_insert(poster, monkeypatch), pytest.raises(ZeroDivisionError):
+        poster.bus.post(Order(2), key="b", connection=raw)
+    assert poster.bus.post(Order(3), key="b").created
+    cursor.execute("BEGIN")
+    poster.bus.post(Order(4), key="c", connection=raw)
+    cursor.execute("ROLLBACK" if rolls_back else "COMMIT")
+    assert numbers(poster.bus.find()) == ([1, 3] if rolls_back else [1, 3, 4])
+
+
+def test_an_error_after_the_keys_were_taken_leaves_nothing_of_the_post(
+    poster: Peer, given: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poster.bus.post(Order(1), key="x", connection=given)
+    with breaking_insert(poster, monkeypatch), pytest.raises(ZeroDivisionError):
+        poster.bus.post(Order(2), key="a", connection=given)
+    given.commit()
+    assert numbers(poster.bus.find()) == [1]
+    assert poster.bus.post(Order(3), key="a").created
+
+
+@needs.many_writers
+def test_a_transaction_that_has_read_before_sees_the_end_of_the_keys_entry(
+    poster: Peer, cluster: Cluster, two: tuple[Connection, Connection], orders: Orders
+) -> None:
+    """Its snapshot, in REPEATABLE READ, still shows the entry, or does not show it yet."""
+    one, other = two
+    ended = poster.bus.post(Order(1), key="a")
+    for connection in two:
+        connection.execute(select(orders.table)).all()
+    node = cluster.join("node")
+    node.run()
+    assert poster.bus.post(Order(2), key="a", connection=one).created
+    later = poster.bus.post(Order(3), key="b")
+    again = poster.bus.post(Order(4), key="b", on_conflict="replace", connection=other)
+    assert (again, again.answer) == (later, Answer.UPDATED)
+    one.commit()
+    other.commit()
+    assert numbers(poster.bus.find()) == [4, 2] or numbers(poster.bus.find()) == [2, 4]
+    assert ended
+
+
+@needs.many_writers
+@pytest.mark.parametrize("on_conflict", ["return", "replace", "requeue", "debounce"])
+def test_nobody_waits_for_an_open_transaction_with_another_key(
+    poster: Peer, two: tuple[Connection, Connection], on_conflict: Any
+) -> None:
+    """InnoDB would have them wait for gaps, in REPEATABLE READ."""
+    one, other = two
+    for key in "bdf":
+        poster.bus.post(Order(1), key=key)
+    poster.bus.post(Order(2), key="d", on_conflict=on_conflict, connection=one)
+    poster.bus.post(Order(3), key="e", on_conflict=on_conflict, connection=one)
+    for key in ("a", "c", "cc", "ee", "g"):
+        assert poster.bus.post(Order(4), key=key, key_wait=0.0).created
+        assert poster.bus.post(Order(5), key=key + "2", key_wait=0.0, connection=other).created
+    assert poster.bus.post(Order(6))
+
+
+@needs.many_writers
+@pytest.mark.parametrize("on_conflict", ["return", "raise", "replace", "requeue", "debounce"])
+def test_an_open_transaction_holds_up_nobody_who_ends_the_keys_entry(
+    poster: Peer, cluster: Cluster, two: tuple[Connection, Connection], on_conflict: Any
+) -> None:
+    one, _ = two
+    poster.bus.post(Order(1), key="a")
+    node = cluster.join("node", statement_timeout_seconds=1.0)
+    node.claim()
+    try:
+        poster.bus.post(Order(2), key="a", on_conflict=on_conflict, connection=one)
+    except DuplicateKeyError:
+        assert on_conflict == "raise"
+    node.run()
+    assert handled(node) == [1]
+    one.rollback()
+    assert poster.bus.post(Order(3), key="a").created
+    node.run()
+    assert handled(node) == [1, 3]
+
+
+@needs.many_writers
+def test_a_requeue_that_commits_after_the_end_runs_soon(
+    poster: Peer, cluster: Cluster, two: tuple[Connection, Connection]
+) -> None:
+    one, _ = two
+    poster.bus.post(Order(1), key="a")
+    node = cluster.join("node")
+    node.claim()
+    poster.bus.post(Order(2), key="a", on_conflict="requeue", connection=one)
+    node.run()
+    one.commit()
+    cluster.live(60, node)
+    node.run()
+    assert handled(node) == [1, 2]
+    assert poster.bus.post(Order(3), key="a").created
+
+
+@needs.many_writers
+def test_the_time_of_a_key_whose_end_was_passed_over_begins_then(
+    poster: Peer, cluster: Cluster, two: tuple[Connection, Connection]
+) -> None:
+    one, _ = two
+    first = poster.bus.post(Order(1), key="a", keep=timedelta(hours=3))
+    node = cluster.join("node")
+    node.claim()
+    poster.bus.post(Order(2), key="a", on_conflict="requeue", connection=one)
+    node.run()
+    one.rollback()
+    cluster.live(LOOK_SECONDS + 60, node, step=10)
+    poster.bus.truncate_history()
+    again = poster.bus.post(Order(3), key="a")
+    assert (again, again.answer) == (first, Answer.DONE)
+    cluster.live(2 * LOOK_SECONDS, node, step=10)
+    assert poster.bus.post(Order(4), key="a").created
+
+
+@needs.many_writers
+@pytest.mark.parametrize("options", [{"on_conflict": "replace"}, {"keep": "waiting"}])
+def test_an_entry_that_a_post_relies_on_begins_after_the_transaction(
+    poster: Peer, cluster: Cluster, two: tuple[Connection, Connection], options: Any
+) -> None:
+    one, _ = two
+    poster.bus.post(Order(1), key="a", keep="waiting")
+    poster.bus.post(Order(2), key="a", connection=one, **options)
+    node = cluster.join("node")
+    assert node.claim() == []
+    one.commit()
+    node.run()
+    assert handled(node) == [2 if "on_conflict" in options else 1]
+
+
+@needs.many_writers
+@pytest.mark.parametrize("commits", [True, False])
+def test_several_wait_for_the_first(poster: Peer, engine: Engine, *, commits: bool) -> None:
+    """Not one of them is rolled back. InnoDB would, if they all inserted the key."""
+    waiting = threading.Barrier(5)
+
+    def post(number: int) -> bool:
+        with engine.connect() as connection:
+            connection.execute(text("SELECT 1"))
+            waiting.wait(BOUND_SECONDS)
+            posted = poster.bus.post(
+                Order(number), key="a", connection=connection, key_wait=BOUND_SECONDS
+            )
+            connection.commit()
+            return posted.created
+
+    with engine.connect() as first, ThreadPoolExecutor(4) as pool:
+        poster.bus.post(Order(0), key="a", connection=first)
+        others = [pool.submit(post, number) for number in range(1, 5)]
+        waiting.wait(BOUND_SECONDS)
+        # They wait for the database, and nothing tells that all of them have begun to.
+        wait(others, timeout=0.3)
+        if commits:
+            first.commit()
+        else:
+            first.rollback()
+        created = [other.result(BOUND_SECONDS) for other in others]
+    assert sum(created) == (0 if commits else 1)
+    assert len(poster.bus.find()) == 1
+
+
+@needs.many_writers
+def test_bulk_posts_of_the_same_keys_wait_for_each_other_in_order(poster: Peer) -> None:
+    keys = [f"k{number:03}" for number in range(200)]
+
+    def post(number: int) -> int:
+        turned = keys[number:] + keys[:number]
+        postings = [Posting(event=Order(number), key=key) for key in turned]
+        return sum(bool(getattr(one, "created", 0)) for one in poster.bus.post_many(postings))
+
+    with ThreadPoolExecutor(8) as pool:
+        created = list(pool.map(post, range(0, 160, 20)))
+    assert sum(created) == len(keys)
+    assert len(poster.bus.find()) == len(keys)
