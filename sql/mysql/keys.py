@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Executable, FromClause, Insert, Select, bindparam, text
+from sqlalchemy import BigInteger, Executable, FromClause, Insert, Select, bindparam, text
 from sqlalchemy.dialects.mysql import insert
 from sqlalchemy.util import memoized_property
 
@@ -17,6 +17,8 @@ from sql.types import UtcDateTime
 class MySQLKeys(Keys):
     """See `Keys`."""
 
+    counts_added = False
+
     @property
     def _batch(self) -> str:
         fields = ", ".join(
@@ -26,6 +28,15 @@ class MySQLKeys(Keys):
 
     def _listed(self) -> FromClause:
         return text(self._batch).columns(**BATCH_COLUMNS).subquery("batch")
+
+    def _listed_keys(self) -> FromClause:
+        kind = written(BATCH_COLUMNS["entry_key"])
+        source = f"SELECT * FROM JSON_TABLE(:keys, '$[*]' COLUMNS (entry_key {kind} PATH '$')) AS t"
+        return text(source).columns(entry_key=BATCH_COLUMNS["entry_key"]).subquery("listed")
+
+    def _listed_ids(self) -> FromClause:
+        source = "SELECT * FROM JSON_TABLE(:ids, '$[*]' COLUMNS (record_id BIGINT PATH '$')) AS t"
+        return text(source).columns(record_id=BigInteger()).subquery("listed")
 
     def _or_nothing(self, statement: Select[Any], names: Sequence[str]) -> Insert:
         # Not IGNORE, which takes a shared lock on a key that is there: two posts that have it both
