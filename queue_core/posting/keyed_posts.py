@@ -9,7 +9,7 @@ begin then before the caller's transaction has ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -139,18 +139,24 @@ class KeyedPosts:
         Raises DuplicateKeyError or KeyLockedError.
         """
         keys = sorted(self._by_key)
-        if self._ids_ahead:
-            ids = self._store.statements.reserve(self._connection, len(self._drafts))
-            for draft, record_id in zip(self._drafts, ids, strict=True):
-                draft.row = {"record_id": record_id, **draft.row}
         standings: dict[str, Standing] = self._seen(keys)
         wanted = [key for key in keys if self._needs_lock(key, standings.get(key))]
+        if self._ids_ahead:
+            self._give_ids({None, *wanted})
         if wanted:
             there = [key for key in wanted if standings.pop(key, None) is not None]
             standings |= self._locked(wanted, there)
         for key in keys:
             for draft in self._by_key[key]:
                 self._settle(key, draft, standings.get(key))
+
+    def _give_ids(self, keys: Collection[str | None]) -> None:
+        """Give drafts with one of these keys, or without (None), an id ahead."""
+        drafts = [draft for draft in self._drafts if draft.posting.key in keys]
+        if drafts:
+            ids = self._store.statements.reserve(self._connection, len(drafts))
+            for draft, record_id in zip(drafts, ids, strict=True):
+                draft.row = {"record_id": record_id, **draft.row}
 
     def _seen(self, keys: Sequence[str]) -> dict[str, Standing]:
         """Where those keys stand that somebody has, by what others have committed."""
@@ -353,7 +359,7 @@ class KeyedPosts:
 
     def _gain(self, key: str, draft: Draft) -> None:
         """The draft's entry is to have the key."""
-        draft.row["headers"] = with_marks(draft.row["headers"], {KEY_MARK: key})
+        draft.row = {**draft.row, "headers": with_marks(draft.row["headers"], {KEY_MARK: key})}
         self._new[key] = draft
 
     def _repeat(self, key: str, draft: Draft, first: Draft) -> None:
@@ -364,8 +370,9 @@ class KeyedPosts:
                 raise self._duplicate(key, None, answer)
             case "replace" | "debounce":
                 answer = Answer.UPDATED
-                first.row |= {name: draft.row[name] for name in _REPLACED}
-                first.row["headers"] = with_marks(draft.row["headers"], {KEY_MARK: key})
+                headers = with_marks(draft.row["headers"], {KEY_MARK: key})
+                changes = {name: draft.row[name] for name in _REPLACED}
+                first.row = {**first.row, **changes, "headers": headers}
         self._same.append((draft, key, answer))
 
     def _duplicate(self, key: str, record_id: int | None, answer: Answer) -> DuplicateKeyError:

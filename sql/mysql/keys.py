@@ -17,8 +17,6 @@ from sql.types import UtcDateTime
 class MySQLKeys(Keys):
     """See `Keys`."""
 
-    counts_added = False
-
     @property
     def _batch(self) -> str:
         fields = ", ".join(
@@ -39,10 +37,9 @@ class MySQLKeys(Keys):
         return text(source).columns(record_id=BigInteger()).subquery("listed")
 
     def _or_nothing(self, statement: Select[Any], names: Sequence[str]) -> Insert:
-        # Not IGNORE, which takes a shared lock on a key that is there: two posts that have it both
-        # would wait for each other as soon as they change the row.
-        add = insert(self.table).from_select(list(names), statement)
-        return add.on_duplicate_key_update(taken_by=self.table.c.taken_by)
+        # It takes a shared lock on a key that is there, so that two that find it at once end in a
+        # deadlock: only in transactions of our own, which run again.
+        return insert(self.table).prefix_with("IGNORE").from_select(list(names), statement)
 
     @memoized_property
     def _put(self) -> Executable:

@@ -63,9 +63,6 @@ class KeyRow(msgspec.Struct):
 class Keys:
     """With a `schema`, they find the table whatever the session's search path is."""
 
-    counts_added = True
-    """Whether the count of an INSERT leaves out what was there."""
-
     def __init__(self, schema: str | None = None) -> None:
         self.table = in_schema(queue_keys, schema)
         self._known = dict[tuple[Table, bool], Select[Any]]()
@@ -117,7 +114,7 @@ class Keys:
         for batch in _batches(rows):
             given |= {"batch": _encoded(batch), "look": look}
             added += connection.execute(self._add, given).rowcount
-        if self.counts_added and added == len(rows):
+        if added == len(rows):
             return None
         return self.find(
             connection, table_name, queue_name, keys=[row.entry_key for row in rows], lock=True
