@@ -80,8 +80,9 @@ def headers_with(headers: str | None, keys: Mapping[str, StoredKey | None]) -> s
 
 def with_marks(headers: str | None, marks: Mapping[str, str]) -> str:
     """The headers of a row, with marks of the library besides."""
-    found = msgspec.json.decode(headers, type=dict[str, str]) if headers else {}
-    return msgspec.json.encode({**found, **marks}).decode()
+    if headers:
+        marks = {**msgspec.json.decode(headers, type=dict[str, str]), **marks}
+    return msgspec.json.encode(marks).decode()
 
 
 def marks_of(headers: str | None) -> dict[str, str]:

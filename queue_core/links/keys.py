@@ -108,7 +108,9 @@ class KeyLink:
         if besides is not None:
             live |= self.live(besides, [one for one in ids if one not in live])
         gone = [record_id for record_id in ids if record_id not in live]
-        past = self.keys.states(connection, self._statements.past, ids=gone) if gone else {}
+        past = dict[int, Row[Any]]()
+        if gone:
+            past = self.keys.states(connection, self._statements.past, ids=gone, dates=True)
         now = self._clock.now()
         return {
             row.entry_key: _standing(row, live.get(row.record_id), past.get(row.record_id), now)
@@ -117,7 +119,9 @@ class KeyLink:
 
     def live(self, connection: Connection, ids: Sequence[int]) -> dict[int, Row[Any]]:
         """Those of `ids` that have not ended, as `connection` sees them."""
-        return self.keys.states(connection, self._statements.main, ids=ids) if ids else {}
+        if not ids:
+            return {}
+        return self.keys.states(connection, self._statements.main, ids=ids, dates=False)
 
     # -- endings ----------------------------------------------------------------------------------
 
@@ -256,7 +260,9 @@ class KeyLink:
     def _look(
         self, connection: Connection, queue_name: str, rows: Sequence[Row[Any]], now: datetime
     ) -> None:
-        live = self.live(connection, [row.record_id for row in rows])
+        ids = [row.record_id for row in rows if row.record_id]
+        main = self._statements.main
+        live = self.keys.states(connection, main, ids=ids, dates=True)
         standings = self.standings(connection, rows)
         free = list[str]()
         for row in rows:

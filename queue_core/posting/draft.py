@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -11,10 +12,10 @@ from queue_core.model.entry import Posting
 class Draft:
     """A posting, its row, and its answer once that is known."""
 
-    def __init__(self, posting: Posting, row: dict[str, Any]) -> None:
+    def __init__(self, posting: Posting, row: Mapping[str, Any]) -> None:
         self.posting = posting
         self.row = row
-        """The row to insert, which steps before the insertion may change."""
+        """The row to insert. A step that changes it puts another in its place."""
         self.inserts = True
         """Whether it is to be inserted. A step that says no gives the answer."""
         self.answer: int | None = None

@@ -9,9 +9,9 @@ begin then before the caller's transaction has ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -110,6 +110,7 @@ class KeyedPosts:
         self._keys, self._link = store.keys.keys, store.keys
         self._connection = connection
         self._queue_name = queue_name
+        self._drafts = drafts
         self._lent = lent and not store.database.dialect.capabilities.one_writer
         hurries = any(draft.posting.key_wait == 0 for draft in drafts)
         self._makes = (lent or hurries) and store.database.dialect.capabilities.waiters_deadlock
@@ -119,8 +120,12 @@ class KeyedPosts:
             if draft.posting.key is not None:
                 self._by_key.setdefault(draft.posting.key, []).append(draft)
         self._taken_by = uuid4().hex
+        self._complete = set[str]()
+        """Keys that were taken with all that belongs to them."""
         self._new = dict[str, Draft]()
         """By key, the draft whose entry has it from now on."""
+        self._ids_ahead = store.statements.capabilities.inserts_at_once
+        """Whether a key is taken with the id of its entry; else the id is written afterwards."""
         self._headers = dict[int, str | None]()
         """Of entries that wait, and are locked."""
         self._same = list[tuple[Draft, str, Answer]]()
@@ -136,12 +141,22 @@ class KeyedPosts:
         keys = sorted(self._by_key)
         standings: dict[str, Standing] = self._seen(keys)
         wanted = [key for key in keys if self._needs_lock(key, standings.get(key))]
+        if self._ids_ahead:
+            self._give_ids({None, *wanted})
         if wanted:
             there = [key for key in wanted if standings.pop(key, None) is not None]
             standings |= self._locked(wanted, there)
         for key in keys:
             for draft in self._by_key[key]:
                 self._settle(key, draft, standings.get(key))
+
+    def _give_ids(self, keys: Collection[str | None]) -> None:
+        """Give drafts with one of these keys, or without (None), an id ahead."""
+        drafts = [draft for draft in self._drafts if draft.posting.key in keys]
+        if drafts:
+            ids = self._store.statements.reserve(self._connection, len(drafts))
+            for draft, record_id in zip(drafts, ids, strict=True):
+                draft.row = {"record_id": record_id, **draft.row}
 
     def _seen(self, keys: Sequence[str]) -> dict[str, Standing]:
         """Where those keys stand that somebody has, by what others have committed."""
@@ -234,14 +249,32 @@ class KeyedPosts:
                 self._connection,
                 table_name,
                 self._queue_name,
-                rows=[KeyRow(key, None, WAITING, None) for key in missing],
+                rows=[self._row(key, self._by_key[key][0]) for key in missing],
                 taken_by=self._taken_by,
+                look=self._look,
             )
+            if rows is None:
+                self._complete |= set(missing) if self._ids_ahead else set()
+                break
             # A key that was there is not, if its entry has ended meanwhile.
             found |= {row.entry_key: row for row in rows}
         else:
             raise self._key_locked(keys)
+        self._complete |= {
+            key for key, row in found.items() if row.taken_by == self._taken_by and row.record_id
+        }
         return list(found.values())
+
+    @property
+    def _look(self) -> datetime:
+        """When keys that are kept for a time are to be looked after first."""
+        last = max(draft.row["effective_date"] for draft in self._drafts)
+        return later(last, LOOK_SECONDS)
+
+    def _row(self, key: str, draft: Draft) -> KeyRow:
+        """A key as it belongs to the draft's entry."""
+        record_id = draft.row.get("record_id") if draft.answer is None else draft.answer
+        return KeyRow(key, record_id, *_kept(draft.posting.keep))
 
     def _make(self, keys: Sequence[str]) -> None:
         """Commit rows of keys that nobody has, to be locked then.
@@ -326,7 +359,7 @@ class KeyedPosts:
 
     def _gain(self, key: str, draft: Draft) -> None:
         """The draft's entry is to have the key."""
-        draft.row["headers"] = with_marks(draft.row["headers"], {KEY_MARK: key})
+        draft.row = {**draft.row, "headers": with_marks(draft.row["headers"], {KEY_MARK: key})}
         self._new[key] = draft
 
     def _repeat(self, key: str, draft: Draft, first: Draft) -> None:
@@ -337,8 +370,9 @@ class KeyedPosts:
                 raise self._duplicate(key, None, answer)
             case "replace" | "debounce":
                 answer = Answer.UPDATED
-                first.row |= {name: draft.row[name] for name in _REPLACED}
-                first.row["headers"] = with_marks(draft.row["headers"], {KEY_MARK: key})
+                headers = with_marks(draft.row["headers"], {KEY_MARK: key})
+                changes = {name: draft.row[name] for name in _REPLACED}
+                first.row = {**first.row, **changes, "headers": headers}
         self._same.append((draft, key, answer))
 
     def _duplicate(self, key: str, record_id: int | None, answer: Answer) -> DuplicateKeyError:
@@ -391,19 +425,17 @@ class KeyedPosts:
 
     def after(self) -> None:
         """Give the keys to the entries that were inserted."""
-        if self._new:
+        rows = [
+            self._row(key, draft) for key, draft in self._new.items() if key not in self._complete
+        ]
+        if rows:
             self._keys.put(
                 self._connection,
                 self._link.table_name,
                 self._queue_name,
-                rows=[
-                    KeyRow(key, draft.answer, *_kept(draft.posting.keep))
-                    for key, draft in self._new.items()
-                ],
+                rows=rows,
                 taken_by=self._taken_by,
-                look=later(
-                    max(draft.row["effective_date"] for draft in self._new.values()), LOOK_SECONDS
-                ),
+                look=self._look,
             )
         for draft in self._new.values():
             draft.answer = Posted(draft.answer or 0, Answer.ADDED)

@@ -54,9 +54,7 @@ class LinkedInsertion:
         def work(connection: Connection) -> Inserted:
             with nullcontext() if given is None else dialect.part(connection):
                 # Anew in each run: one of our own transactions may run again.
-                drafts = [
-                    Draft(posting, dict(row)) for posting, row in zip(postings, rows, strict=True)
-                ]
+                drafts = list(map(Draft, postings, rows))
                 return self._insert(connection, queue_name, drafts, lent=given is not None)
 
         return self._store.write(given, queue_name, work)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Executable, FromClause, Insert, Select, bindparam, text
+from sqlalchemy import BigInteger, Executable, FromClause, Insert, Select, bindparam, text
 from sqlalchemy.dialects.mysql import insert
 from sqlalchemy.util import memoized_property
 
@@ -27,11 +27,19 @@ class MySQLKeys(Keys):
     def _listed(self) -> FromClause:
         return text(self._batch).columns(**BATCH_COLUMNS).subquery("batch")
 
+    def _listed_keys(self) -> FromClause:
+        kind = written(BATCH_COLUMNS["entry_key"])
+        source = f"SELECT * FROM JSON_TABLE(:keys, '$[*]' COLUMNS (entry_key {kind} PATH '$')) AS t"
+        return text(source).columns(entry_key=BATCH_COLUMNS["entry_key"]).subquery("listed")
+
+    def _listed_ids(self) -> FromClause:
+        source = "SELECT * FROM JSON_TABLE(:ids, '$[*]' COLUMNS (record_id BIGINT PATH '$')) AS t"
+        return text(source).columns(record_id=BigInteger()).subquery("listed")
+
     def _or_nothing(self, statement: Select[Any], names: Sequence[str]) -> Insert:
-        # Not IGNORE, which takes a shared lock on a key that is there: two posts that have it both
-        # would wait for each other as soon as they change the row.
-        add = insert(self.table).from_select(list(names), statement)
-        return add.on_duplicate_key_update(taken_by=self.table.c.taken_by)
+        # It takes a shared lock on a key that is there, so that two that find it at once end in a
+        # deadlock: only in transactions of our own, which run again.
+        return insert(self.table).prefix_with("IGNORE").from_select(list(names), statement)
 
     @memoized_property
     def _put(self) -> Executable:

@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import FromClause, Insert, Select, text
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import (
+    BigInteger,
+    FromClause,
+    Insert,
+    Select,
+    Table,
+    Text,
+    any_,
+    bindparam,
+    select,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy.util import memoized_property
 
 from sql.postgresql.inserts import record_fields
 from sql.statements.keys import BATCH_COLUMNS, Keys
@@ -23,6 +35,28 @@ class PostgreSQLKeys(Keys):
             "ORDER BY entry_key"
         )
         return source.columns(**BATCH_COLUMNS).subquery("batch")
+
+    @memoized_property
+    def _find(self) -> Select[Any]:
+        # Not a join, nor ordered by the bare column: told to avoid sorts, the planner would walk all
+        # keys of the queue.
+        table, keys = self.table, bindparam("keys", type_=ARRAY(Text()))
+        return (
+            select(table)
+            .where(
+                table.c.table_name == bindparam("table_name"),
+                table.c.queue_name == bindparam("queue_name"),
+                table.c.entry_key == any_(keys),
+            )
+            .order_by(table.c.entry_key.concat(""))
+        )
+
+    def _listed_values(self, values: Sequence[str | int]) -> Any:
+        return list(values)
+
+    def _by_ids(self, table: Table, statement: Select[Any]) -> Select[Any]:
+        ids = bindparam("ids", type_=ARRAY(BigInteger()))
+        return statement.where(table.c.record_id == any_(ids))
 
     def _or_nothing(self, statement: Select[Any], names: Sequence[str]) -> Insert:
         return insert(self.table).from_select(list(names), statement).on_conflict_do_nothing()

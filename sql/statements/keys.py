@@ -65,11 +65,20 @@ class Keys:
 
     def __init__(self, schema: str | None = None) -> None:
         self.table = in_schema(queue_keys, schema)
+        self._known = dict[tuple[Table, bool], Select[Any]]()
 
     # -- the shapes of one database ---------------------------------------------------------------
 
     def _listed(self) -> FromClause:
         """The bound JSON parameter `batch` as a table with `BATCH_COLUMNS`."""
+        raise NotImplementedError
+
+    def _listed_keys(self) -> FromClause:
+        """The bound JSON parameter `keys` as a table with the column `entry_key`."""
+        raise NotImplementedError
+
+    def _listed_ids(self) -> FromClause:
+        """The bound JSON parameter `ids` as a table with the column `record_id`."""
         raise NotImplementedError
 
     def _or_nothing(self, statement: Select[Any], names: Sequence[str]) -> Insert:
@@ -90,18 +99,23 @@ class Keys:
         *,
         rows: Sequence[KeyRow],
         taken_by: str,
-    ) -> list[Row[Any]]:
-        """Take keys that nobody has, and lock all of them.
+        look: datetime | None = None,
+    ) -> list[Row[Any]] | None:
+        """Take keys that nobody has: they are `taken_by` this post then. Lock all of them.
 
         They must be in order. It waits for other transactions that have just taken one. Those that
-        were free are `taken_by` this post then, without an id.
+        are kept for a time are looked after from the date `look` on.
 
         Returns:
-            The rows of all keys.
+            The rows of all keys; None if all of them were free.
         """
         given = {"table_name": table_name, "queue_name": queue_name, "taken_by": taken_by}
+        added = 0
         for batch in _batches(rows):
-            connection.execute(self._add, {**given, "batch": _encoded(batch), "look": None})
+            given |= {"batch": _encoded(batch), "look": look}
+            added += connection.execute(self._add, given).rowcount
+        if added == len(rows):
+            return None
         return self.find(
             connection, table_name, queue_name, keys=[row.entry_key for row in rows], lock=True
         )
@@ -169,7 +183,8 @@ class Keys:
 
     @memoized_property
     def _add(self) -> Insert:
-        return self._or_nothing(self._source, list(self._rows))
+        added = self._or_nothing(self._source, list(self._rows))
+        return added.execution_options(preserve_rowcount=True)
 
     @memoized_property
     def _put(self) -> Executable:
@@ -191,14 +206,38 @@ class Keys:
         Those that others hold are skipped, or an error at once (`nowait`), if asked for.
         """
         found = list[Row[Any]]()
-        statement = _looked_up(self.table, select(self.table))
+        statement = self._find
+        if lock:
+            statement = statement.with_for_update(
+                of=self.table, skip_locked=skip_locked, nowait=nowait
+            )
+        given = {"table_name": table_name, "queue_name": queue_name}
         for batch in _batches(sorted(set(keys))):
-            chosen = statement.where(*self._are(table_name, queue_name, batch))
-            chosen = chosen.order_by(self.table.c.entry_key)
-            if lock:
-                chosen = chosen.with_for_update(skip_locked=skip_locked, nowait=nowait)
-            found += connection.execute(chosen)
+            found += connection.execute(
+                statement, {**given, "keys": self._listed_values(batch)}
+            ).all()
         return found
+
+    def _listed_values(self, values: Sequence[str | int]) -> Any:
+        """The value of the parameter `keys`, or `ids`."""
+        return encoded(values)
+
+    def _by_ids(self, table: Table, statement: Select[Any]) -> Select[Any]:
+        """The statement on the rows whose ids are in the parameter `ids`."""
+        listed = self._listed_ids()
+        joined = listed.join(table, table.c.record_id == listed.c.record_id)
+        return _in_order(table, statement).select_from(joined)
+
+    @memoized_property
+    def _find(self) -> Select[Any]:
+        table, listed = self.table, self._listed_keys()
+        joined = listed.join(
+            table,
+            (table.c.table_name == bindparam("table_name"))
+            & (table.c.queue_name == bindparam("queue_name"))
+            & (table.c.entry_key == listed.c.entry_key),
+        )
+        return _in_order(table, select(table)).select_from(joined).order_by(listed.c.entry_key)
 
     def _are(
         self, table_name: str, queue_name: str, keys: Sequence[str]
@@ -285,16 +324,23 @@ class Keys:
     # -- entries ----------------------------------------------------------------------------------
 
     def states(
-        self, connection: Connection, table: Table, *, ids: Sequence[int]
+        self, connection: Connection, table: Table, *, ids: Sequence[int], dates: bool
     ) -> dict[int, Row[Any]]:
-        """Where entries of a main or history table stand, by id. It locks nothing."""
-        columns = [table.c[name] for name in _STATE_COLUMNS]
-        if "finished_date" in table.c:
-            columns.append(table.c.finished_date)
+        """Where entries of a main or history table stand, by id. It locks nothing.
+
+        With `dates`, there is the effective date of a live one, or when it ended.
+        """
+        # Dates cost the most, and are needed the least.
+        date = "finished_date" if "finished_date" in table.c else "effective_date"
+        names = (*_STATE_COLUMNS, date) if dates else _STATE_COLUMNS
+        statement = self._known.get((table, dates))
+        if statement is None:
+            columns = [table.c[name] for name in names]
+            statement = self._known[table, dates] = self._by_ids(table, select(*columns))
         found = dict[int, Row[Any]]()
         for batch in _batches(sorted(set(ids))):
-            statement = _looked_up(table, select(*columns)).where(table.c.record_id.in_(batch))
-            found |= {row.record_id: row for row in connection.execute(statement)}
+            rows = connection.execute(statement, {"ids": self._listed_values(batch)}).all()
+            found |= {row[0]: row for row in rows}
         return found
 
     def lock_waiting(
@@ -314,7 +360,7 @@ class Keys:
         return found
 
 
-_STATE_COLUMNS = ("record_id", "processing_state", "error_count", "effective_date")
+_STATE_COLUMNS = ("record_id", "processing_state", "error_count")
 
 
 def _batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -334,6 +380,13 @@ def _looked_up(table: Table, statement: Select[Any]) -> Select[Any]:
     for database in ("mysql", "mariadb"):
         statement = statement.with_hint(table, "FORCE INDEX (PRIMARY)", database)
     return statement
+
+
+def _in_order(table: Table, statement: Select[Any]) -> Select[Any]:
+    """The statement, made to look up the rows of `table` for each row that is listed."""
+    for database in ("mysql", "mariadb"):
+        statement = statement.prefix_with("STRAIGHT_JOIN", dialect=database)
+    return _looked_up(table, statement)
 
 
 def _changed(table: Table, statement: Any) -> Any:
