@@ -38,8 +38,8 @@ class PostgreSQLKeys(Keys):
 
     @memoized_property
     def _find(self) -> Select[Any]:
-        # Not a join, nor ordered by the bare column: told to avoid sorts, the planner would walk all
-        # keys of the queue.
+        # Not a join, nor ordered by the bare column: told to avoid sorts, the planner would walk
+        # all keys of the queue.
         table, keys = self.table, bindparam("keys", type_=ARRAY(Text()))
         return (
             select(table)

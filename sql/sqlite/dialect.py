@@ -242,6 +242,8 @@ class SQLite(Dialect):
                 yield
             return
         driver: Any = connection.connection.driver_connection
+        if not connection.in_transaction():
+            connection.begin()  # whose listeners may send a BEGIN of their own
         if driver.in_transaction or not commits_each(driver):
             if not driver.in_transaction:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -87,6 +87,12 @@ _BUS: dict[str, list[Call]] = {
     "ready_count": [lambda place, connection, _: place.bus.ready_count(connection=connection)],
     "retry": [lambda place, connection, _: place.bus.retry(PAST, connection=connection)],
     "discard": [lambda place, connection, _: place.bus.discard(PAST, connection=connection)],
+    "key_status": [
+        lambda place, connection, _: place.bus.key_status("k", connection=connection),
+    ],
+    "release_key": [
+        lambda place, connection, _: place.bus.release_key("k", connection=connection),
+    ],
     "held_keys": [lambda place, connection, _: place.bus.held_keys(connection=connection)],
     "explain": [lambda place, connection, _: place.bus.explain(PAST, connection=connection)],
     "pause": [lambda place, connection, _: place.bus.pause(connection=connection)],
@@ -126,6 +132,12 @@ _QUEUE: dict[str, list[Call]] = {
     "find": [lambda place, connection, _: place.queue.find(connection=connection)],
     "history": [lambda place, connection, _: place.queue.history(connection=connection)],
     "ready_count": [lambda place, connection, _: place.queue.ready_count(connection=connection)],
+    "key_status": [
+        lambda place, connection, _: place.queue.key_status("k", connection=connection),
+    ],
+    "release_key": [
+        lambda place, connection, _: place.queue.release_key("k", connection=connection),
+    ],
     "held_keys": [lambda place, connection, _: place.queue.held_keys(connection=connection)],
     "explain": [lambda place, connection, _: place.queue.explain(PAST, connection=connection)],
     "pause": [lambda place, connection, _: place.queue.pause(connection=connection)],
