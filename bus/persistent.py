@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
 
 from bus.event_bus import EventBus
+from queue_core.bulk_changes import BulkChanges
 from queue_core.engine import QueueEngine
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import BusConfig, BusSettings, Mode
@@ -23,7 +24,7 @@ from queue_core.runtime.clock import Clock
 from queue_core.service_life import Face
 
 
-class PersistentBus(EventBus, Face, Reads, Pausing):
+class PersistentBus(EventBus, Face, Reads, Pausing, BulkChanges):
     """An event bus on a SQL database.
 
     The bus opens its own connections. An SQLite file gets its tables at once; another database must
@@ -78,6 +79,7 @@ class PersistentBus(EventBus, Face, Reads, Pausing):
         Face.__init__(self, engine)
         Reads.__init__(self, engine, self.config.name)
         Pausing.__init__(self, engine, self.config.name)
+        BulkChanges.__init__(self, engine, self.config.name)
 
     def _add(self, event: type | str, subscriber: Subscriber) -> None:
         super()._add(event, subscriber)

@@ -10,6 +10,7 @@ from sqlalchemy import URL, Engine
 
 from notifications.queues import Queues
 from notifications.schedules import Schedules
+from queue_core.bulk_changes import BulkChanges
 from queue_core.engine import QueueEngine
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import NotificationConfig, QueueSettings
@@ -19,7 +20,7 @@ from queue_core.runtime.clock import Clock
 from queue_core.service_life import Face
 
 
-class NotificationService(Queues, Face, OldServiceNames):
+class NotificationService(Queues, Face, BulkChanges, OldServiceNames):
     """Queues of notifications, delivered at their time.
 
     Args:
@@ -68,6 +69,7 @@ class NotificationService(Queues, Face, OldServiceNames):
             codecs=Codecs(self._types, codec, read_codecs, type_codecs),
         )
         Face.__init__(self, engine)
+        BulkChanges.__init__(self, engine, None)
         self._schedules = Schedules(engine, self._served.names)
 
     def start(self) -> Self:

@@ -22,6 +22,12 @@ class RetryOptions(TypedDict, total=False):
     force: bool
 
 
+class RetryAndWaitOptions(RetryOptions, total=False):
+    """The options of a retry whose end is waited for."""
+
+    timeout_seconds: float
+
+
 class TruncateOptions(TypedDict, total=False):
     """The options of a truncation."""
 

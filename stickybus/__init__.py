@@ -76,15 +76,18 @@ from queue_core.model.retry import (  # noqa: E402
     ScheduledRetries,
 )
 from queue_core.opening import create_schema  # noqa: E402
+from queue_core.reading.bulk import BulkResult, Unchanged  # noqa: E402
 from queue_core.reading.depths import QueueDepth  # noqa: E402
 from queue_core.reading.explanation import Explanation, Reason  # noqa: E402
 from queue_core.reading.forgetting import Forgotten  # noqa: E402
 from queue_core.reading.held_keys import HeldKey  # noqa: E402
 from queue_core.reading.nodes import NodeStatus  # noqa: E402
 from queue_core.reading.overview import QueueStatus  # noqa: E402
+from queue_core.reading.retrial import RetryOutcome  # noqa: E402
 from queue_core.reading.schedules import ScheduleStatus  # noqa: E402
 from queue_core.reading.search import Located  # noqa: E402
 from queue_core.reading.statistics import ProcessingTimeStats, QueueStats, RetryStats  # noqa: E402
+from queue_core.reading.workers import WorkerStats  # noqa: E402
 from queue_core.running.subscriber import EntryContext, ExactlyOnceContext  # noqa: E402
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection  # noqa: E402
 from queue_core.runtime.clock import Clock, ManualClock, SystemClock  # noqa: E402
@@ -96,6 +99,7 @@ __all__ = [
     "KEYLESS",
     "AsyncCallersConnection",
     "BoundCodec",
+    "BulkResult",
     "BusConfig",
     "CallersConnection",
     "Clock",
@@ -159,6 +163,7 @@ __all__ = [
     "Reason",
     "Retry",
     "RetryLater",
+    "RetryOutcome",
     "RetryPolicy",
     "RetryStats",
     "Schedule",
@@ -173,6 +178,8 @@ __all__ = [
     "State",
     "StickybusError",
     "SystemClock",
+    "Unchanged",
+    "WorkerStats",
     "WriteLockError",
     "create_schema",
     "inspect",
