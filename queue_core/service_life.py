@@ -23,7 +23,7 @@ from queue_core.model.entry import Entry, SearchKey, States
 from queue_core.old_names import OldFaceNames
 from queue_core.reading.forgetting import Forgotten
 from queue_core.reading.history import Progress
-from queue_core.reading.retrial import Retrial, RetryOutcome
+from queue_core.reading.retrial import RetryOutcome
 from queue_core.runtime.arguments import function, wait_seconds
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
@@ -369,9 +369,8 @@ class Face(OldFaceNames):
             ```
         """
         seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
-        retrial = Retrial(self._engine.store, self._engine.lifecycle.finisher.feeds)
-        return retrial.run(
-            lambda: self.retry(record_id, all_subscribers=all_subscribers, force=force), seconds
+        return self._maintenance.retry_and_wait(
+            record_id, timeout_seconds=seconds, all_subscribers=all_subscribers, force=force
         )
 
     def discard(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
