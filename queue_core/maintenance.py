@@ -10,7 +10,7 @@ from queue_core.model.entry import SearchKey, States
 from queue_core.reading.forgetting import Forgetting, Forgotten
 from queue_core.reading.history import History, Progress
 from queue_core.reading.live_entries import EVERY, Entries
-from queue_core.reading.retrial import Retrial, RetryOutcome
+from queue_core.retrial import Retrial, RetryOutcome
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.filter import Filter
 from queue_core.storage.rows import Unset

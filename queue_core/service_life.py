@@ -23,7 +23,7 @@ from queue_core.model.entry import Entry, SearchKey, States
 from queue_core.old_names import OldFaceNames
 from queue_core.reading.forgetting import Forgotten
 from queue_core.reading.history import Progress
-from queue_core.reading.retrial import RetryOutcome
+from queue_core.retrial import RetryOutcome
 from queue_core.runtime.arguments import function, wait_seconds
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection

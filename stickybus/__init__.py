@@ -83,7 +83,7 @@ from queue_core.reading.forgetting import Forgotten  # noqa: E402
 from queue_core.reading.held_keys import HeldKey  # noqa: E402
 from queue_core.reading.nodes import NodeStatus  # noqa: E402
 from queue_core.reading.overview import QueueStatus  # noqa: E402
-from queue_core.reading.retrial import RetryOutcome  # noqa: E402
+from queue_core.retrial import RetryOutcome  # noqa: E402
 from queue_core.reading.schedules import ScheduleStatus  # noqa: E402
 from queue_core.reading.search import Located  # noqa: E402
 from queue_core.reading.statistics import ProcessingTimeStats, QueueStats, RetryStats  # noqa: E402

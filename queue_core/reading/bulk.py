@@ -25,7 +25,7 @@ from queue_core.errors import (
     StickybusError,
 )
 from queue_core.model.entry import Entry, State
-from queue_core.reading.history import History, Progress
+from queue_core.reading.history import REPEATABLE, History, Progress
 from queue_core.runtime.arguments import function
 from queue_core.runtime.clock import in_utc
 from queue_core.storage.endings import remove_locked
@@ -112,7 +112,8 @@ class Retrying(Change):
             now=self.store.clock.now(),
             all_subscribers=self._all_subscribers,
         )
-        return sum(_is_done(partial(retry, record_id)) for record_id in ids)
+        left = _unretried(self.store, connection, ids)
+        return sum(_is_done(partial(retry, record_id)) for record_id in left)
 
 
 class Discarding(Change):
@@ -129,7 +130,7 @@ class Discarding(Change):
         now = self.store.clock.now()
         return sum(
             _is_done(partial(self._history.discard_inside, connection, record_id, now))
-            for record_id in ids
+            for record_id in _unretried(self.store, connection, ids)
         )
 
 
@@ -166,6 +167,17 @@ def _is_done(change: Callable[[], int | bool]) -> bool:
         return bool(change())
     except (EntryNotFoundError, EntryNotChangeableError):
         return False
+
+
+def _unretried(store: Store, connection: Connection, ids: Sequence[int]) -> list[int]:
+    """Those of some ended entries that nobody has retried or discarded by now."""
+    return store.statements.matching(
+        connection,
+        past=True,
+        where=lambda table: [table.c.processing_state.in_(REPEATABLE)],
+        ids=ids,
+        unretried=True,
+    )
 
 
 def _locked(store: Store, connection: Connection, ids: Sequence[int]) -> list[int]:

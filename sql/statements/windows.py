@@ -33,9 +33,11 @@ class Windows(History):
     def id_bounds(self, connection: Connection, *, past: bool) -> tuple[int, int] | None:
         """The lowest and the highest id of the main or the history table; None if it is empty."""
         table = self.past if past else self.main
-        # Each by itself: only then does every database take it from an end of the primary key.
-        lowest = select(func.min(table.c.record_id)).scalar_subquery()
-        highest = select(func.max(table.c.record_id)).scalar_subquery()
+        # By their order, not by min() and max(): PostgreSQL, which takes the table for empty, would
+        # read all of it.
+        of_end = select(table.c.record_id).limit(1)
+        lowest = of_end.order_by(table.c.record_id).scalar_subquery()
+        highest = of_end.order_by(table.c.record_id.desc()).scalar_subquery()
         first_id, last_id = connection.execute(select(lowest, highest)).one()
         return None if first_id is None else (first_id, last_id)
 

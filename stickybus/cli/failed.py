@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import typer
 
-from queue_core.bulk_changes import BulkChanges, FailedFilters
+from queue_core.bulk_changes import BulkChanges
 from queue_core.model.entry import State
+from queue_core.storage.rows import Unset
 from stickybus.cli.bulk import Yes, change_all
 from stickybus.cli.entry_options import (
     DEFAULT_TABLE,
@@ -75,8 +76,7 @@ def list_failed(
 
       stickybus failed list --queue bus --event OrderPlaced --error "mail server" --json
     """
-    filters = _filters(
-        event=event,
+    known = _known(
         error_type=error_type,
         error=error,
         since=since,
@@ -84,15 +84,14 @@ def list_failed(
         key1=key1,
         key2=key2,
     )
-    event_name = filters.pop("event_name", None)
     with inspected(url) as inspector:
         found = inspector.history(
             table=table,
             queue_name=queue,
-            event_name=event_name,
+            event_name=event,
             dead_letters=True,
             limit=limit,
-            **filters,
+            **known,
         )
     title = f"Failed entries of {table or 'all tables'}"
     write_entries(title, COLUMNS, found, payload=payload, as_json=as_json, limit=limit)
@@ -132,8 +131,7 @@ def retry(
 
       stickybus failed retry --removed --queue bus --since 10m --yes
     """
-    filters = _filters(
-        event=event,
+    known = _known(
         error_type=error_type,
         error=error,
         since=since,
@@ -146,7 +144,8 @@ def retry(
             BulkChanges(engine, queue).retry_all,
             states=State.REMOVED if removed else State.FAILED,
             all_subscribers=all_subscribers,
-            **filters,
+            event_name=event,
+            **known,
         )
         change_all(call, "retried", yes=yes, as_json=as_json)
 
@@ -176,8 +175,7 @@ def discard(
 
       stickybus failed discard --event Ping --before 30d --yes
     """
-    filters = _filters(
-        event=event,
+    known = _known(
         error_type=error_type,
         error=error,
         since=since,
@@ -186,26 +184,36 @@ def discard(
         key2=key2,
     )
     with opened(url, table) as engine:
-        call = partial(BulkChanges(engine, queue).discard_all, **filters)
+        call = partial(BulkChanges(engine, queue).discard_all, event_name=event, **known)
         change_all(call, "discarded", yes=yes, as_json=as_json)
 
 
-def _filters(
+class _Known(TypedDict):
+    """What is known of failed entries, besides their event, as the library takes it."""
+
+    search_key1: int | str | Unset
+    search_key2: int | str | Unset
+    error_type: str | None
+    error_text: str | None
+    finished_since: datetime | None
+    finished_before: datetime | None
+
+
+def _known(
     *,
-    event: str | None,
     error_type: str | None,
     error: str | None,
     since: str | None,
     before: str | None,
     key1: str | None,
     key2: str | None,
-) -> FailedFilters:
-    now = datetime.now(UTC)
+) -> _Known:
+    now, keys = datetime.now(UTC), keys_of(key1, key2)
     return {
-        "event_name": event,
+        "search_key1": keys["search_key1"],
+        "search_key2": keys["search_key2"],
         "error_type": error_type,
         "error_text": error,
         "finished_since": None if since is None else moment(since, now=now),
         "finished_before": None if before is None else moment(before, now=now),
-        **keys_of(key1, key2),
     }

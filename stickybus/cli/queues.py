@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from queue_core.bulk_changes import BulkChanges, WaitingFilters
+from queue_core.bulk_changes import BulkChanges
 from stickybus.cli.bulk import Yes, change_all
 from stickybus.cli.entry_options import DEFAULT_TABLE, EventName, Key1, Key2, Queue, keys_of
 from stickybus.cli.moments import aware, duration
@@ -49,11 +49,14 @@ def clear(
       stickybus queues clear --table notifications --all --yes
     """
     _one_or_all(queue, all_queues)
-    filters: WaitingFilters = {"event_name": event, **keys_of(key1, key2)}
     with opened(url, table) as engine:
         changes = BulkChanges(engine, queue)
         filtered = (event, key1, key2) != (None, None, None)
-        call = partial(changes.remove_all, **filters) if filtered else changes.clear
+        call = (
+            partial(changes.remove_all, event_name=event, **keys_of(key1, key2))
+            if filtered
+            else changes.clear
+        )
         change_all(call, "removed", yes=yes, as_json=as_json)
 
 
@@ -88,10 +91,11 @@ def reschedule(
       stickybus queues reschedule 2026-01-31T09:00:00Z --table notifications --all
     """
     _one_or_all(queue, all_queues)
-    filters: WaitingFilters = {"event_name": event, **keys_of(key1, key2)}
     with opened(url, table) as engine:
         changes = BulkChanges(engine, queue)
-        call = partial(changes.reschedule_all, at=_date(to), **filters)
+        call = partial(
+            changes.reschedule_all, at=_date(to), event_name=event, **keys_of(key1, key2)
+        )
         change_all(call, "rescheduled", yes=yes, as_json=as_json)
 
 

@@ -79,7 +79,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> int:
     return 10
 
 
-def retried(bus: PersistentBus) -> list[int | None]:
+def retried(bus: PersistentBus) -> list[int]:
     """The entries of which retries wait."""
     return sorted(entry.replay_of or 0 for entry in bus.find())
 
@@ -211,7 +211,7 @@ def test_the_wait_ends_with_the_first_failure_if_the_next_run_is_far(make_bus: M
     bus = make_bus(retry=ImmediateRetries(0))
     shop = Shop(bus)
     [failed] = shop.fail("Mail", 1)
-    other = make_bus(retry=ScheduledRetries([FAR]))
+    other = make_bus(retry=ScheduledRetries((FAR,)))
     Shop(other)
     other.start()
     outcome = other.retry_and_wait(failed, timeout_seconds=BOUND_SECONDS)
@@ -359,8 +359,8 @@ def test_another_call_that_comes_first_is_skipped_over(
     monkeypatch.setattr(bulk.Bulk, "ids", found)
     done = shop.bus.retry_all()
 
-    assert (done.matched, done.changed, done.skipped, done.errors) == (5, 3, 2, ())
-    assert retried(shop.bus) == mails
+    assert (done.matched, done.changed, done.skipped, done.errors) == (5, 2, 3, ())
+    assert retried(shop.bus) == mails[:2] + mails[3:]
 
 
 @pytest.mark.parametrize("point", ["between", "within"])
