@@ -3,91 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import msgspec
 
+from queue_core.bulk_options import (
+    BulkOptions,
+    DeadLetterOptions,
+    FailedFilters,
+    FailedOptions,
+    RescheduleAllOptions,
+    RetryAllOptions,
+    WaitingFilters,
+    WaitingOptions,
+)
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
 from queue_core.model.due_date import due_date
-from queue_core.model.entry import Entry, SearchKey, State, States
-from queue_core.reading.bulk import (
+from queue_core.model.entry import Entry, State, States
+from queue_core.reading.bulk import Bulk, BulkResult, Stop
+from queue_core.reading.changes import (
     NOT_STARTED,
-    Bulk,
-    BulkResult,
     Change,
     Discarding,
     Removing,
     Rescheduling,
     Retrying,
-    Stop,
 )
 from queue_core.reading.history import REPEATABLE, Progress
 from queue_core.reading.search import dead_letter_entries
 from queue_core.storage.filter import Filter, checked_ids, state_values
-from queue_core.storage.rows import Keyless, Unset, name
+from queue_core.storage.rows import name
 from sql.tables import CLASS_NAME_LENGTH
-
-
-class FailedFilters(TypedDict, total=False):
-    """Which entries of history."""
-
-    search_key1: SearchKey | Keyless | Unset
-    search_key2: SearchKey | Keyless | Unset
-    record_ids: Iterable[int] | None
-    event_name: str | None
-    error_type: str | None
-    error_text: str | None
-    finished_before: datetime | None
-    finished_since: datetime | None
-
-
-class WaitingFilters(TypedDict, total=False):
-    """Which live entries."""
-
-    search_key1: SearchKey | Keyless | Unset
-    search_key2: SearchKey | Keyless | Unset
-    record_ids: Iterable[int] | None
-    event_name: str | None
-    effective_before: datetime | None
-
-
-class BulkOptions(TypedDict, total=False):
-    """How a bulk change goes."""
-
-    dry_run: bool
-    progress: Progress | None
-    stop: Stop | None
-
-
-class FailedOptions(FailedFilters, BulkOptions, total=False):
-    """The options of a bulk change of history."""
-
-
-class WaitingOptions(WaitingFilters, BulkOptions, total=False):
-    """The options of a bulk change of live entries."""
-
-
-class RetryAllOptions(FailedOptions, total=False):
-    """The options of `retry_all`."""
-
-    states: States
-    all_subscribers: bool
-
-
-class RescheduleAllOptions(WaitingOptions, total=False):
-    """The options of `reschedule_all`."""
-
-    at: datetime | None
-    delay: timedelta | float | None
-
-
-class DeadLetterOptions(FailedFilters, total=False):
-    """The options of `dead_letters`."""
-
-    limit: int | None
 
 
 class BulkChanges:

@@ -83,11 +83,11 @@ from queue_core.reading.forgetting import Forgotten  # noqa: E402
 from queue_core.reading.held_keys import HeldKey  # noqa: E402
 from queue_core.reading.nodes import NodeStatus  # noqa: E402
 from queue_core.reading.overview import QueueStatus  # noqa: E402
-from queue_core.retrial import RetryOutcome  # noqa: E402
 from queue_core.reading.schedules import ScheduleStatus  # noqa: E402
 from queue_core.reading.search import Located  # noqa: E402
 from queue_core.reading.statistics import ProcessingTimeStats, QueueStats, RetryStats  # noqa: E402
 from queue_core.reading.workers import WorkerStats  # noqa: E402
+from queue_core.retrial import RetryOutcome  # noqa: E402
 from queue_core.running.subscriber import EntryContext, ExactlyOnceContext  # noqa: E402
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection  # noqa: E402
 from queue_core.runtime.clock import Clock, ManualClock, SystemClock  # noqa: E402

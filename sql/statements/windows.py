@@ -26,6 +26,8 @@ from sqlalchemy import (
 from sql.statements.base import FAILED, IN_PROCESSING, PROCESSED
 from sql.statements.history import History
 
+_BELOW_ALL = -(2**63)
+
 
 class Windows(History):
     """Entries found by windows of their ids, and changes of those that were found."""
@@ -34,8 +36,8 @@ class Windows(History):
         """The lowest and the highest id of the main or the history table; None if it is empty."""
         table = self.past if past else self.main
         # By their order, not by min() and max(): PostgreSQL, which takes the table for empty, would
-        # read all of it.
-        of_end = select(table.c.record_id).limit(1)
+        # read all of it. With a condition, which makes SQLite look its end up in the key.
+        of_end = select(table.c.record_id).where(table.c.record_id > _BELOW_ALL).limit(1)
         lowest = of_end.order_by(table.c.record_id).scalar_subquery()
         highest = of_end.order_by(table.c.record_id.desc()).scalar_subquery()
         first_id, last_id = connection.execute(select(lowest, highest)).one()

@@ -22,7 +22,7 @@ from notifications.service import NotificationService
 from queue_core.model.config import BusConfig
 from queue_core.model.entry import Posting, State
 from queue_core.model.retry import ImmediateRetries
-from queue_core.reading import bulk
+from queue_core.reading import bulk, changes
 from queue_core.runtime.clock import ManualClock
 from sql import schema
 from sql.families import VERSION_TABLE
@@ -581,13 +581,13 @@ def test_ctrl_c_ends_a_change_after_its_batch(
     cli: Cli, bus: PersistentBus, failed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk, "BATCH", 1)
-    apply = bulk.Retrying.apply
+    apply = changes.Retrying.apply
 
-    def interrupted(change: bulk.Retrying, connection: Connection, ids: Sequence[int]) -> int:
+    def interrupted(change: changes.Retrying, connection: Connection, ids: Sequence[int]) -> int:
         signal.raise_signal(signal.SIGINT)
         return apply(change, connection, ids)
 
-    monkeypatch.setattr(bulk.Retrying, "apply", interrupted)
+    monkeypatch.setattr(changes.Retrying, "apply", interrupted)
     done = cli("failed", "retry", "--yes", expect=130)
     assert "1 of 3 entries retried" in done.out
     assert "run the command again" in done.err
