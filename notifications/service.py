@@ -11,6 +11,7 @@ from sqlalchemy import URL, Engine
 
 from notifications.queues import Queues
 from notifications.schedules import Schedules
+from queue_core.bulk_changes import BulkChanges
 from queue_core.engine import QueueEngine
 from queue_core.model.captured_context import CapturedContext
 from queue_core.model.codec import Codec, Codecs
@@ -21,7 +22,7 @@ from queue_core.runtime.clock import Clock
 from queue_core.service_life import Face
 
 
-class NotificationService(Queues, Face, OldServiceNames):
+class NotificationService(Queues, Face, BulkChanges, OldServiceNames):
     """Queues of notifications, delivered at their time.
 
     Args:
@@ -74,6 +75,7 @@ class NotificationService(Queues, Face, OldServiceNames):
             context=CapturedContext(context),
         )
         Face.__init__(self, engine)
+        BulkChanges.__init__(self, engine, None)
         self._schedules = Schedules(engine, self._served.names)
 
     def start(self) -> Self:

@@ -40,6 +40,7 @@ from queue_core.reading.statistics import (
     retry_stats,
 )
 from queue_core.reading.tables import Tables
+from queue_core.reading.workers import WorkerStats, workers
 from queue_core.runtime.arguments import is_number, not_allowed
 from queue_core.storage.filter import Filter
 from queue_core.storage.pauses import StoredPauses
@@ -288,6 +289,37 @@ class Inspector:
             return [node_status(row, now) for row in nodes.all_nodes(connection)]
 
         return self._tables.shared(read)
+
+    def workers(
+        self, *, table: str | None = None, age: timedelta | None = timedelta(days=1)
+    ) -> list[WorkerStats]:
+        """Count the work of each live node. The history of the age is read.
+
+        Args:
+            table: Only on this main table. Default: on all.
+            age: Count what a node has ended within this time; None: since it registered. Default: a
+                day.
+
+        Returns:
+            The live nodes by table and name, each with each table that it serves.
+
+        Raises:
+            ConfigurationError: The age is not allowed.
+            SchemaMissingError: There is no such table, or none at all.
+            DatabaseUnreachableError: The database does not answer.
+
+        Example:
+            ```python
+            for worker in inspector.workers():
+                print(worker.node, worker.running, worker.processed, worker.failed)
+            ```
+        """
+        wanted = StatsFilter(age=age)
+        return [
+            one
+            for store in self._tables.stores(table)
+            for one in workers(store, wanted.span(store).since)
+        ]
 
     def differing_subscribers(self, *, table: str | None = None) -> list[Difference]:
         """Find event types of which live nodes have different subscribers.

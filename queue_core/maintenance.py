@@ -10,6 +10,7 @@ from queue_core.model.entry import SearchKey, States
 from queue_core.reading.forgetting import Forgetting, Forgotten
 from queue_core.reading.history import History, Progress
 from queue_core.reading.live_entries import EVERY, Entries
+from queue_core.retrial import Retrial, RetryOutcome
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.filter import Filter
 from queue_core.storage.rows import Unset
@@ -20,6 +21,12 @@ class RetryOptions(TypedDict, total=False):
 
     all_subscribers: bool
     force: bool
+
+
+class RetryAndWaitOptions(RetryOptions, total=False):
+    """The options of a retry whose end is waited for."""
+
+    timeout_seconds: float
 
 
 class TruncateOptions(TypedDict, total=False):
@@ -62,6 +69,13 @@ class Maintenance:
         new_id = self._history.retry(record_id, connection=connection, **options)
         self._engine.poster.rescheduled(self._engine.store.now(connection), connection)
         return new_id
+
+    def retry_and_wait(
+        self, record_id: int, *, timeout_seconds: float, **options: Unpack[RetryOptions]
+    ) -> RetryOutcome:
+        """See `Face.retry_and_wait`."""
+        retrial = Retrial(self._engine.store, self._engine.lifecycle.finisher.feeds)
+        return retrial.run(lambda: self.retry(record_id, **options), timeout_seconds)
 
     def discard(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
         """See `History.discard`."""

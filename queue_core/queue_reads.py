@@ -26,6 +26,7 @@ class FindFilters(TypedDict, total=False):
     states: States | None
     record_ids: Iterable[int] | None
     effective_before: datetime | None
+    after_id: int | None
 
 
 class HistoryFilters(TypedDict, total=False):
@@ -37,6 +38,9 @@ class HistoryFilters(TypedDict, total=False):
     record_ids: Iterable[int] | None
     finished_before: datetime | None
     finished_since: datetime | None
+    after_id: int | None
+    error_type: str | None
+    error_text: str | None
 
 
 class FindOptions(FindFilters, total=False):
@@ -67,6 +71,7 @@ class Reads:
         states: States | None = None,
         record_ids: Iterable[int] | None = None,
         effective_before: datetime | None = None,
+        after_id: int | None = None,
         limit: int | None = None,
         connection: CallersConnection | None = None,
     ) -> list[Entry]:
@@ -79,6 +84,7 @@ class Reads:
             states: Only those in these states, AVAILABLE or IN_PROCESSING. Default: all.
             record_ids: Only these. Default: all.
             effective_before: Only those that are due before this aware date. Default: all.
+            after_id: Only those with a higher id: the next page after this last one. Default: all.
             limit: At most this number. Default: all.
             connection: As for `PersistentBus.post`: they are read as its transaction sees them.
 
@@ -97,6 +103,7 @@ class Reads:
             states=states,
             record_ids=record_ids,
             effective_before=effective_before,
+            after_id=after_id,
         )
         return self._entries.find(wanted, limit=limit, connection=connection)
 
@@ -109,6 +116,9 @@ class Reads:
         record_ids: Iterable[int] | None = None,
         finished_before: datetime | None = None,
         finished_since: datetime | None = None,
+        after_id: int | None = None,
+        error_type: str | None = None,
+        error_text: str | None = None,
         limit: int | None = None,
         connection: CallersConnection | None = None,
     ) -> list[Entry]:
@@ -122,6 +132,11 @@ class Reads:
             record_ids: Only these. Default: all.
             finished_before: Only those that ended before this aware date. Default: all.
             finished_since: Only those that ended at this aware date or later. Default: all.
+            after_id: Only those with a higher id: the next page after this last one. Default: all.
+            error_type: Only those whose error, or that of their first subscriber that failed, is of
+                the type of this name, such as "TimeoutError". Default: all.
+            error_text: Only those whose `last_error` has this text, in lower or upper case.
+                Default: all.
             limit: At most this number. Default: all.
             connection: As for `PersistentBus.post`: they are read as its transaction sees them.
 
@@ -141,6 +156,9 @@ class Reads:
             record_ids=record_ids,
             finished_before=finished_before,
             finished_since=finished_since,
+            after_id=after_id,
+            error_type=error_type,
+            error_text=error_text,
         )
         return self._history.find(wanted, limit=limit, connection=connection)
 
@@ -162,6 +180,30 @@ class Reads:
             DatabaseUnreachableError: The database does not answer.
         """
         return self._entries.ready_count(owner=owner, connection=connection)
+
+    def size(self, *, connection: CallersConnection | None = None) -> int:
+        """Count the live entries: those that wait, for whatever, and those that run.
+
+        Args:
+            connection: As for `PersistentBus.post`: they are counted as its transaction sees them.
+
+        Returns:
+            Their number.
+
+        Raises:
+            InvalidConnectionError: The connection can't be used here.
+            DatabaseUnreachableError: The database does not answer.
+        """
+        statements, queue_name = self._store.statements, self._read_queue
+        return self._store.read(
+            connection,
+            queue_name,
+            lambda inner: statements.live_count(inner, queue_name=queue_name),
+        )
+
+    async def size_async(self, *, connection: AsyncCallersConnection | None = None) -> int:
+        """Awaitable twin of `size`."""
+        return await awaited(lambda inner: self.size(connection=inner), connection)
 
     def held_keys(self, *, connection: CallersConnection | None = None) -> list[HeldKey]:
         """List the order keys whose entries wait because one of them has failed.

@@ -11,12 +11,19 @@ from typing import Self, Unpack
 from queue_core.cluster.health import ErrorHook, RecoveryHook
 from queue_core.engine import QueueEngine
 from queue_core.finishing.feeds import Feed
-from queue_core.maintenance import ForgetOptions, Maintenance, RetryOptions, TruncateOptions
+from queue_core.maintenance import (
+    ForgetOptions,
+    Maintenance,
+    RetryAndWaitOptions,
+    RetryOptions,
+    TruncateOptions,
+)
 from queue_core.model.config import ChangeableSettings
 from queue_core.model.entry import Entry, SearchKey, States
 from queue_core.old_names import OldFaceNames
 from queue_core.reading.forgetting import Forgotten
 from queue_core.reading.history import Progress
+from queue_core.retrial import RetryOutcome
 from queue_core.runtime.arguments import function, wait_seconds
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
@@ -327,6 +334,47 @@ class Face(OldFaceNames):
             record_id, all_subscribers=all_subscribers, force=force, connection=connection
         )
 
+    def retry_and_wait(
+        self,
+        record_id: int,
+        *,
+        timeout_seconds: float = 30.0,
+        all_subscribers: bool = False,
+        force: bool = False,
+    ) -> RetryOutcome:
+        """Retry an entry, as `retry` does, and wait until it has ended, to see how.
+
+        Any node runs it, in its own time; this process may be none. The wait also ends when a run
+        has failed and the next one is due later than the time that is left. A retry that has not
+        ended goes on after the call.
+
+        Args:
+            record_id: The id of the entry in history.
+            timeout_seconds: The longest wait. Default: 30.
+            all_subscribers: As for `retry`.
+            force: As for `retry`.
+
+        Returns:
+            How it ended, with its error; or where it stands, if it has not ended in time.
+
+        Raises:
+            EntryNotFoundError: As for `retry`.
+            EntryNotChangeableError: As for `retry`.
+            InvalidPostError: As for `retry`.
+            ConfigurationError: The time is not allowed. Nothing was written.
+            DatabaseUnreachableError: As for `retry`; or the retry is posted, and the wait failed.
+
+        Example:
+            ```python
+            outcome = bus.retry_and_wait(4711, timeout_seconds=10)
+            print(outcome.state, outcome.last_error)
+            ```
+        """
+        seconds = wait_seconds(timeout_seconds, key="timeout_seconds")
+        return self._maintenance.retry_and_wait(
+            record_id, timeout_seconds=seconds, all_subscribers=all_subscribers, force=force
+        )
+
     def discard(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
         """Count an entry that ended FAILED among the dead letters no more.
 
@@ -382,6 +430,12 @@ class Face(OldFaceNames):
         return await awaited(
             lambda inner: self.retry(record_id, connection=inner, **options), connection
         )
+
+    async def retry_and_wait_async(
+        self, record_id: int, **options: Unpack[RetryAndWaitOptions]
+    ) -> RetryOutcome:
+        """Awaitable twin of `retry_and_wait`, in a thread."""
+        return await asyncio.to_thread(lambda: self.retry_and_wait(record_id, **options))
 
     async def discard_async(
         self, record_id: int, *, connection: AsyncCallersConnection | None = None

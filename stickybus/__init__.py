@@ -79,6 +79,7 @@ from queue_core.model.retry import (  # noqa: E402
     ScheduledRetries,
 )
 from queue_core.opening import create_schema  # noqa: E402
+from queue_core.reading.bulk import BulkResult, Unchanged  # noqa: E402
 from queue_core.reading.depths import QueueDepth  # noqa: E402
 from queue_core.reading.explanation import Explanation, Reason  # noqa: E402
 from queue_core.reading.forgetting import Forgotten  # noqa: E402
@@ -88,6 +89,8 @@ from queue_core.reading.overview import QueueStatus  # noqa: E402
 from queue_core.reading.schedules import ScheduleStatus  # noqa: E402
 from queue_core.reading.search import Located  # noqa: E402
 from queue_core.reading.statistics import ProcessingTimeStats, QueueStats, RetryStats  # noqa: E402
+from queue_core.reading.workers import WorkerStats  # noqa: E402
+from queue_core.retrial import RetryOutcome  # noqa: E402
 from queue_core.running.subscriber import EntryContext, ExactlyOnceContext  # noqa: E402
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection  # noqa: E402
 from queue_core.runtime.clock import Clock, ManualClock, SystemClock  # noqa: E402
@@ -100,6 +103,7 @@ __all__ = [
     "Answer",
     "AsyncCallersConnection",
     "BoundCodec",
+    "BulkResult",
     "BusConfig",
     "CallersConnection",
     "Clock",
@@ -168,6 +172,7 @@ __all__ = [
     "Reason",
     "Retry",
     "RetryLater",
+    "RetryOutcome",
     "RetryPolicy",
     "RetryStats",
     "Schedule",
@@ -182,6 +187,8 @@ __all__ = [
     "State",
     "StickybusError",
     "SystemClock",
+    "Unchanged",
+    "WorkerStats",
     "WriteLockError",
     "create_schema",
     "inspect",

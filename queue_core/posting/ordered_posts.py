@@ -77,9 +77,12 @@ class OrderedPosts:
         """Let the rows stand for entries that wait."""
         for draft, key, _ in self._ordered:
             marks = {KEY_MARK: key.order_key, FAILURE_MARK: draft.posting.order_failure}
-            draft.row["headers"] = marked(draft.row["headers"], marks)
-            draft.row["lane"] = WAITING_LANE
-            draft.row["processing_state"] = State.WAITING.value
+            draft.row = {
+                **draft.row,
+                "headers": marked(draft.row["headers"], marks),
+                "lane": WAITING_LANE,
+                "processing_state": State.WAITING.value,
+            }
 
     def after(self) -> None:
         """Enter what was inserted, and start what may."""

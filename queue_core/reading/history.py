@@ -86,29 +86,41 @@ class History:
         another entry has it by now, unless `force`: then it runs without a key.
         """
         record_id = integer(record_id, "record_id")
-        statements, now = self._store.statements, self._store.now(connection)
+        now = self._store.now(connection)
 
         part = self._store.database.dialect.part
 
         def work(inner: Connection) -> int:
             # Of the caller's transaction it is a part, which an error undoes.
             with nullcontext() if connection is None else part(inner):
-                return again(inner)
-
-        def again(inner: Connection) -> int:
-            done = self._ended(inner, record_id, REPEATABLE, "tried again")
-            last = statements.successor(inner, record_id)
-            if last is not None and last[0] and last[1] not in REPEATABLE and not force:
-                raise self._tried_again(record_id, last)
-            if not statements.take_turn(inner, record_id, last and last[0], now):
-                raise self._tried_again(record_id)
-            kept = None if all_subscribers else succeeded(done)
-            new_id = statements.replay(inner, record_id, lane=ANY_NODE, now=now, progress=kept)
-            for entry in self._marked(inner, record_id):
-                self._store.links.retried(inner, entry, new_id, force=force)
-            return new_id
+                return self.retry_inside(
+                    inner, record_id, now, all_subscribers=all_subscribers, force=force
+                )
 
         return self._in_turn(record_id, work, connection)
+
+    def retry_inside(
+        self,
+        connection: Connection,
+        record_id: int,
+        now: datetime,
+        *,
+        all_subscribers: bool,
+        force: bool = False,
+    ) -> int:
+        """As `retry`, in a transaction: raises IntegrityError if another call has won just now."""
+        statements = self._store.statements
+        done = self._ended(connection, record_id, REPEATABLE, "tried again")
+        last = statements.successor(connection, record_id)
+        if last is not None and last[0] and last[1] not in REPEATABLE and not force:
+            raise self._tried_again(record_id, last)
+        if not statements.take_turn(connection, record_id, last and last[0], now):
+            raise self._tried_again(record_id)
+        kept = None if all_subscribers else succeeded(done)
+        new_id = statements.replay(connection, record_id, lane=ANY_NODE, now=now, progress=kept)
+        for entry in self._marked(connection, record_id):
+            self._store.links.retried(connection, entry, new_id, force=force)
+        return new_id
 
     def discard(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
         """Count a FAILED entry among the dead letters no more; False if it was discarded before.
@@ -118,21 +130,24 @@ class History:
         was tried again: its last try is the dead letter then.
         """
         record_id = integer(record_id, "record_id")
-        statements, now = self._store.statements, self._store.now(connection)
+        now = self._store.now(connection)
+        return self._in_turn(
+            record_id, lambda inner: self.discard_inside(inner, record_id, now), connection
+        )
 
-        def work(inner: Connection) -> bool:
-            self._ended(inner, record_id, (State.FAILED,), "discarded")
-            last = statements.successor(inner, record_id)
-            if last is not None and last[0]:
-                raise self._tried_again(record_id, last)
-            # A turn that posts nothing.
-            if last is not None or not statements.take_turn(inner, record_id, None, now):
-                return False
-            for entry in self._marked(inner, record_id):
-                self._store.links.discarded(inner, entry)
-            return True
-
-        return self._in_turn(record_id, work, connection)
+    def discard_inside(self, connection: Connection, record_id: int, now: datetime) -> bool:
+        """As `discard`, in a transaction; raises as `retry_inside`."""
+        statements = self._store.statements
+        self._ended(connection, record_id, (State.FAILED,), "discarded")
+        last = statements.successor(connection, record_id)
+        if last is not None and last[0]:
+            raise self._tried_again(record_id, last)
+        # A turn that posts nothing.
+        if last is not None or not statements.take_turn(connection, record_id, None, now):
+            return False
+        for entry in self._marked(connection, record_id):
+            self._store.links.discarded(connection, entry)
+        return True
 
     def _marked(self, connection: Connection, record_id: int) -> list[Entry]:
         """The entry, if it has links."""

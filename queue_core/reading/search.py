@@ -73,14 +73,25 @@ class Search:
         """Entries that have ended, by descending id in each table, or newest first (`by_date`)."""
         found = list[Located]()
         for store in stores:
-            wanted = _among(self._wanted, dead_letter_ids(store)) if dead_letters else self._wanted
-            entries = History(store, self._queue_name).find(
-                wanted, limit=self._limit, newest_first=True
+            entries = (
+                dead_letter_entries(store, self._queue_name, self._wanted, self._limit)
+                if dead_letters
+                else History(store, self._queue_name).find(
+                    self._wanted, limit=self._limit, newest_first=True
+                )
             )
             found += [Located(store.config.table, entry) for entry in entries]
         if by_date:  # ids of different tables say nothing of when
             found.sort(key=lambda located: located.entry.finished_date or _FIRST, reverse=True)
         return found[: self._limit]
+
+
+def dead_letter_entries(
+    store: Store, queue_name: str | None, wanted: Filter, limit: int | None
+) -> list[Entry]:
+    """What `QueueStatus.dead_letters` counts of a queue, or of all (None); the newest id first."""
+    among = _among(wanted, dead_letter_ids(store))
+    return History(store, queue_name).find(among, limit=limit, newest_first=True)
 
 
 def _among(wanted: Filter, ids: list[int]) -> Filter:

@@ -13,11 +13,13 @@ from queue_core.errors import InvalidPostError
 from queue_core.model.entry import SearchKey, State, States, several
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
-from queue_core.storage.rows import UNSET, Keyless, Unset, integer, sought_key
+from queue_core.storage.rows import UNSET, Keyless, Unset, integer, name, sought_key
 from sql.statements.base import batches
 
 Where = Callable[[FromClause], Sequence[ColumnElement[bool]]]
 """Conditions on a main or a history table."""
+LONGEST_ERROR_TEXT = 1_000
+"""Longest text, in characters, that is sought in errors."""
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +38,10 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     effective_before: datetime | None = None
     finished_before: datetime | None = None
     finished_since: datetime | None = None
+    after_id: int | None = None
+    """Only higher ids: the next page."""
+    error_type: str | None = None
+    error_text: str | None = None
 
     def conditions(self, queue_name: str | None) -> list[Where]:
         """For `Store.find`: these entries, of one queue or of all (None).
@@ -79,9 +85,22 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
                 found.append(
                     table.c.finished_date >= in_utc(self.finished_since, key="finished_since")
                 )
+            if self.after_id is not None:
+                found.append(table.c.record_id > integer(self.after_id, "after_id"))
+            found += self._of_error(table)
             return found
 
         return [partial(where, part) for part in parts]
+
+    def _of_error(self, table: FromClause) -> list[ColumnElement[bool]]:
+        found = list[ColumnElement[bool]]()
+        if self.error_type is not None:
+            head = f"{name(self.error_type, 'error_type')}:"
+            found.append(table.c.last_error.startswith(head, autoescape=True))
+        if self.error_text is not None:
+            text = name(self.error_text, "error_text", limit=LONGEST_ERROR_TEXT)
+            found.append(table.c.last_error.icontains(text, autoescape=True))
+        return found
 
 
 def checked_ids(record_ids: Iterable[int]) -> list[int]:

@@ -6,7 +6,7 @@ Claims and outcomes are in `moves`. When and how much is claimed: `queue_core.cl
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -144,7 +144,7 @@ class Store:
 
     # -- post -------------------------------------------------------------------------------------
 
-    def insert(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> list[int]:
+    def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """Insert rows made by `columns` and return their ids in order."""
         return self.statements.insert(connection, rows) if rows else []
 

@@ -24,19 +24,19 @@ from sql.drivers.hot_path import Write, writers
 from sql.search_keys import RESERVED
 from sql.statements.base import AVAILABLE, WAITING, batches, full_name
 from sql.statements.claims import Claim, Claims
-from sql.statements.history import History
 from sql.statements.keyed import Keyed
 from sql.statements.lanes import Lanes
 from sql.statements.outcomes import Batch, Outcomes
 from sql.statements.overview import Overview
 from sql.statements.statistics import Statistics
+from sql.statements.windows import Windows
 from sql.tables import ENTRY_COLUMNS
 
 Moved = Callable[[Connection], tuple[set[int], list[Sequence[Any]]]]
 """Asked of its connection, tells the ids that a move has ended, and the rows that it claimed."""
 
 
-class Statements(Claims, Outcomes, Lanes, History, Overview, Statistics, Keyed):
+class Statements(Claims, Outcomes, Lanes, Windows, Overview, Statistics, Keyed):
     """All statements on one pair of tables.
 
     Those of its bases, and those for a user's posts, searches and changes.

@@ -235,13 +235,21 @@ class History(PairStatements):
         first_id, last_id = connection.execute(statement).one()
         return None if first_id is None else (first_id, last_id)
 
-    def range_page(self, connection: Connection, *, first_id: int, last_id: int, limit: int) -> int:
-        """The last id of the first `limit` rows with ids from first to last.
+    def range_page(
+        self,
+        connection: Connection,
+        *,
+        first_id: int,
+        last_id: int,
+        limit: int,
+        past: bool = True,
+    ) -> int:
+        """The last id of the first `limit` rows of history with ids from first to last.
 
-        It is `last_id` if there are no more rows.
+        It is `last_id` if there are no more rows. Without `past`, of the main table.
         """
         # Whenever they ended: MariaDB might look them up by that, and sort them for each page anew.
-        id_column = self.past.c.record_id
+        id_column = (self.past if past else self.main).c.record_id
         ids = select(id_column).where(id_column.between(first_id, last_id)).order_by(id_column)
         found: int | None = connection.execute(ids.offset(limit - 1).limit(1)).scalar()
         return last_id if found is None else found

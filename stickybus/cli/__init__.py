@@ -18,7 +18,7 @@ from queue_core.errors import (
     SchemaError,
     StickybusError,
 )
-from stickybus.cli import entries, history, keys, logs, order, schema, stats
+from stickybus.cli import entries, failed, history, keys, logs, order, queues, schema, stats
 from stickybus.cli.archive import archive, compact, verify
 from stickybus.cli.demo import demo
 from stickybus.cli.doctor import doctor
@@ -32,6 +32,7 @@ from stickybus.cli.report import report
 from stickybus.cli.status import status
 from stickybus.cli.usage import UsageError
 from stickybus.cli.worker import worker
+from stickybus.cli.workers import workers
 
 DONE, BAD_DATA, USAGE, DATABASE, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -53,12 +54,15 @@ app.command()(doctor)
 app.add_typer(stats.app, name="stats")
 app.add_typer(order.app, name="order")
 app.add_typer(entries.app, name="entries")
+app.add_typer(failed.app, name="failed")
+app.add_typer(queues.app, name="queues")
 for command in (archive, compact, verify, replay):
     history.app.command()(command)
 app.add_typer(keys.app, name="keys")
 app.add_typer(history.app, name="history")
 app.command()(report)
 app.command()(nodes)
+app.command()(workers)
 app.command()(pause)
 app.command()(resume)
 app.command()(pauses)

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
+from queue_core.maintenance import Maintenance, RetryOptions
 from queue_core.model.entry import Entry, State
 from queue_core.storage.filter import Filter
 from stickybus.cli.entry_options import (
@@ -24,6 +25,7 @@ from stickybus.cli.entry_options import (
     keys_of,
 )
 from stickybus.cli.entry_output import facts_of, write_entries
+from stickybus.cli.moments import duration
 from stickybus.cli.output import console, errors, plural, write_json, write_table
 from stickybus.cli.target import Json, TableName, Url, inspected, maintained
 from stickybus.cli.usage import UsageError
@@ -62,6 +64,10 @@ def list_entries(
     key1: Key1 = None,
     key2: Key2 = None,
     limit: Limit = 50,
+    after: Annotated[
+        int | None,
+        typer.Option(help="Only higher ids: the next page. With --table.", show_default=False),
+    ] = None,
     payload: Payload = False,
     table: AnyTable = None,
     url: Url = None,
@@ -73,7 +79,11 @@ def list_entries(
       stickybus entries list --queue bus --key1 4711
 
       stickybus entries list --table notifications --limit 500 --json
+
+      stickybus entries list --table notifications --after 4711
     """
+    if after is not None and table is None:
+        raise UsageError("--after takes --table: ids are those of one table")
     with inspected(url) as inspector:
         found = inspector.entries(
             table=table,
@@ -81,6 +91,7 @@ def list_entries(
             event_name=event,
             states=state,
             limit=limit,
+            after_id=after,
             **keys_of(key1, key2),
         )
     title = f"Live entries of {table or 'all tables'}"
@@ -190,6 +201,13 @@ def retry(
     force: Annotated[
         bool, typer.Option("--force", help="Also entries that were tried again before.")
     ] = False,
+    wait: Annotated[
+        str | None,
+        typer.Option(
+            help="Wait for the end of each, at most so long (10s, 5m), and show how it ended.",
+            show_default=False,
+        ),
+    ] = None,
     table: TableName = DEFAULT_TABLE,
     url: Url = None,
     as_json: Json = False,
@@ -197,18 +215,25 @@ def retry(
     """Run entries again that ended FAILED or REMOVED: each is posted anew, and its new id is told.
 
     Subscribers that had succeeded don't run. An entry that was tried again before is refused,
-    unless that failed too. All are tried; if one can't be, the exit code is 1.
+    unless that failed too. All are tried; if one can't be, or with --wait has not succeeded, the
+    exit code is 1. To retry all that match: stickybus failed retry.
 
     Examples:
       stickybus entries retry 4711
 
+      stickybus entries retry 4711 --wait 30s
+
       stickybus entries retry 4711 4712 --table notifications
     """
+    seconds = None if wait is None else duration(wait).total_seconds()
     with maintained(url, table) as maintenance, inspected(url) as inspector:
 
         def one(record_id: int) -> dict[str, Any]:
+            options: RetryOptions = {"all_subscribers": all_subscribers, "force": force}
             try:
-                new_id = maintenance.retry(record_id, all_subscribers=all_subscribers, force=force)
+                if seconds is not None:
+                    return _told(maintenance, record_id, seconds, options)
+                return {"new_id": maintenance.retry(record_id, **options)}
             except EntryNotFoundError as error:
                 live = inspector.entries(table=table, record_ids=[record_id])
                 if not live:
@@ -217,14 +242,33 @@ def retry(
                     f"{table}: entry {record_id} is {live[0].entry.processing_state.value}; only FAILED and REMOVED "
                     "ones can be tried again. Nothing was written."
                 ) from error
-            return {"new_id": new_id}
 
         _each(
             record_ids,
             one,
-            lambda done: f"entry {done['record_id']} is tried again as {done['new_id']}",
+            lambda done: (
+                f"entry {done['record_id']} is tried again as {done['new_id']}"
+                + (f", which is {done['state']}" if "state" in done else "")
+            ),
             as_json=as_json,
         )
+
+
+def _told(
+    maintenance: Maintenance, record_id: int, seconds: float, options: RetryOptions
+) -> dict[str, Any]:
+    """Retry an entry and wait for its end."""
+    outcome = maintenance.retry_and_wait(record_id, timeout_seconds=seconds, **options)
+    told: dict[str, Any] = {"new_id": outcome.record_id, "state": outcome.state}
+    if outcome.state is not State.PROCESSED:
+        how = "" if outcome.ended else f" after {seconds:g} s, and goes on"
+        reason = f"\n{outcome.last_error}" if outcome.last_error else ""
+        runs = f" ({plural(outcome.error_count, 'failed run')})" if outcome.error_count else ""
+        told["error"] = (
+            f"entry {record_id} is tried again as {outcome.record_id}, which is "
+            f"{outcome.state or 'no longer in history'}{runs}{how}{reason}"
+        )
+    return told
 
 
 @app.command()

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from queue_core.model.entry import State
 from queue_core.reading.forgetting import Forgotten
@@ -30,6 +26,7 @@ from stickybus.cli.entry_options import (
 from stickybus.cli.entry_output import write_entries
 from stickybus.cli.moments import moment
 from stickybus.cli.output import console, errors, plural, write_json, write_table
+from stickybus.cli.progress import bar
 from stickybus.cli.target import Json, TableName, Url, inspected, maintained
 from stickybus.cli.usage import UsageError
 
@@ -148,7 +145,7 @@ def truncate(
     until = None if before is None else moment(before, now=datetime.now(UTC))
     with (
         maintained(url, table) as maintenance,
-        _bar(f"truncating {table}_history", quiet=as_json) as progress,
+        bar(f"truncating {table}_history", quiet=as_json) as progress,
     ):
         removed = maintenance.truncate(before=until, states=state, progress=progress)
     if as_json:
@@ -202,7 +199,7 @@ def _forgotten(
 ) -> Forgotten:
     with (
         maintained(url, table, queue) as maintenance,
-        _bar(f"forgetting in {table}", quiet=quiet) as progress,
+        bar(f"forgetting in {table}", quiet=quiet) as progress,
     ):
         return maintenance.forget(**keys, dry_run=not yes, progress=progress)
 
@@ -225,17 +222,3 @@ def _tell_forgotten(found: list[Forgotten], *, yes: bool) -> None:
         errors().print(
             "Entries that run were not touched: run it again when they have ended.", markup=False
         )
-
-
-@contextmanager
-def _bar(task: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, of rows done and rows to do."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=errors(), disable=quiet or not sys.stderr.isatty()) as progress:
-        number = progress.add_task(task, total=None)
-        yield lambda done, total: progress.update(number, completed=done, total=total)

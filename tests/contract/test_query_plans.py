@@ -280,6 +280,27 @@ class Tables:
         self.statements.dead_letters(self.connection, limit=BATCH)
         self.statements.dead_letter_ids(self.connection, limit=BATCH)
 
+    def windows(self, *, past: bool) -> None:
+        """A window of ids, what matches in it, and some of that once more, by ids."""
+        statements, states = self.statements, ["AVAILABLE", "PROCESSED"]
+        first_id, last_id = statements.id_bounds(self.connection, past=past) or (1, 1)
+        end = statements.range_page(
+            self.connection, first_id=first_id, last_id=last_id, limit=BATCH, past=past
+        )
+        matching = partial(
+            statements.matching,
+            self.connection,
+            past=past,
+            where=lambda table: [table.c.processing_state.in_(states)],
+            unretried=past,
+        )
+        found = matching(window=(first_id, end))
+        matching(ids=found[:10] or [1])
+
+    def reschedule(self) -> None:
+        ids = self.statements.lock_available(self.connection, ids=self.ids[:10])
+        self.statements.reschedule(self.connection, ids=ids or [1], due=self.now)
+
     def _search(self, values: Mapping[str, int], *, past: bool, newest_first: bool = False) -> None:
         found = self.statements.search(
             self.connection,
@@ -339,6 +360,9 @@ OPERATIONS = (
     Operation("forget what waits", partial(Tables.forget, past=False), _FEW),
     Operation("forget what has ended", partial(Tables.forget, past=True), _FEW),
     Operation("dead letters", Tables.dead_letters, _IN_ORDER | _FEW),
+    Operation("window of what waits", partial(Tables.windows, past=False), _IN_ORDER),
+    Operation("window of history", partial(Tables.windows, past=True), _IN_ORDER),
+    Operation("reschedule", Tables.reschedule),
     Operation("newest history", Tables.newest, _IN_ORDER),
     Operation("page of history", Tables.history_page, _IN_ORDER),
     Operation("delete a page of history", Tables.delete_history),

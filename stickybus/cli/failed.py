@@ -1,0 +1,219 @@
+"""`stickybus failed`: dead letters, listed and changed by what is known of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, TypedDict
+
+import typer
+
+from queue_core.bulk_changes import BulkChanges
+from queue_core.model.entry import State
+from queue_core.storage.rows import Unset
+from stickybus.cli.bulk import Yes, change_all
+from stickybus.cli.entry_options import (
+    DEFAULT_TABLE,
+    AnyTable,
+    EventName,
+    Key1,
+    Key2,
+    Limit,
+    Payload,
+    Queue,
+    keys_of,
+)
+from stickybus.cli.entry_output import write_entries
+from stickybus.cli.history import COLUMNS
+from stickybus.cli.moments import moment
+from stickybus.cli.target import Json, TableName, Url, inspected, opened
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="List, retry and discard all failed entries that match: by event, error, time or key.",
+)
+
+ErrorType = Annotated[
+    str | None,
+    typer.Option("--error-type", help="Only errors of this type.", show_default=False),
+]
+ErrorText = Annotated[
+    str | None,
+    typer.Option("--error", help="Only errors that have this text.", show_default=False),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(help="Failed since: so long ago (2h, 30d), or ISO 8601.", show_default=False),
+]
+Before = Annotated[str | None, typer.Option(help="Failed before, likewise.", show_default=False)]
+
+
+@app.command("list")
+def list_failed(
+    *,
+    queue: Queue = None,
+    event: EventName = None,
+    error_type: ErrorType = None,
+    error: ErrorText = None,
+    since: Since = None,
+    before: Before = None,
+    key1: Key1 = None,
+    key2: Key2 = None,
+    limit: Limit = 50,
+    payload: Payload = False,
+    table: AnyTable = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """List the entries that ended FAILED and that nobody has retried or discarded, newest first.
+
+    `stickybus entries show ID` shows one with its whole traceback.
+
+    Examples:
+      stickybus failed list
+
+      stickybus failed list --error-type TimeoutError --since 2h
+
+      stickybus failed list --queue bus --event OrderPlaced --error "mail server" --json
+    """
+    known = _known(
+        error_type=error_type,
+        error=error,
+        since=since,
+        before=before,
+        key1=key1,
+        key2=key2,
+    )
+    with inspected(url) as inspector:
+        found = inspector.history(
+            table=table,
+            queue_name=queue,
+            event_name=event,
+            dead_letters=True,
+            limit=limit,
+            **known,
+        )
+    title = f"Failed entries of {table or 'all tables'}"
+    write_entries(title, COLUMNS, found, payload=payload, as_json=as_json, limit=limit)
+
+
+@app.command()
+def retry(
+    *,
+    queue: Queue = None,
+    event: EventName = None,
+    error_type: ErrorType = None,
+    error: ErrorText = None,
+    since: Since = None,
+    before: Before = None,
+    key1: Key1 = None,
+    key2: Key2 = None,
+    removed: Annotated[
+        bool, typer.Option("--removed", help="Those that were REMOVED, not those that failed.")
+    ] = False,
+    all_subscribers: Annotated[
+        bool, typer.Option("--all-subscribers", help="Run those that had succeeded, too.")
+    ] = False,
+    yes: Yes = False,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Retry all failed entries that match, in batches. Shows them only, unless --yes.
+
+    Each is retried once: if this is stopped by Ctrl-C, or killed, run it again to go on. The exit
+    code is 1 if some could not be retried, and 130 if it was stopped.
+
+    Examples:
+      stickybus failed retry --error-type TimeoutError --since 2h
+
+      stickybus failed retry --error-type TimeoutError --since 2h --yes
+
+      stickybus failed retry --removed --queue bus --since 10m --yes
+    """
+    known = _known(
+        error_type=error_type,
+        error=error,
+        since=since,
+        before=before,
+        key1=key1,
+        key2=key2,
+    )
+    with opened(url, table) as engine:
+        call = partial(
+            BulkChanges(engine, queue).retry_all,
+            states=State.REMOVED if removed else State.FAILED,
+            all_subscribers=all_subscribers,
+            event_name=event,
+            **known,
+        )
+        change_all(call, "retried", yes=yes, as_json=as_json)
+
+
+@app.command()
+def discard(
+    *,
+    queue: Queue = None,
+    event: EventName = None,
+    error_type: ErrorType = None,
+    error: ErrorText = None,
+    since: Since = None,
+    before: Before = None,
+    key1: Key1 = None,
+    key2: Key2 = None,
+    yes: Yes = False,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Discard all failed entries that match, in batches. Shows them only, unless --yes.
+
+    They stay in history, and count as dead letters no more.
+
+    Examples:
+      stickybus failed discard --event Ping --before 30d
+
+      stickybus failed discard --event Ping --before 30d --yes
+    """
+    known = _known(
+        error_type=error_type,
+        error=error,
+        since=since,
+        before=before,
+        key1=key1,
+        key2=key2,
+    )
+    with opened(url, table) as engine:
+        call = partial(BulkChanges(engine, queue).discard_all, event_name=event, **known)
+        change_all(call, "discarded", yes=yes, as_json=as_json)
+
+
+class _Known(TypedDict):
+    """What is known of failed entries, besides their event, as the library takes it."""
+
+    search_key1: int | str | Unset
+    search_key2: int | str | Unset
+    error_type: str | None
+    error_text: str | None
+    finished_since: datetime | None
+    finished_before: datetime | None
+
+
+def _known(
+    *,
+    error_type: str | None,
+    error: str | None,
+    since: str | None,
+    before: str | None,
+    key1: str | None,
+    key2: str | None,
+) -> _Known:
+    now, keys = datetime.now(UTC), keys_of(key1, key2)
+    return {
+        "search_key1": keys["search_key1"],
+        "search_key2": keys["search_key2"],
+        "error_type": error_type,
+        "error_text": error,
+        "finished_since": None if since is None else moment(since, now=now),
+        "finished_before": None if before is None else moment(before, now=now),
+    }

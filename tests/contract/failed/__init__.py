@@ -1,0 +1,1 @@
+"""Failed entries, and changes of all entries that match."""
