@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Unpack
 
@@ -10,7 +10,7 @@ from bus.subscribing import Subscribing
 from queue_core.errors import InvalidPostError
 from queue_core.model.config import BusConfig
 from queue_core.model.due_date import due_date
-from queue_core.model.entry import OrderFailure, Posting, PostOptions, SearchKey
+from queue_core.model.entry import OnFailed, OrderFailure, Posting, PostOptions, SearchKey
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.runtime.shown import shown
@@ -37,6 +37,8 @@ class EventBus(Subscribing):
         delay: timedelta | float | None = None,
         order_key: str | None = None,
         order_failure: OrderFailure = "hold",
+        after: Collection[int] | None = None,
+        on_failed: OnFailed = "cancel",
         connection: CallersConnection | None = None,
     ) -> int:
         """Post one event. Either the row is written or the call raises.
@@ -58,6 +60,12 @@ class EventBus(Subscribing):
             order_failure: What it means for later events of the key if this one fails for good.
                 "hold": they wait until it is retried or discarded; "skip": they go on. Default:
                 "hold".
+            after: Ids of entries of this table that must have ended before it runs; they must
+                exist, so that no cycle can be made. Default: those that a function given to
+                `register_event` tells, else none.
+            on_failed: What becomes of it if one of them fails, or is removed. "cancel": it goes to
+                history as REMOVED; "run": it runs all the same; "hold": it waits until that one is
+                retried, or until `release`. Default: "cancel".
             connection: A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg,
                 PyMySQL or sqlite3 connection. The event is part of its transaction: a commit
                 delivers, a rollback does not. Default: the call commits before it returns.
@@ -68,6 +76,7 @@ class EventBus(Subscribing):
         Raises:
             InvalidPostError: An argument can't be accepted; NaiveDateTimeError for a date without a
                 time zone.
+            EntryNotFoundError: An entry that `after` names does not exist.
             PayloadError: The event can't be stored.
             ConfigurationError: Its name belongs to another type.
             InvalidConnectionError: The connection can't be used here.
@@ -88,6 +97,8 @@ class EventBus(Subscribing):
             at=None if at is None and delay is None else self._due_date(at, delay, connection),
             order_key=order_key,
             order_failure=order_failure,
+            after=after,
+            on_failed=on_failed,
         )
         return self._post([posting], connection)[0]
 

@@ -225,6 +225,11 @@ class InMemoryBus(EventBus):
                 "order_key needs the persistent bus: in memory there is no order to keep. Nothing was posted.",
                 key="order_key",
             )
+        if any(posting.after for posting in postings):
+            raise InvalidPostError(
+                "after needs the persistent bus: in memory nothing waits. Nothing was posted.",
+                key="after",
+            )
         rows = self._rows.rows(self.config.name, postings, creator="", lane=ANY_NODE, claimed=True)
         # Nothing waits for its date here.
         entries = [self._rows.entry(next(self._ids), row) for row in rows]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, Unpack
 
@@ -11,7 +11,7 @@ import msgspec
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
 from queue_core.model.due_date import due_date
-from queue_core.model.entry import Entry, OrderFailure, Posting, PostOptions, SearchKey
+from queue_core.model.entry import Entry, OnFailed, OrderFailure, Posting, PostOptions, SearchKey
 from queue_core.queue_reads import Reads
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
@@ -62,6 +62,8 @@ class Scheduling(Reads):
         headers: Mapping[str, str] | None = None,
         order_key: str | None = None,
         order_failure: OrderFailure = "hold",
+        after: Collection[int] | None = None,
+        on_failed: OnFailed = "cancel",
         connection: CallersConnection | None = None,
     ) -> int:
         """Schedule a notification. Either the row is written or the call raises.
@@ -80,6 +82,8 @@ class Scheduling(Reads):
             order_key: A text of 1 to 128 characters. Notifications of this queue that have the same
                 one run one at a time, in the order in which they were scheduled. Default: none.
             order_failure: As for `PersistentBus.post`. Default: "hold".
+            after: As for `PersistentBus.post`. Default: as there.
+            on_failed: As for `PersistentBus.post`. Default: "cancel".
             connection: As for `PersistentBus.post`: the notification is part of its transaction.
 
         Returns:
@@ -88,6 +92,7 @@ class Scheduling(Reads):
         Raises:
             InvalidPostError: An argument can't be accepted; NaiveDateTimeError for a date without a
                 time zone.
+            EntryNotFoundError: An entry that `after` names does not exist.
             PayloadError: The event can't be stored.
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
@@ -106,6 +111,8 @@ class Scheduling(Reads):
             ),
             order_key=order_key,
             order_failure=order_failure,
+            after=after,
+            on_failed=on_failed,
         )
         return self.schedule_many([posting], connection=connection)[0]
 

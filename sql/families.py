@@ -19,6 +19,7 @@ from sql.statements.ordered import Ordered
 from sql.statements.pauses import Pauses
 from sql.statements.schedules import Schedules
 from sql.statements.staging import Staging
+from sql.statements.waits import Waits
 from sql.tables import (
     entry_tables,
     queue_archives,
@@ -30,6 +31,7 @@ from sql.tables import (
     queue_replays,
     queue_schedules,
     queue_staged,
+    queue_waits,
 )
 
 S_co = TypeVar("S_co", covariant=True)
@@ -61,9 +63,19 @@ PAUSES = Family(Pauses, (queue_pauses,))
 ARCHIVES = Family(Archives, (queue_archives, queue_replays))
 STAGING = Family(Staging, (queue_staged, queue_posted_runs))
 ORDER = Family(Ordered, (queue_ordered, queue_order_heads))
+WAITS = Family(Waits, (queue_waits,))
 ENTRIES = Family(Statements, define=entry_tables, suffixes=("_history",))
 
-FAMILIES: tuple[Family[object], ...] = (NODES, SCHEDULES, PAUSES, ARCHIVES, STAGING, ORDER, ENTRIES)
+FAMILIES: tuple[Family[object], ...] = (
+    NODES,
+    SCHEDULES,
+    PAUSES,
+    ARCHIVES,
+    STAGING,
+    ORDER,
+    WAITS,
+    ENTRIES,
+)
 
 
 def shared_names() -> list[str]:

@@ -249,13 +249,20 @@ They wait until somebody retries or discards it ("hold"), or they go on ("skip")
 """
 
 
+OnFailed: TypeAlias = Literal["cancel", "run", "hold"]
+"""What becomes of an entry if one that it waits for fails, or is removed.
+
+It is removed, too ("cancel"), runs all the same ("run"), or waits for a person ("hold").
+"""
+
+
 class Posting(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be posted or scheduled.
 
     `event`: a dataclass, attrs, msgspec or pydantic instance, or a dict together with `event_name`.
     Search keys are 64-bit integers, texts of 1 to 255 characters or UUIDs. `headers` is a flat dict
     of strings. `at` is an aware date; None means now. Entries of one `order_key` run one after the
-    other in the order of posting.
+    other in the order of posting. `after` holds ids of entries that it waits for.
     """
 
     event: object
@@ -268,6 +275,8 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None
     order_key: str | None = None
     order_failure: OrderFailure = "hold"
+    after: Collection[int] | None = None
+    on_failed: OnFailed = "cancel"
 
 
 class PostOptions(TypedDict, total=False):
@@ -283,3 +292,5 @@ class PostOptions(TypedDict, total=False):
     delay: timedelta | float | None
     order_key: str | None
     order_failure: OrderFailure
+    after: Collection[int] | None
+    on_failed: OnFailed

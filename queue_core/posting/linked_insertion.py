@@ -13,7 +13,8 @@ from sqlalchemy import Connection
 from queue_core.errors import InvalidPostError
 from queue_core.links.ordering import FAILURE_MARK, KEY_MARK
 from queue_core.model.entry import OrderFailure, Posting, State
-from queue_core.model.lanes import WAITING_LANE, Lane
+from queue_core.model.lanes import ANY_NODE, WAITING_LANE, Lane
+from queue_core.posting.waiting_posts import WaitingPosts
 from queue_core.runtime.shown import shown
 from queue_core.storage.rows import name
 from queue_core.storage.store import Store
@@ -36,11 +37,15 @@ class LinkedInsertion:
         self._rows = rows
         self._lanes = [Lane(row["lane"]) for row in rows]
         self._keys = [_order_key(store.config.table, queue_name, posting) for posting in postings]
+        self._waiting = WaitingPosts(store, queue_name, postings)
         self.written: list[int] = []
         """The ids that a COMMIT without answer may have written."""
         self.started: set[Lane] = set()
         """The lanes of the entries that may be claimed after the COMMIT."""
         for row, posting, key in zip(rows, postings, self._keys, strict=True):
+            if posting.after:
+                row["lane"], row["processing_state"] = WAITING_LANE, State.WAITING.value
+                continue
             if key is None:
                 self.started.add(Lane(row["lane"]))
                 continue
@@ -51,6 +56,8 @@ class LinkedInsertion:
     def insert(self, connection: Connection) -> list[int]:
         """Insert the rows in a transaction of our own; each key that may starts at once."""
         ids = self._insert(connection, unstarted=False)
+        if self._waiting.attend(connection):
+            self.started.add(ANY_NODE)
         for key in sorted({key for key in self._keys if key is not None}):
             lane = self._store.ordering.start(connection, key)
             if lane is not None:
@@ -65,13 +72,16 @@ class LinkedInsertion:
         return self._insert(connection, unstarted=True)
 
     def _insert(self, connection: Connection, *, unstarted: bool) -> list[int]:
+        self._waiting.check(connection, lent=unstarted)
         self.written[:] = ids = self._store.insert(connection, self._rows)
+        self._waiting.enter(connection, ids, self._lanes)
         entered = [
             (key, record_id, lane)
             for key, record_id, lane in zip(self._keys, ids, self._lanes, strict=True)
             if key is not None
         ]
-        self._store.ordering.enter(connection, entered, unstarted=unstarted)
+        if entered:
+            self._store.ordering.enter(connection, entered, unstarted=unstarted)
         return ids
 
 

@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_sender import HintSender
 from queue_core.claiming.ordered_keys import OrderedKeys
+from queue_core.claiming.waiting_entries import WaitingEntries
 from queue_core.cluster.process_nodes import name_of
 from queue_core.holding.holdings import Holdings
 from queue_core.metrics import Metrics
@@ -61,6 +62,7 @@ class Poster:
         announced: AnnouncedCommits,
         *,
         ordered: OrderedKeys,
+        waiting: WaitingEntries,
         hints: HintSender,
         metrics: Metrics,
         around_post: Sequence[AroundPost] = (),
@@ -71,6 +73,7 @@ class Poster:
         self._hand_over = hand_over
         self._announced = announced
         self._ordered = ordered
+        self._waiting = waiting
         self._claimer = claimer
         self._hints = hints
         self._metrics = metrics
@@ -96,8 +99,11 @@ class Poster:
     def _write(self, post: Post) -> list[int]:
         if not self._holdings.running:
             self._store.keep_time(post.connection)
+        rules = self._store.types.after_rules
+        if rules.declared:
+            post = msgspec.structs.replace(post, postings=rules.applied(post.postings))
         for posting in post.postings:
-            if posting.order_key is not None:
+            if posting.order_key is not None or posting.after is not None:
                 return self._post_linked(post)
         if post.connection is not None:
             return self._post_inside(post, post.connection)
@@ -218,6 +224,7 @@ class Poster:
     def _ended(self) -> None:
         """A caller's transaction with links has ended, or is about to."""
         self._ordered.announce()
+        self._waiting.announce()
         self._announced.add([])
 
     def rescheduled(self, date: datetime, connection: CallersConnection | None = None) -> None:

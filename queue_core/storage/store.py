@@ -18,6 +18,7 @@ from queue_core.errors import (
     DatabaseUnreachableError,
     ForkedError,
 )
+from queue_core.links.dependencies import Dependencies
 from queue_core.links.links import Links
 from queue_core.links.ordering import Ordering
 from queue_core.model.codec import Codecs
@@ -32,7 +33,7 @@ from queue_core.storage.reserved_ids import ReservedIds
 from queue_core.storage.rows import Rows
 from queue_core.storage.unreachable import unreachable
 from sql.database import Database
-from sql.families import ENTRIES, ORDER
+from sql.families import ENTRIES, ORDER, WAITS
 from sql.tables import entry_tables
 
 T = TypeVar("T")
@@ -65,7 +66,9 @@ class Store:
         self.statements = statements(entry_tables(config.table, schema=schema))
         ordered = dialect.statements_for(ORDER)
         self.ordering = Ordering(ordered(schema), self.statements, clock)
-        self.links = Links([self.ordering])
+        waits = dialect.statements_for(WAITS)(schema)
+        self.dependencies = Dependencies(waits, self.statements, clock, Links([self.ordering]))
+        self.links = Links([self.ordering, self.dependencies])
         self.reserved_ids = ReservedIds(database, self.statements)
         self._tried_at = float("-inf")
         """When the database's clock was to be read last (monotonic), by other than beats."""
