@@ -254,17 +254,20 @@ class Dependencies:
         }
         return awaited, live - locked.keys()
 
-    def release(self, connection: Connection, waiter: Row[Any]) -> bool:
-        """Let a locked entry run, whatever it waits for; False if it waits for nothing."""
-        rows = self.statements.of_waiters(connection, self._table, ids=[waiter.record_id])
-        if not rows:
+    def release(self, connection: Connection, waiter: Entry) -> bool:
+        """Let a locked entry run, whatever it waits for; False if it waits for nothing.
+
+        Whoever ends another entry that it waits for removes what is left.
+        """
+        rows = self.waits_of(connection, [waiter.record_id])
+        if waiter.processing_state is not State.WAITING or not rows:
             return False
         self._release(connection, waiter, rows[0].lane)
-        waits = [Wait(row.waiter_id, row.awaited_id) for row in rows]
-        self.statements.remove(connection, self._table, waits)
+        noted = [Wait(row.waiter_id, row.awaited_id) for row in rows if row.awaited_state]
+        self.statements.remove(connection, self._table, noted)
         return True
 
-    def _release(self, connection: Connection, waiter: Row[Any], lane: str) -> None:
+    def _release(self, connection: Connection, waiter: Row[Any] | Entry, lane: str) -> None:
         # Not due before it may run: its wait is no delay of the queue.
         due = max(waiter.effective_date, self._clock.now())
         self._entries.start_waiting(connection, record_id=waiter.record_id, lane=lane, due=due)
