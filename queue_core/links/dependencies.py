@@ -25,6 +25,7 @@ from sqlalchemy import Connection, Row
 from queue_core.links.link import Ending
 from queue_core.links.links import Links, is_awaited
 from queue_core.model.entry import Entry, State, from_row
+from queue_core.model.lanes import ANY_NODE
 from queue_core.runtime.clock import Clock
 from sql.search_keys import AWAITED, marked
 from sql.statements import Statements
@@ -255,14 +256,15 @@ class Dependencies:
         return awaited, live - locked.keys()
 
     def release(self, connection: Connection, waiter: Entry) -> bool:
-        """Let a locked entry run, whatever it waits for; False if it waits for nothing.
+        """Let a locked entry run, whatever it waits for; False if it doesn't wait for others.
 
         Whoever ends another entry that it waits for removes what is left.
         """
-        rows = self.waits_of(connection, [waiter.record_id])
-        if waiter.processing_state is not State.WAITING or not rows:
+        if waiter.processing_state is not State.WAITING or self._others.concern(waiter.headers):
             return False
-        self._release(connection, waiter, rows[0].lane)
+        rows = self.waits_of(connection, [waiter.record_id])
+        # Without a row, one was deleted by hand.
+        self._release(connection, waiter, rows[0].lane if rows else ANY_NODE)
         noted = [Wait(row.waiter_id, row.awaited_id) for row in rows if row.awaited_state]
         self.statements.remove(connection, self._table, noted)
         return True

@@ -255,6 +255,34 @@ def discard(
 
 
 @app.command()
+def release(
+    record_ids: Ids,
+    *,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Release entries that wait for others: they run, whatever becomes of those.
+
+    `stickybus entries list --state WAITING` shows them, `stickybus explain` what each waits for.
+    All are released; if one can't be, the exit code is 1.
+
+    Examples:
+      stickybus entries release 4711 4712
+    """
+    with maintained(url, table) as maintenance:
+        _each(
+            record_ids,
+            lambda record_id: {"released": maintenance.release(record_id)},
+            lambda done: (
+                f"entry {done['record_id']} "
+                f"{'is released' if done['released'] else 'waits for no other'}"
+            ),
+            as_json=as_json,
+        )
+
+
+@app.command()
 def remove(
     record_ids: Annotated[
         list[int] | None, typer.Argument(metavar="[ID...]", help="Record ids.", show_default=False)

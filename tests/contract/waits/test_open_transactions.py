@@ -19,7 +19,7 @@ def ends(peer: Peer) -> set[int]:
     return {entry.record_id for entry in peer.bus.history()}
 
 
-@needs.row_locks
+@needs.many_writers
 def test_an_open_transaction_with_an_entry_that_waits_holds_up_no_outcome(
     cluster: Cluster,
 ) -> None:
@@ -37,7 +37,7 @@ def test_an_open_transaction_with_an_entry_that_waits_holds_up_no_outcome(
     assert waits(peer) == 0
 
 
-@needs.row_locks
+@needs.many_writers
 def test_an_open_transaction_that_removes_who_waits_holds_up_no_outcome(cluster: Cluster) -> None:
     peer, stranger = cluster.join("a"), cluster.peer("stranger")
     first, other = stranger.bus.post(Order(1)), stranger.bus.post(Order(2))
@@ -55,7 +55,7 @@ def test_an_open_transaction_that_removes_who_waits_holds_up_no_outcome(cluster:
     assert waits(peer) == 0
 
 
-@needs.row_locks
+@needs.many_writers
 @pytest.mark.parametrize("commits", [True, False])
 def test_an_open_transaction_that_removes_what_is_waited_for_holds_up_no_outcome(
     cluster: Cluster, *, commits: bool
@@ -81,7 +81,7 @@ def test_an_open_transaction_that_removes_what_is_waited_for_holds_up_no_outcome
     assert waits(peer) == 0
 
 
-@needs.row_locks
+@needs.many_writers
 def test_a_caller_may_wait_for_what_its_snapshot_does_not_see(cluster: Cluster) -> None:
     peer = cluster.join("a")
     database = database_of(peer.bus)
@@ -120,7 +120,25 @@ def test_entries_that_end_at_once_on_two_nodes_release_what_waits_for_them(
         thread.start()
     for thread in threads:
         thread.join()
-    eventually(lambda: len(done) >= 240, "all have run")
+    try:
+        eventually(lambda: len(done) >= 240, "all have run")
+    except AssertionError:
+        print(buses[0]._engine.store.now())
+        for e in buses[0].find():
+            print(e.record_id, e.processing_state, e.lane, e.effective_date, e.headers)
+        with database_of(buses[0]).begin() as connection:
+            from sqlalchemy import text
+
+            for r in connection.execute(text("SELECT * FROM queue_waits ORDER BY 2,3")):
+                print(r)
+            print("hist")
+            for r in connection.execute(
+                text(
+                    "SELECT record_id, processing_state, headers, finished_date, created_date FROM bus_events_history WHERE record_id IN (SELECT awaited_id FROM queue_waits)"
+                )
+            ):
+                print(r)
+        raise
     assert sorted(done) == sorted(set(done))
     for last in [number for number in done if number % 10 == 8]:
         place = done.index(last)

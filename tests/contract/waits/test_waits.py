@@ -367,3 +367,52 @@ def test_notifications_wait_too(cluster: Cluster) -> None:
     assert queue.find()[0].processing_state is State.AVAILABLE
     assert waits(peer) == 0
     service.close()
+
+
+def test_what_an_entry_waits_for_is_explained(cluster: Cluster) -> None:
+    peer, _ = failing(cluster, 1)
+    stranger = cluster.peer("stranger")
+    first, other = stranger.bus.post(Order(1)), stranger.bus.post(Order(2), delay=600)
+    both = stranger.bus.post(Order(3), after=[first, other], on_failed="hold")
+    held = stranger.bus.post(Order(4), after=[first], on_failed="hold")
+    peer.run()
+    cluster.live(4, peer)
+
+    def reasons(record_id: int) -> list[tuple[str, Any]]:
+        return [
+            (reason.code, reason.facts["record_id"])
+            for reason in peer.bus.explain(record_id).reasons
+            if "record_id" in reason.facts
+        ]
+
+    assert reasons(both) == [("waits-for-entry", other)]
+    assert reasons(held) == [("dependency-failed", first)]
+
+
+def test_an_entry_that_has_lost_its_row_is_found_and_can_be_released(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    first = peer.bus.post(Order(1), delay=600)
+    lost = peer.bus.post(Order(2), after=[first])
+    peer.bus.post(Order(3), after=[first])
+    peer.bus.post_many([Posting(event=Order(number), order_key="k") for number in (4, 5)])
+    delete = text("DELETE FROM queue_waits WHERE waiter_id = :id")
+    peer.store.database.write(lambda connection: connection.execute(delete, {"id": lost}))
+    store = peer.store
+
+    def found() -> list[int]:
+        return store.database.fetch(
+            lambda connection: store.statements.lost(
+                connection,
+                lane=WAITING_LANE,
+                waits=store.dependencies.statements.table,
+                limit=10,
+            )
+        )
+
+    assert found() == [lost]
+    assert peer.bus.release(lost)
+    assert found() == []
+    [ordered] = [one.record_id for one in peer.bus.find(states="WAITING") if one.captured == {}][
+        -1:
+    ]
+    assert not peer.bus.release(ordered)
