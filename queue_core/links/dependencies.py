@@ -154,12 +154,13 @@ class Dependencies:
             if row.awaited_state is not None or row.awaited_id in marked_ids:
                 later.append(wait)
             elif row.awaited_id in ended:
-                self._follow(connection, wait, *ended[row.awaited_id])
+                later += self._follow(connection, wait, *ended[row.awaited_id])
             else:
                 again.append(wait)
         now = self._clock.now()
         self.statements.change(connection, self._table, again, {"look_date": now + AGAIN})
         self.statements.change(connection, self._table, later, {"look_date": now + LATER})
+        # Where somebody holds who waits, the decision is still to come.
         cancelled, held = self._decide(connection, sorted({row.waiter_id for row in rows}))
         again = [wait for wait in later if wait.waiter_id in held]
         self.statements.change(connection, self._table, again, {"look_date": now + AGAIN})
@@ -194,19 +195,20 @@ class Dependencies:
             ended[record_id] = found or (record_id, UNKNOWN)
         return ended, marked_ids
 
-    def _follow(self, connection: Connection, wait: Wait, last_id: int, state: str | None) -> None:
-        """Note how the awaited entry has ended, or that it lives on under another id."""
-        waits = self.statements.of_waiters(connection, self._table, ids=[wait.waiter_id])
+    def _follow(
+        self, connection: Connection, wait: Wait, last_id: int, state: str | None
+    ) -> list[Wait]:
+        """Note how the awaited entry has ended, or that it lives on under another id.
+
+        Returns the wait if an end was noted.
+        """
+        waits = self.waits_of(connection, [wait.waiter_id])
         if last_id != wait.awaited_id and last_id in {row.awaited_id for row in waits}:
             self.statements.remove(connection, self._table, [wait])
-            return
-        now = self._clock.now()
-        values = {
-            "awaited_id": last_id,
-            "awaited_state": state,
-            "look_date": now if state is None else now + LATER,
-        }
+            return []
+        values = {"awaited_id": last_id, "awaited_state": state, "look_date": self._clock.now()}
         self.statements.change(connection, self._table, [wait], values)
+        return [] if state is None else [Wait(wait.waiter_id, last_id)]
 
     # -- decisions --------------------------------------------------------------------------------
 
