@@ -225,7 +225,8 @@ class InMemoryBus(EventBus):
                 "order_key needs the persistent bus: in memory there is no order to keep. Nothing was posted.",
                 key="order_key",
             )
-        if any(posting.after for posting in postings):
+        rules = self._types.after_rules
+        if any(posting.after for posting in rules.applied(postings)):
             raise InvalidPostError(
                 "after needs the persistent bus: in memory nothing waits. Nothing was posted.",
                 key="after",

@@ -72,7 +72,7 @@ TRANSITIONS: Mapping[State, Mapping[State, str]] = {
     },
     State.WAITING: {
         State.AVAILABLE: "its turn has come",
-        State.REMOVED: "remove",
+        State.REMOVED: "remove, or what it waits for has failed",
     },
     State.PROCESSED: {},
     State.FAILED: {},
@@ -92,7 +92,7 @@ def state_diagram() -> str:
     arrows = [
         f"    [*] --> {State.AVAILABLE}: post",
         f"    [*] --> {State.IN_PROCESSING}: post, born claimed",
-        f"    [*] --> {State.WAITING}: post, behind another of its order key",
+        f"    [*] --> {State.WAITING}: post, behind another of its order key or after others",
     ]
     for state, following in TRANSITIONS.items():
         arrows += [f"    {state} --> {after}: {cause}" for after, cause in following.items()]

@@ -29,7 +29,8 @@ from stickybus.cli.target import Json, TableName, Url, inspected, maintained
 from stickybus.cli.usage import UsageError
 
 app = typer.Typer(
-    no_args_is_help=True, help="List, show, explain, retry, discard and remove single entries."
+    no_args_is_help=True,
+    help="List, show, explain, retry, discard, release and remove single entries.",
 )
 
 BAD_DATA = 1
@@ -264,7 +265,7 @@ def release(
 ) -> None:
     """Release entries that wait for others: they run, whatever becomes of those.
 
-    `stickybus entries list --state WAITING` shows them, `stickybus explain` what each waits for.
+    `stickybus entries list --state WAITING` shows them, `stickybus entries explain` what each waits for.
     All are released; if one can't be, the exit code is 1.
 
     Examples:
