@@ -17,13 +17,13 @@ class Waiting(Outcomes):
 
     def live_ids(self, connection: Connection, *, ids: Sequence[int]) -> set[int]:
         """Those of `ids` that have not ended. It locks nothing."""
-        return self._standing(connection, self.main, ids)
+        return self._ids_in(connection, self.main, ids)
 
     def ended_ids(self, connection: Connection, *, ids: Sequence[int]) -> set[int]:
         """Those of `ids` that are in history. It locks nothing."""
-        return self._standing(connection, self.past, ids)
+        return self._ids_in(connection, self.past, ids)
 
-    def _standing(self, connection: Connection, table: Table, ids: Sequence[int]) -> set[int]:
+    def _ids_in(self, connection: Connection, table: Table, ids: Sequence[int]) -> set[int]:
         found = set[int]()
         for batch in batches(ids):
             there = select(table.c.record_id).where(table.c.record_id.in_(batch))

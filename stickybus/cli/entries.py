@@ -265,8 +265,8 @@ def release(
 ) -> None:
     """Release entries that wait for others: they run, whatever becomes of those.
 
-    `stickybus entries list --state WAITING` shows them, `stickybus entries explain` what each waits for.
-    All are released; if one can't be, the exit code is 1.
+    `stickybus entries list --state WAITING` shows them, and `stickybus entries explain` for which
+    each waits. All are released; if one can't be, the exit code is 1.
 
     Examples:
       stickybus entries release 4711 4712
