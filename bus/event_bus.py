@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Unpack, overload
 
@@ -10,7 +10,14 @@ from bus.subscribing import Subscribing
 from queue_core.errors import InvalidPostError
 from queue_core.model.config import BusConfig
 from queue_core.model.due_date import due_date
-from queue_core.model.entry import KeyedOptions, OrderFailure, Posting, PostOptions, SearchKey
+from queue_core.model.entry import (
+    KeyedOptions,
+    OnFailed,
+    OrderFailure,
+    Posting,
+    PostOptions,
+    SearchKey,
+)
 from queue_core.model.keyed import Keep, OnConflict, Posted
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
@@ -62,6 +69,8 @@ class EventBus(Subscribing):
         keep: Keep = "living",
         on_conflict: OnConflict = "return",
         key_wait: float | None = None,
+        after: Collection[int] | None = None,
+        on_failed: OnFailed = "cancel",
         connection: CallersConnection | None = None,
     ) -> int:
         """Post one event. Either the row is written or the call raises.
@@ -92,6 +101,12 @@ class EventBus(Subscribing):
                 "debounce" (replace what waits; a successor to what runs).
             key_wait: Seconds to wait for a transaction that is open, and has taken the key. 0: none
                 (on MariaDB and MySQL one). Default: 5.
+            after: Ids of entries of this table that must have ended before it runs; they must
+                exist, so that no cycle can be made. Default: those that a function given to
+                `register_event` tells, else none.
+            on_failed: What becomes of it if one of them fails, or is removed. "cancel": it goes to
+                history as REMOVED; "run": it runs all the same; "hold": it waits until that one is
+                retried, or until `release`. Default: "cancel".
             connection: A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg,
                 PyMySQL or sqlite3 connection. The event is part of its transaction: a commit
                 delivers, a rollback does not. Default: the call commits before it returns.
@@ -102,6 +117,7 @@ class EventBus(Subscribing):
         Raises:
             InvalidPostError: An argument can't be accepted; NaiveDateTimeError for a date without a
                 time zone.
+            EntryNotFoundError: An entry that `after` names does not exist.
             PayloadError: The event can't be stored.
             ConfigurationError: Its name belongs to another type.
             DuplicateKeyError: Another entry has the key, and `on_conflict` is "raise".
@@ -128,6 +144,8 @@ class EventBus(Subscribing):
             keep=keep,
             on_conflict=on_conflict,
             key_wait=key_wait,
+            after=after,
+            on_failed=on_failed,
         )
         return self._post([posting], connection)[0]
 

@@ -244,6 +244,12 @@ class InMemoryBus(EventBus):
                     queue_name=self.config.name,
                     key="key",
                 )
+        rules = self._types.after_rules
+        if any(posting.after for posting in rules.applied(postings)):
+            raise InvalidPostError(
+                "after needs the persistent bus: in memory nothing waits. Nothing was posted.",
+                key="after",
+            )
         rows = self._rows.rows(self.config.name, postings, creator="", lane=ANY_NODE, claimed=True)
         # Nothing waits for its date here.
         entries = [self._rows.entry(next(self._ids), row) for row in rows]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Literal, Protocol, TypeVar, Unpack, overload
 
 from bus.subscriptions import Subscriptions, subscriber_name
+from queue_core.model.after_rules import After
 from queue_core.model.event_types import EventTypes
 from queue_core.model.retry import RetryPolicy
 from queue_core.model.validators import Validate
@@ -202,10 +203,15 @@ class Subscribing(OldBusNames):
         *,
         name: str | None = ...,
         validate: Callable[[E], object] | None = ...,
+        after: Callable[[E], Collection[int]] | None = ...,
     ) -> str: ...
     @overload
     def register_event(
-        self, event_type: str, *, validate: Callable[[dict[str, Any]], object] | None = ...
+        self,
+        event_type: str,
+        *,
+        validate: Callable[[dict[str, Any]], object] | None = ...,
+        after: Callable[[dict[str, Any]], Collection[int]] | None = ...,
     ) -> str: ...
     def register_event(
         self,
@@ -213,6 +219,7 @@ class Subscribing(OldBusNames):
         *,
         name: str | None = None,
         validate: Validate | None = None,
+        after: After | None = None,
     ) -> str:
         """Make an event type known under a name, and say which of its events are valid.
 
@@ -229,13 +236,16 @@ class Subscribing(OldBusNames):
                 reason why it isn't. An event that isn't valid is not posted (`InvalidEventError`);
                 an entry ends FAILED, and no handler is called. Default: as registered before, at
                 first all are valid.
+            after: Called with each event of the type, and of its subtypes, that is posted here
+                without `after`: answers with the ids of the entries that it waits for. Default: as
+                registered before, at first none.
 
         Returns:
             The name.
 
         Raises:
             ConfigurationError: Another type has the name, the type or the name can't be stored, or
-                `validate` is no plain function.
+                `validate` or `after` is no plain function.
 
         Example:
             >>> bus.register_event(billing.Order, name="BillingOrder")
@@ -248,4 +258,6 @@ class Subscribing(OldBusNames):
             registered = self._types.register(event_type, name)
         if validate is not None:
             self._types.validators.set_for_type(event_type, validate)
+        if after is not None:
+            self._types.after_rules.set_for_type(event_type, after)
         return registered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, Unpack, overload
 
@@ -14,6 +14,7 @@ from queue_core.model.due_date import due_date
 from queue_core.model.entry import (
     Entry,
     KeyedOptions,
+    OnFailed,
     OrderFailure,
     Posting,
     PostOptions,
@@ -96,6 +97,8 @@ class Scheduling(Reads, QueueKeys):
         keep: Keep = "living",
         on_conflict: OnConflict = "return",
         key_wait: float | None = None,
+        after: Collection[int] | None = None,
+        on_failed: OnFailed = "cancel",
         connection: CallersConnection | None = None,
     ) -> int:
         """Schedule a notification. Either the row is written or the call raises.
@@ -123,6 +126,8 @@ class Scheduling(Reads, QueueKeys):
                 "debounce" (replace what waits; a successor to what runs).
             key_wait: Seconds to wait for a transaction that is open, and has taken the key. 0: none
                 (on MariaDB and MySQL one). Default: 5.
+            after: As for `PersistentBus.post`. Default: as there.
+            on_failed: As for `PersistentBus.post`. Default: "cancel".
             connection: As for `PersistentBus.post`: the notification is part of its transaction.
 
         Returns:
@@ -131,6 +136,7 @@ class Scheduling(Reads, QueueKeys):
         Raises:
             InvalidPostError: An argument can't be accepted; NaiveDateTimeError for a date without a
                 time zone.
+            EntryNotFoundError: An entry that `after` names does not exist.
             PayloadError: The event can't be stored.
             DuplicateKeyError: Another entry has the key, and `on_conflict` is "raise".
             KeyLockedError: Another transaction has taken the key, and was open for too long.
@@ -155,6 +161,8 @@ class Scheduling(Reads, QueueKeys):
             keep=keep,
             on_conflict=on_conflict,
             key_wait=key_wait,
+            after=after,
+            on_failed=on_failed,
         )
         return self.schedule_many([posting], connection=connection)[0]
 

@@ -81,6 +81,13 @@ class Maintenance:
         """See `History.discard`."""
         return self._history.discard(record_id, connection=connection)
 
+    def release(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
+        """As `Entries.release`; nodes learn of it at once."""
+        released = self._entries.release(record_id, connection=connection)
+        if released:
+            self._engine.poster.rescheduled(self._engine.store.now(connection), connection)
+        return released
+
     def remove(self, record_id: int | None, wanted: Filter = EVERY) -> int:
         """See `Entries.remove`."""
         return self._entries.remove(record_id, wanted)

@@ -375,6 +375,29 @@ class Face(OldFaceNames):
             record_id, timeout_seconds=seconds, all_subscribers=all_subscribers, force=force
         )
 
+    def release(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
+        """Let an entry run that was posted with `after`, whatever it still waits for.
+
+        Args:
+            record_id: The id of the entry.
+            connection: As for `PersistentBus.post`: the change is part of its transaction.
+
+        Returns:
+            False if it waits for no other entry.
+
+        Raises:
+            EntryNotFoundError: There is no such entry, neither live nor in history.
+            EntryNotChangeableError: The entry runs, or has ended. Nothing was written.
+            InvalidPostError: The id can't be one.
+            InvalidConnectionError: The connection can't be used here.
+            DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
+
+        Example:
+            >>> for entry in bus.find(states="WAITING"):
+            ...     bus.release(entry.record_id)
+        """
+        return self._maintenance.release(record_id, connection=connection)
+
     def discard(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
         """Count an entry that ended FAILED among the dead letters no more.
 
@@ -436,6 +459,12 @@ class Face(OldFaceNames):
     ) -> RetryOutcome:
         """Awaitable twin of `retry_and_wait`, in a thread."""
         return await asyncio.to_thread(lambda: self.retry_and_wait(record_id, **options))
+
+    async def release_async(
+        self, record_id: int, *, connection: AsyncCallersConnection | None = None
+    ) -> bool:
+        """Awaitable twin of `release`."""
+        return await awaited(lambda inner: self.release(record_id, connection=inner), connection)
 
     async def discard_async(
         self, record_id: int, *, connection: AsyncCallersConnection | None = None

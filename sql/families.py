@@ -20,6 +20,7 @@ from sql.statements.ordered import Ordered
 from sql.statements.pauses import Pauses
 from sql.statements.schedules import Schedules
 from sql.statements.staging import Staging
+from sql.statements.waits import Waits
 from sql.tables import (
     entry_tables,
     queue_archives,
@@ -32,6 +33,7 @@ from sql.tables import (
     queue_replays,
     queue_schedules,
     queue_staged,
+    queue_waits,
 )
 
 S_co = TypeVar("S_co", covariant=True)
@@ -64,6 +66,7 @@ ARCHIVES = Family(Archives, (queue_archives, queue_replays))
 STAGING = Family(Staging, (queue_staged, queue_posted_runs))
 ORDER = Family(Ordered, (queue_ordered, queue_order_heads))
 KEYS = Family(Keys, (queue_keys,))
+WAITS = Family(Waits, (queue_waits,))
 ENTRIES = Family(Statements, define=entry_tables, suffixes=("_history",))
 
 FAMILIES: tuple[Family[object], ...] = (
@@ -74,6 +77,7 @@ FAMILIES: tuple[Family[object], ...] = (
     STAGING,
     ORDER,
     KEYS,
+    WAITS,
     ENTRIES,
 )
 

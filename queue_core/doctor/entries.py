@@ -9,10 +9,11 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, literal, select
 
 from queue_core.model.entry import State
-from queue_core.model.lanes import PARKED, is_paused
+from queue_core.model.lanes import PARKED, WAITING_LANE, is_paused
 from sql.doctor.base import Check, Scope
 from sql.doctor.finding import Finding, Severity, lasting
 from sql.statements import Statements
+from sql.statements.waits import Waits
 
 WAITING_SECONDS = 600.0
 PARKED_SECONDS = 900.0
@@ -60,6 +61,25 @@ def parked_entries(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 "after unknown_retention_days (14).",
                 f"Deploy a node that handles them; which types: stickybus entries list --table {statements.main.name} "
                 f"--queue {row.queue_name}",
+            )
+
+
+def lost_waits(connection: Connection, scope: Scope) -> Iterator[Finding]:
+    """Entries that wait for others, but no row says for which: nothing would release them."""
+    for statements in scope.statements():
+        schema = statements.main.schema
+        ids = statements.lost(
+            connection, lane=WAITING_LANE, waits=Waits(schema).table, limit=LOOKED_AT
+        )
+        if ids:
+            named = " ".join(map(str, ids[:10]))
+            yield Finding(
+                "lost-waits",
+                Severity.DANGER,
+                statements.main.name,
+                f"{_entries(len(ids))} of {statements.main.name} wait for others, and no row of queue_waits says for which: "
+                "somebody has deleted it by hand. Nothing will release them.",
+                f"stickybus entries release {named} --table {statements.main.name}",
             )
 
 
@@ -132,4 +152,10 @@ def retention(connection: Connection, scope: Scope) -> Iterator[Finding]:
             )
 
 
-ENTRY_CHECKS: tuple[Check, ...] = (waiting_entries, parked_entries, dead_letters, retention)
+ENTRY_CHECKS: tuple[Check, ...] = (
+    waiting_entries,
+    parked_entries,
+    lost_waits,
+    dead_letters,
+    retention,
+)

@@ -73,7 +73,7 @@ TRANSITIONS: Mapping[State, Mapping[State, str]] = {
     },
     State.WAITING: {
         State.AVAILABLE: "its turn has come",
-        State.REMOVED: "remove",
+        State.REMOVED: "remove, or what it waits for has failed",
     },
     State.PROCESSED: {},
     State.FAILED: {},
@@ -93,7 +93,7 @@ def state_diagram() -> str:
     arrows = [
         f"    [*] --> {State.AVAILABLE}: post",
         f"    [*] --> {State.IN_PROCESSING}: post, born claimed",
-        f"    [*] --> {State.WAITING}: post, behind another of its order key",
+        f"    [*] --> {State.WAITING}: post, behind another of its order key or after others",
     ]
     for state, following in TRANSITIONS.items():
         arrows += [f"    {state} --> {after}: {cause}" for after, cause in following.items()]
@@ -249,6 +249,13 @@ They wait until somebody retries or discards it ("hold"), or they go on ("skip")
 """
 
 
+OnFailed: TypeAlias = Literal["cancel", "run", "hold"]
+"""What becomes of an entry if one that it waits for fails, or is removed.
+
+It is removed, too ("cancel"), runs all the same ("run"), or waits for a person ("hold").
+"""
+
+
 class Posting(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be posted or scheduled.
 
@@ -256,7 +263,7 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     Search keys are 64-bit integers, texts of 1 to 255 characters or UUIDs. `headers` is a flat dict
     of strings. `at` is an aware date; None means now. `key` is an idempotency key, with `keep`,
     `on_conflict` and `key_wait` as for a post. Entries of one `order_key` run one after the other
-    in the order of posting.
+    in the order of posting. `after` holds ids of entries that it waits for.
     """
 
     event: object
@@ -273,6 +280,8 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     keep: Keep = "living"
     on_conflict: OnConflict = "return"
     key_wait: float | None = None
+    after: Collection[int] | None = None
+    on_failed: OnFailed = "cancel"
 
 
 class PostOptions(TypedDict, total=False):
@@ -291,6 +300,8 @@ class PostOptions(TypedDict, total=False):
     keep: Keep
     on_conflict: OnConflict
     key_wait: float | None
+    after: Collection[int] | None
+    on_failed: OnFailed
 
 
 class KeyedOptions(PostOptions, total=False):

@@ -15,6 +15,7 @@ from queue_core.errors import (
     InvalidPostError,
     PayloadNotSerialisableError,
 )
+from queue_core.model.after_rules import AfterRules
 from queue_core.model.names import name_fault
 from queue_core.model.validators import Validators
 from queue_core.runtime.lock import Lock
@@ -34,6 +35,7 @@ class EventTypes:
         self._names: dict[type, str] = {}
         self._lock = Lock()
         self.validators = Validators()
+        self.after_rules = AfterRules()
 
     def register(self, event_type: Any, name: str | None = None) -> str:
         """Make `event_type` known under `name` (default: its `__name__`), and return that name.

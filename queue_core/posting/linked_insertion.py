@@ -17,6 +17,7 @@ from queue_core.model.entry import Posting
 from queue_core.posting.draft import Draft
 from queue_core.posting.keyed_posts import KeyedPosts, check_keys
 from queue_core.posting.ordered_posts import OrderedPosts, check_order
+from queue_core.posting.waiting_posts import WaitingPosts, check_waits
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.store import Store
 
@@ -49,6 +50,7 @@ class LinkedInsertion:
         """
         check_keys(queue_name, postings)
         check_order(queue_name, postings)
+        check_waits(queue_name, postings)
         dialect = self._store.database.dialect
 
         def work(connection: Connection) -> Inserted:
@@ -66,12 +68,15 @@ class LinkedInsertion:
         keys.before()
         fresh = [draft for draft in drafts if draft.inserts]
         order = OrderedPosts(self._store, connection, queue_name, fresh, lent=lent)
+        waits = WaitingPosts(self._store, connection, queue_name, fresh, lent=lent)
         order.before()
+        waits.before()
         ids = self._store.insert(connection, [draft.row for draft in fresh])
         for draft, record_id in zip(fresh, ids, strict=True):
             draft.answer = record_id
         keys.after()
         order.after()
+        waits.after()
         dates = [draft.row["effective_date"] for draft in fresh]
         dates += [draft.changed for draft in drafts if draft.changed is not None]
         answers = [draft.answer for draft in drafts if draft.answer is not None]

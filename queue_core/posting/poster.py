@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_sender import HintSender
 from queue_core.claiming.ordered_keys import OrderedKeys
+from queue_core.claiming.waiting_entries import WaitingEntries
 from queue_core.cluster.process_nodes import name_of
 from queue_core.holding.holdings import Holdings
 from queue_core.metrics import Metrics
@@ -61,6 +62,7 @@ class Poster:
         announced: AnnouncedCommits,
         *,
         ordered: OrderedKeys,
+        waiting: WaitingEntries,
         hints: HintSender,
         metrics: Metrics,
         around_post: Sequence[AroundPost] = (),
@@ -71,6 +73,7 @@ class Poster:
         self._hand_over = hand_over
         self._announced = announced
         self._ordered = ordered
+        self._waiting = waiting
         self._claimer = claimer
         self._hints = hints
         self._metrics = metrics
@@ -97,8 +100,15 @@ class Poster:
     def _write(self, post: Post) -> list[int]:
         if not self._holdings.running:
             self._store.keep_time(post.connection)
+        rules = self._store.types.after_rules
+        if rules.declared:
+            post = msgspec.structs.replace(post, postings=rules.applied(post.postings))
         for posting in post.postings:
-            if posting.key is not None or posting.order_key is not None:
+            if (
+                posting.key is not None
+                or posting.order_key is not None
+                or posting.after is not None
+            ):
                 return self._post_linked(post)
         if post.connection is not None:
             return self._post_inside(post, post.connection)
@@ -203,15 +213,19 @@ class Poster:
                 self._claimer.look()  # it may have committed
             raise
         if post.connection is not None and self._holdings.running:
-            self._announce_order(post.postings, post.connection)
+            self._announce_links(post.postings, post.connection)
         return ids
 
-    def _announce_order(self, postings: Sequence[Posting], connection: CallersConnection) -> None:
-        """Let the order keys of a caller's transaction start once it has ended."""
-        if any(posting.order_key is not None for posting in postings):
+    def _announce_links(self, postings: Sequence[Posting], connection: CallersConnection) -> None:
+        """Let what a caller's transaction has posted start once it has ended."""
+        if any(posting.order_key is not None or posting.after for posting in postings):
             borrowed = self._store.borrow(connection)
             if borrowed.announces:
-                borrowed.when_ended(self._ordered.announce)
+                borrowed.when_ended(self._linked_ended)
+
+    def _linked_ended(self) -> None:
+        self._ordered.announce()
+        self._waiting.announce()
 
     def rescheduled(self, date: datetime, connection: CallersConnection | None = None) -> None:
         """The date of an entry was changed to `date` (UTC), which may concern all nodes.

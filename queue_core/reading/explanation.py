@@ -13,6 +13,7 @@ import msgspec
 from sqlalchemy import Connection
 
 from queue_core.errors import EntryNotFoundError, PayloadNotDecodableError
+from queue_core.links.links import carries
 from queue_core.model.entry import Entry, State, SubscriberProgress, Waiting
 from queue_core.model.lanes import PARKED, SUSPECT, is_node_lane, is_paused
 from queue_core.model.pause import Pause, is_in_force
@@ -297,7 +298,7 @@ def _not_served(case: Case) -> Iterator[Reason]:
 
 def _behind_another(case: Case) -> Iterator[Reason]:
     entry, ordering = case.entry, case.store.ordering
-    if entry.processing_state is not State.WAITING:
+    if entry.processing_state is not State.WAITING or not carries(entry.headers, ordering.mark):
         return
     key = ordering.key_of(entry.queue_name, entry.headers)
     head = ordering.statements.head(case.connection, key)
@@ -322,6 +323,26 @@ def _behind_another(case: Case) -> Iterator[Reason]:
             "the key: retry that one, or discard it.",
             facts={**facts, "record_id": head.record_id, "since": head.held_since},
         )
+
+
+def _waits_for_others(case: Case) -> Iterator[Reason]:
+    if case.entry.processing_state is not State.WAITING:
+        return
+    for wait in case.store.dependencies.waits_of(case.connection, [case.entry.record_id]):
+        facts: dict[str, Fact] = {"record_id": wait.awaited_id, "on_failed": wait.on_failed}
+        if wait.awaited_state is None:
+            yield Reason(
+                code="waits-for-entry",
+                text=f"It waits until entry {wait.awaited_id} has ended.",
+                facts=facts,
+            )
+        elif wait.look_date is None and wait.awaited_state != State.PROCESSED:
+            yield Reason(
+                code="dependency-failed",
+                text=f"Entry {wait.awaited_id}, which it waits for, ended {wait.awaited_state}, and it is held until "
+                "somebody decides: retry that one, or release or remove this one.",
+                facts={**facts, "state": wait.awaited_state},
+            )
 
 
 def _suspect(case: Case) -> Iterator[Reason]:
@@ -391,6 +412,7 @@ CAUSES: tuple[Cause, ...] = (
     _parked,
     _not_served,
     _behind_another,
+    _waits_for_others,
     _suspect,
     _waits_for_retry,
     _not_due,

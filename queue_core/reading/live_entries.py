@@ -101,6 +101,22 @@ class Entries:
         statements.change(connection, record_id=record_id, values=values)
         return self._search_id(connection, record_id)
 
+    def release(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
+        """Let an entry run that waits for others; False if it waits for none.
+
+        Raises EntryNotFoundError, or EntryNotChangeableError if it runs or has ended.
+        """
+        record_id = integer(record_id, "record_id")
+
+        def work(inner: Connection) -> bool:
+            found = self._search_id(inner, record_id)
+            if not found or not self._store.statements.lock_available(inner, ids=[record_id]):
+                raise self._unchangeable(inner, record_id)
+            locked = self._search_id(inner, record_id) or found
+            return self._store.dependencies.release(inner, locked)
+
+        return self._store.write(connection, self._label, work)
+
     def _search_id(
         self, connection: Connection, record_id: int, *, past: bool = False
     ) -> Entry | None:

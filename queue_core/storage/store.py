@@ -18,7 +18,9 @@ from queue_core.errors import (
     DatabaseUnreachableError,
     ForkedError,
 )
+from queue_core.links.dependencies import Dependencies
 from queue_core.links.keys import KeyLink
+from queue_core.links.link import Link
 from queue_core.links.links import Links
 from queue_core.links.ordering import Ordering
 from queue_core.model.captured_context import NO_CONTEXT, CapturedContext
@@ -34,7 +36,7 @@ from queue_core.storage.reserved_ids import ReservedIds
 from queue_core.storage.rows import Rows
 from queue_core.storage.unreachable import unreachable
 from sql.database import Database
-from sql.families import ENTRIES, KEYS, ORDER
+from sql.families import ENTRIES, KEYS, ORDER, WAITS
 from sql.tables import entry_tables
 
 T = TypeVar("T")
@@ -74,7 +76,10 @@ class Store:
         self.keys = KeyLink(
             dialect.statements_for(KEYS)(schema), self.statements, clock, config.table
         )
-        self.links = Links([self.keys, self.ordering])
+        others: list[Link] = [self.keys, self.ordering]
+        waits = dialect.statements_for(WAITS)(schema)
+        self.dependencies = Dependencies(waits, self.statements, clock, Links(others))
+        self.links = Links([*others, self.dependencies])
         self.reserved_ids = ReservedIds(database, self.statements)
         self._tried_at = float("-inf")
         """When the database's clock was to be read last (monotonic), by other than beats."""

@@ -18,6 +18,7 @@ from sql.tables.ordered import ORDER_KEY_LENGTH, queue_order_heads, queue_ordere
 from sql.tables.pauses import queue_pauses
 from sql.tables.schedules import queue_schedules
 from sql.tables.staging import queue_posted_runs, queue_staged
+from sql.tables.waits import queue_waits
 
 __all__ = [
     "CLASS_NAME_LENGTH",
@@ -42,4 +43,5 @@ __all__ = [
     "queue_replays",
     "queue_schedules",
     "queue_staged",
+    "queue_waits",
 ]

@@ -31,7 +31,8 @@ from stickybus.cli.target import Json, TableName, Url, inspected, maintained
 from stickybus.cli.usage import UsageError
 
 app = typer.Typer(
-    no_args_is_help=True, help="List, show, explain, retry, discard and remove single entries."
+    no_args_is_help=True,
+    help="List, show, explain, retry, discard, release and remove single entries.",
 )
 
 BAD_DATA = 1
@@ -293,6 +294,34 @@ def discard(
             lambda record_id: {"discarded": maintenance.discard(record_id)},
             lambda done: (
                 f"entry {done['record_id']} is {'' if done['discarded'] else 'already '}discarded"
+            ),
+            as_json=as_json,
+        )
+
+
+@app.command()
+def release(
+    record_ids: Ids,
+    *,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Release entries that wait for others: they run, whatever becomes of those.
+
+    `stickybus entries list --state WAITING` shows them, and `stickybus entries explain` for which
+    each waits. All are released; if one can't be, the exit code is 1.
+
+    Examples:
+      stickybus entries release 4711 4712
+    """
+    with maintained(url, table) as maintenance:
+        _each(
+            record_ids,
+            lambda record_id: {"released": maintenance.release(record_id)},
+            lambda done: (
+                f"entry {done['record_id']} "
+                f"{'is released' if done['released'] else 'waits for no other'}"
             ),
             as_json=as_json,
         )

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, event
 
 from bus.persistent import PersistentBus
 from queue_core.model.entry import Entry, State, claimed
-from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT
+from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, WAITING_LANE
 from queue_core.storage.store import FIRST_DATE
 from sql.database import Database
 from sql.doctor.base import Step
@@ -28,6 +28,7 @@ from sql.search_keys import StoredKey
 from sql.statements import Statements
 from sql.statements.claims import Claim
 from sql.statements.outcomes import FinishRow
+from sql.tables import queue_waits
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import database_of, engine_of
@@ -251,6 +252,16 @@ class Tables:
         self._search({"search_key2": first}, past=past)
         self._search({"search_key1": 1, "search_key2": first}, past=past)
 
+    def wait(self) -> None:
+        """What is asked of entries that others wait for, and of those."""
+        statements, connection, ids = self.statements, self.connection, list(self.ids[:10]) or [1]
+        statements.live_ids(connection, ids=ids)
+        statements.lock_free(connection, ids=ids)
+        past_ids = list(self.past_ids[:10]) or [1]
+        statements.ended_ids(connection, ids=past_ids)
+        statements.ends(connection, ids=past_ids)
+        statements.lost(connection, lane=WAITING_LANE, waits=queue_waits, limit=BATCH)
+
     def show(self) -> None:
         for past, ids in ((False, self.ids), (True, self.past_ids)):
             for record_id in ids[:3]:
@@ -354,6 +365,7 @@ OPERATIONS = (
     Operation("read what was announced", Tables.announced),
     Operation("remove", Tables.remove),
     Operation("change", Tables.change),
+    Operation("wait for others", Tables.wait),
     Operation("show by id", Tables.show),
     Operation("search by keys", partial(Tables.search, past=False), _FEW),
     Operation("search history by keys", partial(Tables.search, past=True), _FEW),

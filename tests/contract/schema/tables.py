@@ -32,6 +32,7 @@ TABLES = {
         "queue_replays",
         "queue_schedules",
         "queue_staged",
+        "queue_waits",
     ),
 }
 

@@ -1,0 +1,312 @@
+"""Entries that wait until others have ended.
+
+An entry that is awaited carries a mark. The transaction in which it ends notes that in the rows of
+`queue_waits`, and decides about those who waited for it. A row that could not be seen or decided
+about then has a look date: a node looks at it soon.
+
+- A caller's transaction that posts who waits may stay open for long. So it locks nothing of the
+  awaited entry; a node sets the mark once it has committed, and learns what has happened meanwhile.
+- A caller's transaction that changes who waits may hold it for long. Then it is passed over.
+- Two awaited entries may end at once. One of them finds the row of who waits locked, and passes it
+  over, too.
+
+Nobody waits for a lock that a caller's transaction can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from enum import Enum
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from queue_core.links.link import Ending
+from queue_core.links.links import Links, is_awaited
+from queue_core.model.entry import Entry, State, from_row
+from queue_core.model.lanes import ANY_NODE
+from queue_core.runtime.clock import Clock
+from sql.search_keys import AWAITED, marked
+from sql.statements import Statements
+from sql.statements.waits import Wait, Waits
+
+CANCEL, RUN, HOLD = "cancel", "run", "hold"
+
+UNKNOWN = "UNKNOWN"
+"""How an entry has ended that is nowhere: it was deleted from history before anybody looked."""
+BATCH = 500
+"""Waiting entries that one transaction decides about. Others are left to the next look."""
+AGAIN = timedelta(seconds=0.05)
+"""After this time is looked again at what another transaction holds."""
+LATER = timedelta(minutes=10)
+"""How often all waits are looked at: a process of an older version tells nobody of an end."""
+
+
+class _Verdict(Enum):
+    WAIT = "wait"
+    HOLD = "hold"
+    CANCEL = "cancel"
+    RELEASE = "release"
+
+
+class Dependencies:
+    """The entries of one main table that wait for others."""
+
+    mark = AWAITED
+
+    def __init__(self, waits: Waits, entries: Statements, clock: Clock, others: Links) -> None:
+        """`others`: the links of other kinds, which are told of cancelled entries."""
+        self.statements = waits
+        self._entries = entries
+        self._clock = clock
+        self._table = entries.main.name
+        self._others = others
+
+    # -- posts ------------------------------------------------------------------------------------
+
+    def enter(
+        self,
+        connection: Connection,
+        waits: Sequence[Wait],
+        *,
+        on_failed: Mapping[int, str],
+        lanes: Mapping[int, str],
+    ) -> None:
+        """Enter what new entries wait for, by the ids of those. A look decides about them."""
+        now = self._clock.now()
+        rows = [
+            {
+                "table_name": self._table,
+                **wait._asdict(),
+                "on_failed": on_failed[wait.waiter_id],
+                "lane": lanes[wait.waiter_id],
+                "look_date": now,
+            }
+            for wait in waits
+        ]
+        self.statements.add(connection, rows)
+
+    def waits_of(self, connection: Connection, ids: Sequence[int]) -> list[Row[Any]]:
+        """What entries wait for."""
+        return self.statements.of_waiters(connection, self._table, ids=ids)
+
+    # -- what happens to awaited entries ----------------------------------------------------------
+
+    def ended(self, connection: Connection, endings: Sequence[Ending]) -> None:
+        """See `Link.ended`."""
+        self._spread(connection, {one.entry.record_id: one.state for one in endings}, BATCH)
+
+    def _spread(self, connection: Connection, ended: dict[int, State], left: int) -> None:
+        """Note ends, decide about up to `left` waiting entries, and go on with the cancelled."""
+        now = self._clock.now()
+        while ended:
+            rows = self.statements.of_awaited(connection, self._table, ids=list(ended))
+            for state in sorted(set(ended.values())):
+                noted = [
+                    Wait(row.waiter_id, row.awaited_id)
+                    for row in rows
+                    if ended[row.awaited_id] is state and row.awaited_state is None
+                ]
+                values = {"awaited_state": state.value, "look_date": now}
+                self.statements.change(connection, self._table, noted, values)
+            waiters = sorted({row.waiter_id for row in rows})[:left]
+            left -= len(waiters)
+            ended, _ = self._decide(connection, waiters)
+
+    def retried(self, connection: Connection, old: Entry, new_id: int, *, force: bool) -> None:
+        """See `Link.retried`. Those that still wait for the entry wait for the copy."""
+        del force
+        self.renewed(connection, old, new_id)
+
+    def discarded(self, connection: Connection, old: Entry) -> None:
+        """See `Link.discarded`. It is for a person to decide about those that wait."""
+
+    def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:
+        """See `Link.renewed`."""
+        rows = self.statements.of_awaited(connection, self._table, ids=[old.record_id])
+        waits = [Wait(row.waiter_id, row.awaited_id) for row in rows]
+        values = {"awaited_id": new_id, "awaited_state": None, "look_date": self._clock.now()}
+        self.statements.change(connection, self._table, waits, values)
+
+    # -- looks ------------------------------------------------------------------------------------
+
+    def are_due(self, connection: Connection) -> bool:
+        """Whether there is anything to `look` at."""
+        return self.statements.are_due(connection, self._table, now=self._clock.now())
+
+    def look(self, connection: Connection) -> int:
+        """Look at what is due, in a transaction of our own, and return how many rows those were."""
+        now = self._clock.now()
+        rows = self.statements.lock_due(connection, self._table, now=now, limit=BATCH)
+        self.attend(connection, rows)
+        return len(rows)
+
+    def attend(self, connection: Connection, rows: Sequence[Row[Any]]) -> None:
+        """Learn what awaited entries do, and decide about who waits for them.
+
+        For a transaction of our own, in which `rows` are locked, or were entered.
+        """
+        open_ids = {row.awaited_id for row in rows if row.awaited_state is None}
+        ended, marked_ids = self._learn(connection, sorted(open_ids))
+        again, later = list[Wait](), list[Wait]()
+        for row in rows:
+            wait = Wait(row.waiter_id, row.awaited_id)
+            if row.awaited_state is not None or row.awaited_id in marked_ids:
+                later.append(wait)
+            elif row.awaited_id in ended:
+                later += self._follow(connection, wait, *ended[row.awaited_id])
+            else:
+                again.append(wait)
+        now = self._clock.now()
+        self.statements.change(connection, self._table, again, {"look_date": now + AGAIN})
+        self.statements.change(connection, self._table, later, {"look_date": now + LATER})
+        # Where somebody holds who waits, the decision is still to come.
+        cancelled, held = self._decide(connection, sorted({row.waiter_id for row in rows}))
+        again = [wait for wait in later if wait.waiter_id in held]
+        self.statements.change(connection, self._table, again, {"look_date": now + AGAIN})
+        self._spread(connection, cancelled, BATCH)
+
+    def _learn(
+        self, connection: Connection, ids: Sequence[int]
+    ) -> tuple[dict[int, tuple[int, str | None]], set[int]]:
+        """Of awaited entries, the last ones of those that have ended, and whose ids are marked.
+
+        They are marked here, unless somebody holds them.
+        """
+        if not ids:
+            return {}, set()
+        entries, marked_ids = self._entries, set[int]()
+        for live_row in entries.lock_free(connection, ids=ids):
+            record_id = live_row.record_id
+            marked_ids.add(record_id)
+            if not is_awaited(live_row.headers):
+                headers = marked(live_row.headers, {AWAITED: ""})
+                entries.change(connection, record_id=record_id, values={"headers": headers})
+        # After the locks: what was not locked has ended by now, or is held.
+        live = entries.live_ids(connection, ids=ids)
+        gone = [record_id for record_id in ids if record_id not in live]
+        ends, ended = entries.ends(connection, ids=gone), dict[int, tuple[int, str | None]]()
+        for record_id in gone:
+            row = ends.get(record_id)
+            if row is not None and row.processing_state != State.REAPED:
+                ended[record_id] = record_id, row.processing_state
+                continue
+            first_id = record_id if row is None or row.origin_id is None else row.origin_id
+            found = entries.last_of_chain(connection, first_id)
+            ended[record_id] = found or (record_id, UNKNOWN)
+        return ended, marked_ids
+
+    def _follow(
+        self, connection: Connection, wait: Wait, last_id: int, state: str | None
+    ) -> list[Wait]:
+        """Note how the awaited entry has ended, or that it lives on under another id.
+
+        Returns the wait if an end was noted.
+        """
+        waits = self.waits_of(connection, [wait.waiter_id])
+        if last_id != wait.awaited_id and last_id in {row.awaited_id for row in waits}:
+            self.statements.remove(connection, self._table, [wait])
+            return []
+        values = {"awaited_id": last_id, "awaited_state": state, "look_date": self._clock.now()}
+        self.statements.change(connection, self._table, [wait], values)
+        return [] if state is None else [Wait(wait.waiter_id, last_id)]
+
+    # -- decisions --------------------------------------------------------------------------------
+
+    def _decide(
+        self, connection: Connection, ids: Sequence[int]
+    ) -> tuple[dict[int, State], set[int]]:
+        """Decide about waiting entries.
+
+        Returns those that are cancelled and awaited, and the ids of those that somebody holds.
+        """
+        if not ids:
+            return {}, set()
+        entries = self._entries
+        live = entries.live_ids(connection, ids=ids)
+        locked = {row.record_id: row for row in entries.lock_free(connection, ids=sorted(live))}
+        # Read once they are locked: who ends at the same time has noted it, or finds them locked.
+        by_waiter = dict[int, list[Row[Any]]]()
+        for row in self.statements.of_waiters(connection, self._table, ids=ids):
+            by_waiter.setdefault(row.waiter_id, []).append(row)
+        over, held, cancelled = list[Wait](), list[Wait](), dict[str, list[int]]()
+        for waiter_id, rows in by_waiter.items():
+            # A row that is not noted may be in the hands of another transaction.
+            noted = [Wait(waiter_id, row.awaited_id) for row in rows if row.awaited_state]
+            waiter = locked.get(waiter_id)
+            if waiter_id not in live or (waiter and waiter.processing_state != State.WAITING):
+                over += noted
+            elif waiter is not None:
+                verdict, failed = _verdict(rows)
+                if verdict is _Verdict.HOLD:
+                    held += noted
+                elif verdict is _Verdict.CANCEL and failed is not None:
+                    cancelled.setdefault(_reason(failed), []).append(waiter_id)
+                    over += noted
+                elif verdict is _Verdict.RELEASE:
+                    self._release(connection, waiter, rows[0].lane)
+                    over += noted
+        self.statements.change(connection, self._table, held, {"look_date": None})
+        self.statements.remove(connection, self._table, over)
+        for reason, waiters in cancelled.items():
+            self._cancel(connection, waiters, reason)
+        awaited = {
+            waiter_id: State.REMOVED
+            for waiters in cancelled.values()
+            for waiter_id in waiters
+            if is_awaited(locked[waiter_id].headers)
+        }
+        return awaited, live - locked.keys()
+
+    def release(self, connection: Connection, waiter: Entry) -> bool:
+        """Let a locked entry run, whatever it waits for; False if it doesn't wait for others.
+
+        Whoever ends another entry that it waits for removes what is left.
+        """
+        if waiter.processing_state is not State.WAITING or self._others.concern(waiter.headers):
+            return False
+        rows = self.waits_of(connection, [waiter.record_id])
+        # Without a row, one was deleted by hand.
+        self._release(connection, waiter, rows[0].lane if rows else ANY_NODE)
+        noted = [Wait(row.waiter_id, row.awaited_id) for row in rows if row.awaited_state]
+        self.statements.remove(connection, self._table, noted)
+        return True
+
+    def _release(self, connection: Connection, waiter: Row[Any] | Entry, lane: str) -> None:
+        # Not due before it may run: its wait is no delay of the queue.
+        due = max(waiter.effective_date, self._clock.now())
+        self._entries.start_waiting(connection, record_id=waiter.record_id, lane=lane, due=due)
+
+    def _cancel(self, connection: Connection, ids: Sequence[int], reason: str) -> None:
+        values = {
+            "processing_state": State.REMOVED.value,
+            "finished_date": self._clock.now(),
+            "last_error": reason,
+        }
+        linked = self._entries.locked_marked(connection, ids=ids)
+        self._entries.to_history(connection, ids=ids, values=values)
+        endings = [Ending(from_row(row), State.REMOVED) for row in linked]
+        self._others.ended(connection, endings)
+
+
+def _verdict(rows: Sequence[Row[Any]]) -> tuple[_Verdict, Row[Any] | None]:
+    """What becomes of an entry by its waits, and the failed one that is the reason."""
+    failed = [
+        row
+        for row in rows
+        if row.awaited_state not in {None, State.PROCESSED.value} and row.on_failed != RUN
+    ]
+    for row in failed:
+        if row.on_failed == CANCEL and row.awaited_state != UNKNOWN:
+            return _Verdict.CANCEL, row
+    if any(row.awaited_state is None for row in rows):
+        return _Verdict.WAIT, None
+    return (_Verdict.HOLD, failed[0]) if failed else (_Verdict.RELEASE, None)
+
+
+def _reason(failed: Row[Any]) -> str:
+    return (
+        f"DependencyFailed: entry {failed.awaited_id}, which this one waited for, ended "
+        f"{failed.awaited_state}. It was not run; its payload is kept here."
+    )

@@ -1,0 +1,121 @@
+"""Postings that wait for other entries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+from sqlalchemy import Connection
+
+from queue_core.errors import EntryNotFoundError, InvalidPostError
+from queue_core.model.entry import OnFailed, Posting, State
+from queue_core.model.lanes import WAITING_LANE, Lane
+from queue_core.posting.draft import Draft
+from queue_core.runtime.shown import shown
+from queue_core.storage.rows import integer
+from queue_core.storage.store import Store
+from sql.statements.waits import Wait
+
+MOST = 1_000
+"""The most entries that one waits for."""
+
+
+def check_waits(queue_name: str, postings: Sequence[Posting]) -> None:
+    """Check what a post says of entries that it waits for. Raises InvalidPostError."""
+    for posting in postings:
+        _awaited(queue_name, posting)
+
+
+class WaitingPosts:
+    """What the entries of one post wait for, in one transaction: `before` the insertion, and after.
+
+    `lent`: the connection is the caller's, whose transaction may not see the newest entries.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        connection: Connection,
+        queue_name: str,
+        drafts: Sequence[Draft],
+        *,
+        lent: bool,
+    ) -> None:
+        self._store = store
+        self._connection = connection
+        self._queue_name = queue_name
+        self._lent = lent
+        self._waiting = [
+            (draft, awaited, Lane(draft.row["lane"]))
+            for draft in drafts
+            if (awaited := _awaited(queue_name, draft.posting))
+        ]
+
+    def before(self) -> None:
+        """Raise EntryNotFoundError unless all awaited entries exist; let the rows wait."""
+        sought = sorted({record_id for _, ids, _ in self._waiting for record_id in ids})
+        if not sought:
+            return
+        missing = self._missing(self._connection, sought)
+        if missing and self._lent and not self._store.database.dialect.capabilities.one_writer:
+            missing = self._store.database.fetch(lambda ours: self._missing(ours, missing))
+        if missing:
+            raise EntryNotFoundError(
+                f"{self._queue_name}: after names entries that are neither live nor in history: "
+                f"{', '.join(map(str, missing[:20]))}. Nothing was written.",
+                queue_name=self._queue_name,
+                table=self._store.config.table,
+                record_id=missing[0],
+                record_ids=missing,
+            )
+        for draft, _, _ in self._waiting:
+            waits = {"lane": WAITING_LANE, "processing_state": State.WAITING.value}
+            draft.row = {**draft.row, **waits}
+
+    def _missing(self, connection: Connection, ids: Sequence[int]) -> list[int]:
+        statements = self._store.statements
+        live = statements.live_ids(connection, ids=ids)
+        others = [record_id for record_id in ids if record_id not in live]
+        # In this order: an entry that ends in between is in history by then.
+        past = statements.ended_ids(connection, ids=others) if others else set[int]()
+        return [record_id for record_id in others if record_id not in past]
+
+    def after(self) -> None:
+        """Enter what was inserted, and decide about it, unless the connection is the caller's."""
+        if not self._waiting:
+            return
+        waits, on_failed, lanes = list[Wait](), dict[int, str](), dict[int, str]()
+        for draft, awaited, lane in self._waiting:
+            record_id = int(draft.answer or 0)
+            waits += [Wait(record_id, awaited_id) for awaited_id in awaited]
+            on_failed[record_id], lanes[record_id] = draft.posting.on_failed, lane
+        dependencies = self._store.dependencies
+        dependencies.enter(self._connection, waits, on_failed=on_failed, lanes=lanes)
+        if not self._lent:
+            rows = dependencies.waits_of(self._connection, list(on_failed))
+            dependencies.attend(self._connection, rows)
+
+
+def _awaited(queue_name: str, posting: Posting) -> list[int]:
+    given = posting.after
+    if given is None:
+        return []
+    if isinstance(given, str | bytes) or not hasattr(given, "__iter__"):
+        raise _refused(queue_name, "after", given, f"a collection of up to {MOST} record ids")
+    ids = sorted({integer(record_id, "after") for record_id in given})
+    if len(ids) > MOST:
+        raise _refused(queue_name, "after", f"{len(ids)} ids", f"up to {MOST} ids")
+    if posting.on_failed not in get_args(OnFailed):
+        raise _refused(queue_name, "on_failed", posting.on_failed, "cancel, run or hold")
+    if ids and posting.order_key is not None:
+        raise _refused(queue_name, "after", ids, "entries without an order_key")
+    return ids
+
+
+def _refused(queue_name: str, key: str, value: object, allowed: str) -> InvalidPostError:
+    return InvalidPostError(
+        f"{queue_name}: {key}={shown(value)} is not allowed. Allowed: {allowed}. Nothing was written.",
+        queue_name=queue_name,
+        key=key,
+        value=shown(value),
+    )

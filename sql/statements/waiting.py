@@ -1,0 +1,79 @@
+"""The statements on entries that wait for others, and on those that they wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Table, exists, func, or_, select
+
+from sql.search_keys import RESERVED
+from sql.statements.base import WAITING, batches
+from sql.statements.outcomes import Outcomes
+
+
+class Waiting(Outcomes):
+    """Entries by their ids. No lock is waited for: another transaction may hold it for long."""
+
+    def live_ids(self, connection: Connection, *, ids: Sequence[int]) -> set[int]:
+        """Those of `ids` that have not ended. It locks nothing."""
+        return self._ids_in(connection, self.main, ids)
+
+    def ended_ids(self, connection: Connection, *, ids: Sequence[int]) -> set[int]:
+        """Those of `ids` that are in history. It locks nothing."""
+        return self._ids_in(connection, self.past, ids)
+
+    def _ids_in(self, connection: Connection, table: Table, ids: Sequence[int]) -> set[int]:
+        found = set[int]()
+        for batch in batches(ids):
+            there = select(table.c.record_id).where(table.c.record_id.in_(batch))
+            found |= set(connection.execute(there).scalars())
+        return found
+
+    def lock_free(self, connection: Connection, *, ids: Sequence[int]) -> list[Row[Any]]:
+        """Lock those of `ids` that nobody holds, and return what a decision about them takes."""
+        main, found = self.main, list[Row[Any]]()
+        names = ("record_id", "processing_state", "effective_date", "headers")
+        for batch in batches(ids):
+            chosen = select(*(main.c[name] for name in names)).where(main.c.record_id.in_(batch))
+            ordered = self._looked_up(chosen.order_by(main.c.record_id))
+            found += connection.execute(ordered.with_for_update(skip_locked=True))
+        return found
+
+    def lost(self, connection: Connection, *, lane: str, waits: Table, limit: int) -> list[int]:
+        """Ids of WAITING entries of a lane that carry no mark, and have no row in `waits`."""
+        main = self.main
+        waited = exists().where(
+            waits.c.table_name == main.name, waits.c.waiter_id == main.c.record_id
+        )
+        chosen = select(main.c.record_id).where(
+            main.c.lane == lane,
+            main.c.processing_state == WAITING,
+            main.c.headers.is_(None) | main.c.headers.not_like(f'%"{RESERVED}%'),
+            ~waited,
+        )
+        return list(connection.execute(chosen.limit(limit)).scalars())
+
+    def ends(self, connection: Connection, *, ids: Sequence[int]) -> dict[int, Row[Any]]:
+        """(record_id, processing_state, origin_id) of ended entries, by id."""
+        past, found = self.past, dict[int, Row[Any]]()
+        for batch in batches(ids):
+            rows = select(past.c.record_id, past.c.processing_state, past.c.origin_id)
+            for row in connection.execute(rows.where(past.c.record_id.in_(batch))):
+                found[row.record_id] = row
+        return found
+
+    def last_of_chain(self, connection: Connection, first_id: int) -> tuple[int, str | None] | None:
+        """The last entry of a chain, and how it has ended; None: the last is nowhere."""
+        past, main = self.past, self.main
+        ended = select(past.c.record_id, past.c.processing_state)
+        ended = ended.where(or_(past.c.record_id == first_id, past.c.origin_id == first_id))
+        last = connection.execute(ended.order_by(past.c.record_id.desc()).limit(1)).first()
+        since = first_id if last is None else last.record_id
+        live = select(func.min(main.c.record_id)).where(
+            main.c.record_id > since, main.c.origin_id == first_id
+        )
+        found = connection.execute(live).scalar()
+        if found is not None:
+            return int(found), None
+        return None if last is None else (last.record_id, last.processing_state)
