@@ -59,8 +59,10 @@ class Waiting(Outcomes):
         past, found = self.past, dict[int, Row[Any]]()
         for batch in batches(ids):
             rows = select(past.c.record_id, past.c.processing_state, past.c.origin_id)
-            for row in connection.execute(rows.where(past.c.record_id.in_(batch))):
-                found[row.record_id] = row
+            ended: list[Row[Any]] = list(
+                connection.execute(rows.where(past.c.record_id.in_(batch)))
+            )
+            found |= {row.record_id: row for row in ended}
         return found
 
     def last_of_chain(self, connection: Connection, first_id: int) -> tuple[int, str | None] | None:
