@@ -449,11 +449,11 @@ def failed_post_kept() -> list[Planting]:
 
     def committed(self: Insertion) -> list[int]:
         def work(connection: Connection) -> list[int]:
-            ids = self._store.insert(connection, self._rows)
-            if self._claimed:
-                self._ledger.add((record_id, 1) for record_id in ids)
+            ids = self.store.insert(connection, self.rows)
+            if self.claimed:
+                self.ledger.add((record_id, 1) for record_id in ids)
             return ids
 
-        return self._store.database.write(work)
+        return self.store.database.write(work)
 
     return [(Insertion, "commit", committed)]
