@@ -38,6 +38,8 @@ from sql.database import COMMITTED
 from sql.statements.claims import Claim
 
 log = get_logger(__name__)
+_standard_log = logging.getLogger(__name__)
+"""The same log. The other makes an object whenever it is asked for anything."""
 _machine = SystemClock()
 
 BATCH = 1_000
@@ -168,11 +170,13 @@ class Finisher:
         return 0.0 if self._turn(claim=claim) else self._tell_of_parked()
 
     def _turn(self, *, claim: bool) -> list[Outcome]:
+        if not self._outcomes:
+            return []
         with self._dequeued() as taken:
             # A handler that was cut may have come to its end since: of two outcomes of a claim the
             # first counts.
             batch = list({outcome.entry.claim: outcome for outcome in reversed(taken)}.values())
-            if not batch:
+            if not batch:  # the other loop has them
                 return []
             written = taken.copy()
             write = partial(self._write_batch, batch, taken)
@@ -242,7 +246,8 @@ class Finisher:
             if finished or effects
             else (Written(set(), None), set[int]())
         )
-        holdings.release(claims_of(released))
+        if released:
+            holdings.release(claims_of(released))
         if parked:
             holdings.park(claims_of(parked))
             self._tell_of_parked(len(parked))
@@ -303,7 +308,7 @@ class Finisher:
         self.metrics.finished(batch, lost)
         if self.feeds:
             self.feeds.tell(batch, lost)
-        now, tells_all = holdings.clock.now(), log.isEnabledFor(logging.DEBUG)
+        now, tells_all = holdings.clock.now(), _standard_log.isEnabledFor(logging.DEBUG)
         for outcome in batch:
             if tells_all:
                 _tell_processed(outcome, lost)

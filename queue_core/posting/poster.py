@@ -98,8 +98,6 @@ class Poster:
         return self._chain(Post(queue_name, postings, connection))
 
     def _write(self, post: Post) -> list[int]:
-        if not self._holdings.running:
-            self._store.keep_time(post.connection)
         rules = self._store.types.after_rules
         if rules.declared:
             post = msgspec.structs.replace(post, postings=rules.applied(post.postings))
@@ -133,7 +131,7 @@ class Poster:
             elif rows[0]["lane"] == ANY_NODE:
                 self._hints.tell(len(ids))
             self._metrics.took("post", seconds)  # after what others wait for
-            if holdings.running and not claimed:
+            if not claimed and holdings.running:
                 self._claimer.expect(min(row["effective_date"] for row in rows))
         except BaseException:
             self._hand_over.leave(insertion.transit)
@@ -145,6 +143,8 @@ class Poster:
         holdings, postings = self._holdings, post.postings
         # Once: a row born claimed in a lane that isn't its owner's would never be found.
         running = holdings.running
+        if not running:
+            self._store.keep_time(post.connection)
         claimed = (
             running
             and may_claim

@@ -95,14 +95,15 @@ class Moves:
         def learn(connection: Connection, moved: Moved) -> tuple[set[int], list[Sequence[Any]]]:
             ids, rows = moved(connection)
             lost = set(batch.ids) - ids
-            # Not for what a former try recorded: that has told them.
-            links.ended(connection, endings_of(linked, besides=lost))
+            if linked:  # not for what a former try recorded: that has told them
+                links.ended(connection, endings_of(linked, besides=lost))
             for effect in sorted(effects, key=_RECORD_ID):
                 if not effect.apply(connection):
                     lost.add(effect.record_id)
-            lost -= self._recorded(
-                connection, owner, [one for one in finished if one.entry.record_id in lost]
-            )
+            if lost:
+                lost -= self._recorded(
+                    connection, owner, [one for one in finished if one.entry.record_id in lost]
+                )
             return lost, rows
 
         # An effect needs a transaction; outcomes alone are one statement, which commits by itself.
