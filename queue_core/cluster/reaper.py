@@ -128,7 +128,9 @@ class Reaper:
     def _pause(self, rows: dict[str, Row[Any]], dead: set[str]) -> float:
         """Seconds until the period is over, or until the lease of a silent node would be."""
         others = (row for name, row in rows.items() if name not in dead and name != self._node.name)
-        ends: list[float] = [self._silence_seconds(row) - self._watched_seconds(row) for row in others]
+        ends: list[float] = [
+            self._silence_seconds(row) - self._watched_seconds(row) for row in others
+        ]
         return max(0.01, min([self._node.config.reap_period_seconds, *ends]))
 
     def _watch(self, rows: dict[str, Row[Any]]) -> None:
