@@ -46,7 +46,7 @@ LANE_TURNS = 6
 class _Kind(Enum):
     """What stands in a dead node's lane, in the order in which it is moved."""
 
-    RAN = "ran"
+    CLAIMED = "claimed"
     DUE = "due"
     LATER = "later"
 
@@ -257,7 +257,7 @@ class Reaper:
         found = statements.locked_page(
             connection,
             lane=lane,
-            state=State.IN_PROCESSING if kind is _Kind.RAN else State.AVAILABLE,
+            state=State.IN_PROCESSING if kind is _Kind.CLAIMED else State.AVAILABLE,
             limit=self._node.config.reap_batch_size,
             due_by=now if kind is _Kind.DUE else None,
             # What is due and was passed over, because another transaction held it, must not slip
