@@ -29,7 +29,7 @@ def channel(table: str) -> str:
 
 
 class HintSender:
-    """See the module."""
+    """Tells other processes, by NOTIFY, that there are entries any node may claim."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

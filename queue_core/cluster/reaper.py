@@ -46,7 +46,7 @@ LANE_TURNS = 6
 class _Kind(Enum):
     """What stands in a dead node's lane, in the order in which it is moved."""
 
-    RAN = "ran"
+    CLAIMED = "claimed"
     DUE = "due"
     LATER = "later"
 
@@ -128,7 +128,9 @@ class Reaper:
     def _pause(self, rows: dict[str, Row[Any]], dead: set[str]) -> float:
         """Seconds until the period is over, or until the lease of a silent node would be."""
         others = (row for name, row in rows.items() if name not in dead and name != self._node.name)
-        ends: list[float] = [self._due_seconds(row) - self._watched_seconds(row) for row in others]
+        ends: list[float] = [
+            self._silence_seconds(row) - self._watched_seconds(row) for row in others
+        ]
         return max(0.01, min([self._node.config.reap_period_seconds, *ends]))
 
     def _watch(self, rows: dict[str, Row[Any]]) -> None:
@@ -144,7 +146,7 @@ class Reaper:
             )
             self._seen[name] = seen if seen and same else _Seen(row.epoch, row.beat, row.state, now)
 
-    def _due_seconds(self, row: Row[Any]) -> float:
+    def _silence_seconds(self, row: Row[Any]) -> float:
         """How long a node has to be silent: its lease, or longer if our beats are too rare."""
         return max(float(row.lease_seconds), 3 * self._node.config.beat_interval_seconds)
 
@@ -155,7 +157,7 @@ class Reaper:
         """
         node = self._node
         steady_from = node.lease.steady_from(
-            min(node.config.lease_seconds, self._due_seconds(row)) / 2
+            min(node.config.lease_seconds, self._silence_seconds(row)) / 2
         )
         if steady_from is None:
             return 0.0
@@ -164,7 +166,7 @@ class Reaper:
     def _fence(self, row: Row[Any]) -> bool:
         """Declare a node dead if it was silent for its whole lease under our eyes."""
         node = self._node
-        if row.name == node.name or self._watched_seconds(row) < self._due_seconds(row):
+        if row.name == node.name or self._watched_seconds(row) < self._silence_seconds(row):
             return False
         fenced = node.database.write(
             lambda connection: self._nodes.fence(
@@ -255,7 +257,7 @@ class Reaper:
         found = statements.locked_page(
             connection,
             lane=lane,
-            state=State.IN_PROCESSING if kind is _Kind.RAN else State.AVAILABLE,
+            state=State.IN_PROCESSING if kind is _Kind.CLAIMED else State.AVAILABLE,
             limit=self._node.config.reap_batch_size,
             due_by=now if kind is _Kind.DUE else None,
             # What is due and was passed over, because another transaction held it, must not slip

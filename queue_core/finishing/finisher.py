@@ -70,7 +70,7 @@ Another try would meet them again.
 
 
 class Finisher:
-    """See the module.
+    """Keeps the outcomes of runs until a turn has written them, in batches.
 
     `claimer` is told what runs again, and that less is held.
     """

@@ -28,7 +28,7 @@ RELEASE_BATCH = 1_000
 
 
 class Holdings:
-    """See the module.
+    """The entries that one bus or service holds, with its node and epoch.
 
     `node` is None, and `name` the last one's, while it takes no part in the cluster.
     """

@@ -17,7 +17,7 @@ log = get_logger(__name__)
 
 
 class Watchdog:
-    """See the module.
+    """Reports handlers that run for too long, and ends the runs that are past their own limit.
 
     `complete` receives the outcome of an entry that is taken from its handler.
     """

@@ -62,7 +62,7 @@ class Moves:
         """
         claim = self.to_claim(lane, owner, limit, since, ahead)
         move = partial(self._store.statements.move, owner=owner, claim=claim)
-        _, rows = self._move(move, lambda connection, moved: moved(connection))
+        _, rows = self._run_move(move, lambda connection, moved: moved(connection))
         return _entries(claim, rows)
 
     def to_claim(
@@ -107,7 +107,7 @@ class Moves:
             return lost, rows
 
         # An effect needs a transaction; outcomes alone are one statement, which commits by itself.
-        lost, rows = self._move(move, learn, autocommit=not (effects or linked))
+        lost, rows = self._run_move(move, learn, autocommit=not (effects or linked))
         apart = awaited + [one for one in finished if one.entry.record_id in lost]
         if apart:
             lost -= {one.entry.record_id for one in apart}
@@ -128,7 +128,7 @@ class Moves:
 
         return self._store.database.write(work)
 
-    def _move(
+    def _run_move(
         self,
         move: Callable[[Connection], Moved],
         learn: Callable[[Connection, Moved], T],

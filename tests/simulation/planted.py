@@ -309,7 +309,7 @@ def reaper_leaves_what_ran() -> list[Planting]:
     batch: Any = Reaper._batch
 
     def moved(self: Reaper, connection: Connection, *, kind: Any, **options: Any) -> Any:
-        if kind is queue_core.cluster.reaper._Kind.RAN:
+        if kind is queue_core.cluster.reaper._Kind.CLAIMED:
             return [], []
         return batch(self, connection, kind=kind, **options)
 
