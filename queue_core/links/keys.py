@@ -2,7 +2,7 @@
 
 Whoever ends an entry waits for no transaction that has locked its key, since that may stay open: he
 passes the key over. So a key may name an entry that has ended. Then the entry itself tells where
-the key stands (`standings`), and what was passed over is made good by `look`.
+the key stands (`holds`), and what was passed over is made good by `look`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Following(msgspec.Struct, kw_only=True):
     headers: str | None
 
 
-class Standing(msgspec.Struct):
+class Hold(msgspec.Struct):
     """Where a key stands by its row and its entry."""
 
     key: str
@@ -96,9 +96,9 @@ class KeyLink:
 
     # -- where keys stand -------------------------------------------------------------------------
 
-    def standings(
+    def holds(
         self, connection: Connection, rows: Sequence[Row[Any]], besides: Connection | None = None
-    ) -> dict[str, Standing]:
+    ) -> dict[str, Hold]:
         """Where the keys of `rows`, all of one queue, stand, by key.
 
         Entries that `connection` does not see are looked for on the connection `besides`, too.
@@ -113,7 +113,7 @@ class KeyLink:
             past = self.keys.states(connection, self._statements.past, ids=gone, dates=True)
         now = self._clock.now()
         return {
-            row.entry_key: _standing(row, live.get(row.record_id), past.get(row.record_id), now)
+            row.entry_key: _hold(row, live.get(row.record_id), past.get(row.record_id), now)
             for row in rows
         }
 
@@ -215,20 +215,20 @@ class KeyLink:
         )
         keep, seconds = LIVING, None
         if found and found[0].taken_by != taken_by:
-            standing = self.standings(connection, found)[key]
-            if standing.held and standing.record_id != record_id:
+            hold = self.holds(connection, found)[key]
+            if hold.held and hold.record_id != record_id:
                 if force:
                     return
                 raise DuplicateKeyError(
                     f"{queue_name}: entry {record_id} had the key {key!r}, which belongs to entry "
-                    f"{standing.record_id} now ({standing.state.value}). Nothing was written; to run it once more "
+                    f"{hold.record_id} now ({hold.state.value}). Nothing was written; to run it once more "
                     "without its key, retry it with force.",
                     queue_name=queue_name,
                     key=key,
-                    record_id=standing.record_id,
-                    answer=standing.state.value,
+                    record_id=hold.record_id,
+                    answer=hold.state.value,
                 )
-            keep, seconds = standing.keep, standing.keep_seconds
+            keep, seconds = hold.keep, hold.keep_seconds
         self.keys.put(
             connection,
             self.table_name,
@@ -263,22 +263,22 @@ class KeyLink:
         ids = [row.record_id for row in rows if row.record_id]
         main = self._statements.main
         live = self.keys.states(connection, main, ids=ids, dates=True)
-        standings = self.standings(connection, rows)
+        holds = self.holds(connection, rows)
         free = list[str]()
         for row in rows:
-            standing, values = standings[row.entry_key], dict[str, Any]()
+            hold, values = holds[row.entry_key], dict[str, Any]()
             entry = live.get(row.record_id)
             if entry is not None:
                 values["look_date"] = later(max(now, entry.effective_date), LOOK_SECONDS)
             elif row.requeue is not None:
                 self._follow(connection, row)
-            elif not standing.held:
+            elif not hold.held:
                 free.append(row.entry_key)
             else:
                 # An entry that is nowhere has ended by now, and was deleted from history.
-                ended = standing.ended_date or now
+                ended = hold.ended_date or now
                 values = {
-                    "ended_state": standing.ended_state or "",
+                    "ended_state": hold.ended_state or "",
                     "ended_date": ended,
                     "look_date": later(ended, row.keep_seconds) if row.keep_seconds else None,
                 }
@@ -300,35 +300,33 @@ def _by_queue(entries: Iterable[Entry]) -> list[tuple[str, list[str]]]:
     return [(queue_name, sorted(found[queue_name])) for queue_name in sorted(found)]
 
 
-def _standing(
-    row: Row[Any], live: Row[Any] | None, past: Row[Any] | None, now: datetime
-) -> Standing:
-    standing = Standing(
+def _hold(row: Row[Any], live: Row[Any] | None, past: Row[Any] | None, now: datetime) -> Hold:
+    hold = Hold(
         row.entry_key, row.record_id or 0, row.keep, row.keep_seconds, KeyState.DONE, held=True
     )
     if row.record_id is None:  # nobody has taken it yet, or he was rolled back
-        standing.state, standing.held = KeyState.UNKNOWN, False
-        return standing
+        hold.state, hold.held = KeyState.UNKNOWN, False
+        return hold
     if live is not None:
         if live.processing_state in _WAITS:
-            standing.state = KeyState.IN_BACK_OFF if live.error_count else KeyState.QUEUED
+            hold.state = KeyState.IN_BACK_OFF if live.error_count else KeyState.QUEUED
         else:
-            standing.has_started()
+            hold.has_started()
             if row.requeue is not None:
-                standing.state = KeyState.LOCKED_WITH_REQUEUE
-        return standing
+                hold.state = KeyState.LOCKED_WITH_REQUEUE
+        return hold
     if row.requeue is not None:
-        standing.state = KeyState.DONE_WITH_REQUEUE
+        hold.state = KeyState.DONE_WITH_REQUEUE
     state = row.ended_state or (None if past is None else past.processing_state)
-    standing.ended_state = state or None
-    standing.ended_date = row.ended_date or (None if past is None else past.finished_date)
+    hold.ended_state = state or None
+    hold.ended_date = row.ended_date or (None if past is None else past.finished_date)
     # A process of an older version may have reaped it, and told no key.
     if row.keep in {WAITING, LIVING} or state in {State.REMOVED, State.REAPED}:
-        standing.held = False
-    elif row.keep == PERIOD and standing.ended_date is not None:
-        standing.kept_until = later(standing.ended_date, row.keep_seconds)
-        standing.held = standing.kept_until > now
-    return standing
+        hold.held = False
+    elif row.keep == PERIOD and hold.ended_date is not None:
+        hold.kept_until = later(hold.ended_date, row.keep_seconds)
+        hold.held = hold.kept_until > now
+    return hold
 
 
 def later(date: datetime, seconds: float) -> datetime:

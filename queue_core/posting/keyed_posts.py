@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.errors import DuplicateKeyError, InvalidPostError, KeyLockedError
-from queue_core.links.keys import KEY_MARK, LOOK_SECONDS, WAITING, Following, Standing, later
+from queue_core.links.keys import KEY_MARK, LOOK_SECONDS, WAITING, Following, Hold, later
 from queue_core.model.entry import Posting
 from queue_core.model.keyed import Answer, Keep, KeyState, Posted
 from queue_core.posting.draft import Draft
@@ -139,16 +139,16 @@ class KeyedPosts:
         Raises DuplicateKeyError or KeyLockedError.
         """
         keys = sorted(self._by_key)
-        standings: dict[str, Standing] = self._seen(keys)
-        wanted = [key for key in keys if self._needs_lock(key, standings.get(key))]
+        holds: dict[str, Hold] = self._seen(keys)
+        wanted = [key for key in keys if self._needs_lock(key, holds.get(key))]
         if self._ids_ahead:
             self._give_ids({None, *wanted})
         if wanted:
-            there = [key for key in wanted if standings.pop(key, None) is not None]
-            standings |= self._locked(wanted, there)
+            there = [key for key in wanted if holds.pop(key, None) is not None]
+            holds |= self._locked(wanted, there)
         for key in keys:
             for draft in self._by_key[key]:
-                self._settle(key, draft, standings.get(key))
+                self._settle(key, draft, holds.get(key))
 
     def _give_ids(self, keys: Collection[str | None]) -> None:
         """Give drafts with one of these keys, or without (None), an id ahead."""
@@ -158,34 +158,34 @@ class KeyedPosts:
             for draft, record_id in zip(drafts, ids, strict=True):
                 draft.row = {"record_id": record_id, **draft.row}
 
-    def _seen(self, keys: Sequence[str]) -> dict[str, Standing]:
+    def _seen(self, keys: Sequence[str]) -> dict[str, Hold]:
         """Where those keys stand that somebody has, by what others have committed."""
 
-        def read(connection: Connection) -> dict[str, Standing]:
+        def read(connection: Connection) -> dict[str, Hold]:
             rows = self._keys.find(connection, self._link.table_name, self._queue_name, keys=keys)
-            return self._link.standings(connection, rows)
+            return self._link.holds(connection, rows)
 
         if self._lent:
             return self._store.reaching(partial(self._store.database.fetch, read))
         return read(self._connection)
 
-    def _needs_lock(self, key: str, standing: Standing | None) -> bool:
+    def _needs_lock(self, key: str, hold: Hold | None) -> bool:
         """Whether a post may take the key, or change what it stands for."""
-        if standing is None or not standing.held:
+        if hold is None or not hold.held:
             return True
-        if standing.keep == WAITING and self._lent:
+        if hold.keep == WAITING and self._lent:
             return True
         for draft in self._by_key[key]:
             match draft.posting.on_conflict:
-                case "replace" if standing.waits:
+                case "replace" if hold.waits:
                     return True
-                case "debounce" if standing.waits or standing.runs:
+                case "debounce" if hold.waits or hold.runs:
                     return True
-                case "requeue" if not standing.waits:
+                case "requeue" if not hold.waits:
                     return True
         return False
 
-    def _locked(self, keys: Sequence[str], there: Sequence[str]) -> dict[str, Standing]:
+    def _locked(self, keys: Sequence[str], there: Sequence[str]) -> dict[str, Hold]:
         """Lock keys, and return where those stand that this post has not taken.
 
         `there`: those of them that somebody had.
@@ -196,27 +196,27 @@ class KeyedPosts:
         if not others:
             return {}
         if self._lent:
-            read = partial(self._link.standings, rows=others, besides=self._connection)
-            standings = self._store.reaching(partial(self._store.database.fetch, read))
+            read = partial(self._link.holds, rows=others, besides=self._connection)
+            holds = self._store.reaching(partial(self._store.database.fetch, read))
         else:
-            standings = self._link.standings(self._connection, others)
+            holds = self._link.holds(self._connection, others)
         relied = {
-            standing.record_id: standing
-            for key, standing in standings.items()
-            if standing.waits and self._relies(key, standing)
+            hold.record_id: hold
+            for key, hold in holds.items()
+            if hold.waits and self._relies(key, hold)
         }
         if relied:
             main = self._store.statements.main
             waiting = self._keys.lock_waiting(self._connection, main, ids=list(relied))
             self._headers |= {record_id: row.headers for record_id, row in waiting.items()}
-            for record_id, standing in relied.items():
+            for record_id, hold in relied.items():
                 if record_id not in waiting:
-                    standing.has_started()
-        return standings
+                    hold.has_started()
+        return holds
 
-    def _relies(self, key: str, standing: Standing) -> bool:
+    def _relies(self, key: str, hold: Hold) -> bool:
         """Whether the post relies on an entry's not having begun."""
-        return standing.keep == WAITING or any(
+        return hold.keep == WAITING or any(
             draft.posting.on_conflict in {"replace", "debounce"} for draft in self._by_key[key]
         )
 
@@ -331,28 +331,28 @@ class KeyedPosts:
 
     # -- one draft --------------------------------------------------------------------------------
 
-    def _settle(self, key: str, draft: Draft, standing: Standing | None) -> None:
+    def _settle(self, key: str, draft: Draft, hold: Hold | None) -> None:
         first = self._new.get(key)
         if first is not None:
             self._repeat(key, draft, first)
             return
-        if standing is None or not standing.held:
+        if hold is None or not hold.held:
             self._gain(key, draft)
             return
         match draft.posting.on_conflict:
             case "raise":
-                raise self._duplicate(key, standing.record_id, _ANSWERS[standing.state])
-            case "replace" | "debounce" if standing.waits:
-                self._replace(draft, standing)
-            case "debounce" if standing.runs:
+                raise self._duplicate(key, hold.record_id, _ANSWERS[hold.state])
+            case "replace" | "debounce" if hold.waits:
+                self._replace(draft, hold)
+            case "debounce" if hold.runs:
                 self._gain(key, draft)
-            case "requeue" if standing.runs:
+            case "requeue" if hold.runs:
                 self._requeue(key, draft)
-                self._answer(draft, Posted(standing.record_id, Answer.LOCKED))
-            case "requeue" if not standing.waits:
+                self._answer(draft, Posted(hold.record_id, Answer.LOCKED))
+            case "requeue" if not hold.waits:
                 self._gain(key, draft)
             case _:
-                self._answer(draft, Posted(standing.record_id, _ANSWERS[standing.state]))
+                self._answer(draft, Posted(hold.record_id, _ANSWERS[hold.state]))
 
     def _answer(self, draft: Draft, answer: Posted) -> None:
         draft.inserts, draft.answer = False, answer
@@ -385,19 +385,19 @@ class KeyedPosts:
             answer=answer.value,
         )
 
-    def _replace(self, draft: Draft, standing: Standing) -> None:
+    def _replace(self, draft: Draft, hold: Hold) -> None:
         """Write the draft into an entry that waits, and is locked."""
         # Marks of other features belong to the entry, and search keys to what is posted.
-        marks = marks_of(self._headers[standing.record_id])
+        marks = marks_of(self._headers[hold.record_id])
         values = {
             **{name: draft.row[name] for name in _REPLACED},
             "headers": with_marks(draft.row["headers"], marks),
             "error_count": 0,
             "subscribers_done": None,
         }
-        self._store.statements.change(self._connection, record_id=standing.record_id, values=values)
+        self._store.statements.change(self._connection, record_id=hold.record_id, values=values)
         draft.changed = draft.row["effective_date"]
-        self._answer(draft, Posted(standing.record_id, Answer.UPDATED))
+        self._answer(draft, Posted(hold.record_id, Answer.UPDATED))
 
     def _requeue(self, key: str, draft: Draft) -> None:
         """Keep the draft until the entry that runs has ended."""

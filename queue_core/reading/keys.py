@@ -84,9 +84,9 @@ class Keys:
     ) -> list[KeyStatus]:
         found = list[KeyStatus]()
         for queue_name, group in groupby(rows, attrgetter("queue_name")):
-            for standing in self._link.standings(connection, list(group)).values():
-                if standing.held:
-                    facts = msgspec.structs.asdict(standing)
+            for hold in self._link.holds(connection, list(group)).values():
+                if hold.held:
+                    facts = msgspec.structs.asdict(hold)
                     del facts["held"]
                     found.append(KeyStatus(table=self._table, queue_name=queue_name, **facts))
         return found

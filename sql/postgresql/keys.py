@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     FromClause,
     Insert,
     Select,
@@ -14,14 +15,17 @@ from sqlalchemy import (
     Text,
     any_,
     bindparam,
+    func,
+    literal_column,
     select,
     text,
+    true,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.util import memoized_property
 
 from sql.postgresql.inserts import record_fields
-from sql.statements.keys import BATCH_COLUMNS, Keys
+from sql.statements.keys import BATCH_COLUMNS, Keys, Locking
 
 
 class PostgreSQLKeys(Keys):
@@ -36,20 +40,32 @@ class PostgreSQLKeys(Keys):
         )
         return source.columns(**BATCH_COLUMNS).subquery("batch")
 
+    def _finding(self, locking: Locking) -> Select[Any]:
+        found = locking.of(self._one(self.table), self.table).lateral("found")
+        return select(found).select_from(self._key_list.join(found, true()))
+
     @memoized_property
-    def _find(self) -> Select[Any]:
-        # Not a join, nor ordered by the bare column: told to avoid sorts, the planner would walk
-        # all keys of the queue.
-        table, keys = self.table, bindparam("keys", type_=ARRAY(Text()))
-        return (
-            select(table)
-            .where(
-                table.c.table_name == bindparam("table_name"),
-                table.c.queue_name == bindparam("queue_name"),
-                table.c.entry_key == any_(keys),
-            )
-            .order_by(table.c.entry_key.concat(""))
-        )
+    def _key_list(self) -> FromClause:
+        keys = bindparam("keys", type_=ARRAY(Text()))
+        return func.unnest(keys).table_valued("entry_key").render_derived(name="listed")
+
+    def _one(self, *columns: Any) -> Select[Any]:
+        """The row of one key that is listed.
+
+        One at a time: while the planner takes the table for a small one, it would walk all keys of
+        the queue for several.
+        """
+        chosen = select(*columns).select_from(self.table)
+        return chosen.where(*self._is(self._key_list.c.entry_key)).limit(1)
+
+    def _are(
+        self, table_name: str, queue_name: str, keys: Sequence[str]
+    ) -> list[ColumnElement[bool]]:
+        place: ColumnElement[Any] = literal_column(f"{self.table.fullname}.ctid")
+        found = self._one(place.label("place")).lateral("found")
+        places = select(found.c.place).select_from(self._key_list.join(found, true()))
+        given = {"table_name": table_name, "queue_name": queue_name, "keys": list(keys)}
+        return [place == any_(func.array(places.params(**given).scalar_subquery()))]
 
     def _listed_values(self, values: Sequence[str | int]) -> Any:
         return list(values)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import (
@@ -22,6 +22,7 @@ from sqlalchemy import (
     Select,
     String,
     Table,
+    and_,
     bindparam,
     case,
     delete,
@@ -60,11 +61,26 @@ class KeyRow(msgspec.Struct):
     keep_seconds: float | None
 
 
+class Locking(NamedTuple):
+    """Whether a statement locks its rows, and what it does about those that others hold."""
+
+    lock: bool
+    skip_locked: bool
+    nowait: bool
+
+    def of(self, statement: Select[Any], table: Table) -> Select[Any]:
+        """The statement, locking rows of `table` if it is to."""
+        if not self.lock:
+            return statement
+        return statement.with_for_update(of=table, skip_locked=self.skip_locked, nowait=self.nowait)
+
+
 class Keys:
     """With a `schema`, they find the table whatever the session's search path is."""
 
     def __init__(self, schema: str | None = None) -> None:
         self.table = in_schema(queue_keys, schema)
+        self._finds = dict[Locking, Select[Any]]()
         self._known = dict[tuple[Table, bool], Select[Any]]()
 
     # -- the shapes of one database ---------------------------------------------------------------
@@ -206,11 +222,10 @@ class Keys:
         Those that others hold are skipped, or an error at once (`nowait`), if asked for.
         """
         found = list[Row[Any]]()
-        statement = self._find
-        if lock:
-            statement = statement.with_for_update(
-                of=self.table, skip_locked=skip_locked, nowait=nowait
-            )
+        locking = Locking(lock, skip_locked, nowait)
+        statement = self._finds.get(locking)
+        if statement is None:
+            statement = self._finds[locking] = self._finding(locking)
         given = {"table_name": table_name, "queue_name": queue_name}
         for batch in _batches(sorted(set(keys))):
             found += connection.execute(
@@ -228,16 +243,20 @@ class Keys:
         joined = listed.join(table, table.c.record_id == listed.c.record_id)
         return _in_order(table, statement).select_from(joined)
 
-    @memoized_property
-    def _find(self) -> Select[Any]:
+    def _finding(self, locking: Locking) -> Select[Any]:
         table, listed = self.table, self._listed_keys()
-        joined = listed.join(
-            table,
-            (table.c.table_name == bindparam("table_name"))
-            & (table.c.queue_name == bindparam("queue_name"))
-            & (table.c.entry_key == listed.c.entry_key),
-        )
-        return _in_order(table, select(table)).select_from(joined).order_by(listed.c.entry_key)
+        joined = listed.join(table, and_(*self._is(listed.c.entry_key)))
+        statement = _in_order(table, select(table)).select_from(joined)
+        return locking.of(statement.order_by(listed.c.entry_key), table)
+
+    def _is(self, key: ColumnElement[str]) -> list[ColumnElement[bool]]:
+        """The conditions for the row of a key of the queue that is bound."""
+        table = self.table
+        return [
+            table.c.table_name == bindparam("table_name"),
+            table.c.queue_name == bindparam("queue_name"),
+            table.c.entry_key == key,
+        ]
 
     def _are(
         self, table_name: str, queue_name: str, keys: Sequence[str]
