@@ -54,21 +54,22 @@ class Waiting(Outcomes):
         past, found = self.past, dict[int, Row[Any]]()
         for batch in batches(ids):
             rows = select(past.c.record_id, past.c.processing_state, past.c.origin_id)
-            for row in connection.execute(rows.where(past.c.record_id.in_(batch))):
-                found[row.record_id] = row
+            among = connection.execute(rows.where(past.c.record_id.in_(batch))).all()
+            found |= {row.record_id: row for row in among}
         return found
 
     def last_of_chain(self, connection: Connection, first_id: int) -> tuple[int, str | None] | None:
         """The last entry of a chain, and how it has ended; None: the last is nowhere."""
         past, main = self.past, self.main
-        ended = select(past.c.record_id, past.c.processing_state)
-        ended = ended.where(or_(past.c.record_id == first_id, past.c.origin_id == first_id))
-        last = connection.execute(ended.order_by(past.c.record_id.desc()).limit(1)).first()
-        since = first_id if last is None else last.record_id
         live = select(func.min(main.c.record_id)).where(
-            main.c.record_id > since, main.c.origin_id == first_id
+            main.c.record_id >= first_id,
+            (main.c.record_id == first_id) | (main.c.origin_id == first_id),
         )
         found = connection.execute(live).scalar()
         if found is not None:
             return int(found), None
+        # In this order: an entry that ends in between is in history by then.
+        ended = select(past.c.record_id, past.c.processing_state)
+        ended = ended.where(or_(past.c.record_id == first_id, past.c.origin_id == first_id))
+        last = connection.execute(ended.order_by(past.c.record_id.desc()).limit(1)).first()
         return None if last is None else (last.record_id, last.processing_state)
