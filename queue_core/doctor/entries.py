@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, literal, select
 
+from queue_core.links.ordering import KEY_MARK
 from queue_core.model.entry import State
 from queue_core.model.lanes import PARKED, WAITING_LANE, is_paused
 from sql.doctor.base import Check, Scope
@@ -67,10 +68,9 @@ def parked_entries(connection: Connection, scope: Scope) -> Iterator[Finding]:
 def lost_waits(connection: Connection, scope: Scope) -> Iterator[Finding]:
     """Entries that wait for others, but no row says for which: nothing would release them."""
     for statements in scope.statements():
-        schema = statements.main.schema
-        ids = statements.lost(
-            connection, lane=WAITING_LANE, waits=Waits(schema).table, limit=LOOKED_AT
-        )
+        main = statements.main
+        ids = statements.unmarked(connection, lane=WAITING_LANE, mark=KEY_MARK, limit=LOOKED_AT)
+        ids = Waits(main.schema).unknown(connection, main.name, ids=ids)
         if ids:
             named = " ".join(map(str, ids[:10]))
             yield Finding(

@@ -188,13 +188,15 @@ class Dependencies:
         gone = [record_id for record_id in ids if record_id not in live]
         ends, ended = entries.ends(connection, ids=gone), dict[int, tuple[int, str | None]]()
         for record_id in gone:
-            row = ends.get(record_id)
-            if row is not None and row.processing_state != State.REAPED:
-                ended[record_id] = record_id, row.processing_state
+            end = ends.get(record_id)
+            if end is not None and end.processing_state != State.REAPED:
+                ended[record_id] = record_id, end.processing_state
                 continue
-            first_id = record_id if row is None or row.origin_id is None else row.origin_id
+            first_id = record_id if end is None or end.origin_id is None else end.origin_id
             found = entries.last_of_chain(connection, first_id)
-            ended[record_id] = found or (record_id, UNKNOWN)
+            if found is None or found[1] == State.REAPED:
+                found = record_id, UNKNOWN
+            ended[record_id] = found
         return ended, marked_ids
 
     def _follow(

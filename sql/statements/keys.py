@@ -125,7 +125,11 @@ class Keys:
         Returns:
             The rows of all keys; None if all of them were free.
         """
-        given = {"table_name": table_name, "queue_name": queue_name, "taken_by": taken_by}
+        given: dict[str, Any] = {
+            "table_name": table_name,
+            "queue_name": queue_name,
+            "taken_by": taken_by,
+        }
         added = 0
         for batch in _batches(rows):
             given |= {"batch": _encoded(batch), "look": look}

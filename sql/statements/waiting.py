@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, exists, func, or_, select
+from sqlalchemy import Connection, Row, Table, func, or_, select
 
-from sql.search_keys import RESERVED
 from sql.statements.base import WAITING, batches
 from sql.statements.outcomes import Outcomes
 
@@ -40,42 +39,37 @@ class Waiting(Outcomes):
             found += connection.execute(ordered.with_for_update(skip_locked=True))
         return found
 
-    def lost(self, connection: Connection, *, lane: str, waits: Table, limit: int) -> list[int]:
-        """Ids of WAITING entries of a lane that carry no mark, and have no row in `waits`."""
+    def unmarked(self, connection: Connection, *, lane: str, mark: str, limit: int) -> list[int]:
+        """Ids of WAITING entries without a mark, among the first `limit` entries of a lane."""
         main = self.main
-        waited = exists().where(
-            waits.c.table_name == main.name, waits.c.waiter_id == main.c.record_id
-        )
-        chosen = select(main.c.record_id).where(
-            main.c.lane == lane,
-            main.c.processing_state == WAITING,
-            main.c.headers.is_(None) | main.c.headers.not_like(f'%"{RESERVED}%'),
-            ~waited,
-        )
-        return list(connection.execute(chosen.limit(limit)).scalars())
+        columns = main.c.record_id, main.c.processing_state, main.c.headers
+        first = self._by_claims(select(*columns)).where(main.c.lane == lane)
+        some = first.order_by(main.c.effective_date, main.c.record_id).limit(limit).subquery()
+        plain = some.c.headers.is_(None) | some.c.headers.not_like(f'%"{mark}"%')
+        chosen = select(some.c.record_id).where(some.c.processing_state == WAITING, plain)
+        return list(connection.execute(chosen).scalars())
 
     def ends(self, connection: Connection, *, ids: Sequence[int]) -> dict[int, Row[Any]]:
         """(record_id, processing_state, origin_id) of ended entries, by id."""
         past, found = self.past, dict[int, Row[Any]]()
         for batch in batches(ids):
             rows = select(past.c.record_id, past.c.processing_state, past.c.origin_id)
-            ended: list[Row[Any]] = list(
-                connection.execute(rows.where(past.c.record_id.in_(batch)))
-            )
-            found |= {row.record_id: row for row in ended}
+            among = connection.execute(rows.where(past.c.record_id.in_(batch))).all()
+            found |= {row.record_id: row for row in among}
         return found
 
     def last_of_chain(self, connection: Connection, first_id: int) -> tuple[int, str | None] | None:
         """The last entry of a chain, and how it has ended; None: the last is nowhere."""
         past, main = self.past, self.main
-        ended = select(past.c.record_id, past.c.processing_state)
-        ended = ended.where(or_(past.c.record_id == first_id, past.c.origin_id == first_id))
-        last = connection.execute(ended.order_by(past.c.record_id.desc()).limit(1)).first()
-        since = first_id if last is None else last.record_id
         live = select(func.min(main.c.record_id)).where(
-            main.c.record_id > since, main.c.origin_id == first_id
+            main.c.record_id >= first_id,
+            (main.c.record_id == first_id) | (main.c.origin_id == first_id),
         )
         found = connection.execute(live).scalar()
         if found is not None:
             return int(found), None
+        # In this order: an entry that ends in between is in history by then.
+        ended = select(past.c.record_id, past.c.processing_state)
+        ended = ended.where(or_(past.c.record_id == first_id, past.c.origin_id == first_id))
+        last = connection.execute(ended.order_by(past.c.record_id.desc()).limit(1)).first()
         return None if last is None else (last.record_id, last.processing_state)

@@ -28,7 +28,6 @@ from sql.search_keys import StoredKey
 from sql.statements import Statements
 from sql.statements.claims import Claim
 from sql.statements.outcomes import FinishRow
-from sql.tables import queue_waits
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import database_of, engine_of
@@ -260,7 +259,7 @@ class Tables:
         past_ids = list(self.past_ids[:10]) or [1]
         statements.ended_ids(connection, ids=past_ids)
         statements.ends(connection, ids=past_ids)
-        statements.lost(connection, lane=WAITING_LANE, waits=queue_waits, limit=BATCH)
+        statements.unmarked(connection, lane=WAITING_LANE, mark="!order", limit=BATCH)
 
     def show(self) -> None:
         for past, ids in ((False, self.ids), (True, self.past_ids)):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from queue_core.model.lanes import WAITING_LANE
 from queue_core.reading.live_entries import Entries
@@ -17,6 +18,7 @@ from stickybus import (
     NotificationService,
     Posting,
     State,
+    inspect,
 )
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order, Recorder, database_of
@@ -392,20 +394,53 @@ def test_an_entry_that_has_lost_its_row_is_found_and_can_be_released(cluster: Cl
     peer.bus.post_many([Posting(event=Order(number), order_key="k") for number in (4, 5)])
     delete = text("DELETE FROM queue_waits WHERE waiter_id = :id")
     peer.store.database.write(lambda connection: connection.execute(delete, {"id": lost}))
-    store = peer.store
+    inspector = inspect(cluster.url)
 
-    def found() -> list[int]:
-        return store.database.fetch(
-            lambda connection: store.statements.lost(
-                connection,
-                lane=WAITING_LANE,
-                waits=store.dependencies.statements.table,
-                limit=10,
-            )
-        )
+    def found() -> list[str]:
+        return [one.cure for one in inspector.doctor() if one.check == "lost-waits"]
 
-    assert found() == [lost]
+    [cure] = found()
+    assert f"entries release {lost} " in cure
     assert peer.bus.release(lost)
     assert found() == []
     [ordered] = [one for one in peer.bus.find(states="WAITING") if "!order" in (one.headers or "")]
     assert not peer.bus.release(ordered.record_id)
+
+
+@pytest.mark.parametrize("lent", [True, False], ids=["in a transaction", "alone"])
+def test_a_post_that_is_interrupted_at_any_statement_leaves_nothing(
+    cluster: Cluster, *, lent: bool
+) -> None:
+    peer = cluster.join("a")
+    database, place = database_of(peer.bus), 0
+    first = peer.bus.post(Order(1), delay=60)
+
+    class Interrupt(BaseException):
+        pass
+
+    def post() -> None:
+        if not lent:
+            peer.bus.post(Order(2), after=[first])
+            return
+        with database.begin() as connection:
+            peer.bus.post(Order(2), after=[first], connection=connection)
+
+    while True:
+        left = place
+
+        def interrupt(*_: object) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Interrupt
+
+        event.listen(database.engine, "before_cursor_execute", interrupt)
+        with suppress(Interrupt):
+            post()
+        event.remove(database.engine, "before_cursor_execute", interrupt)
+        if left >= 0:
+            break
+        assert ([one.record_id for one in peer.bus.find()], waits(peer)) == ([first], 0)
+        place += 1
+    assert place >= (3 if lent else 6)
+    assert (len(peer.bus.find()), waits(peer)) == (2, 1)
