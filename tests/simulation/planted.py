@@ -84,27 +84,21 @@ def fence_removed() -> list[Planting]:
 def finish_without_claim() -> list[Planting]:
     """A finish asks for the owner, but not for the claim."""
 
-    def held(self: Statements, batch: Any) -> list[Any]:
-        return [
-            self.main.c.record_id == batch.c.record_id,
-            self.main.c.processing_owner == bindparam("owner"),
-        ]
+    def holds(self: Statements, _batch: Any) -> list[Any]:
+        return [self.main.c.processing_owner == bindparam("owner")]
 
-    return [(Statements, "_held", held)]
+    return [(Statements, "_claim_holds", holds)]
 
 
 @_bug
 def fence_of_the_node_table() -> list[Planting]:
     """A finish asks whether the owner's node lives, instead of asking the row."""
 
-    def held(self: Statements, batch: Any) -> list[Any]:
+    def holds(_self: Statements, _batch: Any) -> list[Any]:
         lives = (queue_nodes.c.name == bindparam("owner")) & (queue_nodes.c.state == LIVE)
-        return [
-            self.main.c.record_id == batch.c.record_id,
-            queue_nodes.select().where(lives).exists(),
-        ]
+        return [queue_nodes.select().where(lives).exists()]
 
-    return [(Statements, "_held", held)]
+    return [(Statements, "_claim_holds", holds)]
 
 
 @_bug
