@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -27,9 +28,10 @@ from queue_core.reading.bulk import BulkResult, Unchanged
 from sql.statements.history import History
 from stickybus import PersistentBus, inspect
 from stickybus.testing import drain
+from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.failed import killed
-from tests.contract.harness import BOUND_SECONDS, eventually
+from tests.contract.harness import BOUND_SECONDS, Recorder, elsewhere, eventually
 
 FAR = timedelta(hours=1)
 
@@ -214,8 +216,10 @@ def test_the_wait_ends_with_the_first_failure_if_the_next_run_is_far(make_bus: M
     other = make_bus(retry=ScheduledRetries((FAR,)))
     Shop(other)
     other.start()
-    outcome = other.retry_and_wait(failed, timeout_seconds=BOUND_SECONDS)
+    began = time.monotonic()
+    outcome = other.retry_and_wait(failed, timeout_seconds=2 * BOUND_SECONDS)
     assert (outcome.state, outcome.error_count, outcome.ended) == (State.AVAILABLE, 1, False)
+    assert time.monotonic() - began < BOUND_SECONDS
 
 
 def test_the_awaitable_twin_waits_too(shop: Shop) -> None:
@@ -253,7 +257,8 @@ def test_all_that_match_are_retried_once_in_batches_that_are_told(shop: Shop) ->
     assert shop.letters == bills
 
 
-def test_running_nodes_learn_of_the_retries(shop: Shop) -> None:
+def test_running_nodes_learn_of_the_retries_before_their_next_poll(make_bus: MakeBus) -> None:
+    shop = Shop(make_bus(retry=ImmediateRetries(0), poll_interval_seconds=600.0))
     shop.fail("Mail", 5)
     shop.failing = False
     shop.bus.start()
@@ -361,6 +366,26 @@ def test_another_call_that_comes_first_is_skipped_over(
 
     assert (done.matched, done.changed, done.skipped, done.errors) == (5, 2, 3, ())
     assert retried(shop.bus) == mails[:2] + mails[3:]
+
+
+@needs.many_writers
+def test_another_call_that_wins_the_turn_spoils_the_batch_and_is_skipped_over(
+    shop: Shop, make_bus: MakeBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other call commits between the look at an entry and its turn."""
+    mails, rivals, take_turn = shop.fail("Mail", 5), [make_bus()], History.take_turn
+
+    def beaten(statements: History, connection: Connection, record_id: int, *rest: Any) -> bool:
+        if record_id == mails[2] and rivals:
+            rival = rivals.pop()
+            elsewhere(lambda: rival.retry(record_id))
+        return take_turn(statements, connection, record_id, *rest)
+
+    monkeypatch.setattr(History, "take_turn", beaten)
+    done = shop.bus.retry_all()
+
+    assert (done.matched, done.changed, done.skipped, done.errors) == (5, 4, 1, ())
+    assert (rivals, retried(shop.bus)) == ([], mails)
 
 
 @pytest.mark.parametrize("point", ["between", "within"])
@@ -495,7 +520,7 @@ def test_removals_take_a_filter_and_only_what_matches_it(
 
 
 def test_what_matches_gets_another_date_and_runs_then(make_bus: MakeBus) -> None:
-    bus, ran = make_bus(), list[object]()
+    bus, ran = make_bus(poll_interval_seconds=600.0), list[object]()
     bus.subscribe("Mail", ran.append)
     bus.start()
     ids = [bus.post({"n": n}, event_name="Mail", delay=FAR, search_key1=n % 2) for n in range(4)]
@@ -526,6 +551,28 @@ def test_an_entry_that_starts_meanwhile_is_skipped(
     done = bus.clear()
     assert (done.matched, done.changed, done.skipped) == (3, 0, 3)
     assert len(bus.history(states="PROCESSED")) == 3
+
+
+def test_an_entry_that_runs_by_its_turn_is_left(
+    make_bus: MakeBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus, find, recorder = make_bus(), bulk.Bulk.ids, Recorder(hold=True)
+    bus.subscribe("Mail", recorder)
+    record_id = bus.post({}, event_name="Mail")
+
+    def found(call: bulk.Bulk) -> list[int]:
+        ids = find(call)
+        bus.start()
+        eventually(lambda: recorder.running, "it runs")
+        return ids
+
+    monkeypatch.setattr(bulk.Bulk, "ids", found)
+    done = bus.clear()
+    recorder.release()
+
+    assert (done.matched, done.changed, done.skipped) == (1, 0, 1)
+    [entry] = eventually(bus.history, "it has ended")
+    assert (entry.record_id, entry.processing_state) == (record_id, State.PROCESSED)
 
 
 def test_a_service_clears_one_queue_or_all(make_service: MakeService) -> None:
@@ -583,3 +630,23 @@ def test_the_work_of_each_live_node_is_counted(
     assert (worker.running, worker.processed, worker.failed) == (1, 2, 1)
     assert (still.running, still.processed, still.failed) == (1, 0, 0)
     bus.stop(0)
+
+
+def test_what_a_node_has_ended_before_it_registered_anew_does_not_count(
+    make_bus: MakeBus, database_url: URL
+) -> None:
+    older, node = make_bus(), make_bus()
+    for bus in (older, node):
+        bus.subscribe("Good", lambda _event: None)
+        bus.start()
+    node.post({}, event_name="Good")
+    eventually(node.history, "it has ended")
+
+    def counts() -> list[int]:
+        with inspect(database_url) as inspector:
+            return [worker.processed for worker in inspector.workers()]
+
+    assert counts() == [0, 1]
+    node.stop()
+    node.start()
+    assert counts() == [0, 0]
