@@ -245,7 +245,7 @@ class KeyedPosts:
             missing = [key for key in keys if key not in found]
             if not missing:
                 break
-            rows = self._keys.add(
+            added = self._keys.add(
                 self._connection,
                 table_name,
                 self._queue_name,
@@ -253,11 +253,11 @@ class KeyedPosts:
                 taken_by=self._taken_by,
                 look=self._look,
             )
-            if rows is None:
+            if added is None:
                 self._complete |= set(missing) if self._ids_ahead else set()
                 break
             # A key that was there is not, if its entry has ended meanwhile.
-            found |= {row.entry_key: row for row in rows}
+            found |= {row.entry_key: row for row in added}
         else:
             raise self._key_locked(keys)
         self._complete |= {

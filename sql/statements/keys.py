@@ -143,8 +143,8 @@ class Keys:
         given = {"table_name": table_name, "queue_name": queue_name, "taken_by": taken_by}
         added = 0
         for batch in _batches(rows):
-            given |= {"batch": _encoded(batch), "look": look}
-            added += connection.execute(self._add, given).rowcount
+            values = {**given, "batch": _encoded(batch), "look": look}
+            added += connection.execute(self._add, values).rowcount
         if added == len(rows):
             return None
         return self.find(
