@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +11,7 @@ from queue_core.model.entry import Posting
 class Draft:
     """A posting, its row, and its answer once that is known."""
 
-    def __init__(self, posting: Posting, row: Mapping[str, Any]) -> None:
+    def __init__(self, posting: Posting, row: dict[str, Any]) -> None:
         self.posting = posting
         self.row = row
         """The row to insert. A step that changes it puts another in its place."""

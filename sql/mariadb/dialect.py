@@ -5,16 +5,16 @@ from __future__ import annotations
 from sqlalchemy import Connection, Engine
 
 from sql.limits import Limits, milliseconds, whole
+from sql.mariadb.keys import MariaDBKeys
 from sql.mariadb.statements import MariaDBStatements
 from sql.mysql.dialect import MySQL
-from sql.mysql.keys import MySQLKeys
 
 
 class MariaDB(MySQL):
     """MariaDB's ways."""
 
     name = "mariadb"
-    own_statements = (MariaDBStatements, MySQLKeys)
+    own_statements = (MariaDBStatements, MariaDBKeys)
     # Since 11.0 a small table would be read whole where ids are given, and waits for each row that
     # others have locked.
     _newer_settings = " /*M!110001 , optimizer_scan_setup_cost = 1000000 */"

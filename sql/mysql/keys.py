@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Executable, FromClause, Insert, Select, bindparam, text
+from sqlalchemy import BigInteger, Executable, FromClause, Insert, Select, Table, bindparam, text
 from sqlalchemy.dialects.mysql import insert
 from sqlalchemy.util import memoized_property
 
 from sql.mysql.statements import written
+from sql.statements.base import S
 from sql.statements.keys import BATCH_COLUMNS, PERIOD, Keys
 from sql.types import UtcDateTime
 
@@ -35,6 +36,16 @@ class MySQLKeys(Keys):
     def _listed_ids(self) -> FromClause:
         source = "SELECT * FROM JSON_TABLE(:ids, '$[*]' COLUMNS (record_id BIGINT PATH '$')) AS t"
         return text(source).columns(record_id=BigInteger()).subquery("listed")
+
+    def _looked_up(self, table: Table, statement: Select[Any]) -> Select[Any]:
+        # A scan, which the optimisers prefer while the table is small, would lock all rows.
+        return statement.with_hint(table, "FORCE INDEX (PRIMARY)")
+
+    def _in_order(self, table: Table, statement: Select[Any]) -> Select[Any]:
+        return self._looked_up(table, statement).prefix_with("STRAIGHT_JOIN")
+
+    def _changed(self, table: Table, statement: S) -> S:
+        return statement.prefix_with(f"/*+ INDEX({table.name} PRIMARY) */")
 
     def _or_nothing(self, statement: Select[Any], names: Sequence[str]) -> Insert:
         # It takes a shared lock on a key that is there, so that two that find it at once end in a

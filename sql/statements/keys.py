@@ -35,7 +35,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 from sqlalchemy.util import memoized_property
 
-from sql.statements.base import AVAILABLE, IDS, WAITING
+from sql.statements.base import AVAILABLE, IDS, WAITING, S
 from sql.statements.outcomes import encoded
 from sql.tables import KEY_LENGTH, in_schema, queue_keys
 from sql.types import UtcDateTime, name
@@ -97,6 +97,21 @@ class Keys:
         """The bound JSON parameter `ids` as a table with the column `record_id`."""
         raise NotImplementedError
 
+    def _looked_up(self, table: Table, statement: Select[Any]) -> Select[Any]:
+        """The statement, made to look rows up in the primary key."""
+        del table
+        return statement
+
+    def _in_order(self, table: Table, statement: Select[Any]) -> Select[Any]:
+        """The statement, made to look up the rows of `table` for each row that is listed."""
+        del table
+        return statement
+
+    def _changed(self, table: Table, statement: S) -> S:
+        """The same for a change."""
+        del table
+        return statement
+
     def _or_nothing(self, statement: Select[Any], names: Sequence[str]) -> Insert:
         """An INSERT of the rows of `statement`, but for keys that are there."""
         raise NotImplementedError
@@ -132,8 +147,8 @@ class Keys:
         }
         added = 0
         for batch in _batches(rows):
-            given |= {"batch": _encoded(batch), "look": look}
-            added += connection.execute(self._add, given).rowcount
+            values = {**given, "batch": _encoded(batch), "look": look}
+            added += connection.execute(self._add, values).rowcount
         if added == len(rows):
             return None
         return self.find(
@@ -245,12 +260,12 @@ class Keys:
         """The statement on the rows whose ids are in the parameter `ids`."""
         listed = self._listed_ids()
         joined = listed.join(table, table.c.record_id == listed.c.record_id)
-        return _in_order(table, statement).select_from(joined)
+        return self._in_order(table, statement).select_from(joined)
 
     def _finding(self, locking: Locking) -> Select[Any]:
         table, listed = self.table, self._listed_keys()
         joined = listed.join(table, and_(*self._is(listed.c.entry_key)))
-        statement = _in_order(table, select(table)).select_from(joined)
+        statement = self._in_order(table, select(table)).select_from(joined)
         return locking.of(statement.order_by(listed.c.entry_key), table)
 
     def _is(self, key: ColumnElement[str]) -> list[ColumnElement[bool]]:
@@ -283,7 +298,7 @@ class Keys:
     ) -> None:
         """Write columns of keys that this transaction has locked."""
         for batch in _batches(keys):
-            statement = _changed(self.table, update(self.table))
+            statement = self._changed(self.table, update(self.table))
             connection.execute(
                 statement.where(*self._are(table_name, queue_name, batch)).values(**values)
             )
@@ -294,7 +309,7 @@ class Keys:
         """Delete keys, and return how many there were."""
         removed = 0
         for batch in _batches(keys):
-            statement = _changed(self.table, delete(self.table))
+            statement = self._changed(self.table, delete(self.table))
             chosen = statement.where(*self._are(table_name, queue_name, batch))
             removed += connection.execute(chosen).rowcount
         return removed
@@ -375,7 +390,7 @@ class Keys:
         """
         found = dict[int, Row[Any]]()
         for batch in _batches(sorted(set(ids))):
-            statement = _looked_up(main, select(main.c.record_id, main.c.headers)).where(
+            statement = self._looked_up(main, select(main.c.record_id, main.c.headers)).where(
                 main.c.record_id.in_(batch), main.c.processing_state.in_([AVAILABLE, WAITING])
             )
             locked = statement.order_by(main.c.record_id).with_for_update(skip_locked=True)
@@ -393,25 +408,3 @@ def _batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 def _encoded(rows: Sequence[KeyRow]) -> str:
     return encoded([msgspec.structs.asdict(row) for row in rows])
-
-
-def _looked_up(table: Table, statement: Select[Any]) -> Select[Any]:
-    """The statement, made to look rows up in the primary key.
-
-    A scan, which the optimisers prefer while the table is small, would lock all rows on InnoDB.
-    """
-    for database in ("mysql", "mariadb"):
-        statement = statement.with_hint(table, "FORCE INDEX (PRIMARY)", database)
-    return statement
-
-
-def _in_order(table: Table, statement: Select[Any]) -> Select[Any]:
-    """The statement, made to look up the rows of `table` for each row that is listed."""
-    for database in ("mysql", "mariadb"):
-        statement = statement.prefix_with("STRAIGHT_JOIN", dialect=database)
-    return _looked_up(table, statement)
-
-
-def _changed(table: Table, statement: Any) -> Any:
-    """The same for a change, where the database takes a hint."""
-    return statement.prefix_with(f"/*+ INDEX({table.name} PRIMARY) */", dialect="mysql")
