@@ -369,14 +369,15 @@ def test_another_call_that_comes_first_is_skipped_over(
 
 
 @needs.many_writers
+@pytest.mark.parametrize("count", [1, 5])
 def test_another_call_that_wins_the_turn_spoils_the_batch_and_is_skipped_over(
-    shop: Shop, make_bus: MakeBus, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, make_bus: MakeBus, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """The other call commits between the look at an entry and its turn."""
-    mails, rivals, take_turn = shop.fail("Mail", 5), [make_bus()], History.take_turn
+    mails, rivals, take_turn = shop.fail("Mail", count), [make_bus()], History.take_turn
 
     def beaten(statements: History, connection: Connection, record_id: int, *rest: Any) -> bool:
-        if record_id == mails[2] and rivals:
+        if record_id == mails[count // 2] and rivals:
             rival = rivals.pop()
             elsewhere(lambda: rival.retry(record_id))
         return take_turn(statements, connection, record_id, *rest)
@@ -384,7 +385,7 @@ def test_another_call_that_wins_the_turn_spoils_the_batch_and_is_skipped_over(
     monkeypatch.setattr(History, "take_turn", beaten)
     done = shop.bus.retry_all()
 
-    assert (done.matched, done.changed, done.skipped, done.errors) == (5, 4, 1, ())
+    assert (done.matched, done.changed, done.skipped, done.errors) == (count, count - 1, 1, ())
     assert (rivals, retried(shop.bus)) == ([], mails)
 
 
