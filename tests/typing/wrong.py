@@ -51,15 +51,15 @@ async def awaited_invoice(invoice: Invoice) -> None: ...
 
 # What is posted, and how.
 bus.nonsense()  # error: attr-defined reportAttributeAccessIssue,reportUnknownMemberType
-bus.post()  # error: call-arg reportCallIssue
-bus.post(Order(1), nonsense=3)  # error: call-arg reportCallIssue
-bus.post(Order(1), serch_key1=3)  # error: call-arg reportCallIssue
-bus.post(Order(1), search_key1=1.5)  # error: arg-type reportArgumentType
-bus.post(Order(1), delay="soon")  # error: arg-type reportArgumentType
-bus.post(Order(1), at=date(2026, 1, 1))  # error: arg-type reportArgumentType
-bus.post(Order(1), at=timedelta(seconds=1))  # error: arg-type reportArgumentType
+bus.post()  # error: call-overload reportCallIssue
+bus.post(Order(1), nonsense=3)  # error: call-overload reportCallIssue
+bus.post(Order(1), serch_key1=3)  # error: call-overload reportCallIssue
+bus.post(Order(1), search_key1=1.5)  # error: call-overload reportArgumentType
+bus.post(Order(1), delay="soon")  # error: call-overload reportArgumentType
+bus.post(Order(1), at=date(2026, 1, 1))  # error: call-overload reportArgumentType
+bus.post(Order(1), at=timedelta(seconds=1))  # error: call-overload reportArgumentType
 bus.post(Order(1), headers={"trace": 1})  # error: dict-item reportArgumentType
-bus.post(Order(1), user_token=7)  # error: arg-type reportArgumentType
+bus.post(Order(1), user_token=7)  # error: call-overload reportArgumentType
 text: str = bus.post(Order(1))  # error: assignment reportAssignmentType
 bus.post_many(5)  # error: arg-type reportArgumentType
 Posting(Order(1))  # error: call-arg,misc reportCallIssue
@@ -68,25 +68,25 @@ Posting(event=Order(1), delay=3)  # error: call-arg reportCallIssue
 
 # On what it is posted.
 def on_connections(engine: Engine, awaitable: AsyncSession, cursor: sqlite3.Cursor, core: Connection) -> None:
-    bus.post(Order(1), connection=engine)  # error: arg-type reportArgumentType
-    bus.post(Order(1), connection=awaitable)  # error: arg-type reportArgumentType
-    bus.post(Order(1), connection=cursor)  # error: arg-type reportArgumentType
-    bus.post(Order(1), connection="sqlite:///shop.db")  # error: arg-type reportArgumentType
-    queue.schedule(Order(1), delay=1, connection=awaitable)  # error: arg-type reportArgumentType
+    bus.post(Order(1), connection=engine)  # error: call-overload reportArgumentType
+    bus.post(Order(1), connection=awaitable)  # error: call-overload reportArgumentType
+    bus.post(Order(1), connection=cursor)  # error: call-overload reportArgumentType
+    bus.post(Order(1), connection="sqlite:///shop.db")  # error: call-overload reportArgumentType
+    queue.schedule(Order(1), delay=1, connection=awaitable)  # error: call-overload reportArgumentType
     bus.find(connection=engine)  # error: arg-type reportArgumentType
-    memory.post(Order(1), connection=engine)  # error: arg-type reportArgumentType
+    memory.post(Order(1), connection=engine)  # error: call-overload reportArgumentType
     queue.remove(1, core)  # error: call-arg,arg-type,misc reportCallIssue
 
 
 # Awaitable twins know the same options.
 async def awaitable_twins(core: Connection) -> None:
-    await bus.post_async(Order(1), serch_key1=3)  # error: call-arg reportCallIssue
-    await bus.post_async(Order(1), search_key1=1.5)  # error: arg-type reportArgumentType
-    await bus.post_async(Order(1), connection=core)  # error: arg-type reportArgumentType
+    await bus.post_async(Order(1), serch_key1=3)  # error: call-overload reportCallIssue
+    await bus.post_async(Order(1), search_key1=1.5)  # error: call-overload reportArgumentType
+    await bus.post_async(Order(1), connection=core)  # error: call-overload reportArgumentType
     await bus.find_async(state=State.FAILED)  # error: call-arg reportCallIssue
     await bus.find_async(states=3)  # error: arg-type reportArgumentType
     await bus.history_async(effective_before=None)  # error: call-arg reportCallIssue
-    await queue.schedule_async(Order(1), dealy=3)  # error: call-arg reportCallIssue
+    await queue.schedule_async(Order(1), dealy=3)  # error: call-overload reportCallIssue
     await queue.update_async(1, delay=3)  # error: call-arg reportCallIssue
     await queue.remove_async(1, key=3)  # error: call-arg reportCallIssue
 
