@@ -138,6 +138,8 @@ class KeyedPosts:
 
         Raises DuplicateKeyError or KeyLockedError.
         """
+        if not self._by_key:
+            return
         keys = sorted(self._by_key)
         holds: dict[str, Hold] = self._seen(keys)
         wanted = [key for key in keys if self._needs_lock(key, holds.get(key))]
