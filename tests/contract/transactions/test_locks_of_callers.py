@@ -75,6 +75,12 @@ _BUS: dict[str, list[Call]] = {
             map(Order, range(50)), connection=connection
         ),
     ],
+    "release": [
+        lambda place, connection, _: place.bus.release(PAST, connection=connection),
+        lambda place, connection, _: place.bus.release(
+            place.bus.post(Order(1), delay=3600, connection=connection), connection=connection
+        ),
+    ],
     "find": [
         lambda place, connection, _: place.bus.find(connection=connection),
         lambda place, connection, _: place.bus.find(record_ids=[PAST], connection=connection),
@@ -103,6 +109,13 @@ _SERVICE: dict[str, list[Call]] = {
     "retry": [
         lambda place, connection, _: place.service.retry(place.removed(), connection=connection),
         lambda place, connection, _: place.service.retry(PAST, connection=connection),
+    ],
+    "release": [
+        lambda place, connection, there: place.service.release(there, connection=connection),
+        lambda place, connection, there: place.service.release(
+            place.queue.schedule(Order(1), delay=3600, after=[there], connection=connection),
+            connection=connection,
+        ),
     ],
     "discard": [lambda place, connection, _: place.service.discard(PAST, connection=connection)],
 }
