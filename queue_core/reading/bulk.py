@@ -88,9 +88,9 @@ class Bulk:
     ) -> None:
         """`queue_name`: None for all queues of the table. `wake` tells the nodes of a batch."""
         if progress is not None:
-            function(progress, key="progress")
+            function(progress, key="progress", arguments=2)
         if stop is not None and not isinstance(stop, threading.Event):
-            function(stop, key="stop")
+            function(stop, key="stop", arguments=0)
         self._change = change
         self._store = change.store
         self._where = wanted.conditions(queue_name)

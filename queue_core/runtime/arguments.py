@@ -5,8 +5,10 @@ An argument of a wrong kind is a ConfigurationError that names it.
 
 from __future__ import annotations
 
+import inspect
 import math
 import threading
+from contextlib import suppress
 from typing import TypeGuard
 
 from queue_core.errors import ConfigurationError
@@ -22,10 +24,19 @@ def of_kind(value: object, *kinds: type, key: str) -> None:
         raise not_allowed(key, value, " or ".join(f"a {kind.__name__}" for kind in kinds))
 
 
-def function(value: object, *, key: str) -> None:
-    """Raise ConfigurationError unless `value` can be called."""
+def function(value: object, *, key: str, arguments: int | None = None) -> None:
+    """Raise ConfigurationError unless `value` can be called; with `arguments` values, if given."""
     if not callable(value):
         raise not_allowed(key, value, "a function")
+    if arguments is None:
+        return
+    with suppress(ValueError):  # a function in C that tells no signature
+        signature = inspect.signature(value)
+        try:
+            signature.bind(*[None] * arguments)
+        except TypeError:
+            allowed = f"a function that takes {arguments or 'no'} arguments"
+            raise not_allowed(key, value, allowed) from None
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

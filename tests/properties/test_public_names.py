@@ -51,6 +51,7 @@ LEFT = {
     "Feed.get": "it waits as long as it is told to",
     "EntryContext.queue_size": "the engine makes contexts; test_handler_facts.py asks them",
     "ExactlyOnceContext.queue_size": "as for EntryContext",
+    "Posted": "the library makes it",
     "GiveUp": "an error of Python's that handlers raise",
     **{
         f"{codec}.{call}": "the engine calls it; a codec may raise anything"
