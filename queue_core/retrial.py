@@ -15,7 +15,10 @@ from queue_core.storage.filter import Where
 from queue_core.storage.store import Store
 
 POLL_SECONDS = 0.25
-"""How often it looks for what another node has done; this process tells of its own at once."""
+"""The pause between two looks at what other nodes have done.
+
+An end in this process is known at once.
+"""
 
 _ENDS = TERMINAL_STATES - {State.REAPED}
 

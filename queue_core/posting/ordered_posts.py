@@ -31,7 +31,7 @@ def check_order(queue_name: str, postings: Sequence[Posting]) -> None:
         if posting.order_failure not in get_args(OrderFailure):
             raise _refused(queue_name, "order_failure", posting, "hold or skip")
         if posting.key is not None and posting.on_conflict in {"requeue", "debounce"}:
-            # What follows the running entry is made when that ends, at a place of its own.
+            # Its successor is made when the running entry ends, and would stand at another place.
             raise _refused(
                 queue_name, "on_conflict", posting, "return, raise or replace, with an order_key"
             )

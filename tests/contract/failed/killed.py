@@ -24,7 +24,7 @@ def die() -> None:
 
 
 def die_within(place: type, name: str, calls: int) -> None:
-    """Die after so many calls of a statement, whose transaction has not committed."""
+    """Die after the given number of calls of a statement, before its transaction commits."""
     former, done = getattr(place, name), 0
 
     def changed(*arguments: Any, **options: Any) -> Any:
