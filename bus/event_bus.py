@@ -71,6 +71,7 @@ class EventBus(Subscribing):
         key_wait: float | None = None,
         after: Collection[int] | None = None,
         on_failed: OnFailed = "cancel",
+        group: int | None = None,
         connection: CallersConnection | None = None,
     ) -> int:
         """Post one event. Either the row is written or the call raises.
@@ -107,6 +108,8 @@ class EventBus(Subscribing):
             on_failed: What becomes of it if one of them fails, or is removed. "cancel": it goes to
                 history as REMOVED; "run": it runs all the same; "hold": it waits until that one is
                 retried, or until `release`. Default: "cancel".
+            group: The id of a group (`open_group`), not sealed, of which it is a member. Default:
+                none.
             connection: A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg,
                 PyMySQL or sqlite3 connection. The event is part of its transaction: a commit
                 delivers, a rollback does not. Default: the call commits before it returns.
@@ -122,6 +125,9 @@ class EventBus(Subscribing):
             ConfigurationError: Its name belongs to another type.
             DuplicateKeyError: Another entry has the key, and `on_conflict` is "raise".
             KeyLockedError: Another transaction has taken the key, and was open for too long.
+            GroupNotFoundError: The table has no such group.
+            GroupSealedError: The group takes no further members.
+            GroupLockedError: Another transaction has posted into the group, and was open for 5 s.
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
             sqlalchemy.exc.SQLAlchemyError: The driver's error for anything else.
@@ -146,6 +152,7 @@ class EventBus(Subscribing):
             key_wait=key_wait,
             after=after,
             on_failed=on_failed,
+            group=group,
         )
         return self._post([posting], connection)[0]
 

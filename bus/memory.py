@@ -244,6 +244,11 @@ class InMemoryBus(EventBus):
                     queue_name=self.config.name,
                     key="key",
                 )
+        if any(posting.group is not None for posting in postings):
+            raise InvalidPostError(
+                "group needs the persistent bus: in memory no group is counted. Nothing was posted.",
+                key="group",
+            )
         rules = self._types.after_rules
         if any(posting.after for posting in rules.applied(postings)):
             raise InvalidPostError(

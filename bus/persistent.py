@@ -13,6 +13,7 @@ from sqlalchemy import URL, Engine
 from bus.event_bus import EventBus
 from queue_core.bulk_changes import BulkChanges
 from queue_core.engine import QueueEngine
+from queue_core.grouping import Grouping
 from queue_core.model.captured_context import CapturedContext
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import BusConfig, BusSettings, Mode
@@ -27,7 +28,7 @@ from queue_core.runtime.clock import Clock
 from queue_core.service_life import Face
 
 
-class PersistentBus(EventBus, Face, Reads, Pausing, QueueKeys, BulkChanges):
+class PersistentBus(EventBus, Face, Reads, Pausing, QueueKeys, Grouping, BulkChanges):
     """An event bus on a SQL database.
 
     The bus opens its own connections. An SQLite file gets its tables at once; another database must
@@ -87,6 +88,7 @@ class PersistentBus(EventBus, Face, Reads, Pausing, QueueKeys, BulkChanges):
         Reads.__init__(self, engine, self.config.name)
         Pausing.__init__(self, engine, self.config.name)
         QueueKeys.__init__(self, engine, self.config.name)
+        Grouping.__init__(self, engine, self.config.name)
         BulkChanges.__init__(self, engine, self.config.name)
 
     def _add(self, event: type | str, subscriber: Subscriber) -> None:

@@ -99,6 +99,7 @@ class Scheduling(Reads, QueueKeys):
         key_wait: float | None = None,
         after: Collection[int] | None = None,
         on_failed: OnFailed = "cancel",
+        group: int | None = None,
         connection: CallersConnection | None = None,
     ) -> int:
         """Schedule a notification. Either the row is written or the call raises.
@@ -128,6 +129,7 @@ class Scheduling(Reads, QueueKeys):
                 (on MariaDB and MySQL one). Default: 5.
             after: As for `PersistentBus.post`. Default: as there.
             on_failed: As for `PersistentBus.post`. Default: "cancel".
+            group: As for `PersistentBus.post`. Default: none.
             connection: As for `PersistentBus.post`: the notification is part of its transaction.
 
         Returns:
@@ -140,6 +142,9 @@ class Scheduling(Reads, QueueKeys):
             PayloadError: The event can't be stored.
             DuplicateKeyError: Another entry has the key, and `on_conflict` is "raise".
             KeyLockedError: Another transaction has taken the key, and was open for too long.
+            GroupNotFoundError: The table has no such group.
+            GroupSealedError: The group takes no further members.
+            GroupLockedError: Another transaction has posted into the group, and was open for 5 s.
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
             sqlalchemy.exc.SQLAlchemyError: The driver's error for anything else.
@@ -163,6 +168,7 @@ class Scheduling(Reads, QueueKeys):
             key_wait=key_wait,
             after=after,
             on_failed=on_failed,
+            group=group,
         )
         return self.schedule_many([posting], connection=connection)[0]
 

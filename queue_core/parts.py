@@ -6,10 +6,10 @@ from queue_core.claim_loop import ClaimLoop
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_listener import HintListener
 from queue_core.claiming.hint_sender import HintSender
+from queue_core.claiming.linked_looks import LinkedLooks
 from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.claiming.paused_lanes import PausedLanes
-from queue_core.claiming.waiting_entries import WaitingEntries
 from queue_core.finishing.finisher import Finisher
 from queue_core.holding.holdings import Holdings
 from queue_core.lifecycle import Lifecycle
@@ -66,7 +66,7 @@ class Parts:
         hand_over = HandOver(holdings, pools, claimer)
         announced = AnnouncedCommits(holdings, hand_over, claimer)
         ordered = OrderedKeys(holdings, claimer)
-        waiting = WaitingEntries(holdings, claimer)
+        linked = LinkedLooks(holdings, claimer)
         parked = ParkedLane(holdings, router, claimer, failures)
         paused = PausedLanes(holdings, pauses, claimer)
         watchdog = Watchdog(store.config, finisher.complete)
@@ -75,7 +75,7 @@ class Parts:
             claimer,
             announced,
             ordered=ordered,
-            waiting=waiting,
+            linked=linked,
             parked=parked,
             paused=paused,
             pools=pools,
@@ -88,7 +88,7 @@ class Parts:
             hand_over,
             announced,
             ordered=ordered,
-            waiting=waiting,
+            linked=linked,
             hints=hints,
             metrics=metrics,
             around_post=[metrics.around_post],

@@ -14,6 +14,7 @@ from sqlalchemy import MetaData, Table
 
 from sql.statements import Statements
 from sql.statements.archives import Archives
+from sql.statements.groups import Groups
 from sql.statements.keys import Keys
 from sql.statements.nodes import Nodes
 from sql.statements.ordered import Ordered
@@ -24,6 +25,8 @@ from sql.statements.waits import Waits
 from sql.tables import (
     entry_tables,
     queue_archives,
+    queue_group_ends,
+    queue_groups,
     queue_keys,
     queue_nodes,
     queue_order_heads,
@@ -67,6 +70,7 @@ STAGING = Family(Staging, (queue_staged, queue_posted_runs))
 ORDER = Family(Ordered, (queue_ordered, queue_order_heads))
 KEYS = Family(Keys, (queue_keys,))
 WAITS = Family(Waits, (queue_waits,))
+GROUPS = Family(Groups, (queue_groups, queue_group_ends))
 ENTRIES = Family(Statements, define=entry_tables, suffixes=("_history",))
 
 FAMILIES: tuple[Family[object], ...] = (
@@ -78,6 +82,7 @@ FAMILIES: tuple[Family[object], ...] = (
     ORDER,
     KEYS,
     WAITS,
+    GROUPS,
     ENTRIES,
 )
 

@@ -102,6 +102,7 @@ class Reaper:
             id(member.store.statements): member.store for member in node.members
         }.values():
             self._look_after_keys(store)
+            self._forget_groups(store)
             lanes = node.database.fetch(store.statements.lanes)
             for lane in filter(is_node_lane, lanes):
                 if lane in dead or (
@@ -118,6 +119,12 @@ class Reaper:
         """Delete keys whose time is over, and make good what endings have passed over."""
         if store.database.fetch(store.keys.are_due):
             while store.database.write(store.keys.look) == LOOK_BATCH and self._node.lease.holds():
+                pass
+
+    def _forget_groups(self, store: Store) -> None:
+        """Delete groups that have been complete for long."""
+        if store.database.fetch(store.groups.are_old):
+            while store.database.write(store.groups.forget) and self._node.lease.holds():
                 pass
 
     def _has_left(self, live: dict[str, Row[Any]]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import Connection
 
 from queue_core.links.link import Ending, Link
-from queue_core.model.entry import Entry
+from queue_core.model.entry import Entry, State
 from sql.search_keys import AWAITED
 
 
@@ -23,20 +23,24 @@ class Links:
         # An entry by hand may have bytes there, on SQLite.
         return isinstance(headers, str) and any(mark in headers for mark in self._marks)
 
-    def ended(self, connection: Connection, endings: Iterable[Ending]) -> None:
+    def ended(
+        self, connection: Connection, endings: Iterable[Ending], *, lent: bool = False
+    ) -> None:
         """See `Link.ended`. Entries without links are left out here."""
         linked = [one for one in endings if self.concern(one.entry.headers)]
         linked.sort(key=lambda one: one.entry.record_id)
         for kind in self._kinds if linked else ():
             mine = [one for one in linked if carries(one.entry.headers, kind.mark)]
             if mine:
-                kind.ended(connection, mine)
+                kind.ended(connection, mine, lent=lent)
 
-    def retried(self, connection: Connection, old: Entry, new_id: int, *, force: bool) -> None:
+    def retried(
+        self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
+    ) -> None:
         """See `Link.retried`."""
         for kind in self._kinds:
             if carries(old.headers, kind.mark):
-                kind.retried(connection, old, new_id, force=force)
+                kind.retried(connection, old, new_id, before=before, force=force)
 
     def discarded(self, connection: Connection, old: Entry) -> None:
         """See `Link.discarded`."""

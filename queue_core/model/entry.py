@@ -263,7 +263,8 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     Search keys are 64-bit integers, texts of 1 to 255 characters or UUIDs. `headers` is a flat dict
     of strings. `at` is an aware date; None means now. `key` is an idempotency key, with `keep`,
     `on_conflict` and `key_wait` as for a post. Entries of one `order_key` run one after the other
-    in the order of posting. `after` holds ids of entries that it waits for.
+    in the order of posting. `after` holds ids of entries that it waits for. `group` is the id of
+    the group of which it is a member.
     """
 
     event: object
@@ -282,6 +283,7 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     key_wait: float | None = None
     after: Collection[int] | None = None
     on_failed: OnFailed = "cancel"
+    group: int | None = None
 
 
 class PostOptions(TypedDict, total=False):
@@ -302,6 +304,7 @@ class PostOptions(TypedDict, total=False):
     key_wait: float | None
     after: Collection[int] | None
     on_failed: OnFailed
+    group: int | None
 
 
 class KeyedOptions(PostOptions, total=False):

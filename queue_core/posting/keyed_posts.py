@@ -21,7 +21,8 @@ from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.errors import DuplicateKeyError, InvalidPostError, KeyLockedError
-from queue_core.links.keys import KEY_MARK, LOOK_SECONDS, WAITING, Following, Hold, later
+from queue_core.links.following import Following
+from queue_core.links.keys import KEY_MARK, LOOK_SECONDS, WAITING, Hold, later
 from queue_core.model.entry import Posting
 from queue_core.model.keyed import Answer, Keep, KeyState, Posted
 from queue_core.posting.draft import Draft
@@ -403,20 +404,8 @@ class KeyedPosts:
 
     def _requeue(self, key: str, draft: Draft) -> None:
         """Keep the draft until the entry that runs has ended."""
-        row = draft.row
-        following = Following(
-            creating_owner=row["creating_owner"],
-            effective_date=row["effective_date"],
-            headers=with_marks(row["headers"], {KEY_MARK: key}),
-            class_name=row["class_name"],
-            event_json=row["event_json"],
-            event_bytes=row["event_bytes"],
-            codec=row["codec"],
-            user_token=row["user_token"],
-            future_user_token=row["future_user_token"],
-            search_key1=row["search_key1"],
-            search_key2=row["search_key2"],
-        )
+        headers = with_marks(draft.row["headers"], {KEY_MARK: key})
+        following = Following.of_row({**draft.row, "headers": headers})
         values = {
             "requeue": msgspec.json.encode(following).decode(),
             "look_date": self._store.clock.now(),

@@ -119,7 +119,9 @@ class History:
         kept = None if all_subscribers else succeeded(done)
         new_id = statements.replay(connection, record_id, lane=ANY_NODE, now=now, progress=kept)
         for entry in self._marked(connection, record_id):
-            self._store.links.retried(connection, entry, new_id, force=force)
+            self._store.links.retried(
+                connection, entry, new_id, before=_before(entry, last), force=force
+            )
         return new_id
 
     def discard(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
@@ -271,6 +273,14 @@ class History:
 
 def _how_it_is(state: str | None) -> str:
     return "has not ended, or is no longer in history" if state is None else f"is {state}"
+
+
+def _before(entry: Entry, last: tuple[int, str | None] | None) -> State | None:
+    """How the last try of an entry has ended before a retry; None if it lives, or is not known."""
+    if last is None or not last[0]:
+        return entry.processing_state
+    state = None if last[1] is None else State(last[1])
+    return None if state is State.REAPED else state
 
 
 def _terminal(states: States) -> list[str]:

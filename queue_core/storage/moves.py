@@ -95,11 +95,13 @@ class Moves:
         def learn(connection: Connection, moved: Moved) -> tuple[set[int], list[Sequence[Any]]]:
             ids, rows = moved(connection)
             lost = set(batch.ids) - ids
-            if linked:  # not for what a former try recorded: that has told them
-                links.ended(connection, endings_of(linked, besides=lost))
             for effect in sorted(effects, key=_RECORD_ID):
                 if not effect.apply(connection):
                     lost.add(effect.record_id)
+            # Last: others wait for rows that are locked here. And not for what a former try
+            # recorded: that has told them.
+            if linked:
+                links.ended(connection, endings_of(linked, besides=lost))
             if lost:
                 lost -= self._recorded(
                     connection, owner, [one for one in finished if one.entry.record_id in lost]

@@ -19,6 +19,7 @@ from queue_core.errors import (
     ForkedError,
 )
 from queue_core.links.dependencies import Dependencies
+from queue_core.links.groups import GroupLink
 from queue_core.links.keys import KeyLink
 from queue_core.links.link import Link
 from queue_core.links.links import Links
@@ -36,7 +37,7 @@ from queue_core.storage.reserved_ids import ReservedIds
 from queue_core.storage.rows import Rows
 from queue_core.storage.unreachable import unreachable
 from sql.database import Database
-from sql.families import ENTRIES, KEYS, ORDER, WAITS
+from sql.families import ENTRIES, GROUPS, KEYS, ORDER, WAITS
 from sql.tables import entry_tables
 
 T = TypeVar("T")
@@ -76,10 +77,12 @@ class Store:
         self.keys = KeyLink(
             dialect.statements_for(KEYS)(schema), self.statements, clock, config.table
         )
-        others: list[Link] = [self.keys, self.ordering]
+        self.groups = GroupLink(dialect.statements_for(GROUPS)(schema), self.statements, clock)
+        others: list[Link] = [self.keys, self.ordering, self.groups]
         waits = dialect.statements_for(WAITS)(schema)
         self.dependencies = Dependencies(waits, self.statements, clock, Links(others))
-        self.links = Links([*others, self.dependencies])
+        # Groups last: others that end members wait for them.
+        self.links = Links([self.keys, self.ordering, self.dependencies, self.groups])
         self.reserved_ids = ReservedIds(database, self.statements)
         self._tried_at = float("-inf")
         """When the database's clock was to be read last (monotonic), by other than beats."""

@@ -12,6 +12,7 @@ from sql.tables.entries import (
     EntryTables,
     entry_tables,
 )
+from sql.tables.groups import GROUP_NAME_LENGTH, queue_group_ends, queue_groups
 from sql.tables.keys import KEY_LENGTH, queue_keys
 from sql.tables.nodes import queue_nodes
 from sql.tables.ordered import ORDER_KEY_LENGTH, queue_order_heads, queue_ordered
@@ -24,6 +25,7 @@ __all__ = [
     "CLASS_NAME_LENGTH",
     "ENTRY_COLUMNS",
     "ERROR_LENGTH",
+    "GROUP_NAME_LENGTH",
     "KEY_LENGTH",
     "NAME_LENGTH",
     "ORDER_KEY_LENGTH",
@@ -34,6 +36,8 @@ __all__ = [
     "entry_tables",
     "in_schema",
     "queue_archives",
+    "queue_group_ends",
+    "queue_groups",
     "queue_keys",
     "queue_nodes",
     "queue_order_heads",
