@@ -36,6 +36,9 @@ from queue_core.errors import (  # noqa: E402
     EntryNotChangeableError,
     EntryNotFoundError,
     ForkedError,
+    GroupLockedError,
+    GroupNotFoundError,
+    GroupSealedError,
     HistoryConflictError,
     InvalidConnectionError,
     InvalidEventError,
@@ -66,6 +69,7 @@ from queue_core.model.compression import CompressedCodec  # noqa: E402
 from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa: E402
 from queue_core.model.encryption import EncryptedCodec  # noqa: E402
 from queue_core.model.entry import Entry, Posting, State  # noqa: E402
+from queue_core.model.group import GroupStatus  # noqa: E402
 from queue_core.model.keyed import Answer, KeyState, KeyStatus, Posted  # noqa: E402
 from queue_core.model.node_config import NodeConfig  # noqa: E402
 from queue_core.model.pause import Pause  # noqa: E402
@@ -129,6 +133,10 @@ __all__ = [
     "Forgotten",
     "ForkedError",
     "GiveUp",
+    "GroupLockedError",
+    "GroupNotFoundError",
+    "GroupSealedError",
+    "GroupStatus",
     "HeldKey",
     "HistoryConflictError",
     "ImmediateRetries",

@@ -58,7 +58,7 @@ class Groups:
         """Add a group without members, and return its id."""
         nothing = {"succeeded": 0, "failed": 0, "cancelled": 0}
         added = connection.execute(insert(self.groups).values(**values, **nothing, total=0))
-        group_id = added.inserted_primary_key[0]
+        [group_id] = tuple(added.inserted_primary_key or ())
         ends = {"group_id": group_id, "table_name": values["table_name"], **nothing}
         connection.execute(insert(self.ends).values(ends))
         return int(group_id)
