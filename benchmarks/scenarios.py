@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from benchmarks.databases import Target
 from benchmarks.floor import floor
+from benchmarks.groups import groups
 from benchmarks.growth import growth
 from benchmarks.latency import latency, latency_elsewhere, punctuality, truncate
 from benchmarks.measurement import Measurement
@@ -31,6 +32,7 @@ SCENARIOS: dict[str, Scenario] = {
     "punctuality": punctuality,
     "truncate": truncate,
     "nodes": nodes,
+    "groups": groups,
     "idle": idle,
     "memory": memory,
     "growth": growth,

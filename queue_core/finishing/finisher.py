@@ -308,15 +308,18 @@ class Finisher:
         self.metrics.finished(batch, lost)
         if self.feeds:
             self.feeds.tell(batch, lost)
+        concern = holdings.store.links.concern
+        if any(
+            outcome.entry.headers is not None and concern(outcome.entry.headers)
+            for outcome in batch
+        ):
+            # Their ends may have let others start, here or elsewhere.
+            self._claimer.wake()
+            self._hints.tell()
         now, tells_all = holdings.clock.now(), _standard_log.isEnabledFor(logging.DEBUG)
         for outcome in batch:
             if tells_all:
                 _tell_processed(outcome, lost)
-            headers = outcome.entry.headers
-            if headers is not None and holdings.store.links.concern(headers):
-                # Its end may have let another start, here or elsewhere.
-                self._claimer.wake()
-                self._hints.tell()
             if isinstance(outcome, Retried):
                 self._claimer.expect(max(now, outcome.at))
             elif (

@@ -68,10 +68,12 @@ class GroupLink:
     def ended(self, connection: Connection, endings: Sequence[Ending], *, lent: bool) -> None:
         """See `Link.ended`."""
         counts = dict[int, Counter[str]]()
-        for entry, state in endings:
-            group_id = group_of(entry.headers)
+        # Members posted together have the same headers, which are read once.
+        alike = Counter((entry.headers, state) for entry, state in endings)
+        for (headers, state), members in alike.items():
+            group_id = group_of(headers)
             if group_id is not None:
-                counts.setdefault(group_id, Counter())[_COUNTS[state]] += 1
+                counts.setdefault(group_id, Counter())[_COUNTS[state]] += members
         if lent:
             for row in self._incomplete(connection, list(counts)):
                 self.statements.adjust(
@@ -133,10 +135,8 @@ class GroupLink:
         For a transaction that has locked their ends.
         """
         now = self._clock.now()
-        for row in self._incomplete(connection, ids):
+        for row in self.statements.completable(connection, ids):
             ended = counts_of(row)
-            if row.sealed_date is None or row.total > sum(ended[1:]):
-                continue
             self.statements.complete(connection, ended, now)
             following = [one.row(row.queue_name, now) for one in _callbacks(row, ended)]
             if following:

@@ -209,6 +209,7 @@ _PLACES = {name: place for place, name in enumerate(Entry.__struct_fields__)}
 _STATE, _LANE = _PLACES["processing_state"], _PLACES["lane"]
 _OWNER, _UNTIL = _PLACES["processing_owner"], _PLACES["processing_available_date"]
 _CLAIM_COUNT, _HEADERS = _PLACES["claim_count"], _PLACES["headers"]
+_KEY_MARKS = RESERVED + "search_key"
 
 
 def from_row(row: Row[Any]) -> Entry:
@@ -237,7 +238,10 @@ def claimed(row: Sequence[Any], owner: str, until: datetime) -> Entry:
 
 def _restore_keys(values: list[Any]) -> None:
     """Make search keys texts again where they were posted as texts, by the row's headers."""
-    for column, text in texts(values[_HEADERS]).items():
+    headers = values[_HEADERS]
+    if not isinstance(headers, str) or _KEY_MARKS not in headers:
+        return  # most marks are not those of search keys, and reading them takes time
+    for column, text in texts(headers).items():
         if column in SEARCH_KEYS:
             values[_PLACES[column]] = text
 

@@ -17,6 +17,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     insert,
+    literal,
     select,
     update,
 )
@@ -41,11 +42,21 @@ class Groups:
         self.groups = groups = in_schema(queue_groups, schema)
         self.ends = ends = in_schema(queue_group_ends, schema)
         counts = (ends.c.succeeded, ends.c.failed, ends.c.cancelled)
-        self._both = select(
-            groups,
-            *(count.label(f"ended_{count.name}") for count in counts),
-            ends.c.completed_date,
-        ).join_from(groups, ends, groups.c.group_id == ends.c.group_id)
+        self._both = (
+            select(
+                groups,
+                *(count.label(f"ended_{count.name}") for count in counts),
+                ends.c.completed_date,
+            )
+            .join_from(groups, ends, groups.c.group_id == ends.c.group_id)
+            .where(groups.c.group_id.in_(bindparam("ids", expanding=True)))
+        )
+        ended = sum((groups.c[count.name] + count for count in counts), start=literal(0))
+        self._completable = self._both.where(
+            groups.c.sealed_date.is_not(None),
+            ends.c.completed_date.is_(None),
+            groups.c.total <= ended,
+        )
         self._end = (
             update(ends)
             .where(ends.c.group_id == bindparam("of_group"), ends.c.completed_date.is_(None))
@@ -111,6 +122,10 @@ class Groups:
             locked = select(ends.c.group_id).where(ends.c.group_id.in_(batch))
             connection.execute(locked.order_by(ends.c.group_id).with_for_update()).all()
 
+    def completable(self, connection: Connection, ids: Sequence[int]) -> list[Row[Any]]:
+        """As `read`, those that are sealed, and of which no member lives, but not complete."""
+        return self._read(connection, self._completable, ids)
+
     def complete(self, connection: Connection, ended: Ended, now: datetime) -> None:
         """Complete a group, whose ends are locked, with its counts."""
         ends = self.ends
@@ -121,9 +136,14 @@ class Groups:
 
     def read(self, connection: Connection, ids: Sequence[int]) -> list[Row[Any]]:
         """Groups, each with the columns of both its rows, by ascending id."""
+        return self._read(connection, self._both, ids)
+
+    def _read(
+        self, connection: Connection, statement: Select[Any], ids: Sequence[int]
+    ) -> list[Row[Any]]:
         found = list[Row[Any]]()
         for batch in batches(ids):
-            found += connection.execute(self._both.where(self.groups.c.group_id.in_(batch)))
+            found += connection.execute(statement, {"ids": batch})
         return sorted(found, key=lambda row: row.group_id)
 
     # -- looks ------------------------------------------------------------------------------------
