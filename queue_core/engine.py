@@ -21,6 +21,7 @@ from queue_core.reading.depths import depths
 from queue_core.running.subscriber import Router
 from queue_core.runtime.arguments import function, of_kind
 from queue_core.runtime.clock import Clock, SystemClock, read_clock
+from queue_core.storage.groups import incomplete_groups
 from queue_core.storage.store import Store
 from sql.database import Database
 
@@ -60,7 +61,9 @@ class QueueEngine:
         parts = Parts(self.store, router, self.metrics)
         self.lifecycle, self.poster = parts.lifecycle, parts.poster
         self.metrics.watch(
-            self.lifecycle.reading, lambda: depths(self.store, router.describe()["queues"])
+            self.lifecycle.reading,
+            lambda: depths(self.store, router.describe()["queues"]),
+            lambda: incomplete_groups(self.store),
         )
 
     def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:

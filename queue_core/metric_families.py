@@ -97,6 +97,10 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
         "Entries that wait for the end of a pause; at most some 10,000 are counted",
         QUEUE,
     ),
+    "groups_incomplete": (
+        "Groups that are not sealed, or of which members live; at most 10,000 are counted",
+        TABLE,
+    ),
     "entries_in_flight": (
         "Entries held by this process: claimed or born claimed, their outcome not yet written",
         TABLE,

@@ -122,12 +122,11 @@ class GroupLink:
         `lent`: the connection is the caller's, so that a node sees whether it is complete.
         """
         now = self._clock.now()
-        if not self.statements.seal(connection, group_id, now, look=now if lent else None):
-            return False
+        newly = self.statements.seal(connection, group_id, now, look=now if lent else None)
         if not lent:
             self.statements.lock_ends(connection, [group_id])
             self._complete(connection, [group_id])
-        return True
+        return newly
 
     def _complete(self, connection: Connection, ids: Sequence[int]) -> None:
         """Complete those groups that are sealed and of which no member lives.

@@ -15,13 +15,18 @@ from queue_core.model.group import GroupStatus
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.store import Store
 
+COUNT_LIMIT = 10_000
+
 
 class StoredGroups:
-    """Reads and changes for one queue, in the caller's transaction or in one of our own."""
+    """Reads and changes for one queue, in the caller's transaction or in one of our own.
 
-    def __init__(self, store: Store, queue_name: str) -> None:
+    Without a name, reads for whoever looks at the table.
+    """
+
+    def __init__(self, store: Store, queue_name: str | None = None) -> None:
         self._store = store
-        self._queue_name = queue_name
+        self._queue_name = queue_name or store.config.table
         self._statements = store.groups.statements
 
     def open(
@@ -50,10 +55,8 @@ class StoredGroups:
         lent = given is not None
 
         def work(connection: Connection) -> bool:
-            [row] = self.rows(connection, [group_id], lent=lent)
-            return row.sealed_date is None and self._store.groups.seal(
-                connection, group_id, lent=lent
-            )
+            self.rows(connection, [group_id], lent=lent)
+            return self._store.groups.seal(connection, group_id, lent=lent)
 
         return self._store.write(given, self._queue_name, work)
 
@@ -65,6 +68,23 @@ class StoredGroups:
             return status_of(row)
 
         return self._store.read(given, self._queue_name, work)
+
+    def newest(
+        self, *, queue_name: str | None = None, incomplete: bool = False, limit: int | None = None
+    ) -> list[GroupStatus]:
+        """The groups of the table, the newest first: of a queue if given, or not complete."""
+
+        def work(connection: Connection) -> list[GroupStatus]:
+            rows = self._statements.newest(
+                connection,
+                self._store.config.table,
+                queue_name=queue_name,
+                incomplete=incomplete,
+                limit=limit,
+            )
+            return [status_of(row) for row in rows]
+
+        return self._store.read(None, self._queue_name, work)
 
     def rows(self, connection: Connection, ids: Sequence[int], *, lent: bool) -> list[Row[Any]]:
         """Groups of this table by ascending id. Raises GroupNotFoundError if one is missing.
@@ -90,6 +110,15 @@ class StoredGroups:
         table = self._store.config.table
         rows = self._statements.read(connection, ids)
         return {row.group_id: row for row in rows if row.table_name == table}
+
+
+def incomplete_groups(store: Store) -> int:
+    """How many groups of a table are not complete, counted up to `COUNT_LIMIT`."""
+    return store.database.fetch(
+        lambda connection: store.groups.statements.incomplete(
+            connection, store.config.table, limit=COUNT_LIMIT
+        )
+    )
 
 
 def status_of(row: Row[Any]) -> GroupStatus:

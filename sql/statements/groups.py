@@ -16,6 +16,7 @@ from sqlalchemy import (
     Select,
     bindparam,
     delete,
+    func,
     insert,
     literal,
     select,
@@ -42,15 +43,12 @@ class Groups:
         self.groups = groups = in_schema(queue_groups, schema)
         self.ends = ends = in_schema(queue_group_ends, schema)
         counts = (ends.c.succeeded, ends.c.failed, ends.c.cancelled)
-        self._both = (
-            select(
-                groups,
-                *(count.label(f"ended_{count.name}") for count in counts),
-                ends.c.completed_date,
-            )
-            .join_from(groups, ends, groups.c.group_id == ends.c.group_id)
-            .where(groups.c.group_id.in_(bindparam("ids", expanding=True)))
-        )
+        self._all = select(
+            groups,
+            *(count.label(f"ended_{count.name}") for count in counts),
+            ends.c.completed_date,
+        ).join_from(groups, ends, groups.c.group_id == ends.c.group_id)
+        self._both = self._all.where(groups.c.group_id.in_(bindparam("ids", expanding=True)))
         ended = sum((groups.c[count.name] + count for count in counts), start=literal(0))
         self._completable = self._both.where(
             groups.c.sealed_date.is_not(None),
@@ -145,6 +143,34 @@ class Groups:
         for batch in batches(ids):
             found += connection.execute(statement, {"ids": batch})
         return sorted(found, key=lambda row: row.group_id)
+
+    def newest(
+        self,
+        connection: Connection,
+        table_name: str,
+        *,
+        queue_name: str | None = None,
+        incomplete: bool = False,
+        limit: int | None = None,
+    ) -> list[Row[Any]]:
+        """As `read`, the newest groups of a main table; of a queue if given, or not complete."""
+        groups, ends = self.groups, self.ends
+        found = self._all.where(groups.c.table_name == table_name)
+        if queue_name is not None:
+            found = found.where(groups.c.queue_name == queue_name)
+        if incomplete:
+            # Of the other table: its index finds them among all that are complete.
+            found = found.where(ends.c.table_name == table_name, ends.c.completed_date.is_(None))
+        return list(connection.execute(found.order_by(groups.c.group_id.desc()).limit(limit)))
+
+    def incomplete(self, connection: Connection, table_name: str, *, limit: int) -> int:
+        """How many groups are not complete, counted up to a limit."""
+        ends = self.ends
+        some = select(ends.c.group_id).where(
+            ends.c.table_name == table_name, ends.c.completed_date.is_(None)
+        )
+        counted = select(func.count()).select_from(some.limit(limit).subquery())
+        return int(connection.execute(counted).scalar_one())
 
     # -- looks ------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from queue_core.errors import (
     SchemaError,
     StickybusError,
 )
-from stickybus.cli import entries, failed, history, keys, logs, order, queues, schema, stats
+from stickybus.cli import entries, failed, groups, history, keys, logs, order, queues, schema, stats
 from stickybus.cli.archive import archive, compact, verify
 from stickybus.cli.demo import demo
 from stickybus.cli.doctor import doctor
@@ -59,6 +59,7 @@ app.add_typer(queues.app, name="queues")
 for command in (archive, compact, verify, replay):
     history.app.command()(command)
 app.add_typer(keys.app, name="keys")
+app.add_typer(groups.app, name="groups")
 app.add_typer(history.app, name="history")
 app.command()(report)
 app.command()(nodes)

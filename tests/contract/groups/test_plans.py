@@ -27,6 +27,10 @@ def work(groups: Groups, connection: Connection) -> None:
     groups.lock_ends(connection, [7, 8])
     groups.complete(connection, Ended(7, 3, 2, 1), NOW)
     assert len(groups.read(connection, [7, 8])) == 2
+    assert groups.completable(connection, [7, 8]) == []
+    assert len(groups.newest(connection, TABLE, limit=50)) == 50
+    assert len(groups.newest(connection, TABLE, queue_name="bus", incomplete=True, limit=5)) == 5
+    assert groups.incomplete(connection, TABLE, limit=50) == 50
     assert not groups.are_due(connection, TABLE, now=NOW)
     later = NOW + timedelta(seconds=ROWS)
     assert len(groups.lock_due(connection, TABLE, now=later, limit=50)) == 50
@@ -80,5 +84,5 @@ def test_every_statement_reads_by_index(make_bus: MakeBus) -> None:
                 found = doctor.faults(steps, table)
                 faults += [f"{one.step}: {statement}" for one in found if one.step is not Step.SORT]
         connection.rollback()
-    assert len(caught) == 13
+    assert len(caught) == 17
     assert not faults, "\n\n".join(faults)

@@ -33,6 +33,8 @@ TABLES = {
         "queue_schedules",
         "queue_staged",
         "queue_waits",
+        "queue_group_ends",
+        "queue_groups",
     ),
 }
 
