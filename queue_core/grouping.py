@@ -123,8 +123,8 @@ class Grouping:
     def seal(self, group: int, *, connection: CallersConnection | None = None) -> bool:
         """Seal a group: it takes no further members, and is complete once all have ended.
 
-        An empty one is complete at once. In a caller's transaction, a node sees to that once it has
-        committed.
+        An empty one is complete at once. A seal waits for open transactions that add members. In a
+        caller's transaction, a node sees whether the group is complete, once that has committed.
 
         Args:
             group: Its id.
@@ -135,6 +135,7 @@ class Grouping:
 
         Raises:
             GroupNotFoundError: The table has no such group.
+            GroupLockedError: Another transaction has posted into it, and was open for 5 s.
             InvalidPostError: `group` can't be an id.
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.

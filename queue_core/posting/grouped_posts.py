@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
 
 from queue_core.errors import InvalidPostError
 from queue_core.links.groups import GROUP_MARK
 from queue_core.model.entry import Posting
 from queue_core.posting.draft import Draft
 from queue_core.runtime.shown import shown
-from queue_core.storage.groups import StoredGroups, locked, sealed
+from queue_core.storage.groups import StoredGroups, sealed
 from queue_core.storage.rows import integer
 from queue_core.storage.store import Store
 from sql.search_keys import marked
-
-WAIT_SECONDS = 5.0
-"""How long a post waits for another transaction that has posted into the group."""
 
 
 def check_groups(queue_name: str, postings: Sequence[Posting]) -> None:
@@ -58,6 +54,7 @@ class GroupedPosts:
         self._connection = connection
         self._queue_name = queue_name
         self._lent = lent
+        self._groups = StoredGroups(store, queue_name)
         self._members = dict[int, list[Draft]]()
         for draft in drafts:
             if draft.posting.group is not None:
@@ -67,8 +64,7 @@ class GroupedPosts:
         """Mark the rows. Raises GroupNotFoundError or GroupSealedError."""
         if not self._members:
             return
-        groups = StoredGroups(self._store, self._queue_name)
-        for row in groups.rows(self._connection, list(self._members), lent=self._lent):
+        for row in self._groups.rows(self._connection, list(self._members), lent=self._lent):
             if row.sealed_date is not None:
                 raise sealed(self._queue_name, row.group_id)
         for group_id, drafts in self._members.items():
@@ -81,14 +77,9 @@ class GroupedPosts:
 
         Raises GroupSealedError or GroupLockedError.
         """
-        dialect, statements = self._store.database.dialect, self._store.groups.statements
+        add = self._store.groups.statements.add
         for group_id in sorted(self._members):
-            try:
-                with dialect.lock_waits(self._connection, WAIT_SECONDS):
-                    added = statements.add(self._connection, group_id, len(self._members[group_id]))
-            except DBAPIError as error:
-                if not dialect.is_lock_refusal(error):
-                    raise
-                raise locked(self._queue_name, group_id) from error
+            with self._groups.waiting(self._connection, group_id):
+                added = add(self._connection, group_id, len(self._members[group_id]))
             if not added:
                 raise sealed(self._queue_name, group_id)

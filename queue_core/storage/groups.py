@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Row
+from sqlalchemy.exc import DBAPIError
 
 from queue_core.errors import GroupLockedError, GroupNotFoundError, GroupSealedError
 from queue_core.links.groups import Callbacks, counts_of
@@ -16,6 +18,8 @@ from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.store import Store
 
 COUNT_LIMIT = 10_000
+WAIT_SECONDS = 5.0
+"""How long a post or a seal waits for another transaction that has posted into the group."""
 
 
 class StoredGroups:
@@ -51,12 +55,16 @@ class StoredGroups:
         )
 
     def seal(self, group_id: int, given: CallersConnection | None = None) -> bool:
-        """Seal a group; False if it is sealed. Raises GroupNotFoundError."""
+        """Seal a group; False if it is sealed.
+
+        Raises GroupNotFoundError or GroupLockedError.
+        """
         lent = given is not None
 
         def work(connection: Connection) -> bool:
             self.rows(connection, [group_id], lent=lent)
-            return self._store.groups.seal(connection, group_id, lent=lent)
+            with self.waiting(connection, group_id):
+                return self._store.groups.seal(connection, group_id, lent=lent)
 
         return self._store.write(given, self._queue_name, work)
 
@@ -85,6 +93,26 @@ class StoredGroups:
             return [status_of(row) for row in rows]
 
         return self._store.read(None, self._queue_name, work)
+
+    @contextmanager
+    def waiting(self, connection: Connection, group_id: int) -> Iterator[None]:
+        """Wait in this block for other transactions that have changed a group, and not for long.
+
+        Raises GroupLockedError.
+        """
+        dialect = self._store.database.dialect
+        try:
+            with dialect.lock_waits(connection, WAIT_SECONDS):
+                yield
+        except DBAPIError as error:
+            if not dialect.is_lock_refusal(error):
+                raise
+            raise GroupLockedError(
+                f"{self._queue_name}: another transaction, which is still open, has posted into group {group_id}. "
+                "Nothing was written. Try again once it has ended.",
+                queue_name=self._queue_name,
+                group_id=group_id,
+            ) from error
 
     def rows(self, connection: Connection, ids: Sequence[int], *, lent: bool) -> list[Row[Any]]:
         """Groups of this table by ascending id. Raises GroupNotFoundError if one is missing.
@@ -145,16 +173,6 @@ def sealed(queue_name: str, group_id: int) -> GroupSealedError:
     return GroupSealedError(
         f"{queue_name}: group {group_id} is sealed: it takes no further members. Nothing was written. "
         "Post before it is sealed, or open another one.",
-        queue_name=queue_name,
-        group_id=group_id,
-    )
-
-
-def locked(queue_name: str, group_id: int) -> GroupLockedError:
-    """The error of a post that has waited for another transaction for too long."""
-    return GroupLockedError(
-        f"{queue_name}: another transaction, which is still open, has posted into group {group_id}. Nothing was "
-        "written. Post again once it has ended.",
         queue_name=queue_name,
         group_id=group_id,
     )

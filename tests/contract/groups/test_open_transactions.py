@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection
 
-from queue_core.posting import grouped_posts
 from queue_core.reading.live_entries import Entries
 from stickybus import GroupLockedError, GroupSealedError, Posting
 from tests import requirements as needs
@@ -69,16 +69,21 @@ def test_an_open_transaction_that_changes_a_group_holds_up_no_outcome(
 def test_who_posts_into_a_group_waits_for_another_for_a_while(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grouped_posts, "WAIT_SECONDS", 1.0)
+    monkeypatch.setattr("queue_core.storage.groups.WAIT_SECONDS", 1.0)
     peer, stranger = cluster.join("a"), cluster.peer("stranger")
     group = open_group(stranger)
     with database_of(stranger.bus).begin() as connection:
         stranger.bus.post(Order(1), group=group, connection=connection)
 
         def posts(lent: Connection | None) -> None:
-            with pytest.raises(GroupLockedError, match=f"group {group}") as raised:
-                peer.bus.post(Order(2), group=group, connection=lent)
-            assert raised.value.group_id == group
+            calls: list[Callable[[], object]] = [
+                lambda: peer.bus.post(Order(2), group=group, connection=lent),
+                lambda: peer.bus.seal(group, connection=lent),
+            ]
+            for call in calls:
+                with pytest.raises(GroupLockedError, match=f"group {group}") as raised:
+                    call()
+                assert raised.value.group_id == group
 
         elsewhere(lambda: posts(None))
         with database_of(peer.bus).begin() as other:
