@@ -1,0 +1,1 @@
+"""What a bus and a service have in common."""
