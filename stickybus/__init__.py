@@ -26,7 +26,7 @@ from bus.memory import InMemoryBus  # noqa: E402 -- after the check above, which
 from bus.persistent import PersistentBus  # noqa: E402
 from notifications.queue import NotificationQueue  # noqa: E402
 from notifications.recurrence import MissedPolicy  # noqa: E402
-from notifications.schedules import Schedule  # noqa: E402
+from notifications.recurring_schedules import Schedule  # noqa: E402
 from notifications.service import NotificationService  # noqa: E402
 from queue_core.errors import (  # noqa: E402
     CommitUnknownError,
