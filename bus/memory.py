@@ -1,4 +1,6 @@
-"""The in-memory bus: a bus without a database, for tests and for events that may be lost.
+"""The in-memory bus, which has no database.
+
+It is for tests, and for events that may be lost.
 
 It respects the caller's transaction as far as SQLAlchemy's events show it. Events that are posted
 on a SQLAlchemy connection are delivered when that begins to commit, and dropped when it, or a

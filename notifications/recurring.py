@@ -1,4 +1,4 @@
-"""Recurring notifications of a queue, as its users declare and end them."""
+"""Recurring notifications of a queue, as its users declare them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look at a database of queues: its entries, who serves them, and what endangers them.
+"""A look at a database of queues.
 
 It changes nothing.
 """

@@ -1,1 +1,1 @@
-"""What a bus and a service have in common."""
+"""What buses have in common with services."""

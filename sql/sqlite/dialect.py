@@ -1,4 +1,4 @@
-"""SQLite: WAL, one writer at a time, and transactions that begin with the write lock.
+"""SQLite in WAL mode, with one writer at a time.
 
 How a write transaction begins. The driver begins none (`isolation_level` is None). SQLAlchemy calls
 the listeners of its event "begin" where a transaction starts; ours (`_begin`) sends BEGIN

@@ -1,4 +1,4 @@
-"""`stickybus failed`: dead letters, listed and changed by what is known of them."""
+"""`stickybus failed`: dead letters, by what is known of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stickybus stats`: entries by state, retries and processing times."""
+"""`stickybus stats`: figures of queues over a time."""
 
 from __future__ import annotations
 
