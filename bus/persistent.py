@@ -13,6 +13,7 @@ from sqlalchemy import URL, Engine
 from bus.event_bus import EventBus
 from queue_core.bulk_changes import BulkChanges
 from queue_core.engine import QueueEngine
+from queue_core.face.face import Face
 from queue_core.model.captured_context import CapturedContext
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import BusConfig, BusSettings, Mode
@@ -24,7 +25,6 @@ from queue_core.queue_reads import Reads
 from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import Clock
-from queue_core.service_life import Face
 
 
 class PersistentBus(EventBus, Face, Reads, Pausing, QueueKeys, BulkChanges):

@@ -26,7 +26,7 @@ from bus.memory import InMemoryBus  # noqa: E402 -- after the check above, which
 from bus.persistent import PersistentBus  # noqa: E402
 from notifications.queue import NotificationQueue  # noqa: E402
 from notifications.recurrence import MissedPolicy  # noqa: E402
-from notifications.schedules import Schedule  # noqa: E402
+from notifications.recurring_schedules import Schedule  # noqa: E402
 from notifications.service import NotificationService  # noqa: E402
 from queue_core.errors import (  # noqa: E402
     CommitUnknownError,
@@ -81,11 +81,12 @@ from queue_core.model.retry import (  # noqa: E402
 from queue_core.opening import create_schema  # noqa: E402
 from queue_core.reading.bulk import BulkResult, Unchanged  # noqa: E402
 from queue_core.reading.depths import QueueDepth  # noqa: E402
-from queue_core.reading.explanation import Explanation, Reason  # noqa: E402
+from queue_core.reading.explanation import Explanation  # noqa: E402
 from queue_core.reading.forgetting import Forgotten  # noqa: E402
 from queue_core.reading.held_keys import HeldKey  # noqa: E402
 from queue_core.reading.nodes import NodeStatus  # noqa: E402
 from queue_core.reading.overview import QueueStatus  # noqa: E402
+from queue_core.reading.reason import Reason  # noqa: E402
 from queue_core.reading.schedules import ScheduleStatus  # noqa: E402
 from queue_core.reading.search import Located  # noqa: E402
 from queue_core.reading.statistics import ProcessingTimeStats, QueueStats, RetryStats  # noqa: E402

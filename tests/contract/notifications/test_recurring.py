@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from notifications.schedules import Schedules
+from notifications.recurring_schedules import RecurringSchedules
 from queue_core.cluster.node import Node
 from queue_core.runtime.clock import ManualClock
 from stickybus import (
@@ -38,7 +38,7 @@ class Turned:
         lifecycle_of(service).join(QuietNode)
 
     @property
-    def schedules(self) -> Schedules:
+    def schedules(self) -> RecurringSchedules:
         return self.service._schedules
 
     @property
