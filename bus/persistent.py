@@ -91,7 +91,7 @@ class PersistentBus(EventBus, Face, Reads, Pausing, QueueKeys, BulkChanges):
 
     def _add(self, event: type | str, subscriber: Subscriber) -> None:
         super()._add(event, subscriber)
-        self._engine.lifecycle.parked.look_at_all()
+        self._engine.parked.look_at_all()
 
     def _post(self, postings: Sequence[Posting], connection: CallersConnection | None) -> list[int]:
         return self._engine.poster.post(self.config.name, postings, connection)

@@ -308,7 +308,7 @@ class Queues:
         self._changed()
 
     def _changed(self) -> None:
-        self._engine.lifecycle.parked.look_at_all()
+        self._engine.parked.look_at_all()
         self._schedules.wake()
 
 

@@ -45,6 +45,7 @@ class QueueEngine:
         if metrics_registry is not None:
             of_kind(metrics_registry, CollectorRegistry, key="metrics_registry")
         self.config = config
+        self.router = router
         self.types = types
         self.codecs = Codecs(types) if codecs is None else codecs
         self.database = open_tables(database, config)
@@ -58,7 +59,8 @@ class QueueEngine:
         )
         self.metrics = Metrics(config.table, metrics_registry)
         parts = Parts(self.store, router, self.metrics)
-        self.lifecycle, self.poster = parts.lifecycle, parts.poster
+        self.lifecycle, self.poster, self.parked = parts.lifecycle, parts.poster, parts.parked
+        self._failures = parts.failures
         self.metrics.watch(
             self.lifecycle.reading, lambda: depths(self.store, router.describe()["queues"])
         )
@@ -69,7 +71,7 @@ class QueueEngine:
         Returns `hook`, so that this serves as a decorator.
         """
         function(hook, key="hook")
-        self.lifecycle.failures.hooks.append(hook)
+        self._failures.hooks.append(hook)
         return hook
 
     def close(self) -> None:

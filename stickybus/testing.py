@@ -173,7 +173,7 @@ def run_again(target: Target, ran: Ran | int) -> Ran:
             record_id=record_id,
         )
     with joined(target):
-        subscribers = lifecycle._router.subscribers(found[0].queue_name, found[0].class_name)
+        subscribers = target._engine.router.subscribers(found[0].queue_name, found[0].class_name)
         progress = encode_progress(
             {one.name: True for one in subscribers or () if one.exactly_once}
         )

@@ -52,6 +52,7 @@ class Peer:
         self.lifecycle = lifecycle_of(bus)
         self.store = engine_of(bus).store
         self.moves = lifecycle_of(bus).holdings.moves
+        self.parked = engine_of(bus).parked
         bus.subscribe(Order, self.handle, name="orders")
 
     def handle(self, event: Order, context: Any) -> None:
@@ -64,7 +65,7 @@ class Peer:
         return node
 
     def join(self) -> Peer:
-        self.lifecycle.join(QuietNode)
+        self.lifecycle.membership.join(QuietNode)
         return self
 
     def beat(self) -> float:

@@ -24,7 +24,7 @@ from stickybus import (
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, Trouble, ended, eventually, lifecycle_of
+from tests.contract.harness import Order, Recorder, Trouble, ended, engine_of, eventually
 
 
 def processed(peer: Peer) -> list[int]:
@@ -144,7 +144,7 @@ def test_the_turn_at_a_serial_handler_outlives_a_stop_that_ran_out_of_time(
     bus.post(Order(1))
     slow.wait()
     bus.post(Order(2))
-    found = lifecycle_of(bus)._router.subscribers("bus", bus._types.name_of(Order(0), None))
+    found = engine_of(bus).router.subscribers("bus", bus._types.name_of(Order(0), None))
     assert found
     [subscriber] = found
     turns = subscriber.gate
