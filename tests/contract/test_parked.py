@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL
 
-from queue_core.finishing.finisher import PARKED_LOG_SECONDS
+from queue_core.finishing.parked_log import PARKED_LOG_SECONDS
 from queue_core.model.lanes import PARKED
 from stickybus import BusConfig, PersistentBus, State
 from tests.contract.cluster import Cluster

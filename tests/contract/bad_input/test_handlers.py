@@ -11,7 +11,7 @@ import pytest
 
 from bus.persistent import PersistentBus
 from queue_core.errors import ConfigurationError
-from queue_core.finishing.finisher import BATCH
+from queue_core.finishing.unwritten_outcomes import BATCH
 from queue_core.model.entry import Entry, State
 from queue_core.model.outcome import Outcome
 from queue_core.model.retry import Failure, GiveUp, ImmediateRetries

@@ -16,6 +16,7 @@ from sqlalchemy.pool import NullPool
 
 from queue_core.claiming.claimer import Claimer
 from queue_core.finishing.finisher import Finisher
+from queue_core.finishing.unwritten_outcomes import UnwrittenOutcomes
 from queue_core.holding.ledger import Ledger
 from queue_core.model.config import Mode
 from queue_core.model.entry import Posting
@@ -51,7 +52,7 @@ CRITICAL = [
             HandlerPool._keep_places,
         ),
         *(Ledger.add, Ledger.give_up, Ledger.discard, Ledger.wait, Ledger.next_waiting),
-        *(Finisher._turn, Finisher._dequeue, Finisher._written),
+        *(Finisher._turn, UnwrittenOutcomes._dequeue, Finisher._tell_written),
     )
 ]
 

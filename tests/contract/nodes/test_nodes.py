@@ -302,7 +302,7 @@ def test_a_process_that_froze_for_its_lease_starts_nothing_when_it_wakes(cluster
     cluster.clock.advance(seconds=14)
 
     peer.lifecycle.pool.run_submitted()
-    outcome = peer.lifecycle.finisher._outcomes.popleft()
+    outcome = peer.lifecycle.finisher._outcomes._queue.popleft()
 
     assert isinstance(outcome, Released)
     assert peer.handler.calls == 0
