@@ -14,9 +14,10 @@ from bus.event_bus import EventBus
 from queue_core.bulk_changes import BulkChanges
 from queue_core.engine import QueueEngine
 from queue_core.model.captured_context import CapturedContext
-from queue_core.model.codec import Codec, Codecs
+from queue_core.model.codec import Codec
 from queue_core.model.config import BusConfig, BusSettings, Mode
 from queue_core.model.entry import Posting
+from queue_core.model.known_codecs import Codecs
 from queue_core.model.settings import configured
 from queue_core.pausing import Pausing
 from queue_core.queue_keys import QueueKeys

@@ -11,10 +11,10 @@ from sqlalchemy import Engine as SqlalchemyEngine
 
 from queue_core.metrics import Metrics
 from queue_core.model.captured_context import NO_CONTEXT, CapturedContext
-from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry
 from queue_core.model.event_types import EventTypes
+from queue_core.model.known_codecs import Codecs
 from queue_core.opening import open_tables
 from queue_core.parts import Parts
 from queue_core.reading.depths import depths

@@ -26,7 +26,7 @@ from queue_core.model.lanes import ANY_NODE
 from queue_core.opening import create_schema
 from queue_core.reading.live_entries import Entries
 from queue_core.runtime.arguments import is_number, not_allowed, of_kind
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from queue_core.storage.filter import Filter
 from queue_core.storage.progress import encode_progress
 from queue_core.storage.rows import integer

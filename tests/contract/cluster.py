@@ -21,7 +21,7 @@ from queue_core.engine import QueueEngine
 from queue_core.model.entry import Posting
 from queue_core.model.lanes import Lane
 from queue_core.model.outcome import Outcome
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from sql.statements import nodes
 from sql.tables import queue_nodes
 from stickybus import BusConfig, ImmediateRetries, PersistentBus

@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from sqlalchemy import URL, create_engine, text
 
 from queue_core.reading import depths
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from stickybus import (
     BusConfig,
     ImmediateRetries,

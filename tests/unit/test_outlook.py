@@ -18,7 +18,7 @@ from queue_core.claiming.outlook import (
     Outlook,
 )
 from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, Lane
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from queue_core.storage.store import FIRST_DATE
 
 OWN, POLL = Lane("a"), 5.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from stickybus import ConfigurationError, NodeConfig, PersistentBus
 from tests.contract.cluster import QuietNode
 from tests.contract.conftest import MakeBus, MakeService

@@ -12,7 +12,7 @@ import pytest
 
 from notifications.schedules import Schedules
 from queue_core.cluster.node import Node
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from stickybus import (
     Entry,
     InvalidPostError,
