@@ -60,7 +60,7 @@ class QueueEngine:
         self.metrics = Metrics(config.table, metrics_registry)
         parts = Parts(self.store, router, self.metrics)
         self.lifecycle, self.poster, self.parked = parts.lifecycle, parts.poster, parts.parked
-        self._failures = parts.failures
+        self._failed_hooks = parts.failed_hooks
         self.metrics.watch(
             self.lifecycle.reading, lambda: depths(self.store, router.describe()["queues"])
         )
@@ -71,7 +71,7 @@ class QueueEngine:
         Returns `hook`, so that this serves as a decorator.
         """
         function(hook, key="hook")
-        self._failures.hooks.append(hook)
+        self._failed_hooks.hooks.append(hook)
         return hook
 
     def close(self) -> None:

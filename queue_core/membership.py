@@ -21,7 +21,7 @@ from queue_core.finishing.finisher import Finisher
 from queue_core.holding.holdings import Holdings
 from queue_core.metrics import Metrics
 from queue_core.model.entry import Entry
-from queue_core.running.failures import Failures
+from queue_core.running.failed_hooks import FailedHooks
 from queue_core.running.pools import Pools
 from queue_core.running.subscriber import Router
 from queue_core.runtime.log import get_logger
@@ -44,7 +44,7 @@ class Membership:
         parked: ParkedLane,
         paused: PausedLanes,
         finisher: Finisher,
-        failures: Failures,
+        failed_hooks: FailedHooks,
         hints: HintSender,
         metrics: Metrics,
     ) -> None:
@@ -57,7 +57,7 @@ class Membership:
         self._parked = parked
         self._paused = paused
         self._finisher = finisher
-        self._failures = failures
+        self._failed_hooks = failed_hooks
         self._hints = hints
         self._metrics = metrics
         self.health = Health(self._config.table, self._config.node, store.clock, pools.call)
@@ -177,4 +177,4 @@ class Membership:
     def failed(self, entries: Sequence[Entry]) -> None:
         """See `member.Member`."""
         for entry in entries:
-            self._failures.tell(entry, entry.last_error or "")
+            self._failed_hooks.tell(entry, entry.last_error or "")

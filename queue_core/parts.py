@@ -16,13 +16,13 @@ from queue_core.lifecycle import Lifecycle
 from queue_core.membership import Membership
 from queue_core.metrics import Metrics
 from queue_core.posting.announced_commits import AnnouncedCommits
-from queue_core.posting.hand_over import HandOver
+from queue_core.posting.posted_hand_over import PostedHandOver
 from queue_core.posting.poster import Poster
 from queue_core.reading.depths import TableBacklogs
 from queue_core.running.admission import KnownTypes
 from queue_core.running.context_restored import restoring
 from queue_core.running.exactly_once import ExactlyOnce
-from queue_core.running.failures import Failures
+from queue_core.running.failed_hooks import FailedHooks
 from queue_core.running.handler_pool import HandlerPool
 from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.running.pools import Pools
@@ -60,15 +60,15 @@ class Parts:
             return HandlerPool(store.config, store.clock, router, runner, claimer)
 
         pools = Pools(new_pool)
-        self.failures = Failures(pools)
+        self.failed_hooks = FailedHooks(pools)
         claimer = Claimer(holdings, metrics, pools, awake)
-        finisher = Finisher(holdings, metrics, claimer, self.failures, hints=hints)
+        finisher = Finisher(holdings, metrics, claimer, self.failed_hooks, hints=hints)
         exactly_once = ExactlyOnce(store, holdings)
-        hand_over = HandOver(holdings, pools, claimer)
+        hand_over = PostedHandOver(holdings, pools, claimer)
         announced = AnnouncedCommits(holdings, hand_over, claimer)
         ordered = OrderedKeys(holdings, claimer)
         waiting = WaitingEntries(holdings, claimer)
-        self.parked = ParkedLane(holdings, router, claimer, self.failures)
+        self.parked = ParkedLane(holdings, router, claimer, self.failed_hooks)
         paused = PausedLanes(holdings, pauses, claimer)
         watchdog = Watchdog(store.config, finisher.complete)
         claim_loop = ClaimLoop(
@@ -103,7 +103,7 @@ class Parts:
             parked=self.parked,
             paused=paused,
             finisher=finisher,
-            failures=self.failures,
+            failed_hooks=self.failed_hooks,
             hints=hints,
             metrics=metrics,
         )

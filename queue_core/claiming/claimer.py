@@ -145,7 +145,7 @@ class Claimer:
 
     def claim_known(self) -> None:
         """As `claim_due`, without a look: where something is known to be due."""
-        self._outlook.hear()
+        self._outlook.notice_due()
         for lane in self._open_lanes():
             with self._budget.booked(lane) as limit:
                 if limit:

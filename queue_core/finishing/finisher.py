@@ -26,7 +26,7 @@ from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.metrics import Metrics
 from queue_core.model.entry import Entry, State
 from queue_core.model.outcome import ENDED, Finished, Outcome, Parked, Paused, Released, Retried
-from queue_core.running.failures import Failures
+from queue_core.running.failed_hooks import FailedHooks
 from queue_core.runtime.clock import SystemClock
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
@@ -68,7 +68,7 @@ class Finisher:
         holdings: Holdings,
         metrics: Metrics,
         claimer: Claimer,
-        failures: Failures,
+        failed_hooks: FailedHooks,
         *,
         hints: HintSender,
     ) -> None:
@@ -76,7 +76,7 @@ class Finisher:
         self.metrics = metrics
         self._claimer = claimer
         self._hints = hints
-        self._failures = failures
+        self._failed_hooks = failed_hooks
         self.feeds = Feeds()
         self._outcomes = UnwrittenOutcomes()
         self._parked_log = ParkedLog(holdings.config.table, holdings.clock)
@@ -264,7 +264,9 @@ class Finisher:
                 and outcome.state is State.FAILED
                 and outcome.entry.record_id not in lost
             ):
-                self._failures.tell(outcome.entry, outcome.last_error or "", outcome.error_count)
+                self._failed_hooks.tell(
+                    outcome.entry, outcome.last_error or "", outcome.error_count
+                )
 
 
 def _tell_processed(outcome: Outcome, lost: set[int]) -> None:

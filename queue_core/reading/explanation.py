@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from queue_core.errors import EntryNotFoundError, PayloadNotDecodableError
 from queue_core.links.links import carries
-from queue_core.model.entry import Entry, State, SubscriberProgress, Waiting
+from queue_core.model.entry import Entry, RetryDue, State, SubscriberProgress
 from queue_core.model.lanes import PARKED, SUSPECT, is_node_lane, is_paused
 from queue_core.model.pause import Pause, is_in_force
 from queue_core.reading.nodes import NodeStatus, Served
@@ -360,7 +360,7 @@ def _waits_for_retry(case: Case) -> Iterator[Reason]:
     entry = case.entry
     if entry.effective_date <= case.now:
         return
-    waiting = {name: one for name, one in case.progress.items() if isinstance(one, Waiting)}
+    waiting = {name: one for name, one in case.progress.items() if isinstance(one, RetryDue)}
     for name, one in waiting.items():
         yield Reason(
             code="waits-for-retry",

@@ -358,7 +358,7 @@ def signal_before_commit() -> list[Planting]:
             entries = [
                 store.rows.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)
             ]
-            self._hand_over.run(entries, epoch, Transit())
+            self._hand_over.submit(entries, epoch, Transit())
             return ids
 
         return store.database.write(work)
@@ -383,7 +383,7 @@ def hand_over_on_the_commit_event() -> list[Planting]:
         holdings = self._holdings
         holdings.ledger.add((record_id, 1) for record_id in ids)
         entries = [holdings.store.rows.entry(record_id, inserted[record_id]) for record_id in ids]
-        self._hand_over.run(entries, holdings.epoch, Transit())
+        self._hand_over.submit(entries, holdings.epoch, Transit())
 
     return [(Store, "insert", remembering), (AnnouncedCommits, "add", add)]
 

@@ -22,7 +22,7 @@ from queue_core.model.config import Mode
 from queue_core.model.entry import Posting
 from queue_core.posting import hand_over
 from queue_core.posting.announced_commits import AnnouncedCommits
-from queue_core.posting.hand_over import HandOver
+from queue_core.posting.posted_hand_over import PostedHandOver
 from queue_core.running.handler_pool import HandlerPool
 from stickybus import State
 from tests.contract.cluster import Cluster
@@ -47,7 +47,7 @@ CRITICAL = [
         *(Claimer.load_waiting, Claimer._claim, Claimer._has_claimed, Claimer._submit_early),
         *(
             AnnouncedCommits._start_committed,
-            HandOver.run,
+            PostedHandOver.submit,
             HandlerPool.submit,
             HandlerPool._keep_places,
         ),
