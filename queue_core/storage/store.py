@@ -150,7 +150,7 @@ class Store:
     # -- post -------------------------------------------------------------------------------------
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Insert rows made by `columns` and return their ids in order."""
+        """Insert rows that `Rows` has made. Returns their ids, in the order of `rows`."""
         return self.statements.insert(connection, rows) if rows else []
 
     # -- transactions -----------------------------------------------------------------------------
