@@ -12,7 +12,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 
 from queue_core.model.lanes import SUSPECT
 from queue_core.posting import announced_commits as announced
-from queue_core.posting import hand_over
+from queue_core.posting import posted_hand_over
 from stickybus import (
     Entry,
     EntryContext,
@@ -195,7 +195,7 @@ def test_entries_that_wait_by_id_are_read_again_after_any_error(
 ) -> None:
     peer = cluster.join("a", handler_threads=1, max_entries_claimed=1)
     large = [Posting(event=Order(number), headers={"filling": "x"}) for number in range(6)]
-    monkeypatch.setattr(hand_over, "LARGE_PAYLOAD", 1)
+    monkeypatch.setattr(posted_hand_over, "LARGE_PAYLOAD", 1)
     ids = peer.bus.post_many(large)
     assert peer.lifecycle.ledger.waiting
 

@@ -20,7 +20,7 @@ from queue_core.finishing.unwritten_outcomes import UnwrittenOutcomes
 from queue_core.holding.ledger import Ledger
 from queue_core.model.config import Mode
 from queue_core.model.entry import Posting
-from queue_core.posting import hand_over
+from queue_core.posting import posted_hand_over
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.posted_hand_over import PostedHandOver
 from queue_core.running.handler_pool import HandlerPool
@@ -93,7 +93,7 @@ class Shop:
 @pytest.fixture
 def shop(request: pytest.FixtureRequest, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """In a mode; what the pool has no room for waits by its id."""
-    monkeypatch.setattr(hand_over, "FROM_MEMORY", 0)
+    monkeypatch.setattr(posted_hand_over, "FROM_MEMORY", 0)
     return Shop(cluster, request.param)
 
 
