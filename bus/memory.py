@@ -26,9 +26,10 @@ from bus.memory_entries import as_ended, run_again
 from bus.memory_refusals import refuse_links
 from queue_core.errors import ConfigurationError, LifecycleError
 from queue_core.model.captured_context import CapturedContext
-from queue_core.model.codec import Codec, Codecs
+from queue_core.model.codec import Codec
 from queue_core.model.config import BusConfig, BusSettings
 from queue_core.model.entry import Entry, Posting, States
+from queue_core.model.known_codecs import Codecs
 from queue_core.model.lanes import ANY_NODE
 from queue_core.model.outcome import Outcome, Released, Retried
 from queue_core.model.settings import configured

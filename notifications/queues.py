@@ -76,5 +76,5 @@ class Queues:
         self._changed()
 
     def _changed(self) -> None:
-        self._engine.lifecycle.parked.look_at_all()
+        self._engine.parked.look_at_all()
         self._schedules.wake()

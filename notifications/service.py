@@ -15,8 +15,9 @@ from queue_core.bulk_changes import BulkChanges
 from queue_core.engine import QueueEngine
 from queue_core.face.face import Face
 from queue_core.model.captured_context import CapturedContext
-from queue_core.model.codec import Codec, Codecs
+from queue_core.model.codec import Codec
 from queue_core.model.config import NotificationConfig, QueueSettings
+from queue_core.model.known_codecs import Codecs
 from queue_core.model.settings import configured
 from queue_core.old_names import OldServiceNames
 from queue_core.runtime.clock import Clock

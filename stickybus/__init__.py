@@ -61,11 +61,12 @@ from queue_core.errors import (  # noqa: E402
 from queue_core.finishing.feeds import Ended, Feed  # noqa: E402
 from queue_core.inspector import Inspector, inspect  # noqa: E402
 from queue_core.model.answers import Fail, Retry  # noqa: E402
-from queue_core.model.codec import BoundCodec, Codec, JsonCodec  # noqa: E402
+from queue_core.model.codec import BoundCodec, Codec  # noqa: E402
 from queue_core.model.compression import CompressedCodec  # noqa: E402
 from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa: E402
 from queue_core.model.encryption import EncryptedCodec  # noqa: E402
 from queue_core.model.entry import Entry, Posting, State  # noqa: E402
+from queue_core.model.json_codec import JsonCodec  # noqa: E402
 from queue_core.model.keyed import Answer, KeyState, KeyStatus, Posted  # noqa: E402
 from queue_core.model.node_config import NodeConfig  # noqa: E402
 from queue_core.model.pause import Pause  # noqa: E402
@@ -94,7 +95,8 @@ from queue_core.reading.workers import WorkerStats  # noqa: E402
 from queue_core.retrial import RetryOutcome  # noqa: E402
 from queue_core.running.subscriber import EntryContext, ExactlyOnceContext  # noqa: E402
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection  # noqa: E402
-from queue_core.runtime.clock import Clock, ManualClock, SystemClock  # noqa: E402
+from queue_core.runtime.clock import Clock, SystemClock  # noqa: E402
+from queue_core.runtime.manual_clock import ManualClock  # noqa: E402
 from queue_core.storage.rows import KEYLESS, Keyless  # noqa: E402
 from sql.doctor.finding import Finding  # noqa: E402
 from sql.schema import SchemaReport  # noqa: E402

@@ -10,7 +10,7 @@ import pytest
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
 from queue_core.opening import create_schema
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 
 
 @pytest.fixture

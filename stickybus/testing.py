@@ -22,7 +22,7 @@ from queue_core.model.entry import Entry, State
 from queue_core.model.lanes import ANY_NODE
 from queue_core.reading.live_entries import Entries
 from queue_core.runtime.arguments import is_number, not_allowed, of_kind
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from queue_core.storage.filter import Filter
 from queue_core.storage.progress import encode_progress
 from queue_core.storage.rows import integer
@@ -170,7 +170,7 @@ def run_again(target: Target, ran: Ran | int) -> Ran:
             record_id=record_id,
         )
     with joined(target):
-        subscribers = lifecycle._router.subscribers(found[0].queue_name, found[0].class_name)
+        subscribers = target._engine.router.subscribers(found[0].queue_name, found[0].class_name)
         progress = encode_progress(
             {one.name: True for one in subscribers or () if one.exactly_once}
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from queue_core.links.links import carries
-from queue_core.model.entry import State, Waiting
+from queue_core.model.entry import RetryDue, State
 from queue_core.model.lanes import PARKED, SUSPECT, is_node_lane, is_paused
 from queue_core.reading.case import Case, is_live
 from queue_core.reading.phrases import moment, times, whereabouts
@@ -145,7 +145,7 @@ def _waits_for_retry(case: Case) -> Iterator[Reason]:
     entry = case.entry
     if entry.effective_date <= case.now:
         return
-    waiting = {name: one for name, one in case.progress.items() if isinstance(one, Waiting)}
+    waiting = {name: one for name, one in case.progress.items() if isinstance(one, RetryDue)}
     for name, one in waiting.items():
         yield Reason(
             code="waits-for-retry",

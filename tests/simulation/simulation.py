@@ -23,7 +23,7 @@ import queue_core.cluster.host
 import queue_core.cluster.node
 import queue_core.cluster.process_nodes
 import queue_core.engine
-import queue_core.posting.hand_over
+import queue_core.posting.posted_hand_over
 import queue_core.running.runner
 import queue_core.storage.store
 import sql.sqlite.dialect
@@ -608,7 +608,7 @@ def simulating(databases: Databases, settings: Settings) -> Iterator[Simulation]
             (queue_core.cluster.process_nodes, "_nodes", {}),
             (queue_core.cluster.process_nodes, "_former", defaultdict(list)),
             (queue_core.running.runner, "threading", threads),
-            (queue_core.posting.hand_over, "FROM_MEMORY", FROM_MEMORY),
+            (queue_core.posting.posted_hand_over, "FROM_MEMORY", FROM_MEMORY),
             (sql.sqlite.dialect, "threading", threads),
             (sql.sqlite.patience, "time", waiting),
             (tenacity.nap, "time", sleeping),
