@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Self, Unpack
 
 from notifications.recurring import Recurring
-from notifications.schedules import Schedules
+from notifications.recurring_schedules import RecurringSchedules
 from queue_core.bulk_changes import BulkChanges
 from queue_core.engine import QueueEngine
 from queue_core.grouping import Grouping
@@ -38,7 +38,7 @@ class NotificationQueue(Recurring, Pausing, Grouping, BulkChanges, OldQueueNames
         *,
         accepts: frozenset[str] | None,
         engine: QueueEngine,
-        schedules: Schedules,
+        schedules: RecurringSchedules,
         changed: Callable[[], None],
     ) -> None:
         super().__init__(service_name, queue_name, engine=engine, schedules=schedules)

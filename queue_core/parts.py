@@ -13,15 +13,16 @@ from queue_core.claiming.paused_lanes import PausedLanes
 from queue_core.finishing.finisher import Finisher
 from queue_core.holding.holdings import Holdings
 from queue_core.lifecycle import Lifecycle
+from queue_core.membership import Membership
 from queue_core.metrics import Metrics
 from queue_core.posting.announced_commits import AnnouncedCommits
-from queue_core.posting.hand_over import HandOver
+from queue_core.posting.posted_hand_over import PostedHandOver
 from queue_core.posting.poster import Poster
 from queue_core.reading.depths import TableBacklogs
 from queue_core.running.admission import KnownTypes
 from queue_core.running.context_restored import restoring
 from queue_core.running.exactly_once import ExactlyOnce
-from queue_core.running.failures import Failures
+from queue_core.running.failed_hooks import FailedHooks
 from queue_core.running.handler_pool import HandlerPool
 from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.running.pools import Pools
@@ -59,15 +60,15 @@ class Parts:
             return HandlerPool(store.config, store.clock, router, runner, claimer)
 
         pools = Pools(new_pool)
-        failures = Failures(pools)
+        self.failed_hooks = FailedHooks(pools)
         claimer = Claimer(holdings, metrics, pools, awake)
-        finisher = Finisher(holdings, metrics, claimer, failures, hints=hints)
+        finisher = Finisher(holdings, metrics, claimer, self.failed_hooks, hints=hints)
         exactly_once = ExactlyOnce(store, holdings)
-        hand_over = HandOver(holdings, pools, claimer)
+        hand_over = PostedHandOver(holdings, pools, claimer)
         announced = AnnouncedCommits(holdings, hand_over, claimer)
         ordered = OrderedKeys(holdings, claimer)
         linked = LinkedLooks(holdings, claimer)
-        parked = ParkedLane(holdings, router, claimer, failures)
+        self.parked = ParkedLane(holdings, router, claimer, self.failed_hooks)
         paused = PausedLanes(holdings, pauses, claimer)
         watchdog = Watchdog(store.config, finisher.complete)
         claim_loop = ClaimLoop(
@@ -76,7 +77,7 @@ class Parts:
             announced,
             ordered=ordered,
             linked=linked,
-            parked=parked,
+            parked=self.parked,
             paused=paused,
             pools=pools,
             watchdog=watchdog,
@@ -93,18 +94,28 @@ class Parts:
             metrics=metrics,
             around_post=[metrics.around_post],
         )
-        self.lifecycle = Lifecycle(
+        membership = Membership(
             store,
             router,
             holdings=holdings,
             pools=pools,
             claimer=claimer,
-            claim_loop=claim_loop,
-            parked=parked,
+            parked=self.parked,
             paused=paused,
             finisher=finisher,
-            failures=failures,
+            failed_hooks=self.failed_hooks,
             hints=hints,
-            wakeup=HintListener(store, claim_loop),
             metrics=metrics,
+        )
+        self.lifecycle = Lifecycle(
+            store,
+            membership=membership,
+            holdings=holdings,
+            pools=pools,
+            claimer=claimer,
+            claim_loop=claim_loop,
+            paused=paused,
+            finisher=finisher,
+            hints=hints,
+            hint_listener=HintListener(store, claim_loop),
         )

@@ -1,8 +1,8 @@
-"""Claims what is due, as far as the pool has room, and hands it over.
+"""The claimer takes due entries from the lanes for this node, and hands them to the pool.
 
-Entries come from the lanes that this node may claim from, one statement each; from posts of this
-process, which are born claimed; and from callers' transactions that have committed. All of them go
-through the ledger.
+A claim is one statement on one lane. It takes no more entries than the pool has room for. The
+ledger holds each entry from its claim to the write of its outcome. Entries that this process has
+posted are born claimed: they come through `posting.posted_hand_over`, not through here.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ class Claimer:
         """
         self._goes_along = holdings.store.database.dialect.capabilities.one_writer
         self._early = deque[tuple[Entry, int]]()
-        """What was claimed ahead of its date, with the node's epoch then."""
+        """Claimed entries that are not due yet, each with the node's epoch at its claim.
+
+        A claim takes entries up to `AHEAD` before their date, so that the claim is done when the
+        date comes. `in_turn` hands them over then.
+        """
         self.reconfigured()
 
     def reconfigured(self) -> None:
@@ -145,7 +149,7 @@ class Claimer:
 
     def claim_known(self) -> None:
         """As `claim_due`, without a look: where something is known to be due."""
-        self._outlook.hear()
+        self._outlook.notice_due()
         for lane in self._open_lanes():
             with self._budget.booked(lane) as limit:
                 if limit:
@@ -172,10 +176,13 @@ class Claimer:
     def claim_along(
         self, ending: Collection[int], write: Callable[[Claim | None], list[Entry] | None]
     ) -> None:
-        """Claim in the transaction that writes the outcomes of these ids, where that costs less.
+        """Write outcomes by `write`, and let their transaction claim the next entries as well.
 
-        `write` writes them, makes the claim it is given, and returns what that has claimed; None if
-        it has made none.
+        Where writers take turns, one transaction for both saves a turn. Elsewhere, or when there is
+        nothing to claim, `write` gets None instead of a claim.
+
+        `ending` holds the ids of the outcomes: their places in the pool count as free. `write`
+        returns the entries that the claim took, or None if it made no claim.
         """
         lane, epoch = self._lane_along(ending), self._holdings.epoch
         if lane is None:
@@ -192,9 +199,8 @@ class Claimer:
                 if entries is not None:
                     self._has_claimed(lane, limit, entries, epoch)
         except BaseException:
-            self._along_failed = (
-                True  # if it was the claim that failed, the next outcomes go without one
-            )
+            # The claim may have been the cause: the next outcomes are written without one.
+            self._along_failed = True
             self._holdings.doubt()  # its COMMIT may have taken effect
             raise
         finally:
@@ -206,7 +212,7 @@ class Claimer:
         )
 
     def _lane_along(self, ending: Collection[int]) -> Lane | None:
-        """Where to claim along with outcomes, if anywhere."""
+        """The lane that `claim_along` claims from; None if it makes no claim."""
         if self._goes_along and self._holdings.running and not self._along_failed:
             # In turns: what waits in one lane must not keep the other waiting.
             for lane in sorted((self._holdings.own_lane, ANY_NODE), key=self._along_from.__eq__):
@@ -263,8 +269,8 @@ class Claimer:
                 transit.ready = those_of(entries[:due], transit.held)
                 self._pools.submit(transit, epoch)
                 if len(entries) < limit:
-                    # Python runs one thread, and this one has nothing else to claim: let a
-                    # handler's run.
+                    # This thread has nothing else to claim. Python runs one thread at a time: the
+                    # pause lets a handler's run.
                     sleep(0)
                 self._early.extend(
                     (entry, epoch) for entry in those_of(entries[due:], transit.held)

@@ -153,7 +153,7 @@ class Outlook:
 
     # -- learnt without one -----------------------------------------------------------------------
 
-    def hear(self) -> None:
+    def notice_due(self) -> None:
         """The lanes that have something due: others told so, or their next date has come."""
         told = set[Lane]()
         while self._hinted:

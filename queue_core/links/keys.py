@@ -25,7 +25,8 @@ from queue_core.model.keyed import KeyState
 from queue_core.runtime.clock import Clock
 from sql.search_keys import RESERVED, texts
 from sql.statements import Statements
-from sql.statements.keys import PERIOD, KeyRow, Keys
+from sql.statements.key_shapes import PERIOD, KeyRow
+from sql.statements.keys import Keys
 
 KEY_MARK = RESERVED + "key"
 """The mark of an entry with a key. Its text is the key."""

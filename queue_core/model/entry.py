@@ -111,14 +111,14 @@ It is a 64-bit integer, or a text of 1 to 255 characters. A UUID is its text.
 """
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class RetryDue(msgspec.Struct, frozen=True):
     """A subscriber that failed (`failures` times) and runs again at `due` (UTC)."""
 
     failures: int
     due: datetime
 
 
-SubscriberProgress = dict[str, bool | Waiting]
+SubscriberProgress = dict[str, bool | RetryDue]
 """By subscriber: true if it succeeded, false if it has used up its retries, else its next run."""
 
 

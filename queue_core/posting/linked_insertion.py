@@ -16,7 +16,8 @@ from sqlalchemy import Connection
 from queue_core.model.entry import Posting
 from queue_core.posting.draft import Draft
 from queue_core.posting.grouped_posts import GroupedPosts, check_groups
-from queue_core.posting.keyed_posts import KeyedPosts, check_keys
+from queue_core.posting.key_options import check_keys
+from queue_core.posting.keyed_posts import KeyedPosts
 from queue_core.posting.ordered_posts import OrderedPosts, check_order
 from queue_core.posting.waiting_posts import WaitingPosts, check_waits
 from queue_core.runtime.callers import CallersConnection

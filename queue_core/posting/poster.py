@@ -26,9 +26,9 @@ from queue_core.model.config import Mode
 from queue_core.model.entry import Posting
 from queue_core.model.lanes import ANY_NODE
 from queue_core.posting.announced_commits import AnnouncedCommits
-from queue_core.posting.hand_over import HandOver
 from queue_core.posting.insertion import Insertion
 from queue_core.posting.linked_insertion import LinkedInsertion
+from queue_core.posting.posted_hand_over import PostedHandOver
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.middleware import Around, chained
 
@@ -58,7 +58,7 @@ class Poster:
         self,
         holdings: Holdings,
         claimer: Claimer,
-        hand_over: HandOver,
+        hand_over: PostedHandOver,
         announced: AnnouncedCommits,
         *,
         ordered: OrderedKeys,
@@ -133,7 +133,7 @@ class Poster:
                     self._store.rows.entry(record_id, row)
                     for record_id, row in zip(ids, rows, strict=True)
                 ]
-                self._hand_over.run(entries, epoch, insertion.transit)
+                self._hand_over.submit(entries, epoch, insertion.transit)
             elif rows[0]["lane"] == ANY_NODE:
                 self._hints.tell(len(ids))
             self._metrics.took("post", seconds)  # after what others wait for

@@ -1,6 +1,7 @@
-"""Claims and outcomes of a live node: each a short transaction, or both in one.
+"""The moves of entries by a live node: a claim takes entries, an outcome sends one to history.
 
-`queue_core.cluster.redispatch` moves the entries of a dead node.
+Each move is one short transaction, or one statement that commits by itself. One transaction may do
+both, where that costs less. The entries of a dead node are moved by `cluster.redispatch`.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Moves:
     def to_claim(
         self, lane: Lane, owner: str, limit: int, since: datetime, ahead: timedelta
     ) -> Claim:
-        """As `claim`, to be made by `record`."""
+        """The claim that `claim` would make, for `record` to make along with outcomes."""
         now = self._store.clock.now()
         until = now + timedelta(seconds=self._store.config.claim_seconds)
         return Claim(lane, owner, limit, since, now + ahead, until)
@@ -137,7 +138,10 @@ class Moves:
         *,
         autocommit: bool = True,
     ) -> T:
-        """Run a move, and `learn` its result, without a transaction where they need none."""
+        """Run `move`, then `learn`, which reads what the move has done.
+
+        Both share one transaction. With `autocommit` they need none where a move is one statement.
+        """
         database = self._store.database
         if autocommit and self._store.statements.capabilities.moves_at_once:
             return database.write_autocommit(move, learn)

@@ -25,10 +25,10 @@ from queue_core.links.link import Link
 from queue_core.links.links import Links
 from queue_core.links.ordering import Ordering
 from queue_core.model.captured_context import NO_CONTEXT, CapturedContext
-from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry, from_row
 from queue_core.model.event_types import EventTypes
+from queue_core.model.known_codecs import Codecs
 from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, Lane
 from queue_core.runtime.clock import Clock, SystemClock, read_clock
 from queue_core.storage.callers_connection import Borrowed, borrow, explain
@@ -153,7 +153,7 @@ class Store:
     # -- post -------------------------------------------------------------------------------------
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Insert rows made by `columns` and return their ids in order."""
+        """Insert rows that `Rows` has made. Returns their ids, in the order of `rows`."""
         return self.statements.insert(connection, rows) if rows else []
 
     # -- transactions -----------------------------------------------------------------------------

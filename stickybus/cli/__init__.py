@@ -22,6 +22,7 @@ from stickybus.cli import entries, failed, groups, history, keys, logs, order, q
 from stickybus.cli.archive import archive, compact, verify
 from stickybus.cli.demo import demo
 from stickybus.cli.doctor import doctor
+from stickybus.cli.exit_codes import BAD_DATA, DATABASE, DONE, INTERRUPTED, USAGE
 from stickybus.cli.nodes import nodes
 from stickybus.cli.output import errors
 from stickybus.cli.pauses import pause, pauses, resume
@@ -33,8 +34,6 @@ from stickybus.cli.status import status
 from stickybus.cli.usage import UsageError
 from stickybus.cli.worker import worker
 from stickybus.cli.workers import workers
-
-DONE, BAD_DATA, USAGE, DATABASE, INTERRUPTED = 0, 1, 2, 3, 130
 
 app = typer.Typer(
     name="stickybus",

@@ -182,7 +182,7 @@ def test_what_was_claimed_ahead_starts_at_its_date_and_not_before(cluster: Clust
 def test_what_was_claimed_ahead_is_given_back_by_a_node_that_stops(cluster: Cluster) -> None:
     node, date = soon(cluster, mode=Mode.POLLING)
 
-    node.lifecycle.leave()
+    node.lifecycle.membership.leave()
 
     [entry] = node.bus.find()
     assert (entry.processing_state, entry.lane, entry.effective_date) == (
@@ -213,7 +213,7 @@ def test_what_was_claimed_ahead_in_an_earlier_life_is_claimed_anew(cluster: Clus
     with NotificationService(cluster.url, settings, clock=cluster.clock):
         node, date = soon(cluster)
         lease = node.node.epoch
-        node.lifecycle.leave()
+        node.lifecycle.membership.leave()
         node.join()
         assert node.node.epoch == lease
 

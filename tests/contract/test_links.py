@@ -236,8 +236,8 @@ def test_an_entry_that_nobody_has_known_for_long_tells_the_links(cluster: Cluste
     mark(stranger.store, record_id)
     peer.run()
     cluster.clock.advance(seconds=timedelta(days=90).total_seconds())
-    peer.lifecycle.parked.look_at_all()
-    peer.lifecycle.parked.turn(cluster.clock.monotonic())
+    peer.parked.look_at_all()
+    peer.parked.turn(cluster.clock.monotonic())
     assert toy.ends == [(record_id, State.FAILED)]
 
 

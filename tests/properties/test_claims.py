@@ -20,7 +20,7 @@ from queue_core.cluster.redispatch import recover, redispatch
 from queue_core.model.entry import Entry, Posting, State
 from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 from queue_core.model.outcome import Finished, Retried
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from queue_core.storage.effects import Wait
 from queue_core.storage.moves import Moves
 from sql import schema

@@ -1,0 +1,70 @@
+"""The groups of an inspected database."""
+
+from __future__ import annotations
+
+from queue_core.inspection.inspected import Inspected
+from queue_core.model.group import GroupStatus
+from queue_core.storage.groups import StoredGroups
+from queue_core.storage.rows import integer
+
+
+class InspectedGroups(Inspected):
+    """Groups of entries."""
+
+    def groups(
+        self,
+        *,
+        table: str | None = None,
+        queue_name: str | None = None,
+        incomplete: bool = False,
+        limit: int | None = None,
+    ) -> list[GroupStatus]:
+        """List groups of entries.
+
+        Args:
+            table: Only of this main table. Default: of all.
+            queue_name: Only those that were opened on this queue. Default: on all.
+            incomplete: Only those that are not complete. Default: all.
+            limit: At most this number of a table. Default: all.
+
+        Returns:
+            Where they stand, by table, the newest first.
+
+        Raises:
+            InvalidPostError: `limit` is no number.
+            SchemaMissingError: There is no such table, or none at all.
+            DatabaseUnreachableError: The database does not answer.
+
+        Example:
+            ```python
+            for group in inspector.groups(incomplete=True):
+                print(group.group_id, group.name, group.live)
+            ```
+        """
+        limit = None if limit is None else integer(limit, "limit", least=0)
+        return [
+            status
+            for store in self._tables.stores(table)
+            for status in StoredGroups(store).newest(
+                queue_name=queue_name, incomplete=incomplete, limit=limit
+            )
+        ]
+
+    def group_status(self, group: int, *, table: str = "bus_events") -> GroupStatus:
+        """Tell where a group stands.
+
+        Args:
+            group: Its id.
+            table: Its main table.
+
+        Returns:
+            Where it stands.
+
+        Raises:
+            GroupNotFoundError: The table has no such group.
+            InvalidPostError: `group` can't be an id.
+            SchemaMissingError: There is no such table.
+            DatabaseUnreachableError: The database does not answer.
+        """
+        [store] = self._tables.stores(table)
+        return StoredGroups(store).status(integer(group, "group", least=1))
