@@ -20,7 +20,7 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from sqlalchemy import URL, Connection, text
 
 from queue_core.model.entry import Entry, State
@@ -105,6 +105,11 @@ class GroupsLife(RuleBasedStateMachine):
 
     # -- what happens -----------------------------------------------------------------------------
 
+    @initialize(members=st.integers(1, 3))
+    def begin(self, *, members: int) -> None:
+        self.open(inside=None)
+        self.post(places=[0] * members, inside=None, delay=0)
+
     @rule(inside=INSIDE)
     def open(self, *, inside: str | None) -> None:
         # The id is known afterwards only: a callback has the number that the group has here.
@@ -150,7 +155,7 @@ class GroupsLife(RuleBasedStateMachine):
         ):
             self.groups[group].sealed = True
 
-    @rule(place=st.integers(0, 1), failures=st.sampled_from([0, 0, 1, 2]))
+    @rule(place=st.integers(0, 1), failures=st.sampled_from([0, 1, 2, 2]))
     def run(self, *, place: int, failures: int) -> None:
         self.failures = failures
         self.nodes[place].run()
