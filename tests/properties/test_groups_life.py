@@ -272,4 +272,4 @@ def _number(entry: Entry) -> int:
 
 
 TestGroupsLife = GroupsLifeToItsEnd.TestCase
-TestGroupsLife.settings = settings(max_examples=20, stateful_step_count=25)
+TestGroupsLife.settings = settings(max_examples=15, stateful_step_count=20)
