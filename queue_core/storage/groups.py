@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -59,11 +59,13 @@ class StoredGroups:
 
         Raises GroupNotFoundError or GroupLockedError.
         """
-        lent = given is not None
+        lent, dialect = given is not None, self._store.database.dialect
 
         def work(connection: Connection) -> bool:
             self.rows(connection, [group_id], lent=lent)
-            with self.waiting(connection, group_id):
+            # A part of its own, so that a refusal leaves the caller's transaction as it was.
+            part = dialect.part(connection) if lent else nullcontext()
+            with part, self.waiting(connection, group_id):
                 return self._store.groups.seal(connection, group_id, lent=lent)
 
         return self._store.write(given, self._queue_name, work)
