@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection
 
 from queue_core.reading.live_entries import Entries
-from stickybus import GroupLockedError, GroupSealedError, Posting
+from stickybus import GroupLockedError, GroupNotFoundError, GroupSealedError, Posting
 from tests import requirements as needs
 from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus
@@ -92,6 +92,40 @@ def test_who_posts_into_a_group_waits_for_another_for_a_while(
     peer.run()
     assert sorted(order.number for order in peer.handler.events) == [1, 3]
     assert counts(peer, group) == (1, 1, 0, 0)
+
+
+@needs.many_writers
+def test_an_open_transaction_holds_up_no_other_group(cluster: Cluster) -> None:
+    """In REPEATABLE READ, in which MariaDB and MySQL lock gaps."""
+    peer, stranger = cluster.join("a"), cluster.peer("stranger")
+    mine, past = open_group(peer), 2**40
+    unknown: list[Callable[[Connection], object]] = [
+        lambda lent: peer.bus.post(Order(1), group=past, connection=lent),
+        lambda lent: peer.bus.seal(past, connection=lent),
+        lambda lent: peer.bus.group_status(past, connection=lent),
+    ]
+
+    def others() -> None:
+        group = open_group(stranger)
+        stranger.bus.post(Order(2), group=group)
+        assert stranger.bus.seal(group)
+
+    with (
+        database_of(peer.bus)
+        .engine.connect()
+        .execution_options(isolation_level="REPEATABLE READ") as connection
+    ):
+        for call in unknown:
+            with pytest.raises(GroupNotFoundError):
+                call(connection)
+        open_group(peer, connection=connection)
+        peer.bus.post(Order(1), group=mine, connection=connection)
+        peer.bus.seal(mine, connection=connection)
+        elsewhere(others)
+        elsewhere(peer.run)
+        connection.rollback()
+    assert counts(peer, mine) == (0, 0, 0, 0)
+    assert callbacks(peer) == [SUCCEEDED, FINISHED]
 
 
 @needs.many_writers

@@ -61,7 +61,6 @@ class Place:
         self.bus.post_many([Order(2), Order(3)])
         self.schedule()
         self.queue.schedule_many([Posting(event=Order(4)), Posting(event=Order(5))])
-        self.bus.open_group()
 
 
 Call = Callable[[Place, Connection, int], object]
