@@ -13,6 +13,7 @@ from sqlalchemy import URL, Engine
 from bus.event_bus import EventBus
 from queue_core.bulk_changes import BulkChanges
 from queue_core.engine import QueueEngine
+from queue_core.limiting import Limiting
 from queue_core.model.captured_context import CapturedContext
 from queue_core.model.codec import Codec, Codecs
 from queue_core.model.config import BusConfig, BusSettings, Mode
@@ -27,7 +28,7 @@ from queue_core.runtime.clock import Clock
 from queue_core.service_life import Face
 
 
-class PersistentBus(EventBus, Face, Reads, Pausing, QueueKeys, BulkChanges):
+class PersistentBus(EventBus, Face, Reads, Pausing, Limiting, QueueKeys, BulkChanges):
     """An event bus on a SQL database.
 
     The bus opens its own connections. An SQLite file gets its tables at once; another database must
@@ -86,6 +87,7 @@ class PersistentBus(EventBus, Face, Reads, Pausing, QueueKeys, BulkChanges):
         Face.__init__(self, engine)
         Reads.__init__(self, engine, self.config.name)
         Pausing.__init__(self, engine, self.config.name)
+        Limiting.__init__(self, engine, self.config.name)
         QueueKeys.__init__(self, engine, self.config.name)
         BulkChanges.__init__(self, engine, self.config.name)
 

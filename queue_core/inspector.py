@@ -15,6 +15,7 @@ from sqlalchemy import Engine as SqlalchemyEngine
 from queue_core.cluster.subscriber_sets import Difference, differences
 from queue_core.doctor.examination import examine
 from queue_core.model.keyed import KeyState, KeyStatus
+from queue_core.model.limit import Limit
 from queue_core.model.pause import Pause
 from queue_core.opening import open_existing
 from queue_core.queue_reads import FindFilters, HistoryFilters
@@ -43,6 +44,7 @@ from queue_core.reading.tables import Tables
 from queue_core.reading.workers import WorkerStats, workers
 from queue_core.runtime.arguments import is_number, not_allowed
 from queue_core.storage.filter import Filter
+from queue_core.storage.limits import StoredLimits
 from queue_core.storage.pauses import StoredPauses
 from queue_core.storage.rows import integer
 from sql.database import Database
@@ -359,6 +361,22 @@ class Inspector:
         """
         stores = self._tables.stores(table)
         return [pause for store in stores for pause in StoredPauses(store).holding()]
+
+    def limits(self, *, table: str | None = None) -> list[Limit]:
+        """List the queues that are limited.
+
+        Args:
+            table: Only of this main table. Default: of all.
+
+        Returns:
+            The limits, by table and queue.
+
+        Raises:
+            SchemaMissingError: There is no such table, or none at all.
+            DatabaseUnreachableError: The database does not answer.
+        """
+        stores = self._tables.stores(table)
+        return [limit for store in stores for limit in StoredLimits(store).holding()]
 
     def schedules(self, *, table: str | None = None) -> list[ScheduleStatus]:
         """List the recurring schedules with their next dates.

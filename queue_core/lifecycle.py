@@ -19,6 +19,7 @@ from queue_core.claim_loop import ClaimLoop
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_listener import HintListener
 from queue_core.claiming.hint_sender import HintSender
+from queue_core.claiming.limited_lanes import LimitedLanes
 from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.claiming.paused_lanes import PausedLanes
 from queue_core.cluster import process_nodes
@@ -75,6 +76,7 @@ class Lifecycle:
         claim_loop: ClaimLoop,
         parked: ParkedLane,
         paused: PausedLanes,
+        limited: LimitedLanes,
         finisher: Finisher,
         failures: Failures,
         hints: HintSender,
@@ -91,6 +93,7 @@ class Lifecycle:
         self.claim_loop = claim_loop
         self.parked = parked
         self.paused = paused
+        self.limited = limited
         self.finisher = finisher
         self.failures = failures
         self.hints = hints
@@ -172,6 +175,7 @@ class Lifecycle:
         self.claimer.forget(self._in_hand())
         try:
             self.paused.look()  # before anything can be claimed
+            self.limited.look()
             recovered = recover(
                 self.store,
                 node.name,
@@ -380,6 +384,7 @@ class Lifecycle:
         the next. `posts_wait`: it is the last round, and what handlers post is not begun.
         """
         self.paused.look()
+        self.limited.look()
         self.claimer.look()
         self.claim_loop.turn()
         if posts_wait:

@@ -6,6 +6,7 @@ from queue_core.claim_loop import ClaimLoop
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_listener import HintListener
 from queue_core.claiming.hint_sender import HintSender
+from queue_core.claiming.limited_lanes import LimitedLanes
 from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.claiming.paused_lanes import PausedLanes
@@ -47,7 +48,7 @@ class Parts:
                 store.config,
                 store.clock,
                 store.codecs,
-                KnownTypes(router, pauses),
+                KnownTypes(router, pauses, holdings.lane_without_place),
                 holdings,
                 pauses=pauses,
                 validators=store.types.validators,
@@ -69,6 +70,7 @@ class Parts:
         waiting = WaitingEntries(holdings, claimer)
         parked = ParkedLane(holdings, router, claimer, failures)
         paused = PausedLanes(holdings, pauses, claimer)
+        limited = LimitedLanes(holdings, pools, claimer, lambda: router.describe()["queues"])
         watchdog = Watchdog(store.config, finisher.complete)
         claim_loop = ClaimLoop(
             holdings,
@@ -78,6 +80,7 @@ class Parts:
             waiting=waiting,
             parked=parked,
             paused=paused,
+            limited=limited,
             pools=pools,
             watchdog=watchdog,
             awake=awake,
@@ -102,6 +105,7 @@ class Parts:
             claim_loop=claim_loop,
             parked=parked,
             paused=paused,
+            limited=limited,
             finisher=finisher,
             failures=failures,
             hints=hints,

@@ -67,6 +67,7 @@ from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa:
 from queue_core.model.encryption import EncryptedCodec  # noqa: E402
 from queue_core.model.entry import Entry, Posting, State  # noqa: E402
 from queue_core.model.keyed import Answer, KeyState, KeyStatus, Posted  # noqa: E402
+from queue_core.model.limit import Limit  # noqa: E402
 from queue_core.model.node_config import NodeConfig  # noqa: E402
 from queue_core.model.pause import Pause  # noqa: E402
 from queue_core.model.retry import (  # noqa: E402
@@ -143,6 +144,7 @@ __all__ = [
     "KeyStatus",
     "Keyless",
     "LifecycleError",
+    "Limit",
     "Located",
     "ManualClock",
     "MissedPolicy",

@@ -1,0 +1,214 @@
+"""The places of limited queues: claims take them, in their own transaction, under one lock.
+
+A place is a claim that stands: its entry is IN_PROCESSING with the same claim count. Nobody gives
+one back, and none expires: an entry that ends, fails, or is reaped has no claim, and so no place.
+
+The transaction that claims locks the row of the limit, counts the places, and sets aside the
+entries for which there are none. So the claims that stand never are more than the limit says,
+whoever dies and when. The row is read under the lock: a changed limit holds for the next claim.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+from sqlalchemy import Connection
+
+from queue_core.model.entry import Entry
+from queue_core.model.lanes import SUSPECT, Lane, is_limited
+from queue_core.model.limit import Limit
+from queue_core.model.rate import Rate
+from queue_core.storage.limits import limit_of
+from queue_core.storage.store import FIRST_DATE, Store
+from sql.families import LIMITS
+from sql.statements.base import LARGEST_COUNT
+from sql.statements.claims import Claim
+
+
+class Claimed(NamedTuple):
+    """What a claim has taken.
+
+    Attributes:
+        entries: Those that may run.
+        found: How many entries it has found, those that were set aside included.
+        placed: The ids of entries that took places, by the lane of their limit.
+        refused: The lanes of limits that had no more places. When they have one again, as far as
+            that is known.
+    """
+
+    entries: list[Entry]
+    found: int
+    placed: dict[Lane, list[int]] = {}  # noqa: RUF012 -- never changed
+    refused: dict[Lane, datetime | None] = {}  # noqa: RUF012 -- never changed
+
+
+class Room(msgspec.Struct, kw_only=True):
+    """The free places of one limit, which is locked."""
+
+    free: int = LARGEST_COUNT
+    rate: Rate | None = None
+    arrival: datetime = FIRST_DATE
+    now: datetime = FIRST_DATE
+
+    @property
+    def until(self) -> datetime | None:
+        """When its rate allows the next start; None if that is not what it waits for."""
+        if self.rate is None or self.rate.free(self.arrival, self.now):
+            return None
+        return self.rate.next(self.arrival, self.now)
+
+
+class Places:
+    """The places of one main table's limited queues, as one bus or service takes them."""
+
+    def __init__(self, store: Store, idle_threads: Callable[[], int]) -> None:
+        self._store = store
+        limits = store.database.dialect.statements_for(LIMITS)
+        self._limits = limits(store.statements.main.schema)
+        self._idle_threads = idle_threads
+        self.lanes = dict[str, Lane]()
+        """Of the queues that are limited, as the last look has found; empty, as mostly."""
+        self.nodes = 1
+        """How many live nodes share the places."""
+
+    def learn(self, limits: Iterable[Limit]) -> None:
+        """These are the limits now."""
+        self.lanes = {limit.queue_name: limit.lane for limit in limits}
+
+    def seating(self, connection: Connection, claim: Claim) -> Seating:
+        """For a claim in the transaction of `connection`."""
+        return Seating(self, connection, claim)
+
+    def register(self, connection: Connection, owner: str, entries: Sequence[Entry]) -> None:
+        """Count entries that `owner` ran before it knew of their limit, past it if need be."""
+        for lane, mine in self.by_lane(entries):
+            self._limits.locked(connection, self._store.config.table, lane)
+            statements = self._store.statements
+            standing = {row.record_id for row in self._standing(connection, lane)}
+            claims = [entry.claim for entry in mine if entry.record_id not in standing]
+            if claims:
+                statements.take_places(connection, lane=lane, owner=owner, claims=claims)
+
+    def by_lane(self, entries: Iterable[Entry]) -> list[tuple[Lane, list[Entry]]]:
+        """The entries of limited queues, by the lane of their limit: in order, as it is locked."""
+        found = defaultdict[Lane, list[Entry]](list)
+        for entry in entries:
+            lane = self.lanes.get(entry.queue_name)
+            if lane is not None:
+                found[lane].append(entry)
+        return sorted(found.items())
+
+    def room(self, connection: Connection, lane: Lane, owner: str) -> Room:
+        """Lock a limit, and count its free places for `owner`."""
+        row = self._limits.locked(connection, self._store.config.table, lane)
+        standing = self._standing(connection, lane)
+        if row is None:  # it has just been removed
+            return Room()
+        limit, free = limit_of(row), LARGEST_COUNT
+        mine = sum(1 for place in standing if place.owner == owner)
+        if limit.concurrency is not None:
+            # What a node holds and can't run yet has a place that another could use.
+            share = max(self._store.config.handler_threads, limit.concurrency // self.nodes)
+            free = min(limit.concurrency - len(standing), share - mine)
+        if limit.per_node is not None:
+            free = min(free, limit.per_node - mine)
+        if limit.rate is None:
+            return Room(free=max(0, free))
+        rate, now = Rate(limit.rate, limit.per, limit.burst), self._store.read_time(connection)
+        arrival = row.arrival_date or FIRST_DATE
+        # What is claimed counts as started, so it has to start now.
+        free = min(free, rate.free(arrival, now), self._idle_threads())
+        return Room(free=max(0, free), rate=rate, arrival=arrival, now=now)
+
+    def take(
+        self, connection: Connection, lane: Lane, room: Room, owner: str, entries: Sequence[Entry]
+    ) -> None:
+        """Let entries have places, of which there are enough."""
+        claims = [entry.claim for entry in entries]
+        self._store.statements.take_places(connection, lane=lane, owner=owner, claims=claims)
+        if room.rate is not None:
+            arrival = room.rate.after(room.arrival, room.now, len(entries))
+            self._limits.arrived(connection, self._store.config.table, lane, arrival)
+            room.arrival = arrival
+        room.free -= len(entries)
+
+    def set_aside(
+        self, connection: Connection, lane: Lane, owner: str, entries: Sequence[Entry]
+    ) -> None:
+        """Give up claims of entries that wait in `lane`, suspects too."""
+        claims = [entry.claim for entry in entries]
+        self._store.statements.release(
+            connection, owner=owner, lane=lane, suspect_lane=lane, claims=claims
+        )
+
+    def _standing(self, connection: Connection, lane: Lane) -> list[Place]:
+        """The places that are taken. Rows of others are deleted."""
+        statements = self._store.statements
+        rows = statements.places(connection, lane=lane)
+        gone = [row.record_id for row in rows if row.stands is None]
+        if gone:
+            statements.free_places(connection, lane=lane, ids=gone)
+        return [Place(row.record_id, row.owner) for row in rows if row.stands is not None]
+
+
+class Place(NamedTuple):
+    """A place that is taken."""
+
+    record_id: int
+    owner: str
+
+
+class Seating:
+    """One claim: `claim` is what may be claimed, None if nothing may; then `seat` gives places."""
+
+    def __init__(self, places: Places, connection: Connection, claim: Claim) -> None:
+        self._places = places
+        self._connection = connection
+        self._owner = claim.owner
+        self._lane = Lane(claim.lane)
+        self._rooms = dict[Lane, Room]()
+        self._refused = dict[Lane, datetime | None]()
+        self.claim: Claim | None = claim
+        if is_limited(self._lane):
+            room = self._room(self._lane)
+            if room.free < claim.limit:
+                self._refused[self._lane] = room.until
+                limited = msgspec.structs.replace(claim, limit=room.free)
+                self.claim = limited if room.free else None
+
+    def seat(self, found: Sequence[Entry]) -> Claimed:
+        """Give the entries that the claim has found places, and set aside the others."""
+        if is_limited(self._lane):
+            # Each node runs one suspect at a time, and so doesn't claim it among others.
+            self._leave(SUSPECT, [entry for entry in found if entry.crash_count])
+            entries = [entry for entry in found if not entry.crash_count]
+            if self.claim is not None and len(found) < self.claim.limit:
+                self._refused.clear()  # nothing is left that waits for a place
+        else:
+            entries = list(found)
+        placed, waiting = dict[Lane, list[int]](), set[int]()
+        for lane, those in self._places.by_lane(entries):
+            room = self._room(lane)
+            seated, left = those[: room.free], those[room.free :]
+            if seated:
+                placed[lane] = [entry.record_id for entry in seated]
+                self._places.take(self._connection, lane, room, self._owner, seated)
+            if left:
+                self._refused[lane] = room.until
+                self._leave(lane, left)
+                waiting.update(entry.record_id for entry in left)
+        entries = [entry for entry in entries if entry.record_id not in waiting]
+        return Claimed(entries, len(found), placed, self._refused)
+
+    def _room(self, lane: Lane) -> Room:
+        if lane not in self._rooms:
+            self._rooms[lane] = self._places.room(self._connection, lane, self._owner)
+        return self._rooms[lane]
+
+    def _leave(self, lane: Lane, entries: Sequence[Entry]) -> None:
+        if entries:
+            self._places.set_aside(self._connection, lane, self._owner, entries)
