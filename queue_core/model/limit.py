@@ -38,3 +38,15 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     def lane(self) -> Lane:
         """Where its entries wait for a place."""
         return limited_lane(self.queue_name)
+
+    @property
+    def told(self) -> str:
+        """What it allows, for a sentence."""
+        parts = list[str]()
+        if self.concurrency is not None:
+            parts.append(f"{self.concurrency:,} at once")
+        if self.per_node is not None:
+            parts.append(f"{self.per_node:,} at once on each node")
+        if self.rate is not None:
+            parts.append(f"{self.rate:,} in {self.per.total_seconds():g} s")
+        return ", ".join(parts)

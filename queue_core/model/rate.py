@@ -23,7 +23,7 @@ class Rate(msgspec.Struct, frozen=True):
 
     @property
     def interval(self) -> timedelta:
-        """From one start to the next, if they come evenly; rounded up, lest it be more than `rate`."""
+        """From one start to the next, if they come evenly: rounded up, so never too short."""
         return -(-self.per // _MICROSECOND // self.rate) * _MICROSECOND
 
     def free(self, arrival: datetime, now: datetime) -> int:

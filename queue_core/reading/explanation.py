@@ -15,12 +15,14 @@ from sqlalchemy import Connection
 from queue_core.errors import EntryNotFoundError, PayloadNotDecodableError
 from queue_core.links.links import carries
 from queue_core.model.entry import Entry, State, SubscriberProgress, Waiting
-from queue_core.model.lanes import PARKED, SUSPECT, is_node_lane, is_paused
+from queue_core.model.lanes import PARKED, SUSPECT, is_limited, is_node_lane, is_paused
+from queue_core.model.limit import Limit
 from queue_core.model.pause import Pause, is_in_force
 from queue_core.reading.nodes import NodeStatus, Served
 from queue_core.reading.nodes import status as node_status
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.filter import Filter
+from queue_core.storage.limits import StoredLimits
 from queue_core.storage.pauses import StoredPauses
 from queue_core.storage.rows import integer
 from queue_core.storage.store import Store
@@ -76,6 +78,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     pauses: Sequence[Pause]
     """Those of its queue and of its queue's handlers that have not ended."""
+    limit: Limit | None
+    """That of its queue."""
     nodes: Sequence[NodeStatus]
 
     @property
@@ -125,7 +129,7 @@ def explain(
     all_nodes = store.database.dialect.statements_for(NODES)().all_nodes
     # Not by the caller's connection, whose search path may be another one.
     rows = store.reaching(lambda: store.database.fetch(all_nodes))
-    stored = StoredPauses(store)
+    stored, limits = StoredPauses(store), StoredLimits(store)
 
     def work(inner: Connection) -> Explanation:
         # History second: an entry may end in between.
@@ -147,6 +151,9 @@ def explain(
                 for pause in stored.all(inner)
                 if pause.queue_name == entry.queue_name and is_in_force(pause, now)
             ],
+            limit=next(
+                (one for one in limits.all(inner) if one.queue_name == entry.queue_name), None
+            ),
             nodes=[node_status(row, now) for row in rows],
         )
         return Explanation(
@@ -262,6 +269,38 @@ def _paused(case: Case) -> Iterator[Reason]:
             text="It was set aside in a pause that has ended: a live node of this queue's table brings it back within a "
             "second.",
         )
+
+
+def _limited(case: Case) -> Iterator[Reason]:
+    lane, limit = case.entry.lane, case.limit
+    if not is_limited(lane):
+        return
+    if limit is None:
+        yield Reason(
+            code="unlimited",
+            text="It was set aside at a limit that has ended: a live node of this queue's table brings it back within a "
+            "second.",
+        )
+        return
+    running = sum(
+        place.stands is not None
+        for place in case.store.statements.places(case.connection, lane=lane)
+    )
+    yield Reason(
+        code="limited",
+        text=f"The queue is limited to {limit.told} by {limit.limited_by} since {_moment(limit.since)}, and {running:,} of "
+        "it run now: it waits for a place.",
+        facts={
+            "concurrency": limit.concurrency,
+            "per_node": limit.per_node,
+            "rate": limit.rate,
+            "per_seconds": limit.per.total_seconds(),
+            "burst": limit.burst,
+            "running": running,
+            "limited_by": limit.limited_by,
+            "since": limit.since,
+        },
+    )
 
 
 def _parked(case: Case) -> Iterator[Reason]:
@@ -409,6 +448,7 @@ def _ready(case: Case) -> Reason:
 Cause: TypeAlias = Callable[[Case], Iterator[Reason]]
 CAUSES: tuple[Cause, ...] = (
     _paused,
+    _limited,
     _parked,
     _not_served,
     _behind_another,

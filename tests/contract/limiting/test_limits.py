@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ BUS_LANE = limited_lane("bus")
 
 def claimed(bus: PersistentBus) -> int:
     """How many entries are claimed now, by anybody."""
-    return len(bus.find(state=State.IN_PROCESSING))
+    return len(bus.find(states=State.IN_PROCESSING))
 
 
 def hear(cluster: Cluster, *peers: Peer) -> None:
@@ -89,7 +90,9 @@ def test_what_ran_before_its_node_knew_of_the_limit_counts(make_bus: MakeBus) ->
     for number in range(2, 6):
         bus.post(Order(number))
     handler.wait(3)
-    eventually(lambda: bus.find(lane=BUS_LANE), "the others wait for a place")
+    eventually(
+        lambda: any(one.lane == BUS_LANE for one in bus.find()), "the others wait for a place"
+    )
 
     assert handler.running == claimed(bus) == 3
     handler.release()
@@ -98,7 +101,7 @@ def test_what_ran_before_its_node_knew_of_the_limit_counts(make_bus: MakeBus) ->
 
 
 def test_an_entry_that_waits_for_its_retry_gives_its_place_up(cluster: Cluster) -> None:
-    peer = cluster.join("a", retry=stickybus.ExponentialRetries(first=timedelta(minutes=5)))
+    peer = cluster.join("a", retry=stickybus.ExponentialRetries(initial_seconds=300))
     peer.handler = Recorder(failures=1)
     peer.bus.limit(concurrency=1)
     peer.bus.post(Order(0))
@@ -187,16 +190,18 @@ def test_without_its_limit_all_that_waited_runs(cluster: Cluster) -> None:
 
 def test_other_queues_of_the_table_run_on(make_service: MakeService) -> None:
     handlers = {"slow": Recorder(hold=True), "free": Recorder()}
-    service = make_service("shop", handler_threads=4)
-    queues = {name: service.create_queue(name, handler) for name, handler in handlers.items()}
+    service = make_service(handler_threads=4)
+    queues = {
+        name: service.create_queue("shop", name, handler) for name, handler in handlers.items()
+    }
     service.start()
     queues["slow"].limit(concurrency=1)
 
     for number in range(5):
-        queues["slow"].schedule(Order(number))
+        queues["slow"].schedule(Order(number), delay=0)
     handlers["slow"].wait(1)
     for number in range(5):
-        queues["free"].schedule(Order(number))
+        queues["free"].schedule(Order(number), delay=0)
 
     handlers["free"].wait(5)
     assert handlers["slow"].most_running == 1
@@ -255,7 +260,7 @@ def test_no_more_than_the_rate_starts(cluster: Cluster) -> None:
             cluster.live(3, one, other)
             one.run()
             other.run()
-        assert len(numbers_run(one, other)) == min(10, 2 + 6 * minute - 1)
+        assert len(numbers_run(one, other)) == min(10, 2 + 6 * minute)
 
 
 def test_at_a_rate_the_next_entry_starts_at_its_date(make_bus: MakeBus) -> None:
@@ -264,12 +269,13 @@ def test_at_a_rate_the_next_entry_starts_at_its_date(make_bus: MakeBus) -> None:
     bus.subscribe(Order, handler, name="orders")
     bus.start()
     bus.limit(rate=20)
+    began = datetime.now(UTC)
     for number in range(5):
         bus.post(Order(number))
 
-    entries = ended(bus, 5)
-    starts = sorted(entry.started_date for entry in entries if entry.started_date is not None)
-    assert starts[-1] - starts[0] >= timedelta(milliseconds=180)
+    starts = [entry.started_date for entry in ended(bus, 5) if entry.started_date is not None]
+    # By the database's clock, which is this machine's.
+    assert max(starts) - began >= timedelta(milliseconds=4 * 50)
 
 
 # -- the limit itself -----------------------------------------------------------------------------
@@ -320,12 +326,16 @@ def test_a_limit_that_means_nothing_is_refused(make_bus: MakeBus, options: Any) 
     assert bus.limits() == []
 
 
-async def test_the_awaitable_twins_do_the_same(make_bus: MakeBus) -> None:
+def test_the_awaitable_twins_do_the_same(make_bus: MakeBus) -> None:
     bus = make_bus()
-    made = await bus.limit_async(concurrency=1)
-    assert await bus.limits_async() == [made]
-    assert await bus.unlimit_async()
-    assert bus.limits() == []
+
+    async def main() -> None:
+        made = await bus.limit_async(concurrency=1)
+        assert await bus.limits_async() == [made]
+        assert await bus.unlimit_async()
+        assert bus.limits() == []
+
+    asyncio.run(main())
 
 
 def test_a_limit_holds_for_a_node_that_starts_from_its_first_entry(make_bus: MakeBus) -> None:
@@ -342,3 +352,25 @@ def test_a_limit_holds_for_a_node_that_starts_from_its_first_entry(make_bus: Mak
 
     ended(bus, 6)
     assert handler.most_running == 1
+
+
+# -- why an entry waits ---------------------------------------------------------------------------
+
+
+def test_an_entry_that_waits_for_a_place_is_explained(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    peer.bus.limit(concurrency=2, by="ann")
+    for number in range(3):
+        peer.bus.post(Order(number))
+    peer.claim()
+    [waiting] = peer.bus.find(states=State.AVAILABLE)
+    peer.beat()
+
+    [reason] = peer.bus.explain(waiting.record_id).reasons
+    assert reason.code == "limited"
+    assert (reason.facts["concurrency"], reason.facts["running"]) == (2, 2)
+    assert "limited to 2 at once by ann" in reason.text
+
+    peer.bus.unlimit()
+    [reason] = peer.bus.explain(waiting.record_id).reasons
+    assert reason.code == "unlimited"
