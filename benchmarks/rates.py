@@ -25,7 +25,6 @@ from benchmarks.workload import (
 )
 from queue_core.model.config import BusConfig
 
-
 GENEROUS = 10_000
 """A limit above all that a node holds."""
 

@@ -87,11 +87,11 @@ class Limiting:
         limit = Limit(
             table=store.config.table,
             queue_name=self._limited_queue,
-            concurrency=self._count(concurrency, "concurrency"),
-            per_node=self._count(per_node, "per_node"),
-            rate=self._count(rate, "rate"),
+            concurrency=None if concurrency is None else self._count(concurrency, "concurrency"),
+            per_node=None if per_node is None else self._count(per_node, "per_node"),
+            rate=None if rate is None else self._count(rate, "rate"),
             per=self._time(per),
-            burst=self._count(burst, "burst") or 1,
+            burst=self._count(burst, "burst"),
             limited_by=self._name(by) or somebody(),
             since=store.now(),
         )
@@ -140,9 +140,8 @@ class Limiting:
         if lifecycle.node is not None:
             lifecycle.limited.look()
 
-    def _count(self, count: int | None, key: str) -> int | None:
-        allowed = type(count) is int and 1 <= count <= LARGEST_COUNT
-        if count is not None and not allowed:
+    def _count(self, count: object, key: str) -> int:
+        if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= LARGEST_COUNT:
             raise self._refused(key, count, f"a whole number from 1 to {LARGEST_COUNT:,}")
         return count
 

@@ -282,10 +282,8 @@ def _limited(case: Case) -> Iterator[Reason]:
             "second.",
         )
         return
-    running = sum(
-        place.stands is not None
-        for place in case.store.statements.places(case.connection, lane=lane)
-    )
+    standing = case.store.statements.standing(case.connection, lane=lane)
+    running = sum(map(len, standing.values()))
     yield Reason(
         code="limited",
         text=f"The queue is limited to {limit.told} by {limit.limited_by} since {_moment(limit.since)}, and {running:,} of "

@@ -27,6 +27,10 @@ from queue_core.storage.store import FIRST_DATE, Store
 from sql.families import LIMITS
 from sql.statements.base import LARGEST_COUNT
 from sql.statements.claims import Claim
+from sql.statements.places import Bunch
+
+MOST_BUNCHES = 50
+"""Rows of places that a claim reads, before they are made fewer."""
 
 
 class Claimed(NamedTuple):
@@ -86,10 +90,10 @@ class Places:
     def register(self, connection: Connection, owner: str, entries: Sequence[Entry]) -> None:
         """Count entries that `owner` ran before it knew of their limit, past it if need be."""
         for lane, mine in self.by_lane(entries):
-            self._limits.locked(connection, self._store.config.table, lane)
             statements = self._store.statements
-            standing = {row.record_id for row in self._standing(connection, lane)}
-            claims = [entry.claim for entry in mine if entry.record_id not in standing]
+            self._limits.locked(connection, self._store.config.table, lane)
+            standing = set(statements.standing(connection, lane=lane).get(owner, ()))
+            claims = [entry.claim for entry in mine if entry.claim not in standing]
             if claims:
                 statements.take_places(connection, lane=lane, owner=owner, claims=claims)
 
@@ -102,20 +106,18 @@ class Places:
                 found[lane].append(entry)
         return sorted(found.items())
 
-    def room(self, connection: Connection, lane: Lane, owner: str) -> Room:
-        """Lock a limit, and count its free places for `owner`."""
+    def room(self, connection: Connection, lane: Lane, owner: str, wanted: int) -> Room:
+        """Lock a limit, and count its free places for `owner`: at least `wanted`, if there are."""
+        statements = self._store.statements
         row = self._limits.locked(connection, self._store.config.table, lane)
-        standing = self._standing(connection, lane)
         if row is None:  # it has just been removed
             return Room()
-        limit, free = limit_of(row), LARGEST_COUNT
-        mine = sum(1 for place in standing if place.owner == owner)
-        if limit.concurrency is not None:
-            # What a node holds and can't run yet has a place that another could use.
-            share = max(self._store.config.handler_threads, limit.concurrency // self.nodes)
-            free = min(limit.concurrency - len(standing), share - mine)
-        if limit.per_node is not None:
-            free = min(free, limit.per_node - mine)
+        limit = limit_of(row)
+        bunches = statements.bunches(connection, lane=lane)
+        free = self._free(limit, bunches, owner)
+        if free < wanted or len(bunches) > MOST_BUNCHES:
+            bunches = self._counted(connection, lane)
+            free = self._free(limit, bunches, owner)
         if limit.rate is None:
             return Room(free=max(0, free))
         rate, now = Rate(limit.rate, limit.per, limit.burst), self._store.read_time(connection)
@@ -145,21 +147,26 @@ class Places:
             connection, owner=owner, lane=lane, suspect_lane=lane, claims=claims
         )
 
-    def _standing(self, connection: Connection, lane: Lane) -> list[Place]:
-        """The places that are taken. Rows of others are deleted."""
+    def _free(self, limit: Limit, bunches: Sequence[Bunch], owner: str) -> int:
+        taken = sum(bunch.places for bunch in bunches)
+        mine = sum(bunch.places for bunch in bunches if bunch.owner == owner)
+        free = LARGEST_COUNT
+        if limit.concurrency is not None:
+            # What a node holds and can't run yet has a place that another could use.
+            share = max(self._store.config.handler_threads, limit.concurrency // self.nodes)
+            free = min(limit.concurrency - taken, share - mine)
+        return free if limit.per_node is None else min(free, limit.per_node - mine)
+
+    def _counted(self, connection: Connection, lane: Lane) -> list[Bunch]:
+        """Look which claims stand, and enter them anew."""
         statements = self._store.statements
-        rows = statements.places(connection, lane=lane)
-        gone = [row.record_id for row in rows if row.stands is None]
-        if gone:
-            statements.free_places(connection, lane=lane, ids=gone)
-        return [Place(row.record_id, row.owner) for row in rows if row.stands is not None]
-
-
-class Place(NamedTuple):
-    """A place that is taken."""
-
-    record_id: int
-    owner: str
+        standing = statements.standing(connection, lane=lane)
+        if standing:
+            statements.free_places(connection, lane=lane)
+        for owner, claims in standing.items():
+            if claims:
+                statements.take_places(connection, lane=lane, owner=owner, claims=claims)
+        return [Bunch(owner, len(claims)) for owner, claims in standing.items()]
 
 
 class Seating:
@@ -174,7 +181,7 @@ class Seating:
         self._refused = dict[Lane, datetime | None]()
         self.claim: Claim | None = claim
         if is_limited(self._lane):
-            room = self._room(self._lane)
+            room = self._room(self._lane, claim.limit)
             if room.free < claim.limit:
                 self._refused[self._lane] = room.until
                 limited = msgspec.structs.replace(claim, limit=room.free)
@@ -192,7 +199,7 @@ class Seating:
             entries = list(found)
         placed, waiting = dict[Lane, list[int]](), set[int]()
         for lane, those in self._places.by_lane(entries):
-            room = self._room(lane)
+            room = self._room(lane, len(those))
             seated, left = those[: room.free], those[room.free :]
             if seated:
                 placed[lane] = [entry.record_id for entry in seated]
@@ -204,9 +211,9 @@ class Seating:
         entries = [entry for entry in entries if entry.record_id not in waiting]
         return Claimed(entries, len(found), placed, self._refused)
 
-    def _room(self, lane: Lane) -> Room:
+    def _room(self, lane: Lane, wanted: int) -> Room:
         if lane not in self._rooms:
-            self._rooms[lane] = self._places.room(self._connection, lane, self._owner)
+            self._rooms[lane] = self._places.room(self._connection, lane, self._owner, wanted)
         return self._rooms[lane]
 
     def _leave(self, lane: Lane, entries: Sequence[Entry]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, CheckConstraint, Column, Double, Integer, MetaData, String, Table
 
 from sql.tables.conventions import NAME_LENGTH, OPTIONS, QUEUE_NAME_LENGTH
-from sql.types import UtcDateTime, name, readable
+from sql.types import UtcDateTime, long_text, name, readable
 
 queue_limits = Table(
     "queue_limits",
@@ -38,11 +38,14 @@ queue_places = Table(
     Column("table_name", name(NAME_LENGTH), primary_key=True),
     Column("lane", name(NAME_LENGTH), primary_key=True),
     Column("record_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("claim_count", Integer, nullable=False),
+    Column("claim_count", Integer, primary_key=True, autoincrement=False),
     Column("owner", name(NAME_LENGTH), nullable=False),
+    Column("places", Integer, nullable=False),
+    Column("claims", long_text(), nullable=False),
     **OPTIONS,
 )
-"""Claims of limited queues. One counts as long as its entry is claimed as it says, and no longer.
+"""Places of limited queues, those of one claim of entries in a row that bears the first one's name.
 
-So whoever ends, retries or reaps an entry need not know of its place.
+`claims` lists them in JSON, `places` is their number. One counts as long as its entry is claimed as
+it says, and no longer. So whoever ends, retries or reaps an entry need not know of its place.
 """

@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sql.migrations import tables
-from sql.types import UtcDateTime, name, readable
+from sql.types import UtcDateTime, long_text, name, readable
 
 revision = "0013"
 down_revision = "0012"
@@ -42,7 +42,9 @@ def upgrade() -> None:
         sa.Column("table_name", name(64), primary_key=True),
         sa.Column("lane", name(64), primary_key=True),
         sa.Column("record_id", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("claim_count", sa.Integer, nullable=False),
+        sa.Column("claim_count", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("owner", name(64), nullable=False),
+        sa.Column("places", sa.Integer, nullable=False),
+        sa.Column("claims", long_text(), nullable=False),
         **OPTIONS,
     )
