@@ -141,14 +141,14 @@ class Limiting:
             lifecycle.limited.look()
 
     def _count(self, count: object, key: str) -> int:
-        if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= LARGEST_COUNT:
-            raise self._refused(key, count, f"a whole number from 1 to {LARGEST_COUNT:,}")
-        return count
+        if isinstance(count, int) and count is not True and 1 <= count <= LARGEST_COUNT:
+            return count
+        raise self._refused(key, count, f"a whole number from 1 to {LARGEST_COUNT:,}")
 
-    def _time(self, per: timedelta) -> timedelta:
-        if not isinstance(per, timedelta) or not SHORTEST_PER <= per <= LONGEST_PER:
-            raise self._refused("per", per, "a timedelta from a millisecond to 366 days")
-        return per
+    def _time(self, per: object) -> timedelta:
+        if isinstance(per, timedelta) and SHORTEST_PER <= per <= LONGEST_PER:
+            return per
+        raise self._refused("per", per, "a timedelta from a millisecond to 366 days")
 
     def _name(self, by: str | None) -> str | None:
         fault = None if by is None else name_fault(by, LONGEST_BY)

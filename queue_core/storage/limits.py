@@ -35,7 +35,7 @@ class StoredLimits:
             "concurrency": limit.concurrency,
             "per_node": limit.per_node,
             "rate": limit.rate,
-            "per_seconds": limit.per.total_seconds() if rated else None,
+            "per_microseconds": limit.per // timedelta(microseconds=1) if rated else None,
             "burst": limit.burst if rated else None,
             "limited_by": limit.limited_by,
             "since": limit.since,
@@ -60,7 +60,7 @@ class StoredLimits:
 
     def all(self, connection: Connection) -> list[Limit]:
         """The limits of the table, by queue."""
-        found = map(limit_of, self._limits.of_table(connection, self._table))
+        found = map(_limit, self._limits.of_table(connection, self._table))
         return sorted(found, key=lambda limit: limit.queue_name)
 
     def holding(self, queue_name: str | None = None) -> list[Limit]:
@@ -74,8 +74,7 @@ class StoredLimits:
         return self.all(connection), [Lane(lane) for lane in lanes]
 
 
-def limit_of(row: Row[Any]) -> Limit:
-    """The limit of a row."""
+def _limit(row: Row[Any]) -> Limit:
     limit = Limit(
         table=row.table_name,
         queue_name=row.queue_name,
@@ -86,5 +85,5 @@ def limit_of(row: Row[Any]) -> Limit:
     )
     if row.rate is None:
         return limit
-    per = timedelta(seconds=row.per_seconds)
+    per = timedelta(microseconds=row.per_microseconds)
     return msgspec.structs.replace(limit, rate=row.rate, per=per, burst=row.burst)

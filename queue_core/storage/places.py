@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
@@ -22,14 +22,12 @@ from queue_core.model.entry import Entry
 from queue_core.model.lanes import SUSPECT, Lane, is_limited
 from queue_core.model.limit import Limit
 from queue_core.model.rate import Rate
-from queue_core.storage.limits import limit_of
 from queue_core.storage.store import FIRST_DATE, Store
-from sql.families import LIMITS
 from sql.statements.base import LARGEST_COUNT
 from sql.statements.claims import Claim
-from sql.statements.places import Bunch
+from sql.statements.places import Bunch, Terms
 
-MOST_BUNCHES = 50
+MOST_BUNCHES = 100
 """Rows of places that a claim reads, before they are made fewer."""
 
 
@@ -71,8 +69,6 @@ class Places:
 
     def __init__(self, store: Store, idle_threads: Callable[[], int]) -> None:
         self._store = store
-        limits = store.database.dialect.statements_for(LIMITS)
-        self._limits = limits(store.statements.main.schema)
         self._idle_threads = idle_threads
         self.lanes = dict[str, Lane]()
         """Of the queues that are limited, as the last look has found; empty, as mostly."""
@@ -91,7 +87,7 @@ class Places:
         """Count entries that `owner` ran before it knew of their limit, past it if need be."""
         for lane, mine in self.by_lane(entries):
             statements = self._store.statements
-            self._limits.locked(connection, self._store.config.table, lane)
+            statements.terms(connection, lane=lane)
             standing = set(statements.standing(connection, lane=lane).get(owner, ()))
             claims = [entry.claim for entry in mine if entry.claim not in standing]
             if claims:
@@ -109,19 +105,18 @@ class Places:
     def room(self, connection: Connection, lane: Lane, owner: str, wanted: int) -> Room:
         """Lock a limit, and count its free places for `owner`: at least `wanted`, if there are."""
         statements = self._store.statements
-        row = self._limits.locked(connection, self._store.config.table, lane)
-        if row is None:  # it has just been removed
+        limit = statements.terms(connection, lane=lane)
+        if limit is None:  # it has just been removed
             return Room()
-        limit = limit_of(row)
         bunches = statements.bunches(connection, lane=lane)
         free = self._free(limit, bunches, owner)
         if free < wanted or len(bunches) > MOST_BUNCHES:
             bunches = self._counted(connection, lane)
             free = self._free(limit, bunches, owner)
-        if limit.rate is None:
+        rate = _rate_of(limit)
+        if rate is None:
             return Room(free=max(0, free))
-        rate, now = Rate(limit.rate, limit.per, limit.burst), self._store.read_time(connection)
-        arrival = row.arrival_date or FIRST_DATE
+        now, arrival = self._store.read_time(connection), limit.arrival_date or FIRST_DATE
         # What is claimed counts as started, so it has to start now.
         free = min(free, rate.free(arrival, now), self._idle_threads())
         return Room(free=max(0, free), rate=rate, arrival=arrival, now=now)
@@ -134,7 +129,7 @@ class Places:
         self._store.statements.take_places(connection, lane=lane, owner=owner, claims=claims)
         if room.rate is not None:
             arrival = room.rate.after(room.arrival, room.now, len(entries))
-            self._limits.arrived(connection, self._store.config.table, lane, arrival)
+            self._store.statements.arrived(connection, lane=lane, arrival_date=arrival)
             room.arrival = arrival
         room.free -= len(entries)
 
@@ -147,7 +142,7 @@ class Places:
             connection, owner=owner, lane=lane, suspect_lane=lane, claims=claims
         )
 
-    def _free(self, limit: Limit, bunches: Sequence[Bunch], owner: str) -> int:
+    def _free(self, limit: Terms, bunches: Sequence[Bunch], owner: str) -> int:
         taken = sum(bunch.places for bunch in bunches)
         mine = sum(bunch.places for bunch in bunches if bunch.owner == owner)
         free = LARGEST_COUNT
@@ -167,6 +162,12 @@ class Places:
             if claims:
                 statements.take_places(connection, lane=lane, owner=owner, claims=claims)
         return [Bunch(owner, len(claims)) for owner, claims in standing.items()]
+
+
+def _rate_of(limit: Terms) -> Rate | None:
+    if limit.rate is None or limit.per_microseconds is None or limit.burst is None:
+        return None
+    return Rate(limit.rate, timedelta(microseconds=limit.per_microseconds), limit.burst)
 
 
 class Seating:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
@@ -25,11 +24,6 @@ class Limits:
         mine = self._table.c.table_name == table_name
         return list(connection.execute(select(self._table).where(mine)))
 
-    def locked(self, connection: Connection, table_name: str, lane: str) -> Row[Any] | None:
-        """The limit of a queue, locked: whoever takes places of it waits."""
-        statement = select(self._table).where(*self._one(table_name, lane)).with_for_update()
-        return connection.execute(statement).one_or_none()
-
     def put(
         self, connection: Connection, table_name: str, lane: str, values: Mapping[str, Any]
     ) -> None:
@@ -37,19 +31,13 @@ class Limits:
 
         An IntegrityError says that another transaction has added it meanwhile.
         """
-        if self.locked(connection, table_name, lane) is not None:
-            mine = self._one(table_name, lane)
+        mine = self._one(table_name, lane)
+        there = select(self._table.c.lane).where(*mine).with_for_update()
+        if connection.execute(there).first() is not None:
             connection.execute(update(self._table).where(*mine).values(**values))
         else:
             key = {"table_name": table_name, "lane": lane}
             connection.execute(insert(self._table).values(**key, **values))
-
-    def arrived(
-        self, connection: Connection, table_name: str, lane: str, arrival_date: datetime
-    ) -> None:
-        """Note when the next start is due."""
-        mine = self._one(table_name, lane)
-        connection.execute(update(self._table).where(*mine).values(arrival_date=arrival_date))
 
     def remove(self, connection: Connection, table_name: str, lane: str) -> bool:
         """Delete a limit; False if there is none."""

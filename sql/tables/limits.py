@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Double, Integer, MetaData, String, Table
+from sqlalchemy import BigInteger, CheckConstraint, Column, Integer, MetaData, String, Table
 
 from sql.tables.conventions import NAME_LENGTH, OPTIONS, QUEUE_NAME_LENGTH
 from sql.types import UtcDateTime, long_text, name, readable
@@ -17,7 +17,7 @@ queue_limits = Table(
     Column("concurrency", Integer),
     Column("per_node", Integer),
     Column("rate", Integer),
-    Column("per_seconds", Double),
+    Column("per_microseconds", BigInteger),
     Column("burst", Integer),
     Column("limited_by", String(255), nullable=False),
     Column("since", UtcDateTime, nullable=False),

@@ -29,7 +29,7 @@ def upgrade() -> None:
         sa.Column("concurrency", sa.Integer),
         sa.Column("per_node", sa.Integer),
         sa.Column("rate", sa.Integer),
-        sa.Column("per_seconds", sa.Double),
+        sa.Column("per_microseconds", sa.BigInteger),
         sa.Column("burst", sa.Integer),
         sa.Column("limited_by", sa.String(255), nullable=False),
         since,
