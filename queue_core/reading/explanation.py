@@ -282,8 +282,8 @@ def _limited(case: Case) -> Iterator[Reason]:
             "second.",
         )
         return
-    standing = case.store.statements.standing(case.connection, lane=lane)
-    running = sum(map(len, standing.values()))
+    held = case.store.statements.held_places(case.connection, lane=lane)
+    running = sum(map(len, held.values()))
     yield Reason(
         code="limited",
         text=f"The queue is limited to {limit.told} by {limit.limited_by} since {_moment(limit.since)}, and {running:,} of "

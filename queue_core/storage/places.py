@@ -88,8 +88,8 @@ class Places:
         for lane, mine in self.by_lane(entries):
             statements = self._store.statements
             statements.terms(connection, lane=lane)
-            standing = set(statements.standing(connection, lane=lane).get(owner, ()))
-            claims = [entry.claim for entry in mine if entry.claim not in standing]
+            held = set(statements.held_places(connection, lane=lane).get(owner, ()))
+            claims = [entry.claim for entry in mine if entry.claim not in held]
             if claims:
                 statements.take_places(connection, lane=lane, owner=owner, claims=claims)
 
@@ -155,13 +155,13 @@ class Places:
     def _counted(self, connection: Connection, lane: Lane) -> list[Bunch]:
         """Look which claims stand, and enter them anew."""
         statements = self._store.statements
-        standing = statements.standing(connection, lane=lane)
-        if standing:
+        held = statements.held_places(connection, lane=lane)
+        if held:
             statements.free_places(connection, lane=lane)
-        for owner, claims in standing.items():
+        for owner, claims in held.items():
             if claims:
                 statements.take_places(connection, lane=lane, owner=owner, claims=claims)
-        return [Bunch(owner, len(claims)) for owner, claims in standing.items()]
+        return [Bunch(owner, len(claims)) for owner, claims in held.items()]
 
 
 def _rate_of(limit: Terms) -> Rate | None:

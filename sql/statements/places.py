@@ -113,7 +113,7 @@ class Places(Outcomes):
         found = self._looked_up(select(main.c.record_id, main.c.claim_count))
         return found.where(self._among(), main.c.processing_state == IN_PROCESSING)
 
-    def standing(self, connection: Connection, *, lane: str) -> dict[str, list[tuple[int, int]]]:
+    def held_places(self, connection: Connection, *, lane: str) -> dict[str, list[tuple[int, int]]]:
         """The claims that stand, as (record id, claim count), by owner."""
         rows = self._rows(connection, self._listed, {"of_lane": lane})
         listed = [(owner, _CLAIMS.decode(claims)) for owner, claims in rows]
