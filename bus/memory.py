@@ -34,7 +34,7 @@ from queue_core.model.lanes import ANY_NODE
 from queue_core.model.outcome import Outcome, Released, Retried
 from queue_core.model.settings import configured
 from queue_core.model.transit import Transit
-from queue_core.running.admission import KnownTypes
+from queue_core.running.admission import KnownTypes, unlimited
 from queue_core.running.context_restored import restoring
 from queue_core.running.handler_pool import HandlerPool
 from queue_core.running.pauses_in_force import PausesInForce
@@ -126,7 +126,7 @@ class InMemoryBus(EventBus):
             self.config,
             self._clock,
             self._codecs,
-            KnownTypes(self._subscriptions, nothing_paused),
+            KnownTypes(self._subscriptions, nothing_paused, unlimited),
             _Unleased(),
             pauses=nothing_paused,
             validators=self._types.validators,

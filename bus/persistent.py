@@ -15,6 +15,7 @@ from queue_core.bulk_changes import BulkChanges
 from queue_core.engine import QueueEngine
 from queue_core.face.face import Face
 from queue_core.grouping import Grouping
+from queue_core.limiting import Limiting
 from queue_core.model.captured_context import CapturedContext
 from queue_core.model.codec import Codec
 from queue_core.model.config import BusConfig, BusSettings, Mode
@@ -29,7 +30,7 @@ from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import Clock
 
 
-class PersistentBus(EventBus, Face, Reads, Pausing, QueueKeys, Grouping, BulkChanges):
+class PersistentBus(EventBus, Face, Reads, Pausing, Limiting, QueueKeys, Grouping, BulkChanges):
     """An event bus on a SQL database.
 
     The bus opens its own connections. An SQLite file gets its tables at once; another database must
@@ -88,6 +89,7 @@ class PersistentBus(EventBus, Face, Reads, Pausing, QueueKeys, Grouping, BulkCha
         Face.__init__(self, engine)
         Reads.__init__(self, engine, self.config.name)
         Pausing.__init__(self, engine, self.config.name)
+        Limiting.__init__(self, engine, self.config.name)
         QueueKeys.__init__(self, engine, self.config.name)
         Grouping.__init__(self, engine, self.config.name)
         BulkChanges.__init__(self, engine, self.config.name)

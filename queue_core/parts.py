@@ -6,6 +6,7 @@ from queue_core.claim_loop import ClaimLoop
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_listener import HintListener
 from queue_core.claiming.hint_sender import HintSender
+from queue_core.claiming.limited_lanes import LimitedLanes
 from queue_core.claiming.linked_looks import LinkedLooks
 from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.claiming.parked_lane import ParkedLane
@@ -48,7 +49,7 @@ class Parts:
                 store.config,
                 store.clock,
                 store.codecs,
-                KnownTypes(router, pauses),
+                KnownTypes(router, pauses, holdings.lane_without_place),
                 holdings,
                 pauses=pauses,
                 validators=store.types.validators,
@@ -70,6 +71,7 @@ class Parts:
         linked = LinkedLooks(holdings, claimer)
         self.parked = ParkedLane(holdings, router, claimer, self.failed_hooks)
         paused = PausedLanes(holdings, pauses, claimer)
+        limited = LimitedLanes(holdings, pools, claimer, lambda: router.describe()["queues"])
         watchdog = Watchdog(store.config, finisher.complete)
         claim_loop = ClaimLoop(
             holdings,
@@ -79,6 +81,7 @@ class Parts:
             linked=linked,
             parked=self.parked,
             paused=paused,
+            limited=limited,
             pools=pools,
             watchdog=watchdog,
             awake=awake,
@@ -102,6 +105,7 @@ class Parts:
             claimer=claimer,
             parked=self.parked,
             paused=paused,
+            limited=limited,
             finisher=finisher,
             failed_hooks=self.failed_hooks,
             hints=hints,
@@ -115,6 +119,7 @@ class Parts:
             claimer=claimer,
             claim_loop=claim_loop,
             paused=paused,
+            limited=limited,
             finisher=finisher,
             hints=hints,
             hint_listener=HintListener(store, claim_loop),

@@ -16,6 +16,7 @@ from sql.statements import Statements
 from sql.statements.archives import Archives
 from sql.statements.groups import Groups
 from sql.statements.keys import Keys
+from sql.statements.limits import Limits
 from sql.statements.nodes import Nodes
 from sql.statements.ordered import Ordered
 from sql.statements.pauses import Pauses
@@ -28,10 +29,12 @@ from sql.tables import (
     queue_group_ends,
     queue_groups,
     queue_keys,
+    queue_limits,
     queue_nodes,
     queue_order_heads,
     queue_ordered,
     queue_pauses,
+    queue_places,
     queue_posted_runs,
     queue_replays,
     queue_schedules,
@@ -65,6 +68,7 @@ class Family(Generic[S_co]):
 NODES = Family(Nodes, (queue_nodes,))
 SCHEDULES = Family(Schedules, (queue_schedules,))
 PAUSES = Family(Pauses, (queue_pauses,))
+LIMITS = Family(Limits, (queue_limits, queue_places))
 ARCHIVES = Family(Archives, (queue_archives, queue_replays))
 STAGING = Family(Staging, (queue_staged, queue_posted_runs))
 ORDER = Family(Ordered, (queue_ordered, queue_order_heads))
@@ -77,6 +81,7 @@ FAMILIES: tuple[Family[object], ...] = (
     NODES,
     SCHEDULES,
     PAUSES,
+    LIMITS,
     ARCHIVES,
     STAGING,
     ORDER,

@@ -72,6 +72,7 @@ from queue_core.model.entry import Entry, Posting, State  # noqa: E402
 from queue_core.model.group import GroupStatus  # noqa: E402
 from queue_core.model.json_codec import JsonCodec  # noqa: E402
 from queue_core.model.keyed import Answer, KeyState, KeyStatus, Posted  # noqa: E402
+from queue_core.model.limit import Limit  # noqa: E402
 from queue_core.model.node_config import NodeConfig  # noqa: E402
 from queue_core.model.pause import Pause  # noqa: E402
 from queue_core.model.retry import (  # noqa: E402
@@ -154,6 +155,7 @@ __all__ = [
     "KeyStatus",
     "Keyless",
     "LifecycleError",
+    "Limit",
     "Located",
     "ManualClock",
     "MissedPolicy",

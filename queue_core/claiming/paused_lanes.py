@@ -8,29 +8,18 @@ the end of a pause later than others may still set entries aside.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection
-
-from sqlalchemy import Connection
-
 from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.set_aside import bring_back
 from queue_core.holding.holdings import Holdings
-from queue_core.model.config import Mode
-from queue_core.model.lanes import SUSPECT, Lane
 from queue_core.model.pause import Pause
-from queue_core.reading.nodes import status
 from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.runtime.log import get_logger
 from queue_core.storage.pauses import StoredPauses
-from sql.families import NODES
-from sql.statements import nodes
 
 log = get_logger(__name__)
 
 LOOK_SECONDS = 0.9
 """A pause is obeyed, and its end too, within a second."""
-PAGE = 1_000
-"""Entries that one transaction brings back."""
 
 
 class PausedLanes:
@@ -41,7 +30,6 @@ class PausedLanes:
         self._stored = StoredPauses(holdings.store)
         self._pauses = pauses
         self._claimer = claimer
-        self._nodes = holdings.store.database.dialect.statements_for(NODES)()
         self._at = 0.0
         self._found = False
         """Whether the last look has found that a pause has ended, or entries of one."""
@@ -64,9 +52,8 @@ class PausedLanes:
         pauses, lanes = self._holdings.store.database.fetch(self._stored.all_and_lanes)
         self._learn(pauses)
         ended = [lane for lane in lanes if not self._pauses.holds(lane)]
-        sticky = self._sticky_nodes() if ended else ()
-        full = [self._bring_back(lane, sticky) == PAGE for lane in ended]
-        self._at = 0.0 if any(full) else now + LOOK_SECONDS
+        more = bring_back(self._holdings, ended)
+        self._at = 0.0 if more else now + LOOK_SECONDS
         # Once more after the last: other nodes bring back entries to this one, too.
         if ended or self._found:
             self._claimer.wake()
@@ -85,37 +72,3 @@ class PausedLanes:
                 subscriber=pause.handler,
                 by=pause.paused_by,
             )
-
-    def _bring_back(self, lane: Lane, sticky: Collection[str]) -> int:
-        """Let the first entries of a lane be claimed again, in their order; returns how many."""
-        statements, other = self._holdings.store.statements, self._holdings.return_lane
-
-        def work(connection: Connection) -> int:
-            targets = defaultdict[Lane, list[int]](list)
-            rows = statements.free_page(connection, lane=lane, limit=PAGE)
-            for row in rows:
-                owner = row.creating_owner
-                targets[Lane(owner) if owner in sticky else other].append(row.record_id)
-            for to_lane, ids in targets.items():
-                statements.change_lane(
-                    connection, ids=ids, from_lane=lane, to_lane=to_lane, suspect_lane=SUSPECT
-                )
-            return len(rows)
-
-        return self._holdings.store.database.write(work)
-
-    def _sticky_nodes(self) -> set[str]:
-        """The live nodes that run what they post: it goes back to them.
-
-        If one has died meanwhile, its reaper finds it in its lane.
-        """
-        store = self._holdings.store
-        rows = store.database.fetch(self._nodes.all_nodes)
-        return {
-            node.name
-            for node in (status(row, store.clock.now()) for row in rows)
-            if node.state == nodes.LIVE
-            for served in node.serves
-            if served.get("table") == store.config.table
-            and served.get("mode", Mode.POLLING) != Mode.POLLING
-        }

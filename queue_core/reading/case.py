@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from queue_core.errors import PayloadNotDecodableError
 from queue_core.model.entry import Entry, SubscriberProgress
+from queue_core.model.limit import Limit
 from queue_core.model.pause import Pause
 from queue_core.reading.nodes import NodeStatus, Served
 from queue_core.storage.store import Store
@@ -24,6 +25,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     pauses: Sequence[Pause]
     """Those of its queue and of its queue's handlers that have not ended."""
+    limit: Limit | None
+    """That of its queue."""
     nodes: Sequence[NodeStatus]
 
     @property

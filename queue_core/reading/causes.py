@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from queue_core.links.links import carries
 from queue_core.model.entry import RetryDue, State
-from queue_core.model.lanes import PARKED, SUSPECT, is_node_lane, is_paused
+from queue_core.model.lanes import PARKED, SUSPECT, is_limited, is_node_lane, is_paused
 from queue_core.reading.case import Case, is_live
 from queue_core.reading.phrases import moment, times, whereabouts
 from queue_core.reading.reason import Fact, Reason
@@ -47,6 +47,36 @@ def _paused(case: Case) -> Iterator[Reason]:
             text="It was set aside in a pause that has ended: a live node of this queue's table brings it back within a "
             "second.",
         )
+
+
+def _limited(case: Case) -> Iterator[Reason]:
+    lane, limit = case.entry.lane, case.limit
+    if not is_limited(lane):
+        return
+    if limit is None:
+        yield Reason(
+            code="unlimited",
+            text="It was set aside at a limit that has ended: a live node of this queue's table brings it back within a "
+            "second.",
+        )
+        return
+    held = case.store.statements.held_places(case.connection, lane=lane)
+    running = sum(map(len, held.values()))
+    yield Reason(
+        code="limited",
+        text=f"The queue is limited to {limit.told} by {limit.limited_by} since {moment(limit.since)}, and {running:,} of "
+        "it run now: it waits for a place.",
+        facts={
+            "concurrency": limit.concurrency,
+            "per_node": limit.per_node,
+            "rate": limit.rate,
+            "per_seconds": limit.per.total_seconds(),
+            "burst": limit.burst,
+            "running": running,
+            "limited_by": limit.limited_by,
+            "since": limit.since,
+        },
+    )
 
 
 def _parked(case: Case) -> Iterator[Reason]:
@@ -183,6 +213,7 @@ def _lane_of_absent_node(case: Case) -> Iterator[Reason]:
 Cause: TypeAlias = Callable[[Case], Iterator[Reason]]
 CAUSES: tuple[Cause, ...] = (
     _paused,
+    _limited,
     _parked,
     _not_served,
     _behind_another,

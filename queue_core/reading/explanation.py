@@ -18,6 +18,7 @@ from queue_core.reading.phrases import moment, whereabouts
 from queue_core.reading.reason import Fact, Reason
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.filter import Filter
+from queue_core.storage.limits import StoredLimits
 from queue_core.storage.pauses import StoredPauses
 from queue_core.storage.rows import integer
 from queue_core.storage.store import Store
@@ -64,7 +65,7 @@ def explain(
     all_nodes = store.database.dialect.statements_for(NODES)().all_nodes
     # Not by the caller's connection, whose search path may be another one.
     rows = store.reaching(lambda: store.database.fetch(all_nodes))
-    stored = StoredPauses(store)
+    stored, limits = StoredPauses(store), StoredLimits(store)
 
     def work(inner: Connection) -> Explanation:
         # History second: an entry may end in between.
@@ -86,6 +87,9 @@ def explain(
                 for pause in stored.all(inner)
                 if pause.queue_name == entry.queue_name and is_in_force(pause, now)
             ],
+            limit=next(
+                (one for one in limits.all(inner) if one.queue_name == entry.queue_name), None
+            ),
             nodes=[node_status(row, now) for row in rows],
         )
         return Explanation(

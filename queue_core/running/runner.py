@@ -202,6 +202,8 @@ class Runner:
         # more may start.
         if not self.may_call(run) or (self._pauses.known and self._pauses.stops(run)):
             return False
+        if self._admission.lane_without_place(run.entry) is not None:
+            return False
         run.handler_called = True
         try:
             outcome = self._invoke(invocation)

@@ -121,6 +121,12 @@ class Store:
             if given is None:
                 raise
 
+    def read_time(self, connection: Connection) -> datetime:
+        """The database's clock itself, read on `connection`; a clock that was given goes before."""
+        if isinstance(self.clock, SystemClock):
+            return self._database.dialect.database_now(connection)
+        return self.clock.now()
+
     # -- process ----------------------------------------------------------------------------------
 
     @property

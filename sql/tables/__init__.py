@@ -14,6 +14,7 @@ from sql.tables.entries import (
 )
 from sql.tables.groups import GROUP_NAME_LENGTH, queue_group_ends, queue_groups
 from sql.tables.keys import KEY_LENGTH, queue_keys
+from sql.tables.limits import queue_limits, queue_places
 from sql.tables.nodes import queue_nodes
 from sql.tables.ordered import ORDER_KEY_LENGTH, queue_order_heads, queue_ordered
 from sql.tables.pauses import queue_pauses
@@ -39,10 +40,12 @@ __all__ = [
     "queue_group_ends",
     "queue_groups",
     "queue_keys",
+    "queue_limits",
     "queue_nodes",
     "queue_order_heads",
     "queue_ordered",
     "queue_pauses",
+    "queue_places",
     "queue_posted_runs",
     "queue_replays",
     "queue_schedules",

@@ -24,10 +24,12 @@ TABLES = {
     *(
         "queue_archives",
         "queue_keys",
+        "queue_limits",
         "queue_nodes",
         "queue_order_heads",
         "queue_ordered",
         "queue_pauses",
+        "queue_places",
         "queue_posted_runs",
         "queue_replays",
         "queue_schedules",
