@@ -24,6 +24,7 @@ from queue_core.reading.held_keys import HeldKey, held_keys
 from queue_core.reading.keys import Keys
 from queue_core.reading.nodes import NodeStatus
 from queue_core.reading.nodes import status as node_status
+from queue_core.reading.open_circuits import OpenCircuit, open_circuits
 from queue_core.reading.overview import QueueStatus, statuses
 from queue_core.reading.schedules import ScheduleStatus
 from queue_core.reading.schedules import status as schedule_status
@@ -359,6 +360,22 @@ class Inspector:
         """
         stores = self._tables.stores(table)
         return [pause for store in stores for pause in StoredPauses(store).holding()]
+
+    def open_circuits(self, *, table: str | None = None) -> list[OpenCircuit]:
+        """List the handlers whose failed entries wait for a probe.
+
+        Args:
+            table: Only of this main table. Default: of all.
+
+        Returns:
+            The open circuits, by table, queue and handler.
+
+        Raises:
+            SchemaMissingError: There is no such table, or none at all.
+            DatabaseUnreachableError: The database does not answer.
+        """
+        stores = self._tables.stores(table)
+        return [circuit for store in stores for circuit in open_circuits(store, None)]
 
     def schedules(self, *, table: str | None = None) -> list[ScheduleStatus]:
         """List the recurring schedules with their next dates.

@@ -14,6 +14,7 @@ from sqlalchemy import MetaData, Table
 
 from sql.statements import Statements
 from sql.statements.archives import Archives
+from sql.statements.circuits import Circuits
 from sql.statements.keys import Keys
 from sql.statements.nodes import Nodes
 from sql.statements.ordered import Ordered
@@ -24,6 +25,7 @@ from sql.statements.waits import Waits
 from sql.tables import (
     entry_tables,
     queue_archives,
+    queue_circuits,
     queue_keys,
     queue_nodes,
     queue_order_heads,
@@ -67,6 +69,7 @@ STAGING = Family(Staging, (queue_staged, queue_posted_runs))
 ORDER = Family(Ordered, (queue_ordered, queue_order_heads))
 KEYS = Family(Keys, (queue_keys,))
 WAITS = Family(Waits, (queue_waits,))
+CIRCUITS = Family(Circuits, (queue_circuits,))
 ENTRIES = Family(Statements, define=entry_tables, suffixes=("_history",))
 
 FAMILIES: tuple[Family[object], ...] = (
@@ -78,6 +81,7 @@ FAMILIES: tuple[Family[object], ...] = (
     ORDER,
     KEYS,
     WAITS,
+    CIRCUITS,
     ENTRIES,
 )
 

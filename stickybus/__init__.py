@@ -70,6 +70,7 @@ from queue_core.model.keyed import Answer, KeyState, KeyStatus, Posted  # noqa: 
 from queue_core.model.node_config import NodeConfig  # noqa: E402
 from queue_core.model.pause import Pause  # noqa: E402
 from queue_core.model.retry import (  # noqa: E402
+    Circuit,
     ExponentialRetries,
     Failure,
     GiveUp,
@@ -85,6 +86,7 @@ from queue_core.reading.explanation import Explanation, Reason  # noqa: E402
 from queue_core.reading.forgetting import Forgotten  # noqa: E402
 from queue_core.reading.held_keys import HeldKey  # noqa: E402
 from queue_core.reading.nodes import NodeStatus  # noqa: E402
+from queue_core.reading.open_circuits import OpenCircuit  # noqa: E402
 from queue_core.reading.overview import QueueStatus  # noqa: E402
 from queue_core.reading.schedules import ScheduleStatus  # noqa: E402
 from queue_core.reading.search import Located  # noqa: E402
@@ -106,6 +108,7 @@ __all__ = [
     "BulkResult",
     "BusConfig",
     "CallersConnection",
+    "Circuit",
     "Clock",
     "Codec",
     "CommitUnknownError",
@@ -155,6 +158,7 @@ __all__ = [
     "NotificationConfig",
     "NotificationQueue",
     "NotificationService",
+    "OpenCircuit",
     "Pause",
     "PayloadError",
     "PayloadNotDecodableError",

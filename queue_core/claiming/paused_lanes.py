@@ -3,7 +3,8 @@
 An entry of a paused queue or handler is claimed once and set aside in the lane of the pause, where
 it costs nothing. Each node looks once a second which pauses there are and which of these lanes hold
 entries. A lane without a pause is emptied, whoever has filled it, and when: a node that hears of
-the end of a pause later than others may still set entries aside.
+the end of a pause later than others may still set entries aside. So it is with the lanes of open
+circuits, which look like those of pauses.
 """
 
 from __future__ import annotations
@@ -64,6 +65,9 @@ class PausedLanes:
         pauses, lanes = self._holdings.store.database.fetch(self._stored.all_and_lanes)
         self._learn(pauses)
         ended = [lane for lane in lanes if not self._pauses.holds(lane)]
+        if ended:
+            held = self._lanes_of_circuits()
+            ended = [lane for lane in ended if lane not in held]
         sticky = self._sticky_nodes() if ended else ()
         full = [self._bring_back(lane, sticky) == PAGE for lane in ended]
         self._at = 0.0 if any(full) else now + LOOK_SECONDS
@@ -103,6 +107,14 @@ class PausedLanes:
             return len(rows)
 
         return self._holdings.store.database.write(work)
+
+    def _lanes_of_circuits(self) -> set[Lane]:
+        """The lanes of open circuits, each of which has a probe then."""
+        store = self._holdings.store
+        if store.database.fetch(store.circuits.without_probe):
+            store.database.write(store.circuits.choose_others)
+            self._claimer.wake()
+        return {Lane(circuit.lane) for circuit in store.database.fetch(store.circuits.all)}
 
     def _sticky_nodes(self) -> set[str]:
         """The live nodes that run what they post: it goes back to them.

@@ -318,7 +318,8 @@ class Finisher:
                 self._claimer.wake()
                 self._hints.tell()
             if isinstance(outcome, Retried):
-                self._claimer.expect(max(now, outcome.at))
+                # At `at`, or at another date if it waits for a circuit: then a look tells.
+                self._claimer.expect(now if outcome.opens else max(now, outcome.at))
             elif (
                 isinstance(outcome, ENDED)
                 and outcome.state is State.FAILED

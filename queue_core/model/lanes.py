@@ -44,8 +44,16 @@ def paused_lane(queue_name: str, handler: str | None = None) -> Lane:
     return Lane(PAUSED + blake2s(names.encode(), digest_size=16).hexdigest())
 
 
+def circuit_lane(queue_name: str, handler: str) -> Lane:
+    """Lane of the entries that have failed, and wait until the circuit of a handler is closed.
+
+    It is one of those of paused entries, and treated as these are.
+    """
+    return paused_lane(queue_name, f"{handler}\0failed")
+
+
 def is_paused(lane: str) -> bool:
-    """Whether the entries of a lane wait for the end of a pause."""
+    """Whether the entries of a lane wait for the end of a pause, or for a circuit to be closed."""
     return lane.startswith(PAUSED)
 
 

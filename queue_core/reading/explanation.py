@@ -15,10 +15,11 @@ from sqlalchemy import Connection
 from queue_core.errors import EntryNotFoundError, PayloadNotDecodableError
 from queue_core.links.links import carries
 from queue_core.model.entry import Entry, State, SubscriberProgress, Waiting
-from queue_core.model.lanes import PARKED, SUSPECT, is_node_lane, is_paused
+from queue_core.model.lanes import PARKED, SUSPECT, circuit_lane, is_node_lane, is_paused
 from queue_core.model.pause import Pause, is_in_force
 from queue_core.reading.nodes import NodeStatus, Served
 from queue_core.reading.nodes import status as node_status
+from queue_core.reading.open_circuits import OpenCircuit, read_circuits
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.filter import Filter
 from queue_core.storage.pauses import StoredPauses
@@ -76,6 +77,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     pauses: Sequence[Pause]
     """Those of its queue and of its queue's handlers that have not ended."""
+    circuits: Sequence[OpenCircuit]
+    """The open ones of its queue, if it may wait for one."""
     nodes: Sequence[NodeStatus]
 
     @property
@@ -147,6 +150,9 @@ def explain(
                 for pause in stored.all(inner)
                 if pause.queue_name == entry.queue_name and is_in_force(pause, now)
             ],
+            circuits=read_circuits(store, entry.queue_name, inner)
+            if is_paused(entry.lane)
+            else (),
             nodes=[node_status(row, now) for row in rows],
         )
         return Explanation(
@@ -256,12 +262,34 @@ def _paused(case: Case) -> Iterator[Reason]:
                 "until": pause.until,
             },
         )
-    if is_paused(case.entry.lane) and all(case.entry.lane != one.lane for one in case.pauses):
+    lanes = {one.lane for one in case.pauses}
+    lanes |= {circuit_lane(one.queue_name, one.handler) for one in case.circuits}
+    if is_paused(case.entry.lane) and case.entry.lane not in lanes:
         yield Reason(
             code="resumed",
-            text="It was set aside in a pause that has ended: a live node of this queue's table brings it back within a "
-            "second.",
+            text="It was set aside in a pause that has ended, or behind a circuit that is closed: a live node of this "
+            "queue's table brings it back within a second.",
         )
+
+
+def _circuit_open(case: Case) -> Iterator[Reason]:
+    for circuit in case.circuits:
+        if circuit_lane(circuit.queue_name, circuit.handler) == case.entry.lane:
+            date = circuit.probe_date
+            when = "now" if date is None else f"at {_moment(date)}"
+            yield Reason(
+                code="circuit-open",
+                text=f"It has failed, and the circuit of {circuit.handler} is open since {_moment(circuit.since)}: failed "
+                f"entries wait until a probe succeeds. {_times(circuit.failures).capitalize()} it has failed so far. The "
+                f"next probe, entry {circuit.probe_id}, runs {when}.",
+                facts={
+                    "handler": circuit.handler,
+                    "since": circuit.since,
+                    "failures": circuit.failures,
+                    "probe_id": circuit.probe_id,
+                    "probe_date": date,
+                },
+            )
 
 
 def _parked(case: Case) -> Iterator[Reason]:
@@ -409,6 +437,7 @@ def _ready(case: Case) -> Reason:
 Cause: TypeAlias = Callable[[Case], Iterator[Reason]]
 CAUSES: tuple[Cause, ...] = (
     _paused,
+    _circuit_open,
     _parked,
     _not_served,
     _behind_another,

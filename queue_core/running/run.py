@@ -10,6 +10,7 @@ import msgspec
 
 from queue_core.model.entry import Entry, SubscriberProgress, Waiting
 from queue_core.model.lanes import Lane
+from queue_core.model.outcome import Break
 from queue_core.running.serial import Pool, SerialGate
 from queue_core.running.subscriber import Subscriber
 
@@ -48,6 +49,8 @@ class Run(msgspec.Struct, eq=False):
     has_one_subscriber: bool = True
     paused_in: Lane | None = None
     """Where the entry waits after this run, for those of its subscribers that are paused."""
+    broken: dict[str, Break] = msgspec.field(default_factory=dict)
+    """Subscribers that failed, and whose entries wait until their circuit is closed."""
     errors: dict[Subscriber, BaseException] = msgspec.field(default_factory=dict)
 
     def __repr__(self) -> str:

@@ -30,7 +30,7 @@ from sql.tables import ERROR_LENGTH
 
 T = TypeVar("T")
 
-_RECORD_ID = attrgetter("record_id")
+_RECORD_ID, _ORDER = attrgetter("record_id"), attrgetter("order")
 
 
 class Written(NamedTuple):
@@ -97,7 +97,7 @@ class Moves:
             lost = set(batch.ids) - ids
             if linked:  # not for what a former try recorded: that has told them
                 links.ended(connection, endings_of(linked, besides=lost))
-            for effect in sorted(effects, key=_RECORD_ID):
+            for effect in sorted(effects, key=_ORDER):
                 if not effect.apply(connection):
                     lost.add(effect.record_id)
             if lost:

@@ -18,6 +18,7 @@ from queue_core.errors import (
     DatabaseUnreachableError,
     ForkedError,
 )
+from queue_core.links.circuits import Circuits
 from queue_core.links.dependencies import Dependencies
 from queue_core.links.keys import KeyLink
 from queue_core.links.link import Link
@@ -36,7 +37,7 @@ from queue_core.storage.reserved_ids import ReservedIds
 from queue_core.storage.rows import Rows
 from queue_core.storage.unreachable import unreachable
 from sql.database import Database
-from sql.families import ENTRIES, KEYS, ORDER, WAITS
+from sql.families import CIRCUITS, ENTRIES, KEYS, ORDER, WAITS
 from sql.tables import entry_tables
 
 T = TypeVar("T")
@@ -76,7 +77,9 @@ class Store:
         self.keys = KeyLink(
             dialect.statements_for(KEYS)(schema), self.statements, clock, config.table
         )
-        others: list[Link] = [self.keys, self.ordering]
+        circuits = dialect.statements_for(CIRCUITS)(schema)
+        self.circuits = Circuits(circuits, self.statements, clock)
+        others: list[Link] = [self.keys, self.ordering, self.circuits]
         waits = dialect.statements_for(WAITS)(schema)
         self.dependencies = Dependencies(waits, self.statements, clock, Links(others))
         self.links = Links([*others, self.dependencies])
