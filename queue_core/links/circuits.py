@@ -48,7 +48,7 @@ class Circuits:
         self._entries = entries
         self._table = entries.main.name
         self._clock = clock
-        self._random = Random()
+        self._random = Random()  # noqa: S311 -- no secret
 
     # -- failures ---------------------------------------------------------------------------------
 

@@ -150,9 +150,7 @@ def explain(
                 for pause in stored.all(inner)
                 if pause.queue_name == entry.queue_name and is_in_force(pause, now)
             ],
-            circuits=read_circuits(store, entry.queue_name, inner)
-            if is_paused(entry.lane)
-            else (),
+            circuits=read_circuits(store, entry.queue_name, inner) if is_paused(entry.lane) else (),
             nodes=[node_status(row, now) for row in rows],
         )
         return Explanation(

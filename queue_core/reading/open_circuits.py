@@ -50,9 +50,7 @@ def read_circuits(
     """As `open_circuits`, on a connection of the store."""
     rows = [row for row in store.circuits.all(connection) if queue_name in {None, row.queue_name}]
     ids = [row.probe_id for row in rows]
-    probes = (
-        store.search(connection, where=lambda main: [main.c.record_id.in_(ids)]) if ids else []
-    )
+    probes = store.search(connection, where=lambda main: [main.c.record_id.in_(ids)]) if ids else []
     dates = {
         probe.record_id: probe.effective_date
         for probe in probes
