@@ -3,10 +3,8 @@
 A circuit is open as long as it has a row. The entries that wait stand in a lane of its own, from
 which nobody claims; its probe stands among all others, at its date, and is marked. What happens to
 the probe decides, in the transaction in which it happens. If it succeeds, the row goes, and nodes
-bring back what is in the lane. If it fails, or ends in another way, another one is chosen.
-
-A process of an older version tells nobody of an end, and somebody may delete a row. So nodes look,
-while entries wait, whether the probe still is one.
+bring back what is in the lane. If it fails, another one is chosen. If it ends in another way, nodes
+choose one, which look while entries wait whether the probe still is one.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from queue_core.links.links import carries
 from queue_core.model.entry import Entry, State, SubscriberProgress
 from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane, circuit_lane
 from queue_core.model.outcome import Break
+from queue_core.model.retry import delay_after
 from queue_core.runtime.clock import Clock
 from sql.search_keys import RESERVED, with_marks
 from sql.statements import Statements
@@ -64,7 +63,7 @@ class Circuits:
         if circuit is not None:
             if circuit.probe_id == record_id:
                 failures = min(circuit.failures + 1, LARGEST_COUNT)
-                date = now + opens.policy.delay_after(failures)
+                date = now + delay_after(opens.policy, failures)
                 self._choose(connection, circuit, date, failures)
         elif self._circuits.open(
             connection,
@@ -75,24 +74,32 @@ class Circuits:
             since=now,
             probe_id=record_id,
         ):
-            self._send(connection, lane, record_id, now + opens.policy.delay_after(1))
+            self._send(connection, lane, record_id, now + delay_after(opens.policy, 1))
 
     def went_on(self, connection: Connection, entry: Entry, progress: SubscriberProgress) -> None:
         """An entry will run again, for others of its subscribers perhaps."""
         if carries(entry.headers, PROBE_MARK):
             for circuit in self._of_probes(connection, [entry.record_id]):
                 done = progress.get(circuit.handler)
-                if isinstance(done, bool):
-                    self._decide(connection, circuit, succeeded=done)
+                if done is True:
+                    self._close(connection, circuit)
+                elif done is False:
+                    self._choose(connection, circuit, self._clock.now(), circuit.failures)
 
     # -- links ------------------------------------------------------------------------------------
 
     def ended(self, connection: Connection, endings: Sequence[Ending]) -> None:
-        """See `Link.ended`."""
+        """See `Link.ended`.
+
+        After another end than success, nodes choose the next probe. It may have been removed by a
+        caller's transaction, which is not to lock what others are about to write.
+        """
         states = {one.entry.record_id: one.state for one in endings}
         for circuit in self._of_probes(connection, list(states)):
-            succeeded = states[circuit.probe_id] is State.PROCESSED
-            self._decide(connection, circuit, succeeded=succeeded)
+            if states[circuit.probe_id] is State.PROCESSED or not self._entries.page(
+                connection, lane=circuit.lane, after=None, limit=1
+            ):
+                self._close(connection, circuit)
 
     def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:
         """See `Link.renewed`. The copy is the probe now."""
@@ -103,16 +110,10 @@ class Circuits:
         """See `Link.retried`. The copy is an entry like any other."""
 
     def discarded(self, connection: Connection, old: Entry) -> None:
-        """See `Link.discarded`. Another one was chosen when it ended."""
+        """See `Link.discarded`. Another one is chosen already."""
 
     def _of_probes(self, connection: Connection, ids: Sequence[int]) -> list[Row[Any]]:
         return self._circuits.of_probes(connection, self._table, ids)
-
-    def _decide(self, connection: Connection, circuit: Row[Any], *, succeeded: bool) -> None:
-        if succeeded:
-            self._close(connection, circuit)
-        else:
-            self._choose(connection, circuit, self._clock.now(), circuit.failures)
 
     # -- what nodes ask ---------------------------------------------------------------------------
 

@@ -203,23 +203,7 @@ class ExponentialRetries:
         """As `RetryPolicy.next_date`."""
         if failure.error_count > self.max_retries:
             return None
-        return failure.now + self.delay_after(failure.error_count)
-
-    def delay_after(self, failures: int) -> timedelta:
-        """Compute the delay after so many failures, shortened by its random part.
-
-        Args:
-            failures: Their number, 1 or more.
-
-        Returns:
-            The delay.
-        """
-        try:
-            grown = self.initial_seconds * self.factor ** (failures - 1)
-        except OverflowError:
-            grown = self.maximum_seconds
-        seconds = min(grown, self.maximum_seconds) * (1 - self.jitter * self.random.random())
-        return timedelta(seconds=seconds)
+        return failure.now + delay_after(self, failure.error_count)
 
 
 @dataclass(frozen=True)
@@ -240,8 +224,7 @@ class Circuit(ExponentialRetries):
         maximum_seconds: The longest delay, at most a century. Default: 300.
         max_retries: The number of retries of each entry, 0 or more. Default: 10,000.
         jitter: The largest random part, from 0 to 1. Default: 0.1.
-        random: Its source, and that of the choice of probes, to be repeatable in tests. Default: a
-            new one.
+        random: Its source, to be repeatable in tests. Default: a new one.
 
     Raises:
         ConfigurationError: An argument is not allowed.
@@ -254,6 +237,16 @@ class Circuit(ExponentialRetries):
     initial_seconds: float = 5.0
     maximum_seconds: float = 300.0
     max_retries: int = 10_000
+
+
+def delay_after(policy: ExponentialRetries, failures: int) -> timedelta:
+    """The delay after so many failures, 1 or more, shortened by its random part."""
+    try:
+        grown = policy.initial_seconds * policy.factor ** (failures - 1)
+    except OverflowError:
+        grown = policy.maximum_seconds
+    seconds = min(grown, policy.maximum_seconds) * (1 - policy.jitter * policy.random.random())
+    return timedelta(seconds=seconds)
 
 
 def asks_for_date(error: BaseException) -> bool:

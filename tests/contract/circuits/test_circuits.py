@@ -257,11 +257,20 @@ def test_another_one_is_chosen_for_a_probe_that_was_removed(cluster: Cluster) ->
     first, second = fail(peer, 1, 2)
 
     peer.bus.remove_all(record_ids=[first])
+    cluster.live(1, peer)
+    peer.claim()
 
     assert probe(peer) == second
     assert waiting(peer) == []
-    peer.bus.remove_all(record_ids=[second])
-    assert peer.bus.open_circuits() == [], "nobody is left to probe"
+
+
+def test_a_circuit_without_failed_entries_is_closed(cluster: Cluster) -> None:
+    peer = join(cluster, "a", Service())
+    [record_id] = fail(peer, 1)
+
+    peer.bus.remove_all(record_ids=[record_id])
+
+    assert peer.bus.open_circuits() == []
 
 
 def test_another_one_is_chosen_for_a_probe_that_has_used_up_its_retries(cluster: Cluster) -> None:

@@ -100,6 +100,7 @@ _BUS: dict[str, list[Call]] = {
         lambda place, connection, _: place.bus.release_key("k", connection=connection),
     ],
     "held_keys": [lambda place, connection, _: place.bus.held_keys(connection=connection)],
+    "open_circuits": [lambda place, connection, _: place.bus.open_circuits(connection=connection)],
     "size": [lambda place, connection, _: place.bus.size(connection=connection)],
     "explain": [lambda place, connection, _: place.bus.explain(PAST, connection=connection)],
     "pause": [lambda place, connection, _: place.bus.pause(connection=connection)],
@@ -153,6 +154,9 @@ _QUEUE: dict[str, list[Call]] = {
         lambda place, connection, _: place.queue.release_key("k", connection=connection),
     ],
     "held_keys": [lambda place, connection, _: place.queue.held_keys(connection=connection)],
+    "open_circuits": [
+        lambda place, connection, _: place.queue.open_circuits(connection=connection)
+    ],
     "size": [lambda place, connection, _: place.queue.size(connection=connection)],
     "explain": [lambda place, connection, _: place.queue.explain(PAST, connection=connection)],
     "pause": [lambda place, connection, _: place.queue.pause(connection=connection)],
