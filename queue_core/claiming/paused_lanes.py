@@ -87,6 +87,7 @@ class PausedLanes:
                 table=pause.table,
                 queue_name=pause.queue_name,
                 subscriber=pause.handler,
+                order_key=pause.order_key,
                 by=pause.paused_by,
             )
 

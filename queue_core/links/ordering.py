@@ -39,8 +39,7 @@ class Ordering:
 
     def key_of(self, queue_name: str, headers: str | None) -> OrderKey:
         """The key of an entry that carries the mark."""
-        text = texts(headers).get(KEY_MARK[1:], "")
-        return OrderKey(self._entries.main.name, queue_name, text)
+        return OrderKey(self._entries.main.name, queue_name, order_key_of(headers))
 
     def start(self, connection: Connection, key: OrderKey) -> Lane | None:
         """Let the first entry of a key start, unless one may already.
@@ -123,3 +122,8 @@ class Ordering:
             for key, record_id, lane in entries
         ]
         self.statements.add(connection, rows)
+
+
+def order_key_of(headers: str | None) -> str:
+    """The order key of an entry whose headers carry the mark."""
+    return texts(headers).get(KEY_MARK[1:], "")

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from queue_core.errors import EntryNotFoundError, PayloadNotDecodableError
 from queue_core.links.links import carries
+from queue_core.links.ordering import KEY_MARK, order_key_of
 from queue_core.model.entry import Entry, State, SubscriberProgress, Waiting
 from queue_core.model.lanes import PARKED, SUSPECT, circuit_lane, is_node_lane, is_paused
 from queue_core.model.pause import Pause, is_in_force
@@ -241,12 +242,18 @@ def _paused(case: Case) -> Iterator[Reason]:
         for name in names
     }
     for pause in case.pauses:
+        if pause.order_key is not None and (
+            not carries(case.entry.headers, KEY_MARK)
+            or pause.order_key != order_key_of(case.entry.headers)
+        ):
+            continue
         waits = case.entry.lane == pause.lane or pause.handler in known
         if pause.handler is not None and (
             not waits or case.progress.get(pause.handler) is not None
         ):
             continue
         of = "The queue" if pause.handler is None else f"Its handler {pause.handler}"
+        of = of if pause.order_key is None else f"Its order key {pause.order_key}"
         why = f" ({pause.reason})" if pause.reason else ""
         until = f"until {_moment(pause.until)}" if pause.until else "until it is resumed"
         yield Reason(
@@ -254,6 +261,7 @@ def _paused(case: Case) -> Iterator[Reason]:
             text=f"{of} is paused by {pause.paused_by} since {_moment(pause.since)}, {until}{why}.",
             facts={
                 "handler": pause.handler,
+                "order_key": pause.order_key,
                 "paused_by": pause.paused_by,
                 "reason": pause.reason,
                 "since": pause.since,

@@ -23,7 +23,7 @@ class Admission(Protocol):
 
 
 class KnownTypes:
-    """Sets aside entries of paused queues, and parks those whose queue or type nobody knows."""
+    """Sets aside what is paused, and parks entries whose queue or type nobody knows."""
 
     def __init__(self, router: Router, pauses: PausesInForce) -> None:
         self._subscribers = router.subscribers
@@ -31,7 +31,7 @@ class KnownTypes:
 
     def admit(self, entry: Entry) -> Sequence[Subscriber] | Parked | Paused:
         """See `Admission.admit`. Raises ConfigurationError if the type's name is that of two."""
-        if self._pauses.known and (lane := self._pauses.lane_of(entry.queue_name)) is not None:
+        if self._pauses.known and (lane := self._pauses.lane_of_entry(entry)) is not None:
             return Paused(entry=entry, lane=lane, error_count=entry.error_count)
         subscribers = self._subscribers(entry.queue_name, entry.class_name)
         return Parked(entry=entry) if subscribers is None else subscribers

@@ -1,4 +1,4 @@
-"""The failed entries of a handler can wait while one of them probes whether it works again."""
+"""Failed entries of a handler can wait while one of them probes; order keys can be paused."""
 
 from typing import Any
 
@@ -18,6 +18,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def upgrade() -> None:
+    tables.add_columns("queue_pauses", sa.Column("order_key", name(128)))
     queue_name = sa.Column("queue_name", name(129), nullable=False)
     since = sa.Column("since", UtcDateTime, nullable=False)
     tables.create(
