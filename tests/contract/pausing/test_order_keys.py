@@ -98,7 +98,7 @@ def test_a_notification_queue_pauses_its_own_key(make_service: MakeService) -> N
 
 def test_a_handler_and_a_key_at_once_are_refused(cluster: Cluster) -> None:
     bus = cluster.join("a").bus
-    with pytest.raises(InvalidPostError, match="not of both. Nothing was written"):
+    with pytest.raises(InvalidPostError, match=r"not of both\. Nothing was written"):
         bus.pause(handler="orders", order_key="k")
     with pytest.raises(InvalidPostError, match="order_key="):
         bus.resume(order_key="k" * 129)
