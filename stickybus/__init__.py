@@ -60,7 +60,7 @@ from queue_core.errors import (  # noqa: E402
 )
 from queue_core.finishing.feeds import Ended, Feed  # noqa: E402
 from queue_core.inspector import Inspector, inspect  # noqa: E402
-from queue_core.model.answers import Fail, Retry  # noqa: E402
+from queue_core.model.answers import Done, Fail, Retry  # noqa: E402
 from queue_core.model.codec import BoundCodec, Codec, JsonCodec  # noqa: E402
 from queue_core.model.compression import CompressedCodec  # noqa: E402
 from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa: E402
@@ -115,6 +115,7 @@ __all__ = [
     "CompressedCodec",
     "ConfigurationError",
     "DatabaseUnreachableError",
+    "Done",
     "DuplicateKeyError",
     "EncryptedCodec",
     "Ended",

@@ -6,7 +6,7 @@ It writes all but Recorded and Lost.
 from __future__ import annotations
 
 import traceback
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
@@ -30,6 +30,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None = None
     undelivered: bool = False
     """Nobody subscribes to it."""
+    keep: timedelta | None = None
+    """How long its handlers want its key to be kept."""
 
 
 class Break(NamedTuple):

@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from queue_core.model.answers import heed
 from queue_core.model.entry import Entry
 from queue_core.model.outcome import Lost, Recorded
 from queue_core.running.coroutines import Coroutines
@@ -99,5 +98,5 @@ class Invoker:
         else:
             returned = subscriber.handler(*arguments)
         if returned is not None:
-            heed(returned)
+            run.heed(returned)
         return None

@@ -137,6 +137,7 @@ def finished(
         progress=progress if len(progress) > 1 or last_error else {},
         last_error=last_error,
         undelivered=state is State.PROCESSED and not run.progress,
+        keep=run.keep if state is State.PROCESSED else None,
     )
 
 
