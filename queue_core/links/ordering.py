@@ -73,7 +73,7 @@ class Ordering:
 
     def ended(self, connection: Connection, endings: Sequence[Ending]) -> None:
         """See `Link.ended`."""
-        for entry, state in endings:
+        for entry, state, _ in endings:
             key = self.key_of(entry.queue_name, entry.headers)
             self.statements.remove(connection, key.table_name, entry.record_id)
             if state is State.FAILED and texts(entry.headers).get(FAILURE_MARK[1:]) != SKIP:
