@@ -71,6 +71,7 @@ class EventBus(Subscribing):
         key_wait: float | None = None,
         after: Collection[int] | None = None,
         on_failed: OnFailed = "cancel",
+        max_run_seconds: float | None = None,
         connection: CallersConnection | None = None,
     ) -> int:
         """Post one event. Either the row is written or the call raises.
@@ -107,6 +108,8 @@ class EventBus(Subscribing):
             on_failed: What becomes of it if one of them fails, or is removed. "cancel": it goes to
                 history as REMOVED; "run": it runs all the same; "hold": it waits until that one is
                 retried, or until `release`. Default: "cancel".
+            max_run_seconds: A run that takes longer counts as failed, as for `subscribe`, whose limit
+                this one replaces. Default: that limit.
             connection: A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg,
                 PyMySQL or sqlite3 connection. The event is part of its transaction: a commit
                 delivers, a rollback does not. Default: the call commits before it returns.
@@ -146,6 +149,7 @@ class EventBus(Subscribing):
             key_wait=key_wait,
             after=after,
             on_failed=on_failed,
+            max_run_seconds=max_run_seconds,
         )
         return self._post([posting], connection)[0]
 

@@ -99,6 +99,7 @@ class Scheduling(Reads, QueueKeys):
         key_wait: float | None = None,
         after: Collection[int] | None = None,
         on_failed: OnFailed = "cancel",
+        max_run_seconds: float | None = None,
         connection: CallersConnection | None = None,
     ) -> int:
         """Schedule a notification. Either the row is written or the call raises.
@@ -128,6 +129,7 @@ class Scheduling(Reads, QueueKeys):
                 (on MariaDB and MySQL one). Default: 5.
             after: As for `PersistentBus.post`. Default: as there.
             on_failed: As for `PersistentBus.post`. Default: "cancel".
+            max_run_seconds: As for `PersistentBus.post`. Default: the limit of the queue.
             connection: As for `PersistentBus.post`: the notification is part of its transaction.
 
         Returns:
@@ -163,6 +165,7 @@ class Scheduling(Reads, QueueKeys):
             key_wait=key_wait,
             after=after,
             on_failed=on_failed,
+            max_run_seconds=max_run_seconds,
         )
         return self.schedule_many([posting], connection=connection)[0]
 

@@ -264,6 +264,7 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     of strings. `at` is an aware date; None means now. `key` is an idempotency key, with `keep`,
     `on_conflict` and `key_wait` as for a post. Entries of one `order_key` run one after the other
     in the order of posting. `after` holds ids of entries that it waits for.
+    `max_run_seconds` limits each run.
     """
 
     event: object
@@ -282,6 +283,7 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     key_wait: float | None = None
     after: Collection[int] | None = None
     on_failed: OnFailed = "cancel"
+    max_run_seconds: float | None = None
 
 
 class PostOptions(TypedDict, total=False):
@@ -302,6 +304,7 @@ class PostOptions(TypedDict, total=False):
     key_wait: float | None
     after: Collection[int] | None
     on_failed: OnFailed
+    max_run_seconds: float | None
 
 
 class KeyedOptions(PostOptions, total=False):
