@@ -83,6 +83,6 @@ def test_notifications_have_limits(make_service: MakeService) -> None:
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), True, "soon"])
 def test_what_is_no_time_is_refused(cluster: Cluster, seconds: Any) -> None:
     bus = cluster.peer("a").bus
-    with pytest.raises(InvalidPostError, match="max_run_seconds=.*Nothing was written"):
+    with pytest.raises(InvalidPostError, match=r"max_run_seconds=.*Nothing was written"):
         bus.post(Order(1), max_run_seconds=seconds)
     assert bus.find() == []
