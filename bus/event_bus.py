@@ -108,8 +108,8 @@ class EventBus(Subscribing):
             on_failed: What becomes of it if one of them fails, or is removed. "cancel": it goes to
                 history as REMOVED; "run": it runs all the same; "hold": it waits until that one is
                 retried, or until `release`. Default: "cancel".
-            max_run_seconds: A run that takes longer counts as failed, as for `subscribe`, whose limit
-                this one replaces. Default: that limit.
+            max_run_seconds: A run that takes longer counts as failed, as for `subscribe`, whose
+                limit this one replaces. Default: that limit.
             connection: A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg,
                 PyMySQL or sqlite3 connection. The event is part of its transaction: a commit
                 delivers, a rollback does not. Default: the call commits before it returns.

@@ -6,6 +6,7 @@ import math
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from queue_core.claiming.backlog_watch import BacklogWatch
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.claiming.parked_lane import ParkedLane
@@ -39,6 +40,7 @@ class ClaimLoop:
         paused: PausedLanes,
         pools: Pools,
         watchdog: Watchdog,
+        backlog: BacklogWatch,
         awake: Signal,
     ) -> None:
         self._holdings = holdings
@@ -52,6 +54,7 @@ class ClaimLoop:
         self._paused = paused
         self._pools = pools
         self._watchdog = watchdog
+        self._backlog = backlog
         self._awake = awake
         self._loop = Loop(f"{holdings.config.table}-claim", self.turn, self._clock, signal=awake)
         self._next_turn_at = math.inf
@@ -128,6 +131,7 @@ class ClaimLoop:
             self._claimer.wake()
         self._parked.turn(now)
         self._watchdog.turn(now, self._pools.current.runner)
+        self._backlog.turn(now)
         looks = [self._paused.next_look, self._ordered.next_look, self._waiting.next_look]
         if (look := self._announced.next_look()) is not None:
             looks.append(look)

@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.claim_loop import ClaimLoop
+from queue_core.claiming.backlog_watch import BacklogWatch
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_listener import HintListener
 from queue_core.claiming.hint_sender import HintSender
@@ -79,6 +80,7 @@ class Lifecycle:
         failures: Failures,
         hints: HintSender,
         wakeup: HintListener,
+        backlog: BacklogWatch,
         metrics: Metrics,
     ) -> None:
         self.store = store
@@ -95,6 +97,7 @@ class Lifecycle:
         self.failures = failures
         self.hints = hints
         self.wakeup = wakeup
+        self.backlog = backlog
         self.metrics = metrics
         self.health = Health(self.config.table, self.config.node, self.clock, self.pools.call)
         self.phase = Phase.INITIALISED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queue_core.claim_loop import ClaimLoop
+from queue_core.claiming.backlog_watch import BacklogWatch
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_listener import HintListener
 from queue_core.claiming.hint_sender import HintSender
@@ -70,6 +71,7 @@ class Parts:
         parked = ParkedLane(holdings, router, claimer, failures)
         paused = PausedLanes(holdings, pauses, claimer)
         watchdog = Watchdog(store.config, finisher.complete)
+        backlog = BacklogWatch(store, router, pools)
         claim_loop = ClaimLoop(
             holdings,
             claimer,
@@ -80,6 +82,7 @@ class Parts:
             paused=paused,
             pools=pools,
             watchdog=watchdog,
+            backlog=backlog,
             awake=awake,
         )
         self.poster = Poster(
@@ -106,5 +109,6 @@ class Parts:
             failures=failures,
             hints=hints,
             wakeup=HintListener(store, claim_loop),
+            backlog=backlog,
             metrics=metrics,
         )

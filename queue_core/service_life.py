@@ -8,6 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self, Unpack
 
+from queue_core.claiming.backlog_watch import BacklogHook, no_more
 from queue_core.cluster.health import ErrorHook, RecoveryHook
 from queue_core.engine import QueueEngine
 from queue_core.finishing.feeds import Feed
@@ -21,10 +22,11 @@ from queue_core.maintenance import (
 from queue_core.model.config import ChangeableSettings
 from queue_core.model.entry import Entry, SearchKey, States
 from queue_core.old_names import OldFaceNames
+from queue_core.reading.depths import COUNT_LIMIT
 from queue_core.reading.forgetting import Forgotten
 from queue_core.reading.history import Progress
 from queue_core.retrial import RetryOutcome
-from queue_core.runtime.arguments import function, wait_seconds
+from queue_core.runtime.arguments import function, is_number, not_allowed, wait_seconds
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.storage.rows import UNSET, Unset
@@ -225,6 +227,44 @@ class Face(OldFaceNames):
         """
         function(hook, key="hook")
         self._engine.lifecycle.health.recovery_hooks.append(hook)
+        return hook
+
+    def on_backlog(
+        self,
+        hook: BacklogHook = no_more,
+        *,
+        above: int = 1_000,
+        pause_seconds: float = 21_600.0,
+    ) -> BacklogHook:
+        """Call a function when more entries of a queue are due than `above`.
+
+        What waits is counted every 10 seconds while this is started, as for the metrics, and by
+        each node. The function runs on the handler pool; an exception of it is logged. The log has
+        a WARNING `backlog` each time in any case.
+
+        Args:
+            hook: Called with what waits for the queue, a `QueueDepth`; may be decorated. Default:
+                the log is enough.
+            above: The number of entries, 0 or more; what waits is counted up to 10,000 of the
+                table. Default: 1,000.
+            pause_seconds: The least time between two calls for one queue. Default: 21,600, which
+                is 6 hours.
+
+        Returns:
+            `hook`.
+
+        Raises:
+            ConfigurationError: An argument is not allowed.
+
+        Example:
+            >>> bus.on_backlog(above=5_000)
+        """
+        function(hook, key="hook")
+        if not (is_number(above) and 0 <= above < COUNT_LIMIT):
+            raise not_allowed("above", above, f"from 0 to {COUNT_LIMIT - 1:,}")
+        if not (is_number(pause_seconds) and pause_seconds >= 0):
+            raise not_allowed("pause_seconds", pause_seconds, "seconds, 0 or more")
+        self._engine.lifecycle.backlog.add(hook, above, pause_seconds)
         return hook
 
     def truncate_history(
