@@ -22,6 +22,7 @@ from sqlalchemy.orm import Session, scoped_session
 from bus.commits import at_commit
 from bus.event_bus import EventBus
 from bus.memory_entries import as_ended, run_again
+from bus.subscriptions import Others
 from queue_core.errors import (
     ConfigurationError,
     InvalidConnectionError,
@@ -222,7 +223,7 @@ class InMemoryBus(EventBus):
 
     # -- subscribe and post -----------------------------------------------------------------------
 
-    def _add(self, event: type | str, subscriber: Subscriber) -> None:
+    def _add(self, event: type | str | Others, subscriber: Subscriber) -> None:
         if subscriber.exactly_once:
             raise ConfigurationError(
                 "exactly_once needs the persistent bus: in memory there is no transaction.",

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
 
 from bus.event_bus import EventBus
+from bus.subscriptions import Others
 from queue_core.bulk_changes import BulkChanges
 from queue_core.engine import QueueEngine
 from queue_core.model.captured_context import CapturedContext
@@ -89,7 +90,7 @@ class PersistentBus(EventBus, Face, Reads, Pausing, QueueKeys, BulkChanges):
         QueueKeys.__init__(self, engine, self.config.name)
         BulkChanges.__init__(self, engine, self.config.name)
 
-    def _add(self, event: type | str, subscriber: Subscriber) -> None:
+    def _add(self, event: type | str | Others, subscriber: Subscriber) -> None:
         super()._add(event, subscriber)
         self._engine.lifecycle.parked.look_at_all()
 
