@@ -8,6 +8,7 @@ from queue_core.runtime.shown import shown
 from sql.search_keys import RESERVED, texts, with_marks
 
 _NAME = "max_run_seconds"
+LIMIT_MARK = RESERVED + _NAME
 
 
 def with_limit(headers: str | None, seconds: object, queue_name: str) -> str:
@@ -19,7 +20,7 @@ def with_limit(headers: str | None, seconds: object, queue_name: str) -> str:
             queue_name=queue_name,
             key=_NAME,
         )
-    return with_marks(headers, {RESERVED + _NAME: repr(float(seconds))})
+    return with_marks(headers, {LIMIT_MARK: repr(float(seconds))})
 
 
 def limit_of(headers: str | None) -> float | None:
