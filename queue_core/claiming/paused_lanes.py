@@ -9,10 +9,12 @@ circuits, which look like those of pauses.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Collection
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from queue_core.claiming.claimer import Claimer
 from queue_core.holding.holdings import Holdings
@@ -44,6 +46,8 @@ class PausedLanes:
         self._claimer = claimer
         self._nodes = holdings.store.database.dialect.statements_for(NODES)()
         self._at = 0.0
+        self._circuits = dict[Lane, Row[Any]]()
+        """The open circuits for which entries wait, by the last look."""
         self._found = False
         """Whether the last look has found that a pause has ended, or entries of one."""
 
@@ -65,9 +69,8 @@ class PausedLanes:
         pauses, lanes = self._holdings.store.database.fetch(self._stored.all_and_lanes)
         self._learn(pauses)
         ended = [lane for lane in lanes if not self._pauses.holds(lane)]
-        if ended:
-            held = self._lanes_of_circuits()
-            ended = [lane for lane in ended if lane not in held]
+        self._learn_circuits(self._open_circuits() if ended else {})
+        ended = [lane for lane in ended if lane not in self._circuits]
         sticky = self._sticky_nodes() if ended else ()
         full = [self._bring_back(lane, sticky) == PAGE for lane in ended]
         self._at = 0.0 if any(full) else now + LOOK_SECONDS
@@ -109,13 +112,27 @@ class PausedLanes:
 
         return self._holdings.store.database.write(work)
 
-    def _lanes_of_circuits(self) -> set[Lane]:
-        """The lanes of open circuits, each of which has a probe then."""
+    def _open_circuits(self) -> dict[Lane, Row[Any]]:
+        """The open circuits by lane, each of which has a probe then."""
         store = self._holdings.store
         if store.database.fetch(store.circuits.without_probe):
             store.database.write(store.circuits.choose_others)
             self._claimer.wake()
-        return {Lane(circuit.lane) for circuit in store.database.fetch(store.circuits.all)}
+        circuits = store.database.fetch(store.circuits.all)
+        return {Lane(circuit.lane): circuit for circuit in circuits}
+
+    def _learn_circuits(self, found: dict[Lane, Row[Any]]) -> None:
+        before, self._circuits = self._circuits, found
+        for lane in before.keys() ^ found.keys():
+            circuit = before.get(lane) or found[lane]
+            log.log(
+                logging.WARNING if lane in found else logging.INFO,
+                "circuit_open" if lane in found else "circuit_closed",
+                table=circuit.table_name,
+                queue_name=circuit.queue_name,
+                subscriber=circuit.handler,
+                since=circuit.since.isoformat(),
+            )
 
     def _sticky_nodes(self) -> set[str]:
         """The live nodes that run what they post: it goes back to them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -332,6 +333,19 @@ def test_a_paused_handler_has_no_probe_run(cluster: Cluster) -> None:
     assert sorted(service.served) == [1, 2]
 
 
+def test_a_probe_can_be_made_due_by_hand(cluster: Cluster) -> None:
+    service = Service()
+    peer = join(cluster, "a", service)
+    ids = fail(peer, 1, 2)
+    service.away = False
+
+    assert peer.bus.reschedule_all(record_ids=[probe(peer)], delay=0).changed == 1
+    pass_time(cluster, 1, peer)
+    pass_time(cluster, 1, peer)
+
+    assert len(peer.bus.history(record_ids=ids)) == 2
+
+
 # -- answers of handlers --------------------------------------------------------------------------
 
 
@@ -523,6 +537,26 @@ def test_an_entry_that_waits_tells_since_when_and_what_probes_next(cluster: Clus
     }
     assert f"entry {first}, runs at {circuit.probe_date:%Y-%m-%d %H:%M:%S} UTC" in reason.text
     assert [one.code for one in peer.bus.explain(first).reasons] == ["waits-for-retry"]
+
+
+def test_the_log_tells_when_entries_begin_and_end_to_wait(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = Service()
+    peer = join(cluster, "a", service)
+    caplog.set_level(logging.INFO)
+
+    fail(peer, 1, 2)
+    pass_time(cluster, 1, peer)
+    pass_time(cluster, 1, peer)
+    service.away = False
+    pass_time(cluster, 11, peer)
+    pass_time(cluster, 1, peer)
+    pass_time(cluster, 1, peer)
+
+    told = [line.split(" since=")[0] for line in caplog.messages if line.startswith("circuit_")]
+    facts = "table=bus_events queue_name=bus subscriber=orders"
+    assert told == [f"circuit_open {facts}", f"circuit_closed {facts}"]
 
 
 def test_an_inspector_lists_open_circuits_and_counts_what_waits(
