@@ -61,7 +61,7 @@ def test_a_key_that_is_kept_for_ever_stays_so(cluster: Cluster) -> None:
 
 
 def test_the_longest_time_of_several_handlers_counts(cluster: Cluster) -> None:
-    peer = answering(cluster, Done(keep=60), Done(keep=90), None)
+    peer = answering(cluster, Done(keep=90), Done(keep=60), None)
     peer.bus.post(Order(1), key="a")
     peer.run()
 
