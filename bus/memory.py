@@ -24,6 +24,7 @@ from bus.commits import at_commit, connection_of
 from bus.event_bus import EventBus
 from bus.memory_entries import as_ended, run_again
 from bus.memory_refusals import refuse_links
+from bus.subscriptions import Others
 from queue_core.errors import ConfigurationError, LifecycleError
 from queue_core.model.captured_context import CapturedContext
 from queue_core.model.codec import Codec
@@ -219,7 +220,7 @@ class InMemoryBus(EventBus):
 
     # -- subscribe and post -----------------------------------------------------------------------
 
-    def _add(self, event: type | str, subscriber: Subscriber) -> None:
+    def _add(self, event: type | str | Others, subscriber: Subscriber) -> None:
         if subscriber.exactly_once:
             raise ConfigurationError(
                 "exactly_once needs the persistent bus: in memory there is no transaction.",

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
 
 from bus.event_bus import EventBus
+from bus.subscriptions import Others
 from queue_core.bulk_changes import BulkChanges
 from queue_core.engine import QueueEngine
 from queue_core.face.face import Face
@@ -94,7 +95,7 @@ class PersistentBus(EventBus, Face, Reads, Pausing, Limiting, QueueKeys, Groupin
         Grouping.__init__(self, engine, self.config.name)
         BulkChanges.__init__(self, engine, self.config.name)
 
-    def _add(self, event: type | str, subscriber: Subscriber) -> None:
+    def _add(self, event: type | str | Others, subscriber: Subscriber) -> None:
         super()._add(event, subscriber)
         self._engine.parked.look_at_all()
 

@@ -6,6 +6,7 @@ import math
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from queue_core.claiming.backlog_watch import BacklogWatch
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.limited_lanes import LimitedLanes
 from queue_core.claiming.linked_looks import LinkedLooks
@@ -41,6 +42,7 @@ class ClaimLoop:
         limited: LimitedLanes,
         pools: Pools,
         watchdog: Watchdog,
+        backlog: BacklogWatch,
         awake: Signal,
     ) -> None:
         self._holdings = holdings
@@ -55,6 +57,7 @@ class ClaimLoop:
         self._limited = limited
         self._pools = pools
         self._watchdog = watchdog
+        self._backlog = backlog
         self._awake = awake
         self._loop = Loop(f"{holdings.config.table}-claim", self.turn, self._clock, signal=awake)
         self._next_turn_at = math.inf
@@ -132,6 +135,7 @@ class ClaimLoop:
             self._claimer.wake()
         self._parked.turn(now)
         self._watchdog.turn(now, self._pools.current.runner)
+        self._backlog.turn(now)
         looks = [
             self._paused.next_look,
             self._limited.next_look,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queue_core.claim_loop import ClaimLoop
+from queue_core.claiming.backlog_watch import BacklogWatch
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_listener import HintListener
 from queue_core.claiming.hint_sender import HintSender
@@ -73,6 +74,7 @@ class Parts:
         paused = PausedLanes(holdings, pauses, claimer)
         limited = LimitedLanes(holdings, pools, claimer, lambda: router.describe()["queues"])
         watchdog = Watchdog(store.config, finisher.complete)
+        self.backlog = BacklogWatch(store, router, pools)
         claim_loop = ClaimLoop(
             holdings,
             claimer,
@@ -84,6 +86,7 @@ class Parts:
             limited=limited,
             pools=pools,
             watchdog=watchdog,
+            backlog=self.backlog,
             awake=awake,
         )
         self.poster = Poster(

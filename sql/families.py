@@ -14,6 +14,7 @@ from sqlalchemy import MetaData, Table
 
 from sql.statements import Statements
 from sql.statements.archives import Archives
+from sql.statements.circuits import Circuits
 from sql.statements.groups import Groups
 from sql.statements.keys import Keys
 from sql.statements.limits import Limits
@@ -26,6 +27,7 @@ from sql.statements.waits import Waits
 from sql.tables import (
     entry_tables,
     queue_archives,
+    queue_circuits,
     queue_group_ends,
     queue_groups,
     queue_keys,
@@ -75,6 +77,7 @@ ORDER = Family(Ordered, (queue_ordered, queue_order_heads))
 KEYS = Family(Keys, (queue_keys,))
 WAITS = Family(Waits, (queue_waits,))
 GROUPS = Family(Groups, (queue_groups, queue_group_ends))
+CIRCUITS = Family(Circuits, (queue_circuits,))
 ENTRIES = Family(Statements, define=entry_tables, suffixes=("_history",))
 
 FAMILIES: tuple[Family[object], ...] = (
@@ -88,6 +91,7 @@ FAMILIES: tuple[Family[object], ...] = (
     KEYS,
     WAITS,
     GROUPS,
+    CIRCUITS,
     ENTRIES,
 )
 

@@ -3,14 +3,21 @@
 An entry of a paused queue or handler is claimed once and set aside in the lane of the pause, where
 it costs nothing. Each node looks once a second which pauses there are and which of these lanes hold
 entries. A lane without a pause is emptied, whoever has filled it, and when: a node that hears of
-the end of a pause later than others may still set entries aside.
+the end of a pause later than others may still set entries aside. So it is with the lanes of open
+circuits, which look like those of pauses.
 """
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
+from sqlalchemy import Row
+
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.set_aside import bring_back
 from queue_core.holding.holdings import Holdings
+from queue_core.model.lanes import Lane
 from queue_core.model.pause import Pause
 from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.runtime.log import get_logger
@@ -31,6 +38,8 @@ class PausedLanes:
         self._pauses = pauses
         self._claimer = claimer
         self._at = 0.0
+        self._circuits = dict[Lane, Row[Any]]()
+        """The open circuits for which entries wait, by the last look."""
         self._found = False
         """Whether the last look has found that a pause has ended, or entries of one."""
 
@@ -52,6 +61,8 @@ class PausedLanes:
         pauses, lanes = self._holdings.store.database.fetch(self._stored.all_and_lanes)
         self._learn(pauses)
         ended = [lane for lane in lanes if not self._pauses.holds(lane)]
+        self._learn_circuits(self._open_circuits() if ended else {})
+        ended = [lane for lane in ended if lane not in self._circuits]
         more = bring_back(self._holdings, ended)
         self._at = 0.0 if more else now + LOOK_SECONDS
         # Once more after the last: other nodes bring back entries to this one, too.
@@ -70,5 +81,28 @@ class PausedLanes:
                 table=pause.table,
                 queue_name=pause.queue_name,
                 subscriber=pause.handler,
+                order_key=pause.order_key,
                 by=pause.paused_by,
+            )
+
+    def _open_circuits(self) -> dict[Lane, Row[Any]]:
+        """The open circuits by lane, each of which has a probe then."""
+        store = self._holdings.store
+        if store.database.fetch(store.circuits.without_probe):
+            store.database.write(store.circuits.choose_others)
+            self._claimer.wake()
+        circuits = store.database.fetch(store.circuits.all)
+        return {Lane(circuit.lane): circuit for circuit in circuits}
+
+    def _learn_circuits(self, found: dict[Lane, Row[Any]]) -> None:
+        before, self._circuits = self._circuits, found
+        for lane in before.keys() ^ found.keys():
+            circuit = before.get(lane) or found[lane]
+            log.log(
+                logging.WARNING if lane in found else logging.INFO,
+                "circuit_open" if lane in found else "circuit_closed",
+                table=circuit.table_name,
+                queue_name=circuit.queue_name,
+                subscriber=circuit.handler,
+                since=circuit.since.isoformat(),
             )

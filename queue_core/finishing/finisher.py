@@ -262,7 +262,8 @@ class Finisher:
             if tells_all:
                 _tell_processed(outcome, lost)
             if isinstance(outcome, Retried):
-                self._claimer.expect(max(now, outcome.at))
+                # At `at`, or at another date if it waits for a circuit: then a look tells.
+                self._claimer.expect(now if outcome.opens else max(now, outcome.at))
             elif (
                 isinstance(outcome, ENDED)
                 and outcome.state is State.FAILED

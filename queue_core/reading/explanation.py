@@ -9,11 +9,12 @@ from sqlalchemy import Connection
 
 from queue_core.errors import EntryNotFoundError
 from queue_core.model.entry import State
-from queue_core.model.lanes import is_node_lane
+from queue_core.model.lanes import is_node_lane, is_paused
 from queue_core.model.pause import is_in_force
 from queue_core.reading.case import Case, is_live
 from queue_core.reading.causes import CAUSES
 from queue_core.reading.nodes import status as node_status
+from queue_core.reading.open_circuits import read_circuits
 from queue_core.reading.phrases import moment, whereabouts
 from queue_core.reading.reason import Fact, Reason
 from queue_core.runtime.callers import CallersConnection
@@ -90,6 +91,7 @@ def explain(
             limit=next(
                 (one for one in limits.all(inner) if one.queue_name == entry.queue_name), None
             ),
+            circuits=read_circuits(store, entry.queue_name, inner) if is_paused(entry.lane) else (),
             nodes=[node_status(row, now) for row in rows],
         )
         return Explanation(

@@ -49,7 +49,7 @@ class KnownTypes:
 
     def admit(self, entry: Entry) -> Sequence[Subscriber] | Parked | Paused:
         """See `Admission.admit`. Raises ConfigurationError if the type's name is that of two."""
-        if self._pauses.known and (lane := self._pauses.lane_of(entry.queue_name)) is not None:
+        if self._pauses.known and (lane := self._pauses.lane_of_entry(entry)) is not None:
             return Paused(entry=entry, lane=lane, error_count=entry.error_count)
         if (lane := self.lane_without_place(entry)) is not None:
             return Paused(entry=entry, lane=lane, error_count=entry.error_count)

@@ -32,7 +32,7 @@ from sql.tables import ERROR_LENGTH
 
 T = TypeVar("T")
 
-_RECORD_ID = attrgetter("record_id")
+_RECORD_ID, _ORDER = attrgetter("record_id"), attrgetter("order")
 
 
 class Written(NamedTuple):
@@ -127,7 +127,9 @@ class Moves:
         def learn(connection: Connection, moved: Moved) -> tuple[set[int], Claimed | None]:
             ids, rows = moved(connection)
             lost = set(batch.ids) - ids
-            for effect in sorted(effects, key=_RECORD_ID):
+            if linked:  # not for what a former try recorded: that has told them
+                links.ended(connection, endings_of(linked, besides=lost))
+            for effect in sorted(effects, key=_ORDER):
                 if not effect.apply(connection):
                     lost.add(effect.record_id)
             # Last: others wait for rows that are locked here. And not for what a former try

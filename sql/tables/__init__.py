@@ -4,6 +4,7 @@ A module each for what belongs together. `sql.families` says which of them a dat
 """
 
 from sql.tables.archives import RUN_LENGTH, queue_archives, queue_replays
+from sql.tables.circuits import queue_circuits
 from sql.tables.conventions import CLASS_NAME_LENGTH, NAME_LENGTH, QUEUE_NAME_LENGTH, in_schema
 from sql.tables.entries import (
     ENTRY_COLUMNS,
@@ -37,6 +38,7 @@ __all__ = [
     "entry_tables",
     "in_schema",
     "queue_archives",
+    "queue_circuits",
     "queue_group_ends",
     "queue_groups",
     "queue_keys",

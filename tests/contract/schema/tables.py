@@ -23,6 +23,7 @@ TABLES = {
     *("bus_events", "bus_events_history", "notifications", "notifications_history"),
     *(
         "queue_archives",
+        "queue_circuits",
         "queue_keys",
         "queue_limits",
         "queue_nodes",
