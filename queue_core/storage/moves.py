@@ -127,8 +127,6 @@ class Moves:
         def learn(connection: Connection, moved: Moved) -> tuple[set[int], Claimed | None]:
             ids, rows = moved(connection)
             lost = set(batch.ids) - ids
-            if linked:  # not for what a former try recorded: that has told them
-                links.ended(connection, endings_of(linked, besides=lost))
             for effect in sorted(effects, key=_ORDER):
                 if not effect.apply(connection):
                     lost.add(effect.record_id)
