@@ -85,7 +85,9 @@ class Store:
         waits = dialect.statements_for(WAITS)(schema)
         self.dependencies = Dependencies(waits, self.statements, clock, Links(others))
         # Groups last: others that end members wait for them.
-        self.links = Links([self.keys, self.ordering, self.dependencies, self.groups])
+        self.links = Links(
+            [self.keys, self.ordering, self.circuits, self.dependencies, self.groups]
+        )
         self.reserved_ids = ReservedIds(database, self.statements)
         self._tried_at = float("-inf")
         """When the database's clock was to be read last (monotonic), by other than beats."""
