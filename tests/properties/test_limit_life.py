@@ -139,10 +139,16 @@ class LimitLife(RuleBasedStateMachine):
 
     @invariant()
     def no_more_is_claimed_than_the_limit_says(self) -> None:
-        """What a limit finds claimed may be more; it only grows less then."""
+        """What a limit finds claimed may be more; it only grows less then.
+
+        What its node knows to have no place is not going to start.
+        """
         found = Counter(
-            entry.processing_owner or ""
+            node.lifecycle.name
+            for node in self.nodes
             for entry in self.poster.bus.find(states=State.IN_PROCESSING)
+            if entry.processing_owner == node.lifecycle.name
+            and node.lifecycle.holdings.lane_without_place(entry) is None
         )
         before, self.claimed = self.claimed, found
         if self.concurrency is not None:
