@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from queue_core.errors import GroupNotFoundError
 from queue_core.inspection.inspected import Inspected
 from queue_core.model.group import GroupStatus
-from queue_core.storage.groups import StoredGroups
-from queue_core.storage.rows import integer
+from queue_core.storage.groups import StoredGroups, not_found
+from queue_core.storage.rows import integer, name
+from sql.tables import QUEUE_NAME_LENGTH
 
 
 class InspectedGroups(Inspected):
@@ -31,7 +35,7 @@ class InspectedGroups(Inspected):
             Where they stand, by table, the newest first.
 
         Raises:
-            InvalidPostError: `limit` is no number.
+            InvalidPostError: A queue's name can't be one, or `limit` is no number.
             SchemaMissingError: There is no such table, or none at all.
             DatabaseUnreachableError: The database does not answer.
 
@@ -42,6 +46,8 @@ class InspectedGroups(Inspected):
             ```
         """
         limit = None if limit is None else integer(limit, "limit", least=0)
+        if queue_name is not None:
+            name(queue_name, "queue_name", limit=QUEUE_NAME_LENGTH)
         return [
             status
             for store in self._tables.stores(table)
@@ -50,21 +56,26 @@ class InspectedGroups(Inspected):
             )
         ]
 
-    def group_status(self, group: int, *, table: str = "bus_events") -> GroupStatus:
+    def group_status(self, group: int, *, table: str | None = None) -> GroupStatus:
         """Tell where a group stands.
 
         Args:
             group: Its id.
-            table: Its main table.
+            table: Its main table. Default: any.
 
         Returns:
             Where it stands.
 
         Raises:
-            GroupNotFoundError: The table has no such group.
+            GroupNotFoundError: There is no such group.
             InvalidPostError: `group` can't be an id.
-            SchemaMissingError: There is no such table.
+            SchemaMissingError: There is no such table, or none at all.
             DatabaseUnreachableError: The database does not answer.
         """
-        [store] = self._tables.stores(table)
-        return StoredGroups(store).status(integer(group, "group", least=1))
+        group_id = integer(group, "group", least=1)
+        stores = self._tables.stores(table)
+        for store in stores:
+            with suppress(GroupNotFoundError):
+                return StoredGroups(store).status(group_id)
+        tables = " and ".join(store.config.table for store in stores)
+        raise not_found(tables, group_id, tables=tables)

@@ -125,13 +125,7 @@ class StoredGroups:
             found |= self._store.database.fetch(lambda ours: self._found(ours, missing))
             missing = sorted(set(ids) - found.keys())
         if missing:
-            raise GroupNotFoundError(
-                f"{self._queue_name}: {self._store.config.table} has no group {missing[0]}. Nothing was written. Maybe the "
-                "transaction that opened it has not committed, or it was complete for long.",
-                queue_name=self._queue_name,
-                table=self._store.config.table,
-                group_id=missing[0],
-            )
+            raise not_found(self._queue_name, missing[0], tables=self._store.config.table)
         return [found[group_id] for group_id in sorted(found)]
 
     def _found(self, connection: Connection, ids: Sequence[int]) -> dict[int, Row[Any]]:
@@ -165,6 +159,16 @@ def status_of(row: Row[Any]) -> GroupStatus:
         succeeded=ended.succeeded,
         failed=ended.failed,
         cancelled=ended.cancelled,
+    )
+
+
+def not_found(queue_name: str, group_id: int, *, tables: str) -> GroupNotFoundError:
+    """The error of a call about a group that is not there."""
+    return GroupNotFoundError(
+        f"{queue_name}: there is no group {group_id} in {tables}. Nothing was written. Maybe the transaction that "
+        "opened it has not committed, or it was complete for long.",
+        queue_name=queue_name,
+        group_id=group_id,
     )
 
 

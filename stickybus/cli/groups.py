@@ -62,9 +62,7 @@ def list_groups(
 
 
 @app.command()
-def show(
-    group: GroupId, *, table: TableName = DEFAULT_TABLE, url: Url = None, as_json: Json = False
-) -> None:
+def show(group: GroupId, *, table: AnyTable = None, url: Url = None, as_json: Json = False) -> None:
     """Show how many members a group has, and how many have ended.
 
     Examples:

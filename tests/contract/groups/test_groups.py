@@ -289,7 +289,7 @@ def test_a_group_that_does_not_exist_is_refused(cluster: Cluster) -> None:
         lambda: peer.bus.seal(group + 1),
         lambda: peer.bus.group_status(group + 1),
     ):
-        with pytest.raises(GroupNotFoundError, match=f"no group {group + 1}"):
+        with pytest.raises(GroupNotFoundError, match=f"no group {group + 1} in bus_events"):
             call()
     service = NotificationService(cluster.url, clock=cluster.clock)
     queue = service.create_queue("shop", "mail", lambda _event: None, event_types=[Order])

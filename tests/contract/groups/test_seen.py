@@ -45,10 +45,13 @@ def test_the_inspector_lists_groups(cluster: Cluster) -> None:
         assert inspector.group_status(second) == peer.bus.group_status(second)
         with pytest.raises(GroupNotFoundError):
             inspector.group_status(second, table="notifications")
+        with pytest.raises(GroupNotFoundError, match="in bus_events and notifications"):
+            inspector.group_status(third + 1)
         with pytest.raises(SchemaMissingError):
             inspector.groups(table="nowhere")
-        with pytest.raises(InvalidPostError):
-            inspector.groups(limit=-1)
+        for wrong in ({"limit": -1}, {"queue_name": ""}):
+            with pytest.raises(InvalidPostError):
+                inspector.groups(**wrong)
 
 
 def test_the_doctor_finds_groups_that_would_never_be_complete(cluster: Cluster) -> None:
