@@ -16,7 +16,7 @@ from benchmarks.measurement import Measurement
 from benchmarks.nodes import idle, memory, nodes
 from benchmarks.peers import peers
 from benchmarks.pipeline import analysing, archiving, reading
-from benchmarks.rates import claim_batch, drain, post, post_many, through
+from benchmarks.rates import claim_batch, drain, limits, post, post_many, through
 from benchmarks.workload import Sizes
 
 Scenario = Callable[[Target, Sizes], Iterator[Measurement]]
@@ -27,6 +27,7 @@ SCENARIOS: dict[str, Scenario] = {
     "drain": drain,
     "through": through,
     "claim-batch": claim_batch,
+    "limits": limits,
     "latency": latency,
     "latency-elsewhere": latency_elsewhere,
     "punctuality": punctuality,

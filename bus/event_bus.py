@@ -72,6 +72,7 @@ class EventBus(Subscribing):
         after: Collection[int] | None = None,
         on_failed: OnFailed = "cancel",
         group: int | None = None,
+        max_run_seconds: float | None = None,
         connection: CallersConnection | None = None,
     ) -> int:
         """Post one event. Either the row is written or the call raises.
@@ -110,6 +111,8 @@ class EventBus(Subscribing):
                 retried, or until `release`. Default: "cancel".
             group: The id of a group (`open_group`), not sealed, of which it is a member. Default:
                 none.
+            max_run_seconds: A run that takes longer counts as failed, as for `subscribe`, whose
+                limit this one replaces. Default: that limit.
             connection: A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg,
                 PyMySQL or sqlite3 connection. The event is part of its transaction: a commit
                 delivers, a rollback does not. Default: the call commits before it returns.
@@ -153,6 +156,7 @@ class EventBus(Subscribing):
             after=after,
             on_failed=on_failed,
             group=group,
+            max_run_seconds=max_run_seconds,
         )
         return self._post([posting], connection)[0]
 

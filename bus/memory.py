@@ -24,6 +24,7 @@ from bus.commits import at_commit, connection_of
 from bus.event_bus import EventBus
 from bus.memory_entries import as_ended, run_again
 from bus.memory_refusals import refuse_links
+from bus.subscriptions import Others
 from queue_core.errors import ConfigurationError, LifecycleError
 from queue_core.model.captured_context import CapturedContext
 from queue_core.model.codec import Codec
@@ -34,7 +35,7 @@ from queue_core.model.lanes import ANY_NODE
 from queue_core.model.outcome import Outcome, Released, Retried
 from queue_core.model.settings import configured
 from queue_core.model.transit import Transit
-from queue_core.running.admission import KnownTypes
+from queue_core.running.admission import KnownTypes, unlimited
 from queue_core.running.context_restored import restoring
 from queue_core.running.handler_pool import HandlerPool
 from queue_core.running.pauses_in_force import PausesInForce
@@ -126,7 +127,7 @@ class InMemoryBus(EventBus):
             self.config,
             self._clock,
             self._codecs,
-            KnownTypes(self._subscriptions, nothing_paused),
+            KnownTypes(self._subscriptions, nothing_paused, unlimited),
             _Unleased(),
             pauses=nothing_paused,
             validators=self._types.validators,
@@ -219,7 +220,7 @@ class InMemoryBus(EventBus):
 
     # -- subscribe and post -----------------------------------------------------------------------
 
-    def _add(self, event: type | str, subscriber: Subscriber) -> None:
+    def _add(self, event: type | str | Others, subscriber: Subscriber) -> None:
         if subscriber.exactly_once:
             raise ConfigurationError(
                 "exactly_once needs the persistent bus: in memory there is no transaction.",

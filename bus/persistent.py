@@ -11,10 +11,12 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
 
 from bus.event_bus import EventBus
+from bus.subscriptions import Others
 from queue_core.bulk_changes import BulkChanges
 from queue_core.engine import QueueEngine
 from queue_core.face.face import Face
 from queue_core.grouping import Grouping
+from queue_core.limiting import Limiting
 from queue_core.model.captured_context import CapturedContext
 from queue_core.model.codec import Codec
 from queue_core.model.config import BusConfig, BusSettings, Mode
@@ -29,7 +31,7 @@ from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import Clock
 
 
-class PersistentBus(EventBus, Face, Reads, Pausing, QueueKeys, Grouping, BulkChanges):
+class PersistentBus(EventBus, Face, Reads, Pausing, Limiting, QueueKeys, Grouping, BulkChanges):
     """An event bus on a SQL database.
 
     The bus opens its own connections. An SQLite file gets its tables at once; another database must
@@ -88,11 +90,12 @@ class PersistentBus(EventBus, Face, Reads, Pausing, QueueKeys, Grouping, BulkCha
         Face.__init__(self, engine)
         Reads.__init__(self, engine, self.config.name)
         Pausing.__init__(self, engine, self.config.name)
+        Limiting.__init__(self, engine, self.config.name)
         QueueKeys.__init__(self, engine, self.config.name)
         Grouping.__init__(self, engine, self.config.name)
         BulkChanges.__init__(self, engine, self.config.name)
 
-    def _add(self, event: type | str, subscriber: Subscriber) -> None:
+    def _add(self, event: type | str | Others, subscriber: Subscriber) -> None:
         super()._add(event, subscriber)
         self._engine.parked.look_at_all()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, Literal, Protocol, TypeVar, Unpack, overload
 
-from bus.subscriptions import Subscriptions, subscriber_name
+from bus.others import log_event
+from bus.subscriptions import OTHERS, Others, Subscriptions, subscriber_name
 from queue_core.model.after_rules import After
 from queue_core.model.event_types import EventTypes
 from queue_core.model.retry import RetryPolicy
@@ -179,8 +180,49 @@ class Subscribing(OldBusNames):
         decorate(handler)
         return None
 
-    def _add(self, event: type | str, subscriber: Subscriber) -> None:
+    def _add(self, event: type | str | Others, subscriber: Subscriber) -> None:
         self._subscriptions.add(event, subscriber)
+
+    def subscribe_others(
+        self,
+        handler: AnyHandler = log_event,
+        *,
+        name: str | None = None,
+        serial: bool = False,
+        retry: RetryPolicy | None = None,
+        max_run_seconds: float | None = None,
+        success_on: Collection[type[Exception]] = (),
+    ) -> None:
+        """Give the events that have no subscriber a handler, those of unknown names as well.
+
+        Else a node sets events of unknown names aside until one knows them, and the others end
+        PROCESSED unseen. So a node of an older version takes the events of a newer one, unless
+        another node is faster. Another call replaces the handler.
+
+        Args:
+            handler: As for `subscribe`; events of unknown names are plain dicts. Default: it logs
+                an INFO `event_without_subscriber`, and succeeds.
+            name: As for `subscribe`, as all others.
+            serial: One call at a time in this process. Default: False.
+            retry: The retry policy. Default: that of the configuration.
+            max_run_seconds: A run that takes longer counts as failed. Default: no limit.
+            success_on: Types of exceptions that mean success. Default: none.
+
+        Raises:
+            ConfigurationError: As for `subscribe`.
+
+        Example:
+            >>> bus.subscribe_others()
+        """
+        subscriber = Subscriber(
+            name or subscriber_name(handler),
+            handler,
+            serial=serial,
+            retry=retry,
+            max_run_seconds=max_run_seconds,
+            success_on=success_on,
+        )
+        self._add(OTHERS, subscriber)
 
     def unsubscribe(self, handler: AnyHandler) -> bool:
         """End all subscriptions of a handler.

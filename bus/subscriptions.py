@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 from queue_core.cluster.subscriber_sets import published
@@ -10,6 +11,15 @@ from queue_core.errors import ConfigurationError
 from queue_core.model.event_types import EventTypes
 from queue_core.running.subscriber import AnyHandler, Subscriber
 from queue_core.runtime.lock import Lock
+
+
+class Others(Enum):
+    """Stands for the events that have no subscriber."""
+
+    OTHERS = "others"
+
+
+OTHERS = Others.OTHERS
 
 
 class Subscriptions:
@@ -25,14 +35,21 @@ class Subscriptions:
         self._shared = shared
         self._wanted = set[type | str]()
         self._subscribed: list[tuple[type | str, Subscriber]] = []
+        self._of_others: tuple[Subscriber, ...] = ()
+        """Who handles what has no other subscriber: one, or nobody."""
         self._resolved: dict[str, tuple[Subscriber, ...]] = {}
         self._lock = Lock()
 
-    def add(self, event: type | str, subscriber: Subscriber) -> None:
-        """Subscribe to a type or a name.
+    def add(self, event: type | str | Others, subscriber: Subscriber) -> None:
+        """Subscribe to a type, a name, or what has no other subscriber.
 
         Raises ConfigurationError if another handler has the subscriber's name.
         """
+        if event is OTHERS:
+            with self._lock:
+                self._check_name(subscriber)
+                self._of_others, self._resolved = (subscriber,), {}
+            return
         if isinstance(event, str):
             if not self._types.knows(event):
                 self._types.register_name(event)
@@ -59,6 +76,8 @@ class Subscriptions:
         with self._lock:
             kept = self._others(handler)
             removed = len(kept) < len(self._subscribed)
+            if any(subscriber.handler == handler for subscriber in self._of_others):
+                self._of_others, removed = (), True
             self._subscribed, self._resolved = kept, {}
         return removed
 
@@ -77,6 +96,8 @@ class Subscriptions:
         return found
 
     def _is_known(self, class_name: str) -> bool:
+        if self._of_others:
+            return True
         return self._was_wanted(class_name) if self._shared else self._types.knows(class_name)
 
     def _was_wanted(self, class_name: str) -> bool:
@@ -93,7 +114,7 @@ class Subscriptions:
             for event, subscriber in self._subscribed
             if event == class_name or event in ancestry
         }
-        return tuple(found.values())
+        return tuple(found.values()) or self._of_others
 
     def describe(self) -> dict[str, Any]:
         """See `Router`."""

@@ -79,6 +79,7 @@ class QueueNotifications(Reads, QueueKeys):
         after: Collection[int] | None = None,
         on_failed: OnFailed = "cancel",
         group: int | None = None,
+        max_run_seconds: float | None = None,
         connection: CallersConnection | None = None,
     ) -> int:
         """Schedule a notification. Either the row is written or the call raises.
@@ -109,6 +110,7 @@ class QueueNotifications(Reads, QueueKeys):
             after: As for `PersistentBus.post`. Default: as there.
             on_failed: As for `PersistentBus.post`. Default: "cancel".
             group: As for `PersistentBus.post`. Default: none.
+            max_run_seconds: As for `PersistentBus.post`. Default: the limit of the queue.
             connection: As for `PersistentBus.post`: the notification is part of its transaction.
 
         Returns:
@@ -148,6 +150,7 @@ class QueueNotifications(Reads, QueueKeys):
             after=after,
             on_failed=on_failed,
             group=group,
+            max_run_seconds=max_run_seconds,
         )
         return self.schedule_many([posting], connection=connection)[0]
 

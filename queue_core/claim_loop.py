@@ -6,7 +6,9 @@ import math
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from queue_core.claiming.backlog_watch import BacklogWatch
 from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.limited_lanes import LimitedLanes
 from queue_core.claiming.linked_looks import LinkedLooks
 from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.claiming.parked_lane import ParkedLane
@@ -37,8 +39,10 @@ class ClaimLoop:
         linked: LinkedLooks,
         parked: ParkedLane,
         paused: PausedLanes,
+        limited: LimitedLanes,
         pools: Pools,
         watchdog: Watchdog,
+        backlog: BacklogWatch,
         awake: Signal,
     ) -> None:
         self._holdings = holdings
@@ -50,8 +54,10 @@ class ClaimLoop:
         self._linked = linked
         self._parked = parked
         self._paused = paused
+        self._limited = limited
         self._pools = pools
         self._watchdog = watchdog
+        self._backlog = backlog
         self._awake = awake
         self._loop = Loop(f"{holdings.config.table}-claim", self.turn, self._clock, signal=awake)
         self._next_turn_at = math.inf
@@ -118,6 +124,7 @@ class ClaimLoop:
 
     def _look_after_all(self) -> float:
         self._paused.turn(self._clock.monotonic())
+        self._limited.turn(self._clock.monotonic())
         self._announced.look_up()
         self._ordered.turn(self._clock.monotonic())
         self._linked.turn(self._clock.monotonic())
@@ -128,7 +135,13 @@ class ClaimLoop:
             self._claimer.wake()
         self._parked.turn(now)
         self._watchdog.turn(now, self._pools.current.runner)
-        looks = [self._paused.next_look, self._ordered.next_look, self._linked.next_look]
+        self._backlog.turn(now)
+        looks = [
+            self._paused.next_look,
+            self._limited.next_look,
+            self._ordered.next_look,
+            self._linked.next_look,
+        ]
         if (look := self._announced.next_look()) is not None:
             looks.append(look)
         return max(0.0, min(self._claimer.pause(), min(looks) - self._clock.monotonic()))

@@ -61,6 +61,7 @@ class QueueEngine:
         self.metrics = Metrics(config.table, metrics_registry)
         parts = Parts(self.store, router, self.metrics)
         self.lifecycle, self.poster, self.parked = parts.lifecycle, parts.poster, parts.parked
+        self.backlog = parts.backlog
         self._failed_hooks = parts.failed_hooks
         self.metrics.watch(
             self.lifecycle.reading,

@@ -17,6 +17,7 @@ from queue_core.claim_loop import ClaimLoop
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_listener import HintListener
 from queue_core.claiming.hint_sender import HintSender
+from queue_core.claiming.limited_lanes import LimitedLanes
 from queue_core.claiming.paused_lanes import PausedLanes
 from queue_core.cluster.health import Health
 from queue_core.cluster.node import Node
@@ -64,6 +65,7 @@ class Lifecycle:
         claimer: Claimer,
         claim_loop: ClaimLoop,
         paused: PausedLanes,
+        limited: LimitedLanes,
         finisher: Finisher,
         hints: HintSender,
         hint_listener: HintListener,
@@ -77,6 +79,7 @@ class Lifecycle:
         self.claimer = claimer
         self.claim_loop = claim_loop
         self.paused = paused
+        self.limited = limited
         self.finisher = finisher
         self.hints = hints
         self.hint_listener = hint_listener
@@ -254,6 +257,7 @@ class Lifecycle:
         `posts_wait`: it is the last round, and what handlers post is not begun.
         """
         self.paused.look()
+        self.limited.look()
         self.claimer.look()
         self.claim_loop.turn()
         if posts_wait:

@@ -11,6 +11,7 @@ from typing import Any
 
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_sender import HintSender
+from queue_core.claiming.limited_lanes import LimitedLanes
 from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.claiming.paused_lanes import PausedLanes
 from queue_core.cluster import process_nodes
@@ -43,6 +44,7 @@ class Membership:
         claimer: Claimer,
         parked: ParkedLane,
         paused: PausedLanes,
+        limited: LimitedLanes,
         finisher: Finisher,
         failed_hooks: FailedHooks,
         hints: HintSender,
@@ -56,6 +58,7 @@ class Membership:
         self._claimer = claimer
         self._parked = parked
         self._paused = paused
+        self._limited = limited
         self._finisher = finisher
         self._failed_hooks = failed_hooks
         self._hints = hints
@@ -79,6 +82,7 @@ class Membership:
         self._claimer.forget(self._in_hand())
         try:
             self._paused.look()  # before anything can be claimed
+            self._limited.look()
             recovered = recover(
                 self.store,
                 node.name,

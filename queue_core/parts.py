@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from queue_core.claim_loop import ClaimLoop
+from queue_core.claiming.backlog_watch import BacklogWatch
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_listener import HintListener
 from queue_core.claiming.hint_sender import HintSender
+from queue_core.claiming.limited_lanes import LimitedLanes
 from queue_core.claiming.linked_looks import LinkedLooks
 from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.claiming.parked_lane import ParkedLane
@@ -48,7 +50,7 @@ class Parts:
                 store.config,
                 store.clock,
                 store.codecs,
-                KnownTypes(router, pauses),
+                KnownTypes(router, pauses, holdings.lane_without_place),
                 holdings,
                 pauses=pauses,
                 validators=store.types.validators,
@@ -70,7 +72,9 @@ class Parts:
         linked = LinkedLooks(holdings, claimer)
         self.parked = ParkedLane(holdings, router, claimer, self.failed_hooks)
         paused = PausedLanes(holdings, pauses, claimer)
+        limited = LimitedLanes(holdings, pools, claimer, lambda: router.describe()["queues"])
         watchdog = Watchdog(store.config, finisher.complete)
+        self.backlog = BacklogWatch(store, router, pools)
         claim_loop = ClaimLoop(
             holdings,
             claimer,
@@ -79,8 +83,10 @@ class Parts:
             linked=linked,
             parked=self.parked,
             paused=paused,
+            limited=limited,
             pools=pools,
             watchdog=watchdog,
+            backlog=self.backlog,
             awake=awake,
         )
         self.poster = Poster(
@@ -102,6 +108,7 @@ class Parts:
             claimer=claimer,
             parked=self.parked,
             paused=paused,
+            limited=limited,
             finisher=finisher,
             failed_hooks=self.failed_hooks,
             hints=hints,
@@ -115,6 +122,7 @@ class Parts:
             claimer=claimer,
             claim_loop=claim_loop,
             paused=paused,
+            limited=limited,
             finisher=finisher,
             hints=hints,
             hint_listener=HintListener(store, claim_loop),

@@ -1,9 +1,7 @@
-"""Pausing a bus or notification queue, or one of its handlers."""
+"""Pausing a bus or notification queue, or one of its handlers or order keys."""
 
 from __future__ import annotations
 
-import getpass
-import socket
 from datetime import datetime, timedelta
 from typing import TypedDict, Unpack
 
@@ -17,9 +15,10 @@ from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
+from queue_core.runtime.user import LONGEST_BY, somebody
 from queue_core.storage.pauses import StoredPauses
+from sql.tables import ORDER_KEY_LENGTH
 
-LONGEST_BY = 255
 LONGEST_REASON = 10_000
 
 
@@ -27,6 +26,7 @@ class PauseOptions(TypedDict, total=False):
     """The options of a pause, besides its connection."""
 
     handler: str | None
+    order_key: str | None
     reason: str | None
     until: datetime | timedelta | None
     by: str | None
@@ -44,6 +44,7 @@ class Pausing:
         self,
         *,
         handler: str | None = None,
+        order_key: str | None = None,
         reason: str | None = None,
         until: datetime | timedelta | None = None,
         by: str | None = None,
@@ -58,6 +59,8 @@ class Pausing:
         Args:
             handler: Only the subscriber of this name, on all nodes. An entry's other subscribers
                 run, and the entry then waits for this one. Default: all.
+            order_key: Only the entries of this order key: the first one waits, and all behind it.
+                Not together with `handler`. Default: all.
             reason: Why, for those who look, in at most 10,000 characters. Default: none.
             until: An aware date, or a timedelta from now, at which it ends by itself. Default:
                 never.
@@ -79,11 +82,13 @@ class Pausing:
         """
         store = self._pausing_engine.store
         now = store.now(connection)
+        name, key = self._part(handler, order_key)
         pause = Pause(
             table=store.config.table,
             queue_name=self._paused_queue,
-            handler=self._checked(handler, "handler", LONGEST_NAME),
-            paused_by=self._checked(by, "by", LONGEST_BY) or _somebody(),
+            handler=name,
+            order_key=key,
+            paused_by=self._checked(by, "by", LONGEST_BY) or somebody(),
             reason=self._checked(reason, "reason", LONGEST_REASON),
             since=now,
             until=self._end_date(until, now),
@@ -93,25 +98,29 @@ class Pausing:
         return pause
 
     def resume(
-        self, *, handler: str | None = None, connection: CallersConnection | None = None
+        self,
+        *,
+        handler: str | None = None,
+        order_key: str | None = None,
+        connection: CallersConnection | None = None,
     ) -> bool:
         """End a pause: what has waited runs in its order. All nodes learn of it within a second.
 
         Args:
             handler: As for `pause`. A pause of the whole queue is another one, and the other way
                 round: each is ended by itself.
+            order_key: As for `pause`.
             connection: As for `PersistentBus.post`: the end is part of its transaction.
 
         Returns:
             False if it was not paused.
 
         Raises:
-            InvalidPostError: `handler` can't be a name.
+            InvalidPostError: `handler` can't be a name, or `order_key` a key.
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
         """
-        name = self._checked(handler, "handler", LONGEST_NAME)
-        lane = paused_lane(self._paused_queue, name)
+        lane = paused_lane(self._paused_queue, *self._part(handler, order_key))
         resumed = self._stored_pauses.remove(self._paused_queue, lane, connection)
         self._pauses_changed(connection)
         return resumed
@@ -123,8 +132,8 @@ class Pausing:
             connection: As for `PersistentBus.post`: they are read as its transaction sees them.
 
         Returns:
-            The pauses of the queue and of its handlers that have not ended: its own first, then
-            those of handlers, by name.
+            The pauses of the queue, its handlers and its order keys that have not ended: its own
+            first, then those of handlers by name, then those of keys.
 
         Raises:
             InvalidConnectionError: The connection can't be used here.
@@ -139,11 +148,16 @@ class Pausing:
         return await awaited(lambda inner: self.pause(connection=inner, **options), connection)
 
     async def resume_async(
-        self, *, handler: str | None = None, connection: AsyncCallersConnection | None = None
+        self,
+        *,
+        handler: str | None = None,
+        order_key: str | None = None,
+        connection: AsyncCallersConnection | None = None,
     ) -> bool:
         """Awaitable twin of `resume`."""
         return await awaited(
-            lambda inner: self.resume(handler=handler, connection=inner), connection
+            lambda inner: self.resume(handler=handler, order_key=order_key, connection=inner),
+            connection,
         )
 
     async def pauses_async(
@@ -157,6 +171,20 @@ class Pausing:
         lifecycle = self._pausing_engine.lifecycle
         if connection is None and lifecycle.node is not None:
             lifecycle.paused.look()
+
+    def _part(self, handler: str | None, order_key: str | None) -> tuple[str | None, str | None]:
+        """The handler or order key that is paused, as given. Raises InvalidPostError."""
+        if handler is not None and order_key is not None:
+            raise InvalidPostError(
+                f"{self._paused_queue}: a pause is of handler={shown(handler)} or of order_key={shown(order_key)}, not of "
+                "both. Nothing was written.",
+                queue_name=self._paused_queue,
+                key="order_key",
+            )
+        return (
+            self._checked(handler, "handler", LONGEST_NAME),
+            self._checked(order_key, "order_key", ORDER_KEY_LENGTH),
+        )
 
     def _checked(self, text: str | None, key: str, longest: int) -> str | None:
         fault = None if text is None else name_fault(text, longest)
@@ -179,12 +207,3 @@ class Pausing:
                 queue_name=self._paused_queue,
                 key="until",
             ) from error
-
-
-def _somebody() -> str:
-    """The user of this process and its machine; the machine alone, if the user has no name."""
-    machine = socket.gethostname()
-    try:
-        return f"{getpass.getuser()}@{machine}"[:LONGEST_BY]
-    except (OSError, KeyError, ImportError):
-        return machine[:LONGEST_BY]

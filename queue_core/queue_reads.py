@@ -12,6 +12,7 @@ from queue_core.reading.explanation import Explanation, explain
 from queue_core.reading.held_keys import HeldKey, held_keys
 from queue_core.reading.history import History
 from queue_core.reading.live_entries import Entries
+from queue_core.reading.open_circuits import OpenCircuit, open_circuits
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.storage.filter import Filter
@@ -228,6 +229,27 @@ class Reads:
     ) -> list[HeldKey]:
         """Awaitable twin of `held_keys`."""
         return await awaited(lambda inner: self.held_keys(connection=inner), connection)
+
+    def open_circuits(self, *, connection: CallersConnection | None = None) -> list[OpenCircuit]:
+        """List the handlers with a `Circuit` whose failed entries wait for a probe.
+
+        Args:
+            connection: As for `PersistentBus.post`: they are read as its transaction sees them.
+
+        Returns:
+            The open circuits, by handler.
+
+        Raises:
+            InvalidConnectionError: The connection can't be used here.
+            DatabaseUnreachableError: The database does not answer.
+        """
+        return open_circuits(self._store, self._read_queue, connection)
+
+    async def open_circuits_async(
+        self, *, connection: AsyncCallersConnection | None = None
+    ) -> list[OpenCircuit]:
+        """Awaitable twin of `open_circuits`."""
+        return await awaited(lambda inner: self.open_circuits(connection=inner), connection)
 
     def explain(
         self, record_id: int, *, connection: CallersConnection | None = None

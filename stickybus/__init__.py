@@ -63,7 +63,7 @@ from queue_core.errors import (  # noqa: E402
 )
 from queue_core.finishing.feeds import Ended, Feed  # noqa: E402
 from queue_core.inspector import Inspector, inspect  # noqa: E402
-from queue_core.model.answers import Fail, Retry  # noqa: E402
+from queue_core.model.answers import Done, Fail, Retry  # noqa: E402
 from queue_core.model.codec import BoundCodec, Codec  # noqa: E402
 from queue_core.model.compression import CompressedCodec  # noqa: E402
 from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa: E402
@@ -72,9 +72,11 @@ from queue_core.model.entry import Entry, Posting, State  # noqa: E402
 from queue_core.model.group import GroupStatus  # noqa: E402
 from queue_core.model.json_codec import JsonCodec  # noqa: E402
 from queue_core.model.keyed import Answer, KeyState, KeyStatus, Posted  # noqa: E402
+from queue_core.model.limit import Limit  # noqa: E402
 from queue_core.model.node_config import NodeConfig  # noqa: E402
 from queue_core.model.pause import Pause  # noqa: E402
 from queue_core.model.retry import (  # noqa: E402
+    Circuit,
     ExponentialRetries,
     Failure,
     GiveUp,
@@ -90,6 +92,7 @@ from queue_core.reading.explanation import Explanation  # noqa: E402
 from queue_core.reading.forgetting import Forgotten  # noqa: E402
 from queue_core.reading.held_keys import HeldKey  # noqa: E402
 from queue_core.reading.nodes import NodeStatus  # noqa: E402
+from queue_core.reading.open_circuits import OpenCircuit  # noqa: E402
 from queue_core.reading.overview import QueueStatus  # noqa: E402
 from queue_core.reading.reason import Reason  # noqa: E402
 from queue_core.reading.schedules import ScheduleStatus  # noqa: E402
@@ -113,12 +116,14 @@ __all__ = [
     "BulkResult",
     "BusConfig",
     "CallersConnection",
+    "Circuit",
     "Clock",
     "Codec",
     "CommitUnknownError",
     "CompressedCodec",
     "ConfigurationError",
     "DatabaseUnreachableError",
+    "Done",
     "DuplicateKeyError",
     "EncryptedCodec",
     "Ended",
@@ -154,6 +159,7 @@ __all__ = [
     "KeyStatus",
     "Keyless",
     "LifecycleError",
+    "Limit",
     "Located",
     "ManualClock",
     "MissedPolicy",
@@ -166,6 +172,7 @@ __all__ = [
     "NotificationConfig",
     "NotificationQueue",
     "NotificationService",
+    "OpenCircuit",
     "Pause",
     "PayloadError",
     "PayloadNotDecodableError",

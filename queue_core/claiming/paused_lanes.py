@@ -3,34 +3,30 @@
 An entry of a paused queue or handler is claimed once and set aside in the lane of the pause, where
 it costs nothing. Each node looks once a second which pauses there are and which of these lanes hold
 entries. A lane without a pause is emptied, whoever has filled it, and when: a node that hears of
-the end of a pause later than others may still set entries aside.
+the end of a pause later than others may still set entries aside. So it is with the lanes of open
+circuits, which look like those of pauses.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection
+import logging
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Row
 
 from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.set_aside import bring_back
 from queue_core.holding.holdings import Holdings
-from queue_core.model.config import Mode
-from queue_core.model.lanes import SUSPECT, Lane
+from queue_core.model.lanes import Lane
 from queue_core.model.pause import Pause
-from queue_core.reading.nodes import status
 from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.runtime.log import get_logger
 from queue_core.storage.pauses import StoredPauses
-from sql.families import NODES
-from sql.statements import nodes
 
 log = get_logger(__name__)
 
 LOOK_SECONDS = 0.9
 """A pause is obeyed, and its end too, within a second."""
-PAGE = 1_000
-"""Entries that one transaction brings back."""
 
 
 class PausedLanes:
@@ -41,8 +37,9 @@ class PausedLanes:
         self._stored = StoredPauses(holdings.store)
         self._pauses = pauses
         self._claimer = claimer
-        self._nodes = holdings.store.database.dialect.statements_for(NODES)()
         self._at = 0.0
+        self._circuits = dict[Lane, Row[Any]]()
+        """The open circuits for which entries wait, by the last look."""
         self._found = False
         """Whether the last look has found that a pause has ended, or entries of one."""
 
@@ -64,9 +61,10 @@ class PausedLanes:
         pauses, lanes = self._holdings.store.database.fetch(self._stored.all_and_lanes)
         self._learn(pauses)
         ended = [lane for lane in lanes if not self._pauses.holds(lane)]
-        sticky = self._sticky_nodes() if ended else ()
-        full = [self._bring_back(lane, sticky) == PAGE for lane in ended]
-        self._at = 0.0 if any(full) else now + LOOK_SECONDS
+        self._learn_circuits(self._open_circuits() if ended else {})
+        ended = [lane for lane in ended if lane not in self._circuits]
+        more = bring_back(self._holdings, ended)
+        self._at = 0.0 if more else now + LOOK_SECONDS
         # Once more after the last: other nodes bring back entries to this one, too.
         if ended or self._found:
             self._claimer.wake()
@@ -83,39 +81,28 @@ class PausedLanes:
                 table=pause.table,
                 queue_name=pause.queue_name,
                 subscriber=pause.handler,
+                order_key=pause.order_key,
                 by=pause.paused_by,
             )
 
-    def _bring_back(self, lane: Lane, sticky: Collection[str]) -> int:
-        """Let the first entries of a lane be claimed again, in their order; returns how many."""
-        statements, other = self._holdings.store.statements, self._holdings.return_lane
-
-        def work(connection: Connection) -> int:
-            targets = defaultdict[Lane, list[int]](list)
-            rows = statements.free_page(connection, lane=lane, limit=PAGE)
-            for row in rows:
-                owner = row.creating_owner
-                targets[Lane(owner) if owner in sticky else other].append(row.record_id)
-            for to_lane, ids in targets.items():
-                statements.change_lane(
-                    connection, ids=ids, from_lane=lane, to_lane=to_lane, suspect_lane=SUSPECT
-                )
-            return len(rows)
-
-        return self._holdings.store.database.write(work)
-
-    def _sticky_nodes(self) -> set[str]:
-        """The live nodes that run what they post: it goes back to them.
-
-        If one has died meanwhile, its reaper finds it in its lane.
-        """
+    def _open_circuits(self) -> dict[Lane, Row[Any]]:
+        """The open circuits by lane, each of which has a probe then."""
         store = self._holdings.store
-        rows = store.database.fetch(self._nodes.all_nodes)
-        return {
-            node.name
-            for node in (status(row, store.clock.now()) for row in rows)
-            if node.state == nodes.LIVE
-            for served in node.serves
-            if served.get("table") == store.config.table
-            and served.get("mode", Mode.POLLING) != Mode.POLLING
-        }
+        if store.database.fetch(store.circuits.without_probe):
+            store.database.write(store.circuits.choose_others)
+            self._claimer.wake()
+        circuits = store.database.fetch(store.circuits.all)
+        return {Lane(circuit.lane): circuit for circuit in circuits}
+
+    def _learn_circuits(self, found: dict[Lane, Row[Any]]) -> None:
+        before, self._circuits = self._circuits, found
+        for lane in before.keys() ^ found.keys():
+            circuit = before.get(lane) or found[lane]
+            log.log(
+                logging.WARNING if lane in found else logging.INFO,
+                "circuit_open" if lane in found else "circuit_closed",
+                table=circuit.table_name,
+                queue_name=circuit.queue_name,
+                subscriber=circuit.handler,
+                since=circuit.since.isoformat(),
+            )

@@ -33,6 +33,7 @@ from queue_core.runtime.loop import Loop
 from queue_core.runtime.signal import Signal
 from queue_core.storage.effects import Effect, Wait
 from queue_core.storage.moves import Written
+from queue_core.storage.places import Claimed
 from sql.database import COMMITTED
 from sql.statements.claims import Claim
 
@@ -170,8 +171,8 @@ class Finisher:
 
     def _write_batch(
         self, batch: Sequence[Outcome], taken: list[Outcome], claim: Claim | None
-    ) -> list[Entry] | None:
-        """Write a batch, with a `claim` in its transaction; the entries that were claimed, if any.
+    ) -> Claimed | None:
+        """Write a batch, with a `claim` in its transaction; what that has claimed, if anything.
 
         `taken`, from which the batch was made, is empty once that can't be written again.
         """
@@ -261,7 +262,8 @@ class Finisher:
             if tells_all:
                 _tell_processed(outcome, lost)
             if isinstance(outcome, Retried):
-                self._claimer.expect(max(now, outcome.at))
+                # At `at`, or at another date if it waits for a circuit: then a look tells.
+                self._claimer.expect(now if outcome.opens else max(now, outcome.at))
             elif (
                 isinstance(outcome, ENDED)
                 and outcome.state is State.FAILED

@@ -5,11 +5,14 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from queue_core.inspection.inspected import Inspected
+from queue_core.model.limit import Limit
 from queue_core.model.pause import Pause
 from queue_core.reading.depths import QueueDepth, depths
+from queue_core.reading.open_circuits import OpenCircuit, open_circuits
 from queue_core.reading.overview import QueueStatus, statuses
 from queue_core.reading.schedules import ScheduleStatus
 from queue_core.reading.schedules import status as schedule_status
+from queue_core.storage.limits import StoredLimits
 from queue_core.storage.pauses import StoredPauses
 from sql.families import SCHEDULES
 
@@ -63,6 +66,38 @@ class InspectedQueues(Inspected):
         """
         stores = self._tables.stores(table)
         return [pause for store in stores for pause in StoredPauses(store).holding()]
+
+    def open_circuits(self, *, table: str | None = None) -> list[OpenCircuit]:
+        """List the handlers whose failed entries wait for a probe.
+
+        Args:
+            table: Only of this main table. Default: of all.
+
+        Returns:
+            The open circuits, by table, queue and handler.
+
+        Raises:
+            SchemaMissingError: There is no such table, or none at all.
+            DatabaseUnreachableError: The database does not answer.
+        """
+        stores = self._tables.stores(table)
+        return [circuit for store in stores for circuit in open_circuits(store, None)]
+
+    def limits(self, *, table: str | None = None) -> list[Limit]:
+        """List the queues that are limited.
+
+        Args:
+            table: Only of this main table. Default: of all.
+
+        Returns:
+            The limits, by table and queue.
+
+        Raises:
+            SchemaMissingError: There is no such table, or none at all.
+            DatabaseUnreachableError: The database does not answer.
+        """
+        stores = self._tables.stores(table)
+        return [limit for store in stores for limit in StoredLimits(store).holding()]
 
     def schedules(self, *, table: str | None = None) -> list[ScheduleStatus]:
         """List the recurring schedules with their next dates.

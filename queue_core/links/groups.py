@@ -69,7 +69,7 @@ class GroupLink:
         """See `Link.ended`."""
         counts = dict[int, Counter[str]]()
         # Members posted together have the same headers, which are read once.
-        alike = Counter((entry.headers, state) for entry, state in endings)
+        alike = Counter((entry.headers, state) for entry, state, _ in endings)
         for (headers, state), members in alike.items():
             group_id = group_of(headers)
             if group_id is not None:

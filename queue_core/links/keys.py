@@ -113,34 +113,39 @@ class KeyLink:
     def ended(self, connection: Connection, endings: Sequence[Ending], *, lent: bool) -> None:
         """See `Link.ended`."""
         del lent
-        states = {one.entry.record_id: one.state for one in endings}
+        ends = {one.entry.record_id: one for one in endings}
         for queue_name, keys in _by_queue(one.entry for one in endings):
             found = self.keys.find(
                 connection, self.table_name, queue_name, keys=keys, lock=True, skip_locked=True
             )
-            mine = [row for row in found if row.record_id in states]
-            self._end(connection, queue_name, mine, states)
+            mine = [row for row in found if row.record_id in ends]
+            self._end(connection, queue_name, mine, ends)
 
     def _end(
         self,
         connection: Connection,
         queue_name: str,
         rows: Sequence[Row[Any]],
-        states: Mapping[int, State],
+        ends: Mapping[int, Ending],
     ) -> None:
         now, free = self._clock.now(), list[str]()
-        kept = dict[tuple[State, float | None], list[str]]()
+        kept = dict[tuple[State, str, float | None], list[str]]()
         for row in rows:
-            state = states[row.record_id]
+            _, state, asked = ends[row.record_id]
             if row.requeue is not None:
                 self._follow(connection, row)
+            elif asked is not None and row.keep != FOREVER:
+                period = state, PERIOD, asked.total_seconds()
+                kept.setdefault(period, []).append(row.entry_key)
             elif row.keep in {WAITING, LIVING} or state is State.REMOVED:
                 free.append(row.entry_key)
             else:
-                kept.setdefault((state, row.keep_seconds), []).append(row.entry_key)
+                kept.setdefault((state, row.keep, row.keep_seconds), []).append(row.entry_key)
         self.keys.remove(connection, self.table_name, queue_name, free)
-        for (state, seconds), keys in kept.items():
+        for (state, keep, seconds), keys in kept.items():
             values = {
+                "keep": keep,
+                "keep_seconds": seconds,
                 "ended_state": state.value,
                 "ended_date": now,
                 "look_date": None if seconds is None else later(now, seconds),

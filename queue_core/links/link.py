@@ -7,6 +7,7 @@ entry without links costs nothing: its headers say that nobody has to be told of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import NamedTuple, Protocol
 
 from sqlalchemy import Connection
@@ -19,6 +20,8 @@ class Ending(NamedTuple):
 
     entry: Entry
     state: State
+    keep: timedelta | None = None
+    """How long its handlers want its key to be kept."""
 
 
 class Link(Protocol):

@@ -39,8 +39,7 @@ class Ordering:
 
     def key_of(self, queue_name: str, headers: str | None) -> OrderKey:
         """The key of an entry that carries the mark."""
-        text = texts(headers).get(KEY_MARK[1:], "")
-        return OrderKey(self._entries.main.name, queue_name, text)
+        return OrderKey(self._entries.main.name, queue_name, order_key_of(headers))
 
     def start(self, connection: Connection, key: OrderKey) -> Lane | None:
         """Let the first entry of a key start, unless one may already.
@@ -75,7 +74,7 @@ class Ordering:
     def ended(self, connection: Connection, endings: Sequence[Ending], *, lent: bool) -> None:
         """See `Link.ended`."""
         del lent
-        for entry, state in endings:
+        for entry, state, _ in endings:
             key = self.key_of(entry.queue_name, entry.headers)
             self.statements.remove(connection, key.table_name, entry.record_id)
             if state is State.FAILED and texts(entry.headers).get(FAILURE_MARK[1:]) != SKIP:
@@ -126,3 +125,8 @@ class Ordering:
             for key, record_id, lane in entries
         ]
         self.statements.add(connection, rows)
+
+
+def order_key_of(headers: str | None) -> str:
+    """The order key of an entry whose headers carry the mark."""
+    return texts(headers).get(KEY_MARK[1:], "")

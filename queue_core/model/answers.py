@@ -1,4 +1,4 @@
-"""Answers of a handler that is not done: run it again, or never again."""
+"""Answers of a handler: run it again, never again, or done for a time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from queue_core.runtime.shown import shown
 LONGEST_DELAY = timedelta(days=36_525)
 
 
-def as_delay(delay: timedelta | float) -> timedelta:
+def as_delay(delay: timedelta | float, name: str = "delay") -> timedelta:
     """Seconds or a timedelta as a timedelta. Raises ValueError unless it is 0 s to a century."""
     try:
         given = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
     except (OverflowError, TypeError, ValueError):
         given = -LONGEST_DELAY
     if not timedelta() <= given <= LONGEST_DELAY:
-        raise ValueError(f"delay={shown(delay)} is not allowed: from 0 s to a century")
+        raise ValueError(f"{name}={shown(delay)} is not allowed: from 0 s to a century")
     return given
 
 
@@ -68,6 +68,32 @@ class Fail:
     reason: str
 
 
+@dataclass(frozen=True)
+class Done:
+    """Returned by a handler: it has succeeded, and its idempotency key is kept for a time.
+
+    Until then a post with the same key finds it taken, as if that entry had been posted with this
+    `keep`. A key that is kept for ever stays so. It counts in the run that ends the entry; of
+    several handlers the longest time counts. For an entry without a key it is a success like any
+    other.
+
+    Args:
+        keep: Seconds or a timedelta from the end of the entry, from 0 to a century.
+
+    Raises:
+        ValueError: The time is not allowed.
+
+    Example:
+        >>> def index(customer):
+        ...     return Done(keep=60)  # once a minute is enough
+    """
+
+    keep: timedelta | float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keep", as_delay(self.keep, "keep"))
+
+
 class NotDone(Exception):
     """Raised in place of a handler that has returned an answer."""
 
@@ -79,10 +105,14 @@ class NotDone(Exception):
         return str(self.answer.reason or "the handler asked for a retry")
 
 
-def heed(returned: object) -> None:
-    """Raise NotDone if a handler has returned an answer. Every other value means success."""
+def heed(returned: object) -> timedelta | None:
+    """How long a handler wants its entry's key to be kept, if it says so; it has succeeded then.
+
+    Raises NotDone if it has returned another answer. Every other value means success.
+    """
     if isinstance(returned, Retry | Fail):
         raise NotDone(returned)
+    return as_delay(returned.keep) if isinstance(returned, Done) else None
 
 
 def error_name(error: BaseException) -> str:

@@ -269,6 +269,8 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     `on_conflict` and `key_wait` as for a post. Entries of one `order_key` run one after the other
     in the order of posting. `after` holds ids of entries that it waits for. `group` is the id of
     the group of which it is a member.
+    in the order of posting. `after` holds ids of entries that it waits for.
+    `max_run_seconds` limits each run.
     """
 
     event: object
@@ -288,6 +290,7 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     after: Collection[int] | None = None
     on_failed: OnFailed = "cancel"
     group: int | None = None
+    max_run_seconds: float | None = None
 
 
 class PostOptions(TypedDict, total=False):
@@ -309,6 +312,7 @@ class PostOptions(TypedDict, total=False):
     after: Collection[int] | None
     on_failed: OnFailed
     group: int | None
+    max_run_seconds: float | None
 
 
 class KeyedOptions(PostOptions, total=False):

@@ -27,6 +27,10 @@ PARKED = Lane("!parked")
 
 WAITING_LANE = Lane("!waiting")
 """Lane of the entries that wait for others: nobody claims from it."""
+LIMITED = "!limited:"
+"""How the lanes of limited queues begin: a lane for each."""
+AFTER_LIMITED = "!limited;"
+"""The lanes of limited queues lie before it."""
 PAUSED = "!paused:"
 """How the lanes of paused entries begin: a lane for each queue and handler that is paused."""
 AFTER_PAUSED = "!paused;"
@@ -35,17 +39,43 @@ AFTER_PAUSED = "!paused;"
 _RESERVED = "!"
 
 
-def paused_lane(queue_name: str, handler: str | None = None) -> Lane:
-    """Lane of the entries that wait for the end of a pause, of a queue or of one of its handlers.
+def paused_lane(queue_name: str, handler: str | None = None, order_key: str | None = None) -> Lane:
+    """Lane of the entries that wait for the end of a pause.
+
+    It is that of a queue, of one of its handlers, or of one of its order keys.
 
     Nobody claims from it. A digest stands for the names, which may be longer than a lane's may be.
     """
-    names = queue_name if handler is None else f"{queue_name}\0{handler}"
+    if order_key is not None:
+        names = f"{queue_name}\0\0{order_key}"
+    else:
+        names = queue_name if handler is None else f"{queue_name}\0{handler}"
     return Lane(PAUSED + blake2s(names.encode(), digest_size=16).hexdigest())
 
 
+def limited_lane(queue_name: str) -> Lane:
+    """Lane of the entries of a limited queue that found no place.
+
+    Any live node claims from it that serves the queue, as far as the limit has places.
+    """
+    return Lane(LIMITED + blake2s(queue_name.encode(), digest_size=16).hexdigest())
+
+
+def is_limited(lane: str) -> bool:
+    """Whether the entries of a lane wait for a place of their queue."""
+    return lane.startswith(LIMITED)
+
+
+def circuit_lane(queue_name: str, handler: str) -> Lane:
+    """Lane of the entries that have failed, and wait until the circuit of a handler is closed.
+
+    It is one of those of paused entries, and treated as these are.
+    """
+    return paused_lane(queue_name, f"{handler}\0failed")
+
+
 def is_paused(lane: str) -> bool:
-    """Whether the entries of a lane wait for the end of a pause."""
+    """Whether the entries of a lane wait for the end of a pause, or for a circuit to be closed."""
     return lane.startswith(PAUSED)
 
 

@@ -6,13 +6,15 @@ It writes all but Recorded and Lost.
 from __future__ import annotations
 
 import traceback
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
 from queue_core.model.answers import NotDone, error_name
 from queue_core.model.entry import Entry, State, SubscriberProgress
 from queue_core.model.lanes import Lane
+from queue_core.model.retry import Circuit
 from sql.tables import ERROR_LENGTH
 
 
@@ -28,16 +30,26 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None = None
     undelivered: bool = False
     """Nobody subscribes to it."""
+    keep: timedelta | None = None
+    """How long its handlers want its key to be kept."""
+
+
+class Break(NamedTuple):
+    """What opens a circuit, or keeps it open: a handler that has failed, and its policy."""
+
+    handler: str
+    policy: Circuit
 
 
 class Retried(msgspec.Struct, frozen=True, kw_only=True):
-    """The entry runs again at `at` (UTC)."""
+    """The entry runs again at `at` (UTC), or when the circuit of a handler lets it."""
 
     entry: Entry
     at: datetime
     error_count: int
     progress: SubscriberProgress
     started_date: datetime
+    opens: Break | None = None
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +81,7 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Paused(msgspec.Struct, frozen=True, kw_only=True):
-    """The entry waits in `lane` for the end of a pause, with what its run has changed."""
+    """The entry waits in `lane` for a place or a pause's end, with what its run has changed."""
 
     entry: Entry
     lane: Lane

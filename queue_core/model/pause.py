@@ -1,4 +1,4 @@
-"""A pause of a queue, or of one handler."""
+"""A pause of a queue, of one handler, or of one order key."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from queue_core.model.lanes import Lane, paused_lane
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue, or one handler of it, that no node runs. Dates are aware, in UTC.
+    """A queue, or one handler or order key of it, that no node runs. Dates are aware, in UTC.
 
     Attributes:
         table: The main table.
         queue_name: The bus, or `service:queue`.
-        handler: The name of the subscriber that is paused; None if the whole queue is.
+        handler: The name of the subscriber, if only that is paused.
+        order_key: The order key, if only its entries are.
         paused_by: Who paused it.
         reason: Why, if that was told.
         since: When it was paused.
@@ -25,6 +26,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     table: str
     queue_name: str
     handler: str | None = None
+    order_key: str | None = None
     paused_by: str
     reason: str | None = None
     since: datetime
@@ -33,7 +35,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lane(self) -> Lane:
         """Where its entries wait."""
-        return paused_lane(self.queue_name, self.handler)
+        return paused_lane(self.queue_name, self.handler, self.order_key)
 
 
 def is_in_force(pause: Pause, now: datetime) -> bool:

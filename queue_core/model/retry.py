@@ -203,12 +203,58 @@ class ExponentialRetries:
         """As `RetryPolicy.next_date`."""
         if failure.error_count > self.max_retries:
             return None
-        try:
-            grown = self.initial_seconds * self.factor ** (failure.error_count - 1)
-        except OverflowError:
-            grown = self.maximum_seconds
-        seconds = min(grown, self.maximum_seconds) * (1 - self.jitter * self.random.random())
-        return failure.now + timedelta(seconds=seconds)
+        return failure.now + delay_after(self, failure.error_count)
+
+
+@dataclass(frozen=True)
+class Circuit(ExponentialRetries):
+    """After a failure, let the handler's failed entries wait, and one of them probe.
+
+    For what fails when a service that the handler calls is away. Fresh entries run. Of the failed
+    ones, those of all nodes together, one chosen at random runs after a delay, alone: the probe. If
+    it fails, another one is chosen, after a longer delay. When a probe succeeds, all run again.
+
+    The delays are those of `ExponentialRetries`, but by the number of failed probes. Each entry
+    still has its own number of retries. In memory, and in a retry that the handler itself asks for
+    with a delay, no entry waits for others.
+
+    Args:
+        initial_seconds: The first delay, above 0. Default: 5.
+        factor: What each delay is multiplied by for the next, 1 or more. Default: 2.
+        maximum_seconds: The longest delay, at most a century. Default: 300.
+        max_retries: The number of retries of each entry, 0 or more. Default: 10,000.
+        jitter: The largest random part, from 0 to 1. Default: 0.1.
+        random: Its source, to be repeatable in tests. Default: a new one.
+
+    Raises:
+        ConfigurationError: An argument is not allowed.
+
+    Example:
+        >>> @bus.subscribe("mail.queued", retry=Circuit())
+        ... def send(mail): ...
+    """
+
+    initial_seconds: float = 5.0
+    maximum_seconds: float = 300.0
+    max_retries: int = 10_000
+
+
+def delay_after(policy: ExponentialRetries, failures: int) -> timedelta:
+    """The delay after so many failures, 1 or more, shortened by its random part."""
+    try:
+        grown = policy.initial_seconds * policy.factor ** (failures - 1)
+    except OverflowError:
+        grown = policy.maximum_seconds
+    seconds = min(grown, policy.maximum_seconds) * (1 - policy.jitter * policy.random.random())
+    return timedelta(seconds=seconds)
+
+
+def asks_for_date(error: BaseException) -> bool:
+    """Whether a handler itself has said when it is to run again."""
+    match error:
+        case RetryLater() | NotDone(answer=Retry(after=timedelta())):
+            return True
+    return False
 
 
 def decide(policy: RetryPolicy, failure: Failure) -> datetime | None:
@@ -235,7 +281,7 @@ def decide(policy: RetryPolicy, failure: Failure) -> datetime | None:
 
 
 def policy_from_table(table: Mapping[str, object]) -> RetryPolicy:
-    """Build a policy from configuration: `kind` is immediate, scheduled or exponential.
+    """Build a policy from configuration: `kind` is immediate, scheduled, exponential or circuit.
 
     The other keys are its arguments.
 
@@ -262,6 +308,7 @@ _KINDS: dict[str, Callable[..., RetryPolicy]] = {
     "immediate": ImmediateRetries,
     "scheduled": _scheduled,
     "exponential": ExponentialRetries,
+    "circuit": Circuit,
 }
 
 

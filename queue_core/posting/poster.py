@@ -155,6 +155,7 @@ class Poster:
             running
             and may_claim
             and self._config.mode is Mode.STICKY_EVENTS
+            and post.queue_name not in holdings.places.lanes  # else it would pass by the limit
             and holdings.ledger.room >= len(postings)
             and all(
                 posting.at is None for posting in postings

@@ -10,8 +10,10 @@ from sqlalchemy import Connection
 
 from queue_core.errors import PayloadNotDecodableError
 from queue_core.model.entry import Entry, SubscriberProgress
+from queue_core.model.limit import Limit
 from queue_core.model.pause import Pause
 from queue_core.reading.nodes import NodeStatus, Served
+from queue_core.reading.open_circuits import OpenCircuit
 from queue_core.storage.store import Store
 
 
@@ -24,6 +26,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     pauses: Sequence[Pause]
     """Those of its queue and of its queue's handlers that have not ended."""
+    limit: Limit | None
+    """That of its queue."""
+    circuits: Sequence[OpenCircuit]
+    """The open ones of its queue, if it may wait for one."""
     nodes: Sequence[NodeStatus]
 
     @property

@@ -6,8 +6,16 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from queue_core.links.links import carries
+from queue_core.links.ordering import KEY_MARK, order_key_of
 from queue_core.model.entry import RetryDue, State
-from queue_core.model.lanes import PARKED, SUSPECT, is_node_lane, is_paused
+from queue_core.model.lanes import (
+    PARKED,
+    SUSPECT,
+    circuit_lane,
+    is_limited,
+    is_node_lane,
+    is_paused,
+)
 from queue_core.reading.case import Case, is_live
 from queue_core.reading.phrases import moment, times, whereabouts
 from queue_core.reading.reason import Fact, Reason
@@ -22,12 +30,18 @@ def _paused(case: Case) -> Iterator[Reason]:
         for name in names
     }
     for pause in case.pauses:
+        if pause.order_key is not None and (
+            not carries(case.entry.headers, KEY_MARK)
+            or pause.order_key != order_key_of(case.entry.headers)
+        ):
+            continue
         waits = case.entry.lane == pause.lane or pause.handler in known
         if pause.handler is not None and (
             not waits or case.progress.get(pause.handler) is not None
         ):
             continue
         of = "The queue" if pause.handler is None else f"Its handler {pause.handler}"
+        of = of if pause.order_key is None else f"Its order key {pause.order_key}"
         why = f" ({pause.reason})" if pause.reason else ""
         until = f"until {moment(pause.until)}" if pause.until else "until it is resumed"
         yield Reason(
@@ -35,18 +49,71 @@ def _paused(case: Case) -> Iterator[Reason]:
             text=f"{of} is paused by {pause.paused_by} since {moment(pause.since)}, {until}{why}.",
             facts={
                 "handler": pause.handler,
+                "order_key": pause.order_key,
                 "paused_by": pause.paused_by,
                 "reason": pause.reason,
                 "since": pause.since,
                 "until": pause.until,
             },
         )
-    if is_paused(case.entry.lane) and all(case.entry.lane != one.lane for one in case.pauses):
+    lanes = {one.lane for one in case.pauses}
+    lanes |= {circuit_lane(one.queue_name, one.handler) for one in case.circuits}
+    if is_paused(case.entry.lane) and case.entry.lane not in lanes:
         yield Reason(
             code="resumed",
-            text="It was set aside in a pause that has ended: a live node of this queue's table brings it back within a "
+            text="It was set aside in a pause that has ended, or behind a circuit that is closed: a live node of this "
+            "queue's table brings it back within a second.",
+        )
+
+
+def _circuit_open(case: Case) -> Iterator[Reason]:
+    for circuit in case.circuits:
+        if circuit_lane(circuit.queue_name, circuit.handler) == case.entry.lane:
+            date = circuit.probe_date
+            when = "now" if date is None else f"at {moment(date)}"
+            yield Reason(
+                code="circuit-open",
+                text=f"It has failed, and the circuit of {circuit.handler} is open since {moment(circuit.since)}: failed "
+                f"entries wait until a probe succeeds. {times(circuit.failures).capitalize()} it has failed so far. The "
+                f"next probe, entry {circuit.probe_id}, runs {when}.",
+                facts={
+                    "handler": circuit.handler,
+                    "since": circuit.since,
+                    "failures": circuit.failures,
+                    "probe_id": circuit.probe_id,
+                    "probe_date": date,
+                },
+            )
+
+
+def _limited(case: Case) -> Iterator[Reason]:
+    lane, limit = case.entry.lane, case.limit
+    if not is_limited(lane):
+        return
+    if limit is None:
+        yield Reason(
+            code="unlimited",
+            text="It was set aside at a limit that has ended: a live node of this queue's table brings it back within a "
             "second.",
         )
+        return
+    held = case.store.statements.held_places(case.connection, lane=lane)
+    running = sum(map(len, held.values()))
+    yield Reason(
+        code="limited",
+        text=f"The queue is limited to {limit.told} by {limit.limited_by} since {moment(limit.since)}, and {running:,} of "
+        "it run now: it waits for a place.",
+        facts={
+            "concurrency": limit.concurrency,
+            "per_node": limit.per_node,
+            "rate": limit.rate,
+            "per_seconds": limit.per.total_seconds(),
+            "burst": limit.burst,
+            "running": running,
+            "limited_by": limit.limited_by,
+            "since": limit.since,
+        },
+    )
 
 
 def _parked(case: Case) -> Iterator[Reason]:
@@ -183,6 +250,8 @@ def _lane_of_absent_node(case: Case) -> Iterator[Reason]:
 Cause: TypeAlias = Callable[[Case], Iterator[Reason]]
 CAUSES: tuple[Cause, ...] = (
     _paused,
+    _circuit_open,
+    _limited,
     _parked,
     _not_served,
     _behind_another,

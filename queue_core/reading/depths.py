@@ -23,7 +23,7 @@ class QueueDepth(msgspec.Struct, kw_only=True):
         ready: Entries that are due and not running.
         oldest_age_seconds: How long the oldest of these has been due; 0 if there is none.
         parked: Entries whose type or queue no node has known.
-        paused: Entries that wait for the end of a pause.
+        paused: Entries that wait for the end of a pause, or for a circuit to be closed.
     """
 
     table: str

@@ -9,15 +9,17 @@ from sqlalchemy import Connection
 
 from queue_core.errors import EntryNotFoundError
 from queue_core.model.entry import State
-from queue_core.model.lanes import is_node_lane
+from queue_core.model.lanes import is_node_lane, is_paused
 from queue_core.model.pause import is_in_force
 from queue_core.reading.case import Case, is_live
 from queue_core.reading.causes import CAUSES
 from queue_core.reading.nodes import status as node_status
+from queue_core.reading.open_circuits import read_circuits
 from queue_core.reading.phrases import moment, whereabouts
 from queue_core.reading.reason import Fact, Reason
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.filter import Filter
+from queue_core.storage.limits import StoredLimits
 from queue_core.storage.pauses import StoredPauses
 from queue_core.storage.rows import integer
 from queue_core.storage.store import Store
@@ -64,7 +66,7 @@ def explain(
     all_nodes = store.database.dialect.statements_for(NODES)().all_nodes
     # Not by the caller's connection, whose search path may be another one.
     rows = store.reaching(lambda: store.database.fetch(all_nodes))
-    stored = StoredPauses(store)
+    stored, limits = StoredPauses(store), StoredLimits(store)
 
     def work(inner: Connection) -> Explanation:
         # History second: an entry may end in between.
@@ -86,6 +88,10 @@ def explain(
                 for pause in stored.all(inner)
                 if pause.queue_name == entry.queue_name and is_in_force(pause, now)
             ],
+            limit=next(
+                (one for one in limits.all(inner) if one.queue_name == entry.queue_name), None
+            ),
+            circuits=read_circuits(store, entry.queue_name, inner) if is_paused(entry.lane) else (),
             nodes=[node_status(row, now) for row in rows],
         )
         return Explanation(

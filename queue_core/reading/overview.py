@@ -31,7 +31,8 @@ class QueueStatus(msgspec.Struct, kw_only=True):
         running: Live entries that a node runs.
         parked: Live entries whose type or queue no node has known; not counted as `ready`.
         suspect: Live entries that were running when their process died; not counted as `ready`.
-        paused: Live entries that wait for the end of a pause; not counted as `ready`.
+        paused: Live entries that wait for the end of a pause, or for a circuit to be closed; not
+            counted as `ready`.
         waiting: Live entries that wait for others, such as those of their order key; not counted as
             `ready`.
         oldest_ready_seconds: How long the oldest ready entry has been due; None if there is none.

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import count
-from typing import Any, Protocol
+from typing import Protocol
 
+import msgspec
 from sqlalchemy import Connection, RootTransaction
 from sqlalchemy.exc import DBAPIError
 
-from queue_core.model.answers import heed
 from queue_core.model.entry import State, SubscriberProgress
 from queue_core.model.outcome import Finished, Lost, Recorded, given_up
 from queue_core.running.run import Run
@@ -78,7 +78,7 @@ class ExactlyOnce:
         def attempt() -> bool:
             again = next(attempts) > 0
             return not (again and not run.pool.may_call(run)) and self._attempt(
-                run.event, context, subscriber, finished, last=last
+                run, context, subscriber, finished, last=last
             )
 
         if not self._store.database.persist(attempt, HANDLER):
@@ -95,7 +95,7 @@ class ExactlyOnce:
 
     def _attempt(
         self,
-        event: Any,
+        run: Run,
         context: EntryContext,
         subscriber: Subscriber,
         finished: Finished,
@@ -106,9 +106,11 @@ class ExactlyOnce:
             transaction = connection.begin()
             try:
                 self._store.database.dialect.mark(connection)
-                returned = subscriber.handler(event, with_connection(context, connection))
+                returned = subscriber.handler(run.event, with_connection(context, connection))
                 if returned is not None:
-                    heed(returned)
+                    run.heed(returned)
+                if run.keep is not None and finished.state is State.PROCESSED:
+                    finished = msgspec.structs.replace(finished, keep=run.keep)
                 self._check_whole(connection, transaction, subscriber)
                 recorded = self._record(connection, finished, last=last)
             except BaseException:

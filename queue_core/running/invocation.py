@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from queue_core.model.answers import heed
 from queue_core.model.entry import Entry
 from queue_core.model.outcome import Lost, Recorded
+from queue_core.model.run_limit import limit_of
 from queue_core.running.coroutines import Coroutines
 from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.running.run import Run
@@ -27,6 +27,11 @@ class Invocation(msgspec.Struct, eq=False):
     subscriber: Subscriber
     began_at: float
     """Monotonic, in seconds."""
+
+    @property
+    def limit(self) -> float | None:
+        """The seconds that it may take: by the entry, else by the subscriber."""
+        return limit_of(self.entry.headers) or self.subscriber.max_run_seconds
 
 
 Answer: TypeAlias = Recorded | Lost | None
@@ -57,6 +62,11 @@ class Handling:
     def subscriber(self) -> Subscriber:
         """Whose handler it is."""
         return self.invocation.subscriber
+
+    @property
+    def limit(self) -> float | None:
+        """See `Invocation.limit`."""
+        return self.invocation.limit
 
     @property
     def key(self) -> tuple[int, int]:
@@ -99,5 +109,5 @@ class Invoker:
         else:
             returned = subscriber.handler(*arguments)
         if returned is not None:
-            heed(returned)
+            run.heed(returned)
         return None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from queue_core.links.links import carries
+from queue_core.links.ordering import KEY_MARK, order_key_of
+from queue_core.model.entry import Entry
 from queue_core.model.lanes import Lane, paused_lane
 from queue_core.model.pause import Pause, is_in_force
 from queue_core.running.run import Run
@@ -33,11 +36,18 @@ class PausesInForce:
         lane = paused_lane(queue_name, handler)
         return lane if self.holds(lane) else None
 
+    def lane_of_entry(self, entry: Entry) -> Lane | None:
+        """Where an entry waits whose queue, or whose order key, is paused; None if neither is."""
+        lane = self.lane_of(entry.queue_name)
+        if lane is None and carries(entry.headers, KEY_MARK):
+            of_key = paused_lane(entry.queue_name, order_key=order_key_of(entry.headers))
+            lane = of_key if self.holds(of_key) else None
+        return lane
+
     def stops(self, run: Run) -> bool:
         """Whether the next subscriber of a run may not start."""
-        queue_name = run.entry.queue_name
-        paused = self.lane_of(queue_name) or self.lane_of(queue_name, run.pending[0].name)
-        return paused is not None
+        paused = self.lane_of_entry(run.entry)
+        return (paused or self.lane_of(run.entry.queue_name, run.pending[0].name)) is not None
 
     def hold_back(self, run: Run) -> None:
         """Leave the paused subscribers of a run to another run."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 import msgspec
 
+from queue_core.model.answers import heed
 from queue_core.model.entry import Entry, RetryDue, SubscriberProgress
 from queue_core.model.lanes import Lane
+from queue_core.model.outcome import Break
 from queue_core.running.serial import Pool, SerialGate
 from queue_core.running.subscriber import Subscriber
 
@@ -48,6 +50,10 @@ class Run(msgspec.Struct, eq=False):
     has_one_subscriber: bool = True
     paused_in: Lane | None = None
     """Where the entry waits after this run, for those of its subscribers that are paused."""
+    broken: dict[str, Break] = msgspec.field(default_factory=dict)
+    """Subscribers that failed, and whose entries wait until their circuit is closed."""
+    keep: timedelta | None = None
+    """How long its handlers want the entry's key to be kept after its end."""
     errors: dict[Subscriber, BaseException] = msgspec.field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -57,6 +63,12 @@ class Run(msgspec.Struct, eq=False):
         """Whether a subscriber has still to run, and its time has come."""
         so_far = self.progress.get(subscriber.name)
         return so_far is None or (isinstance(so_far, RetryDue) and so_far.due <= self.started_date)
+
+    def heed(self, returned: object) -> None:
+        """Take what a handler has returned. Raises NotDone for an answer that is no success."""
+        keep = heed(returned)
+        if keep is not None:
+            self.keep = max(keep, self.keep or keep)
 
     def waiting(self) -> dict[str, RetryDue]:
         """The subscribers that failed and run again later.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from queue_core.model.answers import error_name
 from queue_core.model.entry import RetryDue, State, SubscriberProgress
 from queue_core.model.outcome import (
+    Break,
     Finished,
     Outcome,
     Paused,
@@ -13,7 +14,7 @@ from queue_core.model.outcome import (
     describe,
     given_up,
 )
-from queue_core.model.retry import Failure, RetryPolicy, decide
+from queue_core.model.retry import Circuit, Failure, RetryPolicy, asks_for_date, decide
 from queue_core.running.run import Run
 from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.clock import Clock
@@ -41,15 +42,18 @@ def outcome_of(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
     error_count = min(entry.error_count + bool(run.errors), LARGEST_COUNT)
     for subscriber, error in run.errors.items():
         run.progress[subscriber.name] = _after_failure(run, subscriber, error, policy, clock)
-    dates = [so_far.due for so_far in run.waiting().values()]
-    if dates:
+    waiting = run.waiting()
+    dates = [so_far.due for name, so_far in waiting.items() if name not in run.broken]
+    if waiting:
         return Retried(
             entry=entry,
-            at=min(dates),
+            # What waits for a circuit runs as soon as the entry does.
+            at=min(dates, default=clock.now()),
             error_count=error_count,
             # A single subscriber's count and date are the entry's own.
             progress={} if run.has_one_subscriber else run.progress,
             started_date=run.started_date,
+            opens=None if dates else next(iter(run.broken.values())),
         )
     if run.paused_in is not None:
         changed = run.handler_called or bool(run.errors)
@@ -82,7 +86,11 @@ def _after_failure(
         failures, due = 0 if counted else entry.error_count, entry.effective_date
     failures = min(failures + 1, LARGEST_COUNT)
     failure = Failure(error=error, error_count=failures, effective_date=due, now=clock.now())
-    date = decide(subscriber.retry or policy, failure)
+    policy = subscriber.retry or policy
+    date = decide(policy, failure)
+    if date is not None and isinstance(policy, Circuit) and not asks_for_date(error):
+        run.broken[subscriber.name] = Break(subscriber.name, policy)
+        date = failure.now
     log.warning(
         "handler_failed",
         record_id=entry.record_id,
@@ -129,6 +137,7 @@ def finished(
         progress=progress if len(progress) > 1 or last_error else {},
         last_error=last_error,
         undelivered=state is State.PROCESSED and not run.progress,
+        keep=run.keep if state is State.PROCESSED else None,
     )
 
 

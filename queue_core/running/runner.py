@@ -202,6 +202,8 @@ class Runner:
         # more may start.
         if not self.may_call(run) or (self._pauses.known and self._pauses.stops(run)):
             return False
+        if self._admission.lane_without_place(run.entry) is not None:
+            return False
         run.handler_called = True
         try:
             outcome = self._invoke(invocation)
@@ -247,14 +249,14 @@ class Runner:
         now, found = self._clock.monotonic(), list[Handling]()
         for ident, invocation in list(self.invocations.items()):
             ran = now - invocation.began_at
-            if ran > min(seconds, invocation.subscriber.max_run_seconds or seconds):
+            if ran > min(seconds, invocation.limit or seconds):
                 frame = sys._current_frames().get(ident)  # noqa: SLF001 -- the documented way
                 stack = "".join(traceback.format_stack(frame)) if frame else ""
                 found.append(Handling(invocation, ran, stack))
         return found
 
     def cut(self, handling: Handling) -> Outcome:
-        """Take the entry from a handler that is past its `max_run_seconds`, and return its outcome.
+        """Take the entry from a handler that is past its limit, and return its outcome.
 
         It has failed, as by a TimeoutError.
         """
@@ -263,6 +265,6 @@ class Runner:
         run = Run(cut.entry, cut.pool, cut.epoch)
         run.started_date, run.has_one_subscriber = cut.started_date, cut.has_one_subscriber
         run.progress, run.paused_in = dict(cut.progress), cut.paused_in
-        limit = subscriber.max_run_seconds
-        run.errors = {**cut.errors, subscriber: TimeoutError(f"ran longer than {limit} s")}
+        reason = TimeoutError(f"ran longer than {handling.limit} s")
+        run.errors = {**cut.errors, subscriber: reason}
         return outcome_of(run, self._retry, self._clock)

@@ -44,7 +44,7 @@ class Watchdog:
                     seconds=round(handling.seconds, 1),
                     stack=handling.stack,
                 )
-            limit = handling.subscriber.max_run_seconds or inf
+            limit = handling.limit or inf
             if handling.seconds > limit and handling.key not in self._cut:
                 # A failed run: its outcome is written, and what the handler does from here comes
                 # too late.

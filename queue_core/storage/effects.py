@@ -6,12 +6,12 @@ runs again is decided by `queue_core.model.retry`.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from sqlalchemy import Connection
 
 from queue_core.model.entry import State
-from queue_core.model.lanes import SUSPECT, Lane
+from queue_core.model.lanes import SUSPECT, Lane, circuit_lane
 from queue_core.model.outcome import Paused, Retried
 from queue_core.storage.progress import encode_progress
 from queue_core.storage.store import Store
@@ -22,7 +22,12 @@ class Effect(Protocol):
 
     @property
     def record_id(self) -> int:
-        """The entry's. Effects are applied by ascending id, in which rows are locked."""
+        """The entry's."""
+        ...
+
+    @property
+    def order(self) -> tuple[Lane, int]:
+        """Effects are applied by ascending circuit and id, in which rows are locked."""
         ...
 
     def apply(self, connection: Connection) -> bool:
@@ -34,35 +39,45 @@ class Effect(Protocol):
 
 
 class Wait:
-    """Lets an entry wait, with its subscribers' progress: for its retry, or for a pause's end."""
+    """Lets an entry wait, with its subscribers' progress.
+
+    It waits for its retry, for the end of a pause, or until a circuit is closed.
+    """
 
     def __init__(self, store: Store, owner: str, lane: Lane, outcome: Retried | Paused) -> None:
         """`owner` holds the entry.
 
         Its retry waits in `lane`, or among the suspects if it is one.
         """
-        self._statements = store.statements
+        self._statements, self._circuits = store.statements, store.circuits
         self._owner = owner
-        self._lane = lane
+        self._circuit = Lane("")
         self._outcome = outcome
+        self._opens = outcome.opens if isinstance(outcome, Retried) else None
+        if self._opens is not None:
+            self._circuit = circuit_lane(outcome.entry.queue_name, self._opens.handler)
+            self._lane = self._circuit
+        elif isinstance(outcome, Paused):
+            self._lane = outcome.lane
+        else:
+            self._lane = SUSPECT if outcome.entry.crash_count else lane
 
     @property
     def record_id(self) -> int:
         """See `Effect.record_id`."""
         return self._outcome.entry.record_id
 
+    @property
+    def order(self) -> tuple[Lane, int]:
+        """See `Effect.order`."""
+        return self._circuit, self.record_id
+
     def apply(self, connection: Connection) -> bool:
         """See `Effect.apply`."""
         outcome, entry = self._outcome, self._outcome.entry
-        waiting: dict[str, Any] = (
-            {"lane": outcome.lane}
-            if isinstance(outcome, Paused)
-            else {
-                "lane": SUSPECT if entry.crash_count else self._lane,
-                "effective_date": outcome.at,
-            }
-        )
-        return self._statements.change_claimed(
+        due = {} if isinstance(outcome, Paused) else {"effective_date": outcome.at}
+        progress = outcome.progress or {}
+        changed = self._statements.change_claimed(
             connection,
             owner=self._owner,
             record_id=entry.record_id,
@@ -72,8 +87,14 @@ class Wait:
                 "processing_state": State.AVAILABLE.value,
                 "processing_owner": None,
                 "processing_available_date": None,
-                **waiting,
+                "lane": self._lane,
+                **due,
                 "error_count": outcome.error_count,
-                "subscribers_done": encode_progress(outcome.progress or {}),
+                "subscribers_done": encode_progress(progress),
             },
         )
+        if changed:
+            self._circuits.went_on(connection, entry, progress)
+            if self._opens is not None:
+                self._circuits.failed(connection, entry, self._opens)
+        return changed

@@ -17,7 +17,11 @@ from sql.tables import ERROR_LENGTH
 
 def endings_of(finished: Iterable[Finished], besides: Collection[int] = ()) -> Iterator[Ending]:
     """What links are told of outcomes that were written, `besides` some ids."""
-    return (Ending(one.entry, one.state) for one in finished if one.entry.record_id not in besides)
+    return (
+        Ending(one.entry, one.state, one.keep)
+        for one in finished
+        if one.entry.record_id not in besides
+    )
 
 
 def end_awaited(store: Store, connection: Connection, owner: str, finished: Finished) -> bool:
@@ -44,7 +48,7 @@ def end_awaited(store: Store, connection: Connection, owner: str, finished: Fini
             "last_error": finished.last_error[:ERROR_LENGTH] if finished.last_error else None,
         },
     )
-    store.links.ended(connection, [Ending(from_row(row), finished.state)])
+    store.links.ended(connection, [Ending(from_row(row), finished.state, finished.keep)])
     return True
 
 

@@ -25,7 +25,7 @@ class StoredPauses:
         self._pauses = pauses(store.statements.main.schema)
 
     def put(self, pause: Pause, given: CallersConnection | None = None) -> None:
-        """Add a pause, or replace the one of the same queue and handler.
+        """Add a pause, or replace the one of the same queue, handler and order key.
 
         In the caller's transaction, if one is `given`, an IntegrityError says that another one has
         paused it meanwhile.
@@ -56,9 +56,12 @@ class StoredPauses:
         return self._store.write(given, queue_name, work)
 
     def all(self, connection: Connection) -> list[Pause]:
-        """The pauses of the table, ended ones too, by queue and handler."""
+        """The pauses of the table, ended ones too, by queue, order key and handler."""
         found = map(_pause, self._pauses.of_table(connection, self._table))
-        return sorted(found, key=lambda pause: (pause.queue_name, pause.handler or ""))
+        return sorted(
+            found,
+            key=lambda pause: (pause.queue_name, pause.order_key or "", pause.handler or ""),
+        )
 
     def holding(
         self, queue_name: str | None = None, given: CallersConnection | None = None
@@ -83,6 +86,7 @@ def _pause(row: Row[Any]) -> Pause:
         table=row.table_name,
         queue_name=row.queue_name,
         handler=row.handler,
+        order_key=row.order_key,
         paused_by=row.paused_by,
         reason=row.reason,
         since=row.since,

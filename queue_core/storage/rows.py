@@ -20,6 +20,7 @@ from queue_core.model.event_types import EventTypes
 from queue_core.model.known_codecs import Codecs, Encoded
 from queue_core.model.lanes import Lane
 from queue_core.model.names import name_fault
+from queue_core.model.run_limit import with_limit
 from queue_core.runtime.clock import Clock, in_utc
 from queue_core.runtime.shown import shown
 from queue_core.storage.packet import check_packet
@@ -123,6 +124,8 @@ class Rows:
         headers = None if posting.headers is None else _headers(posting.headers, queue_name)
         if self._context is not None:
             headers = self._context.capture(headers, queue_name)
+        if posting.max_run_seconds is not None:
+            headers = with_limit(headers, posting.max_run_seconds, queue_name)
         if key1 is not None or key2 is not None:
             keyed = columns_of(self.keys(queue_name, search_key1=key1, search_key2=key2), headers)
             key1, key2, headers = keyed["search_key1"], keyed["search_key2"], keyed["headers"]

@@ -18,6 +18,7 @@ from queue_core.errors import (
     DatabaseUnreachableError,
     ForkedError,
 )
+from queue_core.links.circuits import Circuits
 from queue_core.links.dependencies import Dependencies
 from queue_core.links.groups import GroupLink
 from queue_core.links.keys import KeyLink
@@ -37,7 +38,7 @@ from queue_core.storage.reserved_ids import ReservedIds
 from queue_core.storage.rows import Rows
 from queue_core.storage.unreachable import unreachable
 from sql.database import Database
-from sql.families import ENTRIES, GROUPS, KEYS, ORDER, WAITS
+from sql.families import CIRCUITS, ENTRIES, GROUPS, KEYS, ORDER, WAITS
 from sql.tables import entry_tables
 
 T = TypeVar("T")
@@ -78,11 +79,15 @@ class Store:
             dialect.statements_for(KEYS)(schema), self.statements, clock, config.table
         )
         self.groups = GroupLink(dialect.statements_for(GROUPS)(schema), self.statements, clock)
-        others: list[Link] = [self.keys, self.ordering, self.groups]
+        circuits = dialect.statements_for(CIRCUITS)(schema)
+        self.circuits = Circuits(circuits, self.statements, clock)
+        others: list[Link] = [self.keys, self.ordering, self.groups, self.circuits]
         waits = dialect.statements_for(WAITS)(schema)
         self.dependencies = Dependencies(waits, self.statements, clock, Links(others))
         # Groups last: others that end members wait for them.
-        self.links = Links([self.keys, self.ordering, self.dependencies, self.groups])
+        self.links = Links(
+            [self.keys, self.ordering, self.circuits, self.dependencies, self.groups]
+        )
         self.reserved_ids = ReservedIds(database, self.statements)
         self._tried_at = float("-inf")
         """When the database's clock was to be read last (monotonic), by other than beats."""
@@ -120,6 +125,12 @@ class Store:
         except (DatabaseUnreachableError, SQLAlchemyError):
             if given is None:
                 raise
+
+    def read_time(self, connection: Connection) -> datetime:
+        """The database's clock itself, read on `connection`; a clock that was given goes before."""
+        if isinstance(self.clock, SystemClock):
+            return self._database.dialect.database_now(connection)
+        return self.clock.now()
 
     # -- process ----------------------------------------------------------------------------------
 

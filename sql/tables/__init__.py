@@ -4,6 +4,7 @@ A module each for what belongs together. `sql.families` says which of them a dat
 """
 
 from sql.tables.archives import RUN_LENGTH, queue_archives, queue_replays
+from sql.tables.circuits import queue_circuits
 from sql.tables.conventions import CLASS_NAME_LENGTH, NAME_LENGTH, QUEUE_NAME_LENGTH, in_schema
 from sql.tables.entries import (
     ENTRY_COLUMNS,
@@ -14,6 +15,7 @@ from sql.tables.entries import (
 )
 from sql.tables.groups import GROUP_NAME_LENGTH, queue_group_ends, queue_groups
 from sql.tables.keys import KEY_LENGTH, queue_keys
+from sql.tables.limits import queue_limits, queue_places
 from sql.tables.nodes import queue_nodes
 from sql.tables.ordered import ORDER_KEY_LENGTH, queue_order_heads, queue_ordered
 from sql.tables.pauses import queue_pauses
@@ -36,13 +38,16 @@ __all__ = [
     "entry_tables",
     "in_schema",
     "queue_archives",
+    "queue_circuits",
     "queue_group_ends",
     "queue_groups",
     "queue_keys",
+    "queue_limits",
     "queue_nodes",
     "queue_order_heads",
     "queue_ordered",
     "queue_pauses",
+    "queue_places",
     "queue_posted_runs",
     "queue_replays",
     "queue_schedules",

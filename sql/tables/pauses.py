@@ -1,10 +1,11 @@
-"""The table of pauses: a row for each queue or handler that is not to run."""
+"""The table of pauses: a row for each queue, handler or order key that is not to run."""
 
 from __future__ import annotations
 
 from sqlalchemy import CheckConstraint, Column, MetaData, String, Table
 
 from sql.tables.conventions import NAME_LENGTH, OPTIONS, QUEUE_NAME_LENGTH
+from sql.tables.ordered import ORDER_KEY_LENGTH
 from sql.types import UtcDateTime, long_text, name, readable
 
 queue_pauses = Table(
@@ -19,6 +20,7 @@ queue_pauses = Table(
     Column("reason", long_text()),
     Column("since", UtcDateTime, nullable=False),
     Column("until", UtcDateTime),
+    Column("order_key", name(ORDER_KEY_LENGTH)),
     **OPTIONS,
 )
 queue_pauses.append_constraint(

@@ -23,6 +23,7 @@ from stickybus.cli.archive import archive, compact, verify
 from stickybus.cli.demo import demo
 from stickybus.cli.doctor import doctor
 from stickybus.cli.exit_codes import BAD_DATA, DATABASE, DONE, INTERRUPTED, USAGE
+from stickybus.cli.limits import limit, limits, unlimit
 from stickybus.cli.nodes import nodes
 from stickybus.cli.output import errors
 from stickybus.cli.pauses import pause, pauses, resume
@@ -63,6 +64,9 @@ app.add_typer(history.app, name="history")
 app.command()(report)
 app.command()(nodes)
 app.command()(workers)
+app.command()(limit)
+app.command()(unlimit)
+app.command()(limits)
 app.command()(pause)
 app.command()(resume)
 app.command()(pauses)

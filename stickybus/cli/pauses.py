@@ -1,4 +1,4 @@
-"""`stickybus pause`, `resume` and `pauses`: queues and handlers that no node is to run."""
+"""`stickybus pause`, `resume` and `pauses`: what no node is to run."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ COLUMNS = {
     "table": "TABLE",
     "queue_name": "QUEUE",
     "handler": "HANDLER",
+    "order_key": "ORDER KEY",
     "paused_by": "PAUSED BY",
     "reason": "REASON",
     "since": "SINCE (UTC)",
@@ -34,12 +35,17 @@ Handler = Annotated[
     str | None,
     typer.Option("--handler", help="Only the subscriber of this name.", show_default=False),
 ]
+OrderKey = Annotated[
+    str | None,
+    typer.Option("--order-key", help="Only the entries of this order key.", show_default=False),
+]
 
 
 def pause(
     queue: PausedQueue,
     *,
     handler: Handler = None,
+    order_key: OrderKey = None,
     reason: Annotated[str | None, typer.Option(help="Why.", show_default=False)] = None,
     until: Annotated[
         str | None,
@@ -58,7 +64,7 @@ def pause(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Let no node start anything of a queue, or of one handler, until it is resumed.
+    """Let no node start anything of a queue, one handler or one order key, until it is resumed.
 
     All nodes obey within a second. Running handlers finish; posting goes on; other queues run. The
     pause holds over restarts.
@@ -72,19 +78,22 @@ def pause(
     """
     with opened(url, table) as engine:
         made = Pausing(engine, queue).pause(
-            handler=handler, reason=reason, until=_until(until), by=by
+            handler=handler, order_key=order_key, reason=reason, until=_until(until), by=by
         )
     if as_json:
         write_json(msgspec.to_builtins(made))
     else:
         end = f"until {made.until:%Y-%m-%d %H:%M:%S} UTC" if made.until else "until it is resumed"
-        console().print(f"{_named(queue, handler)} is paused {end}", markup=False, soft_wrap=True)
+        console().print(
+            f"{_named(queue, handler or order_key)} is paused {end}", markup=False, soft_wrap=True
+        )
 
 
 def resume(
     queue: PausedQueue,
     *,
     handler: Handler = None,
+    order_key: OrderKey = None,
     table: TableName = DEFAULT_TABLE,
     url: Url = None,
     as_json: Json = False,
@@ -97,12 +106,14 @@ def resume(
       stickybus resume bus --handler app.mails.confirm
     """
     with opened(url, table) as engine:
-        resumed = Pausing(engine, queue).resume(handler=handler)
+        resumed = Pausing(engine, queue).resume(handler=handler, order_key=order_key)
     if as_json:
         write_json({"resumed": resumed})
     else:
         end = "is resumed" if resumed else "was not paused"
-        console().print(f"{_named(queue, handler)} {end}", markup=False, soft_wrap=True)
+        console().print(
+            f"{_named(queue, handler or order_key)} {end}", markup=False, soft_wrap=True
+        )
 
 
 def pauses(*, table: AnyTable = None, url: Url = None, as_json: Json = False) -> None:
@@ -139,5 +150,5 @@ def _until(text: str | None) -> datetime | timedelta | None:
             raise UsageError(f"{error}; or write for how long, such as 2h") from error
 
 
-def _named(queue: str, handler: str | None) -> str:
-    return queue if handler is None else f"{handler} of {queue}"
+def _named(queue: str, part: str | None) -> str:
+    return queue if part is None else f"{part} of {queue}"

@@ -12,8 +12,10 @@ from queue_core.cluster.subscriber_sets import Difference
 from queue_core.inspector import Inspector
 from queue_core.model.pause import Pause
 from queue_core.reading.nodes import NodeStatus
+from queue_core.reading.open_circuits import OpenCircuit
 from queue_core.reading.overview import RATE_SECONDS, QueueStatus
 from queue_core.reading.schedules import ScheduleStatus
+from stickybus.cli.circuits import write_circuits
 from stickybus.cli.nodes import write_nodes
 from stickybus.cli.output import console, plural, write_json, write_table
 from stickybus.cli.pauses import write_pauses
@@ -46,6 +48,7 @@ class _Status:
     nodes: list[NodeStatus]
     schedules: list[ScheduleStatus]
     pauses: list[Pause]
+    circuits: list[OpenCircuit]
     differences: list[Difference]
 
 
@@ -68,7 +71,8 @@ def status(
 
     READY entries are due and wait for a node; SCHEDULED ones have a later date; SUSPECT ones were
     running when their process died and run again one by one; PARKED ones have a type or queue that
-    no node has known so far; PAUSED ones wait for the end of a pause. DEAD LETTERS ended FAILED,
+    no node has known so far; PAUSED ones wait for the end of a pause, or for a
+    circuit to be closed. DEAD LETTERS ended FAILED,
     and nobody has tried them again. Recurring schedules follow with their next dates. A last line
     names event types of which the live nodes have different subscribers.
 
@@ -86,6 +90,7 @@ def status(
                 "queues": msgspec.to_builtins(found.queues),
                 "nodes": msgspec.to_builtins(found.nodes),
                 "pauses": msgspec.to_builtins(found.pauses),
+                "open_circuits": msgspec.to_builtins(found.circuits),
                 "schedules": msgspec.to_builtins(found.schedules),
                 "differing_subscribers": [
                     _builtins(difference) for difference in found.differences
@@ -108,6 +113,9 @@ def status(
     if found.pauses:
         console().print()
         write_pauses(found.pauses)
+    if found.circuits:
+        console().print()
+        write_circuits(found.circuits)
     if found.schedules:
         console().print()
         write_schedules(found.schedules)
@@ -141,6 +149,7 @@ def _read(inspector: Inspector, tables: list[str] | None) -> _Status:
         inspector.nodes(),
         [schedule for table in wanted for schedule in inspector.schedules(table=table)],
         [pause for table in wanted for pause in inspector.pauses(table=table)],
+        [circuit for table in wanted for circuit in inspector.open_circuits(table=table)],
         [
             difference
             for table in wanted

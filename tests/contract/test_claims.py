@@ -16,9 +16,9 @@ from queue_core.claiming.outlook import (
     LOOK_SHARE,
 )
 from queue_core.holding.pace import WINDOW_SECONDS
-from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE, Lane
 from queue_core.model.outcome import Finished
+from queue_core.storage.places import Claimed
 from stickybus import Mode, NotificationConfig, NotificationService, Posting, State
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
@@ -266,7 +266,7 @@ def backlog(node: Peer) -> list[datetime]:
     """
     sought, claim = list[datetime](), node.moves.claim
 
-    def noted(lane: Lane, owner: str, limit: int, since: datetime, ahead: timedelta) -> list[Entry]:
+    def noted(lane: Lane, owner: str, limit: int, since: datetime, ahead: timedelta) -> Claimed:
         sought.append(since)
         return claim(lane, owner, limit, since, ahead)
 

@@ -65,6 +65,7 @@ LEFT = {
     "SystemClock.follow": "the engine calls it",
     "ImmediateRetries.next_date": "the engine calls it; a policy may raise anything",
     "ScheduledRetries.next_date": "the engine calls it; a policy may raise anything",
+    "Circuit.next_date": "the engine calls it; a policy may raise anything",
     "ExponentialRetries.next_date": "the engine calls it; a policy may raise anything",
     **dict.fromkeys(
         ("stickybus_bus", "stickybus_clock", "stickybus_service", "stickybus_url"),

@@ -150,7 +150,7 @@ def test_none_means_not_set() -> None:
         (BusConfig, {"table": "bus events"}, "1 to 48 letters, digits and underscores"),
         (BusConfig, {"table": "t" * 49}, "1 to 48 letters, digits and underscores"),
         (BusConfig, {"table": "bus_events_history"}, "nor a name that ends in _history"),
-        (BusConfig, {"table": "Queue_Nodes"}, "neither queue_archives, queue_keys, queue_nodes"),
+        (BusConfig, {"table": "Queue_Nodes"}, "neither queue_archives, queue_circuits, queue_keys"),
         (BusConfig, {"node_name": "!parked"}, "no leading '!'"),
         (BusConfig, {"node_name": ""}, "1 to 64 characters, not 0"),
         (BusConfig, {"name": "x" * 65}, "1 to 64 characters, not 65"),

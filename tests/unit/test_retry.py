@@ -199,7 +199,7 @@ def test_a_policy_is_read_from_a_table(table: dict[str, object], policy: RetryPo
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({}, r"kind=None is not allowed. Allowed: exponential, immediate, scheduled"),
+        ({}, r"kind=None is not allowed. Allowed: circuit, exponential, immediate, scheduled"),
         ({"kind": "linear"}, "kind='linear' is not allowed"),
         (
             {"kind": "immediate", "max_retries": -1},

@@ -8,7 +8,7 @@ from sql.migrations import indices, tables
 from sql.types import UtcDateTime, long_text, name, record_id
 
 revision = "0014"
-down_revision = "0012"
+down_revision = "0013"
 
 OPTIONS: dict[str, Any] = {
     f"{family}_{option}": value

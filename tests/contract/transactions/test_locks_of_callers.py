@@ -118,6 +118,7 @@ _BUS: dict[str, list[Call]] = {
         lambda place, connection, _: place.bus.group_status(PAST, connection=connection),
     ],
     "held_keys": [lambda place, connection, _: place.bus.held_keys(connection=connection)],
+    "open_circuits": [lambda place, connection, _: place.bus.open_circuits(connection=connection)],
     "size": [lambda place, connection, _: place.bus.size(connection=connection)],
     "explain": [lambda place, connection, _: place.bus.explain(PAST, connection=connection)],
     "pause": [lambda place, connection, _: place.bus.pause(connection=connection)],
@@ -185,6 +186,9 @@ _QUEUE: dict[str, list[Call]] = {
         lambda place, connection, _: place.queue.group_status(PAST, connection=connection),
     ],
     "held_keys": [lambda place, connection, _: place.queue.held_keys(connection=connection)],
+    "open_circuits": [
+        lambda place, connection, _: place.queue.open_circuits(connection=connection)
+    ],
     "size": [lambda place, connection, _: place.queue.size(connection=connection)],
     "explain": [lambda place, connection, _: place.queue.explain(PAST, connection=connection)],
     "pause": [lambda place, connection, _: place.queue.pause(connection=connection)],

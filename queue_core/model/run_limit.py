@@ -1,0 +1,32 @@
+"""The limit of an entry's runs, if it has one of its own: a mark among its headers."""
+
+from __future__ import annotations
+
+from queue_core.errors import InvalidPostError
+from queue_core.runtime.arguments import is_number
+from queue_core.runtime.shown import shown
+from sql.search_keys import RESERVED, texts, with_marks
+
+_NAME = "max_run_seconds"
+LIMIT_MARK = RESERVED + _NAME
+
+
+def with_limit(headers: str | None, seconds: object, queue_name: str) -> str:
+    """Headers with a limit. Raises InvalidPostError."""
+    if not (is_number(seconds) and seconds > 0):
+        raise InvalidPostError(
+            f"{queue_name}: {_NAME}={shown(seconds)} is not allowed. Allowed: a number of seconds above 0. Nothing was "
+            "written.",
+            queue_name=queue_name,
+            key=_NAME,
+        )
+    return with_marks(headers, {LIMIT_MARK: repr(float(seconds))})
+
+
+def limit_of(headers: str | None) -> float | None:
+    """The seconds that a run may take by the headers; None if they say nothing."""
+    text = texts(headers).get(_NAME)
+    try:
+        return None if text is None else float(text)
+    except ValueError:  # written by hand
+        return None

@@ -1,0 +1,1 @@
+"""Pauses of queues and handlers."""
