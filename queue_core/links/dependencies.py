@@ -23,7 +23,8 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from queue_core.links.link import Ending
-from queue_core.links.links import Links, is_awaited
+from queue_core.links.links import Links, carries, is_awaited
+from queue_core.links.ordering import KEY_MARK as ORDER_MARK
 from queue_core.model.entry import Entry, State, from_row
 from queue_core.model.lanes import ANY_NODE
 from queue_core.runtime.clock import Clock
@@ -271,7 +272,7 @@ class Dependencies:
 
         Whoever ends another entry that it waits for removes what is left.
         """
-        if waiter.processing_state is not State.WAITING or self._others.concern(waiter.headers):
+        if waiter.processing_state is not State.WAITING or carries(waiter.headers, ORDER_MARK):
             return False
         rows = self.waits_of(connection, [waiter.record_id])
         # Without a row, one was deleted by hand.

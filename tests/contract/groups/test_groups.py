@@ -364,6 +364,17 @@ def test_members_may_have_order_keys_and_wait_for_others(cluster: Cluster) -> No
     assert callbacks(peer) == [SUCCEEDED, FINISHED]
 
 
+def test_a_member_that_waits_for_others_can_be_released(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    group = open_group(peer)
+    first = peer.bus.post(Order(1), delay=600)
+    peer.bus.post(Order(2), group=group, key="k", after=[first])
+    [waiting] = peer.bus.find(states="WAITING")
+    assert peer.bus.release(waiting.record_id)
+    peer.run()
+    assert counts(peer, group) == (1, 1, 0, 0)
+
+
 def test_members_of_several_groups_end_in_one_batch(cluster: Cluster) -> None:
     peer = failing(cluster, 5)
     groups = [open_group(peer) for _ in range(4)]
