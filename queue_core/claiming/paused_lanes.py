@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Row
 from queue_core.claiming.claimer import Claimer
 from queue_core.holding.holdings import Holdings
 from queue_core.model.config import Mode
-from queue_core.model.lanes import SUSPECT, Lane
+from queue_core.model.lanes import PROBES, SUSPECT, Lane
 from queue_core.model.pause import Pause
 from queue_core.reading.nodes import status
 from queue_core.running.pauses_in_force import PausesInForce
@@ -68,11 +68,13 @@ class PausedLanes:
             return
         pauses, lanes = self._holdings.store.database.fetch(self._stored.all_and_lanes)
         self._learn(pauses)
-        ended = [lane for lane in lanes if not self._pauses.holds(lane)]
+        ended = {lane for lane in lanes if not self._pauses.holds(lane)}
+        if ended and self._chooses_probes():
+            ended.add(PROBES)
         self._learn_circuits(self._open_circuits() if ended else {})
-        ended = [lane for lane in ended if lane not in self._circuits]
+        ended -= self._circuits.keys()
         sticky = self._sticky_nodes() if ended else ()
-        full = [self._bring_back(lane, sticky) == PAGE for lane in ended]
+        full = [self._bring_back(lane, sticky) == PAGE for lane in sorted(ended)]
         self._at = 0.0 if any(full) else now + LOOK_SECONDS
         # Once more after the last: other nodes bring back entries to this one, too.
         if ended or self._found:
@@ -112,12 +114,16 @@ class PausedLanes:
 
         return self._holdings.store.database.write(work)
 
-    def _open_circuits(self) -> dict[Lane, Row[Any]]:
-        """The open circuits by lane, each of which has a probe then."""
+    def _chooses_probes(self) -> bool:
+        """Give each open circuit a probe that has none; whether there was any."""
         store = self._holdings.store
-        if store.database.fetch(store.circuits.without_probe):
+        lacking = bool(store.database.fetch(store.circuits.without_probe))
+        if lacking:
             store.database.write(store.circuits.choose_others)
-            self._claimer.wake()
+        return lacking
+
+    def _open_circuits(self) -> dict[Lane, Row[Any]]:
+        store = self._holdings.store
         circuits = store.database.fetch(store.circuits.all)
         return {Lane(circuit.lane): circuit for circuit in circuits}
 
