@@ -16,7 +16,7 @@ from queue_core.errors import EntryNotFoundError, PayloadNotDecodableError
 from queue_core.links.links import carries
 from queue_core.links.ordering import KEY_MARK, order_key_of
 from queue_core.model.entry import Entry, State, SubscriberProgress, Waiting
-from queue_core.model.lanes import PARKED, SUSPECT, circuit_lane, is_node_lane, is_paused
+from queue_core.model.lanes import PARKED, PROBES, SUSPECT, circuit_lane, is_node_lane, is_paused
 from queue_core.model.pause import Pause, is_in_force
 from queue_core.reading.nodes import NodeStatus, Served
 from queue_core.reading.nodes import status as node_status
@@ -268,7 +268,7 @@ def _paused(case: Case) -> Iterator[Reason]:
                 "until": pause.until,
             },
         )
-    lanes = {one.lane for one in case.pauses}
+    lanes = {PROBES, *(one.lane for one in case.pauses)}
     lanes |= {circuit_lane(one.queue_name, one.handler) for one in case.circuits}
     if is_paused(case.entry.lane) and case.entry.lane not in lanes:
         yield Reason(
