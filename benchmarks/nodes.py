@@ -124,7 +124,7 @@ def nodes(target: Target, sizes: Sizes) -> Iterator[Measurement]:
             count: f"drain rate, {count} process{'es' if count > 1 else ''}" for count in PROCESSES
         }
         works = {
-            name: partial(_shared_rate, connection, members[:count], entries)
+            name: partial(_filled_rate, connection, members[:count], entries)
             for count, name in names.items()
         }
         _ask_all(
@@ -143,8 +143,13 @@ def nodes(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         verify_counts(url, TABLE, waiting=0, ended=sizes.rounds * len(PROCESSES) * entries)
 
 
-def _shared_rate(connection: Bare, members: Sequence[BusProcess], entries: int) -> float:
+def _filled_rate(connection: Bare, members: Sequence[BusProcess], entries: int) -> float:
     fill(connection, entries)
+    return shared_rate(members, entries)
+
+
+def shared_rate(members: Sequence[BusProcess], entries: int) -> float:
+    """Entries a second that nodes handle together of a backlog that stands there."""
     _ask_all(members, "reset")
     _ask_all(members, "start")
     usages = [usage for usage in wait_until_handled(members, entries) if usage["handled"]]

@@ -25,6 +25,9 @@ from benchmarks.workload import (
 )
 from queue_core.model.config import BusConfig
 
+GENEROUS = 10_000
+"""A limit above all that a node holds."""
+
 
 def post(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     """Post one event per commit: alone, and while the same process handles them."""
@@ -79,13 +82,21 @@ def _post_batches(run: Run, entries: int) -> None:
         )
 
 
-def drain_rate(target: Target, entries: int, config: BusConfig | None = None) -> float:
+def drain_rate(
+    target: Target,
+    entries: int,
+    config: BusConfig | None = None,
+    *,
+    concurrency: int | None = None,
+) -> float:
     """Drain a backlog that was posted beforehand, by one node whose handler does nothing.
 
     From the first handler's start to the last outcome's commit: how long a node takes to start is
-    no matter of rate.
+    no matter of rate. `concurrency` is the limit of the bus.
     """
     with run_on(target, config) as run:
+        if concurrency is not None:
+            run.bus.limit(concurrency=concurrency)
         run.load(entries)
         run.start()
         run.wait()
@@ -102,6 +113,16 @@ def drain(target: Target, sizes: Sizes) -> Iterator[Measurement]:
         "drain rate": lambda: drain_rate(target, entries),
     }
     yield from compared("drain", target, sizes, works, entries=entries, floor_batch=CLAIM)
+
+
+def limits(target: Target, sizes: Sizes) -> Iterator[Measurement]:
+    """Handle a backlog under a limit of the whole cluster that never holds it up, and without."""
+    entries = sizes.entries(100_000)
+    works = {
+        FLOOR: lambda: drain_rate(target, entries),
+        "drain of a limited queue": lambda: drain_rate(target, entries, concurrency=GENEROUS),
+    }
+    yield from compared("limits", target, sizes, works, entries=entries, concurrency=GENEROUS)
 
 
 def through(target: Target, sizes: Sizes) -> Iterator[Measurement]:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 
 from benchmarks.databases import Target
 from benchmarks.floor import floor
+from benchmarks.groups import groups
 from benchmarks.growth import growth
 from benchmarks.latency import latency, latency_elsewhere, punctuality, truncate
 from benchmarks.measurement import Measurement
 from benchmarks.nodes import idle, memory, nodes
 from benchmarks.peers import peers
 from benchmarks.pipeline import analysing, archiving, reading
-from benchmarks.rates import claim_batch, drain, post, post_many, through
+from benchmarks.rates import claim_batch, drain, limits, post, post_many, through
 from benchmarks.workload import Sizes
 
 Scenario = Callable[[Target, Sizes], Iterator[Measurement]]
@@ -26,11 +27,13 @@ SCENARIOS: dict[str, Scenario] = {
     "drain": drain,
     "through": through,
     "claim-batch": claim_batch,
+    "limits": limits,
     "latency": latency,
     "latency-elsewhere": latency_elsewhere,
     "punctuality": punctuality,
     "truncate": truncate,
     "nodes": nodes,
+    "groups": groups,
     "idle": idle,
     "memory": memory,
     "growth": growth,

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, Engine, event
+from sqlalchemy.orm import Session, scoped_session
 
+from queue_core.errors import InvalidConnectionError
+from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.callers_connection import Borrowed
 
 
@@ -44,6 +47,18 @@ def at_commit(connection: Connection, deliver: Callable[[], None]) -> None:
         event.listen(engine, "release_savepoint", _savepoint_released)
         event.listen(engine, "rollback_savepoint", _savepoint_rolled_back)
     _pending.setdefault(connection, _Pending()).deliveries.append(deliver)
+
+
+def connection_of(connection: CallersConnection) -> Connection:
+    """SQLAlchemy's connection, whose commits are told. Raises InvalidConnectionError."""
+    if isinstance(connection, Session | scoped_session):
+        return connection.connection()
+    if isinstance(connection, Connection):
+        return connection
+    raise InvalidConnectionError(
+        f"the in-memory bus takes a SQLAlchemy Connection or Session, not a {type(connection).__name__}: nothing else "
+        "tells of its commit. Nothing was posted."
+    )
 
 
 def _committed(connection: Connection, *_two_phase: object) -> None:

@@ -71,6 +71,7 @@ class EventBus(Subscribing):
         key_wait: float | None = None,
         after: Collection[int] | None = None,
         on_failed: OnFailed = "cancel",
+        group: int | None = None,
         max_run_seconds: float | None = None,
         connection: CallersConnection | None = None,
     ) -> int:
@@ -108,6 +109,8 @@ class EventBus(Subscribing):
             on_failed: What becomes of it if one of them fails, or is removed. "cancel": it goes to
                 history as REMOVED; "run": it runs all the same; "hold": it waits until that one is
                 retried, or until `release`. Default: "cancel".
+            group: The id of a group (`open_group`), not sealed, of which it is a member. Default:
+                none.
             max_run_seconds: A run that takes longer counts as failed, as for `subscribe`, whose
                 limit this one replaces. Default: that limit.
             connection: A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg,
@@ -125,6 +128,9 @@ class EventBus(Subscribing):
             ConfigurationError: Its name belongs to another type.
             DuplicateKeyError: Another entry has the key, and `on_conflict` is "raise".
             KeyLockedError: Another transaction has taken the key, and was open for too long.
+            GroupNotFoundError: The table has no such group.
+            GroupSealedError: The group takes no further members.
+            GroupLockedError: Another transaction has posted into the group, and was open for 5 s.
             InvalidConnectionError: The connection can't be used here.
             DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
             sqlalchemy.exc.SQLAlchemyError: The driver's error for anything else.
@@ -149,6 +155,7 @@ class EventBus(Subscribing):
             key_wait=key_wait,
             after=after,
             on_failed=on_failed,
+            group=group,
             max_run_seconds=max_run_seconds,
         )
         return self._post([posting], connection)[0]

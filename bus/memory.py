@@ -1,4 +1,6 @@
-"""The in-memory bus: a bus without a database, for tests and for events that may be lost.
+"""The in-memory bus, which has no database.
+
+It is for tests, and for events that may be lost.
 
 It respects the caller's transaction as far as SQLAlchemy's events show it. Events that are posted
 on a SQLAlchemy connection are delivered when that begins to commit, and dropped when it, or a
@@ -17,27 +19,23 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from sqlalchemy import Connection
-from sqlalchemy.orm import Session, scoped_session
 
-from bus.commits import at_commit
+from bus.commits import at_commit, connection_of
 from bus.event_bus import EventBus
 from bus.memory_entries import as_ended, run_again
+from bus.memory_refusals import refuse_links
 from bus.subscriptions import Others
-from queue_core.errors import (
-    ConfigurationError,
-    InvalidConnectionError,
-    InvalidPostError,
-    LifecycleError,
-)
+from queue_core.errors import ConfigurationError, LifecycleError
 from queue_core.model.captured_context import CapturedContext
-from queue_core.model.codec import Codec, Codecs
+from queue_core.model.codec import Codec
 from queue_core.model.config import BusConfig, BusSettings
 from queue_core.model.entry import Entry, Posting, States
+from queue_core.model.known_codecs import Codecs
 from queue_core.model.lanes import ANY_NODE
 from queue_core.model.outcome import Outcome, Released, Retried
 from queue_core.model.settings import configured
 from queue_core.model.transit import Transit
-from queue_core.running.admission import KnownTypes
+from queue_core.running.admission import KnownTypes, unlimited
 from queue_core.running.context_restored import restoring
 from queue_core.running.handler_pool import HandlerPool
 from queue_core.running.pauses_in_force import PausesInForce
@@ -46,7 +44,6 @@ from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.arguments import of_kind, wait_seconds
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import Clock, SystemClock
-from queue_core.runtime.shown import shown
 from queue_core.storage.filter import state_values
 from queue_core.storage.rows import Rows
 
@@ -130,7 +127,7 @@ class InMemoryBus(EventBus):
             self.config,
             self._clock,
             self._codecs,
-            KnownTypes(self._subscriptions, nothing_paused),
+            KnownTypes(self._subscriptions, nothing_paused, unlimited),
             _Unleased(),
             pauses=nothing_paused,
             validators=self._types.validators,
@@ -232,32 +229,14 @@ class InMemoryBus(EventBus):
         super()._add(event, subscriber)
 
     def _post(self, postings: Sequence[Posting], connection: CallersConnection | None) -> list[int]:
-        if any(posting.order_key is not None for posting in postings):
-            raise InvalidPostError(
-                "order_key needs the persistent bus: in memory there is no order to keep. Nothing was posted.",
-                key="order_key",
-            )
-        for posting in postings:
-            if posting.key is not None:
-                raise InvalidPostError(
-                    f"{self.config.name}: key={shown(posting.key)}: keys need the persistent bus; in memory "
-                    "nothing outlives the process. Nothing was posted.",
-                    queue_name=self.config.name,
-                    key="key",
-                )
-        rules = self._types.after_rules
-        if any(posting.after for posting in rules.applied(postings)):
-            raise InvalidPostError(
-                "after needs the persistent bus: in memory nothing waits. Nothing was posted.",
-                key="after",
-            )
+        refuse_links(self.config.name, postings, self._types.after_rules)
         rows = self._rows.rows(self.config.name, postings, creator="", lane=ANY_NODE, claimed=True)
         # Nothing waits for its date here.
         entries = [self._rows.entry(next(self._ids), row) for row in rows]
         if connection is None:
             self._deliver(entries)
         else:
-            at_commit(_core(connection), lambda: self._deliver(entries))
+            at_commit(connection_of(connection), lambda: self._deliver(entries))
         return [entry.record_id for entry in entries]
 
     def _now(self, connection: CallersConnection | None) -> datetime:
@@ -343,14 +322,3 @@ def _of_states(entries: Iterable[Entry], states: States | None) -> list[Entry]:
     wanted = None if states is None else state_values(states)
     found = [entry for entry in entries if wanted is None or entry.processing_state in wanted]
     return sorted(found, key=lambda entry: entry.record_id)
-
-
-def _core(connection: CallersConnection) -> Connection:
-    if isinstance(connection, Session | scoped_session):
-        return connection.connection()
-    if isinstance(connection, Connection):
-        return connection
-    raise InvalidConnectionError(
-        f"the in-memory bus takes a SQLAlchemy Connection or Session, not a {type(connection).__name__}: nothing else "
-        "tells of its commit. Nothing was posted."
-    )

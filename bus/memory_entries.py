@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from queue_core.model.entry import Entry, State, SubscriberProgress, Waiting
+from queue_core.model.entry import Entry, RetryDue, State, SubscriberProgress
 from queue_core.model.outcome import Finished, Outcome, Retried
 from queue_core.storage.progress import encode_progress
 
@@ -14,7 +14,7 @@ from queue_core.storage.progress import encode_progress
 def run_again(outcome: Retried, now: datetime) -> Entry:
     """The entry of the next run. Each retry is due `now`: no timer would bring it later."""
     progress: SubscriberProgress = {
-        name: Waiting(so_far.failures, now) if isinstance(so_far, Waiting) else so_far
+        name: RetryDue(so_far.failures, now) if isinstance(so_far, RetryDue) else so_far
         for name, so_far in outcome.progress.items()
     }
     return msgspec.structs.replace(

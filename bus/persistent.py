@@ -14,10 +14,14 @@ from bus.event_bus import EventBus
 from bus.subscriptions import Others
 from queue_core.bulk_changes import BulkChanges
 from queue_core.engine import QueueEngine
+from queue_core.face.face import Face
+from queue_core.grouping import Grouping
+from queue_core.limiting import Limiting
 from queue_core.model.captured_context import CapturedContext
-from queue_core.model.codec import Codec, Codecs
+from queue_core.model.codec import Codec
 from queue_core.model.config import BusConfig, BusSettings, Mode
 from queue_core.model.entry import Posting
+from queue_core.model.known_codecs import Codecs
 from queue_core.model.settings import configured
 from queue_core.pausing import Pausing
 from queue_core.queue_keys import QueueKeys
@@ -25,10 +29,9 @@ from queue_core.queue_reads import Reads
 from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import Clock
-from queue_core.service_life import Face
 
 
-class PersistentBus(EventBus, Face, Reads, Pausing, QueueKeys, BulkChanges):
+class PersistentBus(EventBus, Face, Reads, Pausing, Limiting, QueueKeys, Grouping, BulkChanges):
     """An event bus on a SQL database.
 
     The bus opens its own connections. An SQLite file gets its tables at once; another database must
@@ -87,12 +90,14 @@ class PersistentBus(EventBus, Face, Reads, Pausing, QueueKeys, BulkChanges):
         Face.__init__(self, engine)
         Reads.__init__(self, engine, self.config.name)
         Pausing.__init__(self, engine, self.config.name)
+        Limiting.__init__(self, engine, self.config.name)
         QueueKeys.__init__(self, engine, self.config.name)
+        Grouping.__init__(self, engine, self.config.name)
         BulkChanges.__init__(self, engine, self.config.name)
 
     def _add(self, event: type | str | Others, subscriber: Subscriber) -> None:
         super()._add(event, subscriber)
-        self._engine.lifecycle.parked.look_at_all()
+        self._engine.parked.look_at_all()
 
     def _post(self, postings: Sequence[Posting], connection: CallersConnection | None) -> list[int]:
         return self._engine.poster.post(self.config.name, postings, connection)

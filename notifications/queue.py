@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Self, Unpack
 
 from notifications.recurring import Recurring
-from notifications.schedules import Schedules
+from notifications.recurring_schedules import RecurringSchedules
 from queue_core.bulk_changes import BulkChanges
 from queue_core.engine import QueueEngine
+from queue_core.grouping import Grouping
+from queue_core.limiting import Limiting
 from queue_core.maintenance import ForgetOptions, Maintenance
 from queue_core.model.entry import SearchKey
 from queue_core.model.event_types import EventTypes
@@ -22,7 +24,7 @@ from queue_core.runtime.deprecation import deprecated
 from queue_core.storage.rows import UNSET, Unset
 
 
-class NotificationQueue(Recurring, Pausing, BulkChanges, OldQueueNames):
+class NotificationQueue(Recurring, Pausing, Limiting, Grouping, BulkChanges, OldQueueNames):
     """One named queue of a `NotificationService`, which makes it (`create_queue`).
 
     Notifications can be scheduled whether the queue is started or not. They are delivered only
@@ -37,11 +39,13 @@ class NotificationQueue(Recurring, Pausing, BulkChanges, OldQueueNames):
         *,
         accepts: frozenset[str] | None,
         engine: QueueEngine,
-        schedules: Schedules,
+        schedules: RecurringSchedules,
         changed: Callable[[], None],
     ) -> None:
         super().__init__(service_name, queue_name, engine=engine, schedules=schedules)
         Pausing.__init__(self, engine, self.full_name)
+        Grouping.__init__(self, engine, self.full_name, dicts=queue_name)
+        Limiting.__init__(self, engine, self.full_name)
         BulkChanges.__init__(self, engine, self.full_name)
         self._subscriber = subscriber
         self._accepts = accepts

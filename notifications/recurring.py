@@ -1,4 +1,4 @@
-"""Recurring notifications of a queue, as its users declare and end them."""
+"""Recurring notifications of a queue, as its users declare them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import TypedDict, Unpack
 
 from notifications.recurrence import MissedPolicy, parse
-from notifications.schedules import Schedule, Schedules
-from notifications.scheduling import Scheduling
+from notifications.recurring_schedules import RecurringSchedules, Schedule
+from notifications.waiting_notifications import WaitingNotifications
 from queue_core.engine import QueueEngine
 from queue_core.model.entry import Posting, SearchKey
 from queue_core.runtime.awaitable import awaited
@@ -27,11 +27,16 @@ class RecurOptions(TypedDict, total=False):
     search_key2: SearchKey | None
 
 
-class Recurring(Scheduling):
+class Recurring(WaitingNotifications):
     """The recurring schedules of one queue."""
 
     def __init__(
-        self, service_name: str, queue_name: str, *, engine: QueueEngine, schedules: Schedules
+        self,
+        service_name: str,
+        queue_name: str,
+        *,
+        engine: QueueEngine,
+        schedules: RecurringSchedules,
     ) -> None:
         super().__init__(service_name, queue_name, engine=engine)
         self._schedules = schedules

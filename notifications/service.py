@@ -9,20 +9,21 @@ from typing import Self, Unpack
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
 
-from notifications.queues import Queues
-from notifications.schedules import Schedules
+from notifications.created_queues import CreatedQueues
+from notifications.recurring_schedules import RecurringSchedules
 from queue_core.bulk_changes import BulkChanges
 from queue_core.engine import QueueEngine
+from queue_core.face.face import Face
 from queue_core.model.captured_context import CapturedContext
-from queue_core.model.codec import Codec, Codecs
+from queue_core.model.codec import Codec
 from queue_core.model.config import NotificationConfig, QueueSettings
+from queue_core.model.known_codecs import Codecs
 from queue_core.model.settings import configured
 from queue_core.old_names import OldServiceNames
 from queue_core.runtime.clock import Clock
-from queue_core.service_life import Face
 
 
-class NotificationService(Queues, Face, BulkChanges, OldServiceNames):
+class NotificationService(CreatedQueues, Face, BulkChanges, OldServiceNames):
     """Queues of notifications, delivered at their time.
 
     Args:
@@ -63,7 +64,7 @@ class NotificationService(Queues, Face, BulkChanges, OldServiceNames):
         **settings: Unpack[QueueSettings],
     ) -> None:
         self.config = configured(NotificationConfig, config, settings)
-        Queues.__init__(self)
+        CreatedQueues.__init__(self)
         engine = QueueEngine(
             database,
             self.config,
@@ -76,7 +77,7 @@ class NotificationService(Queues, Face, BulkChanges, OldServiceNames):
         )
         Face.__init__(self, engine)
         BulkChanges.__init__(self, engine, None)
-        self._schedules = Schedules(engine, self._served.names)
+        self._schedules = RecurringSchedules(engine, self._served.names)
 
     def start(self) -> Self:
         """Register this process as a node, and start all queues created so far.

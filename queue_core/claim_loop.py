@@ -8,10 +8,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.claiming.backlog_watch import BacklogWatch
 from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.limited_lanes import LimitedLanes
+from queue_core.claiming.linked_looks import LinkedLooks
 from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.claiming.paused_lanes import PausedLanes
-from queue_core.claiming.waiting_entries import WaitingEntries
 from queue_core.holding.holdings import Holdings
 from queue_core.holding.sweep import Sweep
 from queue_core.model.lanes import Lane
@@ -35,9 +36,10 @@ class ClaimLoop:
         announced: AnnouncedCommits,
         *,
         ordered: OrderedKeys,
-        waiting: WaitingEntries,
+        linked: LinkedLooks,
         parked: ParkedLane,
         paused: PausedLanes,
+        limited: LimitedLanes,
         pools: Pools,
         watchdog: Watchdog,
         backlog: BacklogWatch,
@@ -49,9 +51,10 @@ class ClaimLoop:
         self._announced = announced
         self._sweep = Sweep(holdings, announced)
         self._ordered = ordered
-        self._waiting = waiting
+        self._linked = linked
         self._parked = parked
         self._paused = paused
+        self._limited = limited
         self._pools = pools
         self._watchdog = watchdog
         self._backlog = backlog
@@ -121,9 +124,10 @@ class ClaimLoop:
 
     def _look_after_all(self) -> float:
         self._paused.turn(self._clock.monotonic())
+        self._limited.turn(self._clock.monotonic())
         self._announced.look_up()
         self._ordered.turn(self._clock.monotonic())
-        self._waiting.turn(self._clock.monotonic())
+        self._linked.turn(self._clock.monotonic())
         self._claimer.load_waiting()
         now = self._clock.monotonic()
         self._claimer.claim_due()
@@ -132,7 +136,12 @@ class ClaimLoop:
         self._parked.turn(now)
         self._watchdog.turn(now, self._pools.current.runner)
         self._backlog.turn(now)
-        looks = [self._paused.next_look, self._ordered.next_look, self._waiting.next_look]
+        looks = [
+            self._paused.next_look,
+            self._limited.next_look,
+            self._ordered.next_look,
+            self._linked.next_look,
+        ]
         if (look := self._announced.next_look()) is not None:
             looks.append(look)
         return max(0.0, min(self._claimer.pause(), min(looks) - self._clock.monotonic()))

@@ -11,16 +11,17 @@ from sqlalchemy import Engine as SqlalchemyEngine
 
 from queue_core.metrics import Metrics
 from queue_core.model.captured_context import NO_CONTEXT, CapturedContext
-from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry
 from queue_core.model.event_types import EventTypes
+from queue_core.model.known_codecs import Codecs
 from queue_core.opening import open_tables
 from queue_core.parts import Parts
 from queue_core.reading.depths import depths
 from queue_core.running.subscriber import Router
 from queue_core.runtime.arguments import function, of_kind
 from queue_core.runtime.clock import Clock, SystemClock, read_clock
+from queue_core.storage.groups import incomplete_groups
 from queue_core.storage.store import Store
 from sql.database import Database
 
@@ -45,6 +46,7 @@ class QueueEngine:
         if metrics_registry is not None:
             of_kind(metrics_registry, CollectorRegistry, key="metrics_registry")
         self.config = config
+        self.router = router
         self.types = types
         self.codecs = Codecs(types) if codecs is None else codecs
         self.database = open_tables(database, config)
@@ -58,9 +60,13 @@ class QueueEngine:
         )
         self.metrics = Metrics(config.table, metrics_registry)
         parts = Parts(self.store, router, self.metrics)
-        self.lifecycle, self.poster = parts.lifecycle, parts.poster
+        self.lifecycle, self.poster, self.parked = parts.lifecycle, parts.poster, parts.parked
+        self.backlog = parts.backlog
+        self._failed_hooks = parts.failed_hooks
         self.metrics.watch(
-            self.lifecycle.reading, lambda: depths(self.store, router.describe()["queues"])
+            self.lifecycle.reading,
+            lambda: depths(self.store, router.describe()["queues"]),
+            lambda: incomplete_groups(self.store),
         )
 
     def on_failed(self, hook: Callable[[Entry, str], None]) -> Callable[[Entry, str], None]:
@@ -69,7 +75,7 @@ class QueueEngine:
         Returns `hook`, so that this serves as a decorator.
         """
         function(hook, key="hook")
-        self.lifecycle.failures.hooks.append(hook)
+        self._failed_hooks.hooks.append(hook)
         return hook
 
     def close(self) -> None:

@@ -24,6 +24,9 @@
     ├── WriteLockError              SQLite: the caller's transaction read first, and can't write
     ├── DuplicateKeyError           another entry has the key
     ├── KeyLockedError              a transaction that has taken the key is still open
+    ├── GroupNotFoundError
+    ├── GroupSealedError            it takes no further members
+    ├── GroupLockedError            a transaction that has posted into it is still open
     ├── EntryNotFoundError
     ├── EntryNotChangeableError     it runs already, or has ended
     ├── QueueExistsError
@@ -201,6 +204,27 @@ class KeyLockedError(StickybusError):
     """
 
     key: str | None = None
+
+
+class GroupNotFoundError(StickybusError):
+    """The table has no group `group_id`. Maybe it was rolled back, or complete for long."""
+
+    group_id: int | None = None
+
+
+class GroupSealedError(StickybusError):
+    """The group `group_id` is sealed: it takes no further members. Nothing was written."""
+
+    group_id: int | None = None
+
+
+class GroupLockedError(StickybusError):
+    """Another transaction, which is still open, has posted into the group `group_id`.
+
+    Nothing was written, and the transaction is whole: post again, or roll back.
+    """
+
+    group_id: int | None = None
 
 
 class EntryNotFoundError(StickybusError):

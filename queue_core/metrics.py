@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from time import perf_counter
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
@@ -71,6 +71,12 @@ class _Labelled(dict[tuple[str, str], T]):
         return made
 
 
+Sources: TypeAlias = tuple[
+    Callable[[], Reading], Callable[[], Sequence[QueueDepth]], Callable[[], int]
+]
+"""What a scrape reads: this process, the depths of queues, and how many groups are incomplete."""
+
+
 class Metrics:
     """The metrics of one bus or service, in `registry` (default: prometheus-client's own)."""
 
@@ -81,15 +87,19 @@ class Metrics:
         self._series = _Labelled(
             lambda name, label: families.histograms[name].series((table, label))
         )
-        self._sources: tuple[Callable[[], Reading], Callable[[], Sequence[QueueDepth]]] | None = (
-            None
-        )
+        self._sources: Sources | None = None
 
     def watch(
-        self, reading: Callable[[], Reading], depths: Callable[[], Sequence[QueueDepth]]
+        self,
+        reading: Callable[[], Reading],
+        depths: Callable[[], Sequence[QueueDepth]],
+        groups: Callable[[], int],
     ) -> None:
-        """Show in each scrape a `reading` of this process, and `depths`, from the database."""
-        self._sources = reading, depths
+        """Show in each scrape a `reading` of this process, and what the database holds.
+
+        That is the `depths` of queues, and how many `groups` are not complete.
+        """
+        self._sources = reading, depths, groups
         self._families.watched.add(self)
 
     def close(self) -> None:
@@ -179,17 +189,18 @@ class Metrics:
         """Add this bus's or service's gauges to a scrape."""
         if self._sources is None:
             return
-        read, read_depths = self._sources
+        read, read_depths, read_groups = self._sources
         table, reading = (self._table,), read()
         gauges["entries_in_flight"].add_metric(table, reading.in_flight)
         gauges["node_lease_left_seconds"].add_metric(table, reading.lease_left_seconds)
         gauges["clock_skew_seconds"].add_metric(table, reading.skew_seconds)
         try:
-            depths = read_depths()
+            depths, groups = read_depths(), read_groups()
         except SQLAlchemyError:
             gauges["database_up"].add_metric(table, 0)
             return
         gauges["database_up"].add_metric(table, 1)
+        gauges["groups_incomplete"].add_metric(table, groups)
         for depth in depths:
             labels = (self._table, depth.queue_name)
             gauges["entries_ready"].add_metric(labels, depth.ready)

@@ -7,22 +7,24 @@ from queue_core.claiming.backlog_watch import BacklogWatch
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_listener import HintListener
 from queue_core.claiming.hint_sender import HintSender
+from queue_core.claiming.limited_lanes import LimitedLanes
+from queue_core.claiming.linked_looks import LinkedLooks
 from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.claiming.paused_lanes import PausedLanes
-from queue_core.claiming.waiting_entries import WaitingEntries
 from queue_core.finishing.finisher import Finisher
 from queue_core.holding.holdings import Holdings
 from queue_core.lifecycle import Lifecycle
+from queue_core.membership import Membership
 from queue_core.metrics import Metrics
 from queue_core.posting.announced_commits import AnnouncedCommits
-from queue_core.posting.hand_over import HandOver
+from queue_core.posting.posted_hand_over import PostedHandOver
 from queue_core.posting.poster import Poster
 from queue_core.reading.depths import TableBacklogs
 from queue_core.running.admission import KnownTypes
 from queue_core.running.context_restored import restoring
 from queue_core.running.exactly_once import ExactlyOnce
-from queue_core.running.failures import Failures
+from queue_core.running.failed_hooks import FailedHooks
 from queue_core.running.handler_pool import HandlerPool
 from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.running.pools import Pools
@@ -48,7 +50,7 @@ class Parts:
                 store.config,
                 store.clock,
                 store.codecs,
-                KnownTypes(router, pauses),
+                KnownTypes(router, pauses, holdings.lane_without_place),
                 holdings,
                 pauses=pauses,
                 validators=store.types.validators,
@@ -60,29 +62,31 @@ class Parts:
             return HandlerPool(store.config, store.clock, router, runner, claimer)
 
         pools = Pools(new_pool)
-        failures = Failures(pools)
+        self.failed_hooks = FailedHooks(pools)
         claimer = Claimer(holdings, metrics, pools, awake)
-        finisher = Finisher(holdings, metrics, claimer, failures, hints=hints)
+        finisher = Finisher(holdings, metrics, claimer, self.failed_hooks, hints=hints)
         exactly_once = ExactlyOnce(store, holdings)
-        hand_over = HandOver(holdings, pools, claimer)
+        hand_over = PostedHandOver(holdings, pools, claimer)
         announced = AnnouncedCommits(holdings, hand_over, claimer)
         ordered = OrderedKeys(holdings, claimer)
-        waiting = WaitingEntries(holdings, claimer)
-        parked = ParkedLane(holdings, router, claimer, failures)
+        linked = LinkedLooks(holdings, claimer)
+        self.parked = ParkedLane(holdings, router, claimer, self.failed_hooks)
         paused = PausedLanes(holdings, pauses, claimer)
+        limited = LimitedLanes(holdings, pools, claimer, lambda: router.describe()["queues"])
         watchdog = Watchdog(store.config, finisher.complete)
-        backlog = BacklogWatch(store, router, pools)
+        self.backlog = BacklogWatch(store, router, pools)
         claim_loop = ClaimLoop(
             holdings,
             claimer,
             announced,
             ordered=ordered,
-            waiting=waiting,
-            parked=parked,
+            linked=linked,
+            parked=self.parked,
             paused=paused,
+            limited=limited,
             pools=pools,
             watchdog=watchdog,
-            backlog=backlog,
+            backlog=self.backlog,
             awake=awake,
         )
         self.poster = Poster(
@@ -91,24 +95,35 @@ class Parts:
             hand_over,
             announced,
             ordered=ordered,
-            waiting=waiting,
+            linked=linked,
             hints=hints,
             metrics=metrics,
             around_post=[metrics.around_post],
         )
-        self.lifecycle = Lifecycle(
+        membership = Membership(
             store,
             router,
             holdings=holdings,
             pools=pools,
             claimer=claimer,
-            claim_loop=claim_loop,
-            parked=parked,
+            parked=self.parked,
             paused=paused,
+            limited=limited,
             finisher=finisher,
-            failures=failures,
+            failed_hooks=self.failed_hooks,
             hints=hints,
-            wakeup=HintListener(store, claim_loop),
-            backlog=backlog,
             metrics=metrics,
+        )
+        self.lifecycle = Lifecycle(
+            store,
+            membership=membership,
+            holdings=holdings,
+            pools=pools,
+            claimer=claimer,
+            claim_loop=claim_loop,
+            paused=paused,
+            limited=limited,
+            finisher=finisher,
+            hints=hints,
+            hint_listener=HintListener(store, claim_loop),
         )

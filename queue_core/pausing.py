@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from datetime import datetime, timedelta
 from typing import TypedDict, Unpack
 
@@ -17,10 +15,10 @@ from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
+from queue_core.runtime.user import LONGEST_BY, somebody
 from queue_core.storage.pauses import StoredPauses
 from sql.tables import ORDER_KEY_LENGTH
 
-LONGEST_BY = 255
 LONGEST_REASON = 10_000
 
 
@@ -90,7 +88,7 @@ class Pausing:
             queue_name=self._paused_queue,
             handler=name,
             order_key=key,
-            paused_by=self._checked(by, "by", LONGEST_BY) or _somebody(),
+            paused_by=self._checked(by, "by", LONGEST_BY) or somebody(),
             reason=self._checked(reason, "reason", LONGEST_REASON),
             since=now,
             until=self._end_date(until, now),
@@ -209,12 +207,3 @@ class Pausing:
                 queue_name=self._paused_queue,
                 key="until",
             ) from error
-
-
-def _somebody() -> str:
-    """The user of this process and its machine; the machine alone, if the user has no name."""
-    machine = socket.gethostname()
-    try:
-        return f"{getpass.getuser()}@{machine}"[:LONGEST_BY]
-    except (OSError, KeyError, ImportError):
-        return machine[:LONGEST_BY]

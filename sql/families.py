@@ -15,7 +15,9 @@ from sqlalchemy import MetaData, Table
 from sql.statements import Statements
 from sql.statements.archives import Archives
 from sql.statements.circuits import Circuits
+from sql.statements.groups import Groups
 from sql.statements.keys import Keys
+from sql.statements.limits import Limits
 from sql.statements.nodes import Nodes
 from sql.statements.ordered import Ordered
 from sql.statements.pauses import Pauses
@@ -26,11 +28,15 @@ from sql.tables import (
     entry_tables,
     queue_archives,
     queue_circuits,
+    queue_group_ends,
+    queue_groups,
     queue_keys,
+    queue_limits,
     queue_nodes,
     queue_order_heads,
     queue_ordered,
     queue_pauses,
+    queue_places,
     queue_posted_runs,
     queue_replays,
     queue_schedules,
@@ -64,11 +70,13 @@ class Family(Generic[S_co]):
 NODES = Family(Nodes, (queue_nodes,))
 SCHEDULES = Family(Schedules, (queue_schedules,))
 PAUSES = Family(Pauses, (queue_pauses,))
+LIMITS = Family(Limits, (queue_limits, queue_places))
 ARCHIVES = Family(Archives, (queue_archives, queue_replays))
 STAGING = Family(Staging, (queue_staged, queue_posted_runs))
 ORDER = Family(Ordered, (queue_ordered, queue_order_heads))
 KEYS = Family(Keys, (queue_keys,))
 WAITS = Family(Waits, (queue_waits,))
+GROUPS = Family(Groups, (queue_groups, queue_group_ends))
 CIRCUITS = Family(Circuits, (queue_circuits,))
 ENTRIES = Family(Statements, define=entry_tables, suffixes=("_history",))
 
@@ -76,11 +84,13 @@ FAMILIES: tuple[Family[object], ...] = (
     NODES,
     SCHEDULES,
     PAUSES,
+    LIMITS,
     ARCHIVES,
     STAGING,
     ORDER,
     KEYS,
     WAITS,
+    GROUPS,
     CIRCUITS,
     ENTRIES,
 )

@@ -26,7 +26,7 @@ from bus.memory import InMemoryBus  # noqa: E402 -- after the check above, which
 from bus.persistent import PersistentBus  # noqa: E402
 from notifications.queue import NotificationQueue  # noqa: E402
 from notifications.recurrence import MissedPolicy  # noqa: E402
-from notifications.schedules import Schedule  # noqa: E402
+from notifications.recurring_schedules import Schedule  # noqa: E402
 from notifications.service import NotificationService  # noqa: E402
 from queue_core.errors import (  # noqa: E402
     CommitUnknownError,
@@ -36,6 +36,9 @@ from queue_core.errors import (  # noqa: E402
     EntryNotChangeableError,
     EntryNotFoundError,
     ForkedError,
+    GroupLockedError,
+    GroupNotFoundError,
+    GroupSealedError,
     HistoryConflictError,
     InvalidConnectionError,
     InvalidEventError,
@@ -61,12 +64,15 @@ from queue_core.errors import (  # noqa: E402
 from queue_core.finishing.feeds import Ended, Feed  # noqa: E402
 from queue_core.inspector import Inspector, inspect  # noqa: E402
 from queue_core.model.answers import Done, Fail, Retry  # noqa: E402
-from queue_core.model.codec import BoundCodec, Codec, JsonCodec  # noqa: E402
+from queue_core.model.codec import BoundCodec, Codec  # noqa: E402
 from queue_core.model.compression import CompressedCodec  # noqa: E402
 from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa: E402
 from queue_core.model.encryption import EncryptedCodec  # noqa: E402
 from queue_core.model.entry import Entry, Posting, State  # noqa: E402
+from queue_core.model.group import GroupStatus  # noqa: E402
+from queue_core.model.json_codec import JsonCodec  # noqa: E402
 from queue_core.model.keyed import Answer, KeyState, KeyStatus, Posted  # noqa: E402
+from queue_core.model.limit import Limit  # noqa: E402
 from queue_core.model.node_config import NodeConfig  # noqa: E402
 from queue_core.model.pause import Pause  # noqa: E402
 from queue_core.model.retry import (  # noqa: E402
@@ -82,12 +88,13 @@ from queue_core.model.retry import (  # noqa: E402
 from queue_core.opening import create_schema  # noqa: E402
 from queue_core.reading.bulk import BulkResult, Unchanged  # noqa: E402
 from queue_core.reading.depths import QueueDepth  # noqa: E402
-from queue_core.reading.explanation import Explanation, Reason  # noqa: E402
+from queue_core.reading.explanation import Explanation  # noqa: E402
 from queue_core.reading.forgetting import Forgotten  # noqa: E402
 from queue_core.reading.held_keys import HeldKey  # noqa: E402
 from queue_core.reading.nodes import NodeStatus  # noqa: E402
 from queue_core.reading.open_circuits import OpenCircuit  # noqa: E402
 from queue_core.reading.overview import QueueStatus  # noqa: E402
+from queue_core.reading.reason import Reason  # noqa: E402
 from queue_core.reading.schedules import ScheduleStatus  # noqa: E402
 from queue_core.reading.search import Located  # noqa: E402
 from queue_core.reading.statistics import ProcessingTimeStats, QueueStats, RetryStats  # noqa: E402
@@ -95,7 +102,8 @@ from queue_core.reading.workers import WorkerStats  # noqa: E402
 from queue_core.retrial import RetryOutcome  # noqa: E402
 from queue_core.running.subscriber import EntryContext, ExactlyOnceContext  # noqa: E402
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection  # noqa: E402
-from queue_core.runtime.clock import Clock, ManualClock, SystemClock  # noqa: E402
+from queue_core.runtime.clock import Clock, SystemClock  # noqa: E402
+from queue_core.runtime.manual_clock import ManualClock  # noqa: E402
 from queue_core.storage.rows import KEYLESS, Keyless  # noqa: E402
 from sql.doctor.finding import Finding  # noqa: E402
 from sql.schema import SchemaReport  # noqa: E402
@@ -133,6 +141,10 @@ __all__ = [
     "Forgotten",
     "ForkedError",
     "GiveUp",
+    "GroupLockedError",
+    "GroupNotFoundError",
+    "GroupSealedError",
+    "GroupStatus",
     "HeldKey",
     "HistoryConflictError",
     "ImmediateRetries",
@@ -147,6 +159,7 @@ __all__ = [
     "KeyStatus",
     "Keyless",
     "LifecycleError",
+    "Limit",
     "Located",
     "ManualClock",
     "MissedPolicy",

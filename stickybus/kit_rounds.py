@@ -101,7 +101,7 @@ def joined(target: Target) -> Iterator[None]:
         if isinstance(target, NotificationService)
         else []
     )
-    lifecycle.join(_QuietNode)
+    lifecycle.membership.join(_QuietNode)
     try:
         for queue in queues:
             queue.start()
@@ -110,7 +110,7 @@ def joined(target: Target) -> Iterator[None]:
         for queue in queues:
             queue.stop()
         lifecycle.pool.stop(0.0)
-        lifecycle.leave()
+        lifecycle.membership.leave()
 
 
 def run_round(target: Target, *, posts_wait: bool = False) -> list[Ran | None]:

@@ -12,10 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 from unittest.mock import patch
-
-import pytest
 
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
@@ -23,13 +20,13 @@ from queue_core.errors import EntryNotFoundError
 from queue_core.maintenance import Maintenance
 from queue_core.model.entry import Entry, State
 from queue_core.model.lanes import ANY_NODE
-from queue_core.opening import create_schema
 from queue_core.reading.live_entries import Entries
 from queue_core.runtime.arguments import is_number, not_allowed, of_kind
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from queue_core.storage.filter import Filter
 from queue_core.storage.progress import encode_progress
 from queue_core.storage.rows import integer
+from stickybus.kit_fixtures import stickybus_bus, stickybus_clock, stickybus_service, stickybus_url
 from stickybus.kit_rounds import Ran, Target, joined, refuse_started, run_round
 
 __all__ = [
@@ -173,7 +170,7 @@ def run_again(target: Target, ran: Ran | int) -> Ran:
             record_id=record_id,
         )
     with joined(target):
-        subscribers = lifecycle._router.subscribers(found[0].queue_name, found[0].class_name)
+        subscribers = target._engine.router.subscribers(found[0].queue_name, found[0].class_name)
         progress = encode_progress(
             {one.name: True for one in subscribers or () if one.exactly_once}
         )
@@ -287,38 +284,3 @@ def _one_round(target: Target) -> list[Ran]:
         if isinstance(target, NotificationService):
             target._fire_due()
         return [ran for ran in run_round(target, posts_wait=True) if ran is not None]
-
-
-# -- fixtures ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def stickybus_clock() -> ManualClock:
-    """A clock that stands at 2026-01-01 00:00 UTC until the test moves it."""
-    return ManualClock()
-
-
-@pytest.fixture
-def stickybus_url(tmp_path: Path) -> str:
-    """The URL of a fresh SQLite database with all tables."""
-    url = f"sqlite:///{tmp_path / 'stickybus.db'}"
-    create_schema(url)
-    return url
-
-
-@pytest.fixture
-def stickybus_bus(stickybus_url: str, stickybus_clock: ManualClock) -> Iterator[PersistentBus]:
-    """A bus on the fresh database, by the manual clock; closed after the test."""
-    bus = PersistentBus(stickybus_url, clock=stickybus_clock)
-    yield bus
-    bus.close()
-
-
-@pytest.fixture
-def stickybus_service(
-    stickybus_url: str, stickybus_clock: ManualClock
-) -> Iterator[NotificationService]:
-    """A notification service on the fresh database, by the manual clock; closed after the test."""
-    service = NotificationService(stickybus_url, clock=stickybus_clock)
-    yield service
-    service.close()

@@ -1,8 +1,8 @@
-"""Claims what is due, as far as the pool has room, and hands it over.
+"""The claimer takes due entries from the lanes for this node, and hands them to the pool.
 
-Entries come from the lanes that this node may claim from, one statement each; from posts of this
-process, which are born claimed; and from callers' transactions that have committed. All of them go
-through the ledger.
+A claim is one statement on one lane. It takes no more entries than the pool has room for. The
+ledger holds each entry from its claim to the write of its outcome. Entries that this process has
+posted are born claimed: they come through `posting.posted_hand_over`, not through here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from operator import attrgetter
@@ -25,6 +25,7 @@ from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 from queue_core.model.transit import Transit, those_of
 from queue_core.running.pools import Pools
 from queue_core.runtime.signal import Signal
+from queue_core.storage.places import Claimed
 from sql.statements.claims import Claim
 
 _EFFECTIVE_DATE = attrgetter("effective_date")
@@ -52,7 +53,13 @@ class Claimer:
         """
         self._goes_along = holdings.store.database.dialect.capabilities.one_writer
         self._early = deque[tuple[Entry, int]]()
-        """What was claimed ahead of its date, with the node's epoch then."""
+        """Claimed entries that are not due yet, each with the node's epoch at its claim.
+
+        A claim takes entries up to `AHEAD` before their date, so that the claim is done when the
+        date comes. `in_turn` hands them over then.
+        """
+        self._full = dict[Lane, int]()
+        """The lanes of limits that had no more places, and how many this node had of them."""
         self.reconfigured()
 
     def reconfigured(self) -> None:
@@ -97,7 +104,15 @@ class Claimer:
     def freed(self) -> None:
         """Less is held than before: claim on where the last claims left something."""
         # Read after the ledger was freed, as the claim loop marks a lane before it reads the room.
+        for lane, held in [*self._full.items()]:
+            self._try_again(lane, held)
         if self._outlook.lanes_with_due or self._ledger.waiting:
+            self._awake.set()
+
+    def _try_again(self, lane: Lane, held: int) -> None:
+        """Claim from the lane of a limit if this node has fewer places of it than it `held`."""
+        if self._ledger.held_from(lane) < held and self._full.pop(lane, None) is not None:
+            self.hint(lane)
             self._awake.set()
 
     def waits(self, record_id: int, *, no_longer: bool = False) -> None:
@@ -145,7 +160,7 @@ class Claimer:
 
     def claim_known(self) -> None:
         """As `claim_due`, without a look: where something is known to be due."""
-        self._outlook.hear()
+        self._outlook.notice_due()
         for lane in self._open_lanes():
             with self._budget.booked(lane) as limit:
                 if limit:
@@ -156,8 +171,12 @@ class Claimer:
 
         Suspects come last, because one of them may kill this process.
         """
+        # What waits for a place has waited longer than what comes.
+        limited = self._holdings.places.lanes.values()
         for lane in (
-            (SUSPECT,) if self._left_to_outcomes else (self._holdings.own_lane, ANY_NODE, SUSPECT)
+            (SUSPECT,)
+            if self._left_to_outcomes
+            else (*limited, self._holdings.own_lane, ANY_NODE, SUSPECT)
         ):
             if lane in self._outlook.lanes_with_due and self._budget.limit(lane) > 0:
                 yield lane
@@ -170,12 +189,15 @@ class Claimer:
         self._submit_early()  # before all that needs the database
 
     def claim_along(
-        self, ending: Collection[int], write: Callable[[Claim | None], list[Entry] | None]
+        self, ending: Collection[int], write: Callable[[Claim | None], Claimed | None]
     ) -> None:
-        """Claim in the transaction that writes the outcomes of these ids, where that costs less.
+        """Write outcomes by `write`, and let their transaction claim the next entries as well.
 
-        `write` writes them, makes the claim it is given, and returns what that has claimed; None if
-        it has made none.
+        Where writers take turns, one transaction for both saves a turn. Elsewhere, or when there is
+        nothing to claim, `write` gets None instead of a claim.
+
+        `ending` holds the ids of the outcomes: their places in the pool count as free. `write`
+        returns the entries that the claim took, or None if it made no claim.
         """
         lane, epoch = self._lane_along(ending), self._holdings.epoch
         if lane is None:
@@ -188,13 +210,13 @@ class Claimer:
                 self._budget.booked(lane, ending) as limit,
             ):
                 claim = self._to_claim(lane, limit) if mine and limit else None
-                entries = write(claim)
-                if entries is not None:
-                    self._has_claimed(lane, limit, entries, epoch)
+                held = self._places_held()
+                claimed = write(claim)
+                if claimed is not None:
+                    self._has_claimed(lane, limit, claimed, epoch, held)
         except BaseException:
-            self._along_failed = (
-                True  # if it was the claim that failed, the next outcomes go without one
-            )
+            # The claim may have been the cause: the next outcomes are written without one.
+            self._along_failed = True
             self._holdings.doubt()  # its COMMIT may have taken effect
             raise
         finally:
@@ -206,10 +228,12 @@ class Claimer:
         )
 
     def _lane_along(self, ending: Collection[int]) -> Lane | None:
-        """Where to claim along with outcomes, if anywhere."""
+        """The lane that `claim_along` claims from; None if it makes no claim."""
         if self._goes_along and self._holdings.running and not self._along_failed:
             # In turns: what waits in one lane must not keep the other waiting.
-            for lane in sorted((self._holdings.own_lane, ANY_NODE), key=self._along_from.__eq__):
+            limited = self._holdings.places.lanes.values()
+            lanes = (*limited, self._holdings.own_lane, ANY_NODE)
+            for lane in sorted(lanes, key=self._along_from.__eq__):
                 if lane in self._outlook.lanes_with_due and self._budget.limit(lane, ending) > 0:
                     return lane
         return None
@@ -243,18 +267,25 @@ class Claimer:
 
     def _claim(self, lane: Lane, limit: int) -> None:
         """Claim up to `limit` entries."""
-        epoch = self._holdings.epoch
+        epoch, held = self._holdings.epoch, self._places_held()
         try:
             with self.metrics.statement("claim"):
-                entries = self._holdings.moves.claim(
+                claimed = self._holdings.moves.claim(
                     lane, self._holdings.name, limit, self._outlook.since(lane), AHEAD
                 )
-            self._has_claimed(lane, limit, entries, epoch)
+            self._has_claimed(lane, limit, claimed, epoch, held)
         except BaseException:
             self._holdings.doubt()  # its COMMIT may have taken effect
             raise
 
-    def _has_claimed(self, lane: Lane, limit: int, entries: Sequence[Entry], epoch: int) -> None:
+    def _places_held(self) -> dict[Lane, int]:
+        """How many places of each limit this node has: to be read before a claim."""
+        return {lane: self._ledger.held_from(lane) for lane in self._holdings.places.lanes.values()}
+
+    def _has_claimed(
+        self, lane: Lane, limit: int, claimed: Claimed, epoch: int, held: Mapping[Lane, int]
+    ) -> None:
+        entries = claimed.entries
         if entries:
             claims = claims_of(entries)
             with self._transit(claims) as transit:
@@ -262,17 +293,28 @@ class Claimer:
                 due = bisect_right(entries, self._clock.now(), key=_EFFECTIVE_DATE)
                 transit.ready = those_of(entries[:due], transit.held)
                 self._pools.submit(transit, epoch)
-                if len(entries) < limit:
-                    # Python runs one thread, and this one has nothing else to claim: let a
-                    # handler's run.
+                if claimed.found < limit:
+                    # This thread has nothing else to claim. Python runs one thread at a time: the
+                    # pause lets a handler's run.
                     sleep(0)
                 self._early.extend(
                     (entry, epoch) for entry in those_of(entries[due:], transit.held)
                 )
             self.metrics.claimed(entries)
             self._outlook.claimed(lane, entries[-1].effective_date, whole=due == limit)
-        if len(entries) < limit:
+        if claimed.found < limit:
             self._outlook.emptied(lane)
+        for refused, date in claimed.refused.items():
+            self._wait_for_place(
+                refused, date, held[refused] + len(claimed.placed.get(refused, ()))
+            )
+
+    def _wait_for_place(self, lane: Lane, date: datetime | None, held: int) -> None:
+        """Claim from the lane of a limit again at a `date`, or when less is held of it."""
+        self._full[lane] = held
+        self._try_again(lane, held)  # it may have ended before that was known here
+        if date is not None:  # not ahead of it, as a claim refused would be followed by another
+            self._outlook.expect(lane, date + AHEAD)
 
     @contextmanager
     def _transit(self, claims: Iterable[tuple[int, int]]) -> Iterator[Transit]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
-from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, Lane
+from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, Lane, is_limited
 from queue_core.runtime.clock import Clock
 from queue_core.storage.store import FIRST_DATE
 
@@ -153,7 +153,7 @@ class Outlook:
 
     # -- learnt without one -----------------------------------------------------------------------
 
-    def hear(self) -> None:
+    def notice_due(self) -> None:
         """The lanes that have something due: others told so, or their next date has come."""
         told = set[Lane]()
         while self._hinted:
@@ -182,8 +182,11 @@ class Outlook:
 
     def since(self, lane: Lane) -> datetime:
         """The date from which a claim of `lane` seeks."""
-        # Suspects are few, and each may be older than the one before.
-        return FIRST_DATE if lane == SUSPECT else self._sought_from.get(lane, FIRST_DATE)
+        # Each suspect may be older than the one before, and so may what waits for a place; of both,
+        # few are claimed at a time.
+        if lane == SUSPECT or is_limited(lane):
+            return FIRST_DATE
+        return self._sought_from.get(lane, FIRST_DATE)
 
     def claimed(self, lane: Lane, last: datetime, *, whole: bool) -> None:
         """A claim of `lane` has taken entries up to the date `last`.

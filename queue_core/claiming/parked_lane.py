@@ -16,7 +16,7 @@ from queue_core.holding.holdings import Holdings
 from queue_core.links.link import Ending
 from queue_core.model.entry import Entry, State
 from queue_core.model.lanes import PARKED, SUSPECT
-from queue_core.running.failures import Failures
+from queue_core.running.failed_hooks import FailedHooks
 from queue_core.running.subscriber import Router
 
 PAGE = 1_000
@@ -28,12 +28,12 @@ class ParkedLane:
     """The entries that are set aside, as one node sees them."""
 
     def __init__(
-        self, holdings: Holdings, router: Router, claimer: Claimer, failures: Failures
+        self, holdings: Holdings, router: Router, claimer: Claimer, failed_hooks: FailedHooks
     ) -> None:
         self._holdings = holdings
         self._router = router
         self._claimer = claimer
-        self._failures = failures
+        self._failed_hooks = failed_hooks
         self._at = 0.0
         self._asked = 0
         self._after: tuple[datetime, int] | None = None
@@ -117,4 +117,4 @@ class ParkedLane:
             return rows
 
         for entry in store.database.write(work):
-            self._failures.tell(entry, reason)
+            self._failed_hooks.tell(entry, reason)

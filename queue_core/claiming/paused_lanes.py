@@ -10,30 +10,23 @@ circuits, which look like those of pauses.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Row
 
 from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.set_aside import bring_back
 from queue_core.holding.holdings import Holdings
-from queue_core.model.config import Mode
-from queue_core.model.lanes import PROBES, SUSPECT, Lane
+from queue_core.model.lanes import PROBES, Lane
 from queue_core.model.pause import Pause
-from queue_core.reading.nodes import status
 from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.runtime.log import get_logger
 from queue_core.storage.pauses import StoredPauses
-from sql.families import NODES
-from sql.statements import nodes
 
 log = get_logger(__name__)
 
 LOOK_SECONDS = 0.9
 """A pause is obeyed, and its end too, within a second."""
-PAGE = 1_000
-"""Entries that one transaction brings back."""
 
 
 class PausedLanes:
@@ -44,7 +37,6 @@ class PausedLanes:
         self._stored = StoredPauses(holdings.store)
         self._pauses = pauses
         self._claimer = claimer
-        self._nodes = holdings.store.database.dialect.statements_for(NODES)()
         self._at = 0.0
         self._circuits = dict[Lane, Row[Any]]()
         """The open circuits for which entries wait, by the last look."""
@@ -73,9 +65,8 @@ class PausedLanes:
             ended.add(PROBES)
         self._learn_circuits(self._open_circuits() if ended else {})
         ended -= self._circuits.keys()
-        sticky = self._sticky_nodes() if ended else ()
-        full = [self._bring_back(lane, sticky) == PAGE for lane in sorted(ended)]
-        self._at = 0.0 if any(full) else now + LOOK_SECONDS
+        more = bring_back(self._holdings, sorted(ended))
+        self._at = 0.0 if more else now + LOOK_SECONDS
         # Once more after the last: other nodes bring back entries to this one, too.
         if ended or self._found:
             self._claimer.wake()
@@ -95,24 +86,6 @@ class PausedLanes:
                 order_key=pause.order_key,
                 by=pause.paused_by,
             )
-
-    def _bring_back(self, lane: Lane, sticky: Collection[str]) -> int:
-        """Let the first entries of a lane be claimed again, in their order; returns how many."""
-        statements, other = self._holdings.store.statements, self._holdings.return_lane
-
-        def work(connection: Connection) -> int:
-            targets = defaultdict[Lane, list[int]](list)
-            rows = statements.free_page(connection, lane=lane, limit=PAGE)
-            for row in rows:
-                owner = row.creating_owner
-                targets[Lane(owner) if owner in sticky else other].append(row.record_id)
-            for to_lane, ids in targets.items():
-                statements.change_lane(
-                    connection, ids=ids, from_lane=lane, to_lane=to_lane, suspect_lane=SUSPECT
-                )
-            return len(rows)
-
-        return self._holdings.store.database.write(work)
 
     def _chooses_probes(self) -> bool:
         """Give each open circuit a probe that has none; whether there was any."""
@@ -139,19 +112,3 @@ class PausedLanes:
                 subscriber=circuit.handler,
                 since=circuit.since.isoformat(),
             )
-
-    def _sticky_nodes(self) -> set[str]:
-        """The live nodes that run what they post: it goes back to them.
-
-        If one has died meanwhile, its reaper finds it in its lane.
-        """
-        store = self._holdings.store
-        rows = store.database.fetch(self._nodes.all_nodes)
-        return {
-            node.name
-            for node in (status(row, store.clock.now()) for row in rows)
-            if node.state == nodes.LIVE
-            for served in node.serves
-            if served.get("table") == store.config.table
-            and served.get("mode", Mode.POLLING) != Mode.POLLING
-        }

@@ -15,17 +15,17 @@ table is served before it claims anything.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any
 
-import msgspec
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
 from queue_core.cluster.node import Node
 from queue_core.cluster.redispatch import redispatch
+from queue_core.cluster.served_tables import outliving, served
+from queue_core.cluster.silence_watch import SilenceWatch
 from queue_core.cluster.subscriber_sets import SubscriberWatch
 from queue_core.links.keys import LOOK_BATCH
 from queue_core.model.entry import Entry, State
@@ -51,24 +51,14 @@ class _Kind(Enum):
     LATER = "later"
 
 
-@dataclass(frozen=True)
-class _Seen:
-    epoch: int
-    beat: int
-    state: str
-    since: float
-
-
 class Reaper:
     """The reaper of one node, for all tables that its members use."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._nodes = node.database.dialect.statements_for(NODES)()
-        self._seen: dict[str, _Seen] = {}
+        self._silence = SilenceWatch(node)
         self._served: dict[str, set[str]] = {}
-        self._missed: dict[str, float] = {}
-        """Lanes without a node, and since when (monotonic) they are known as such."""
         self._subscribers = SubscriberWatch(node.name)
         self.looks = 0
 
@@ -79,7 +69,7 @@ class Reaper:
         """
         node = self._node
         rows = {row.name: row for row in node.database.fetch(self._nodes.all_nodes)}
-        self._watch(rows)
+        self._silence.look(rows)
         self._subscribers.look(rows, node.clock.now())
         if not node.lease.holds():
             return self._node.config.reap_period_seconds
@@ -88,28 +78,29 @@ class Reaper:
             row.name for row in rows.values() if row.state not in nodes.FENCED and self._fence(row)
         }
         left = set[str]()
-        self._missed = {lane: since for lane, since in self._missed.items() if lane not in rows}
         live = {
             name: row for name, row in rows.items() if row.state == nodes.LIVE and name != node.name
         }
         self.looks += 1
         # A lane without a node is rare: its node has never been seen to die. One just dead or left
         # is looked for at once.
-        often = self._has_left(live) or dead or self._missed
+        missed = self._silence.missed(rows)
+        often = self._has_left(live) or dead or missed
         if not often and (self.looks - 1) % LANE_TURNS:
             return self._pause(rows, dead)
         for store in {
             id(member.store.statements): member.store for member in node.members
         }.values():
             self._look_after_keys(store)
+            self._forget_groups(store)
             lanes = node.database.fetch(store.statements.lanes)
             for lane in filter(is_node_lane, lanes):
                 if lane in dead or (
-                    lane not in rows and self._misses(lane) and self._enter_dead(lane)
+                    lane not in rows and self._silence.misses(lane) and self._enter_dead(lane)
                 ):
                     left.add(lane)
                     self._reap(store, lane)
-                elif lane in live and _outliving(live[lane], store.config.table) is not None:
+                elif lane in live and outliving(live[lane], store.config.table) is not None:
                     self._reap(store, lane)
         self._forget(rows[name] for name in dead - left if name in rows)
         return self._pause(rows, dead)
@@ -120,53 +111,27 @@ class Reaper:
             while store.database.write(store.keys.look) == LOOK_BATCH and self._node.lease.holds():
                 pass
 
+    def _forget_groups(self, store: Store) -> None:
+        """Delete groups that have been complete for long."""
+        if store.database.fetch(store.groups.are_old):
+            while store.database.write(store.groups.forget) and self._node.lease.holds():
+                pass
+
     def _has_left(self, live: dict[str, Row[Any]]) -> bool:
         """Whether a live node serves less than at the last look."""
-        before, self._served = self._served, {name: _served(row) for name, row in live.items()}
-        return any(before.get(name, set()) - served for name, served in self._served.items())
+        before, self._served = self._served, {name: served(row) for name, row in live.items()}
+        return any(before.get(name, set()) - tables for name, tables in self._served.items())
 
     def _pause(self, rows: dict[str, Row[Any]], dead: set[str]) -> float:
         """Seconds until the period is over, or until the lease of a silent node would be."""
         others = (row for name, row in rows.items() if name not in dead and name != self._node.name)
-        ends: list[float] = [
-            self._silence_seconds(row) - self._watched_seconds(row) for row in others
-        ]
+        ends = map(self._silence.seconds_left, others)
         return max(0.01, min([self._node.config.reap_period_seconds, *ends]))
-
-    def _watch(self, rows: dict[str, Row[Any]]) -> None:
-        now = self._node.clock.monotonic()
-        before = self._seen
-        self._seen = {}
-        for name, row in rows.items():
-            seen = before.get(name)
-            same = seen is not None and (seen.epoch, seen.beat, seen.state) == (
-                row.epoch,
-                row.beat,
-                row.state,
-            )
-            self._seen[name] = seen if seen and same else _Seen(row.epoch, row.beat, row.state, now)
-
-    def _silence_seconds(self, row: Row[Any]) -> float:
-        """How long a node has to be silent: its lease, or longer if our beats are too rare."""
-        return max(float(row.lease_seconds), 3 * self._node.config.beat_interval_seconds)
-
-    def _watched_seconds(self, row: Row[Any]) -> float:
-        """How long a node was seen to be silent, while our own beats were close enough together.
-
-        What is a short gap for us may have been all the time that a node with a shorter lease had.
-        """
-        node = self._node
-        steady_from = node.lease.steady_from(
-            min(node.config.lease_seconds, self._silence_seconds(row)) / 2
-        )
-        if steady_from is None:
-            return 0.0
-        return node.clock.monotonic() - max(self._seen[row.name].since, steady_from)
 
     def _fence(self, row: Row[Any]) -> bool:
         """Declare a node dead if it was silent for its whole lease under our eyes."""
         node = self._node
-        if row.name == node.name or self._watched_seconds(row) < self._silence_seconds(row):
+        if not self._silence.silent(row):
             return False
         fenced = node.database.write(
             lambda connection: self._nodes.fence(
@@ -183,18 +148,6 @@ class Reaper:
             )
             told(node=row.name, epoch=row.epoch, was=row.state, hostname=row.hostname)
         return fenced
-
-    def _misses(self, lane: str) -> bool:
-        """Whether a lane was seen without a node for a whole lease, as a silent node is watched.
-
-        A live node whose row was deleted, or lost in a fail-over, enters it anew with its next
-        beat.
-        """
-        node, now = self._node, self._node.clock.monotonic()
-        since = self._missed.setdefault(lane, now)
-        lease = max(node.config.lease_seconds, 3 * node.config.beat_interval_seconds)
-        steady_from = node.lease.steady_from(node.config.lease_seconds / 2)
-        return steady_from is not None and now - max(since, steady_from) >= lease
 
     def _enter_dead(self, name: str) -> bool:
         """Give a lane without a node the row of a dead one, to be held while its entries move."""
@@ -250,7 +203,7 @@ class Reaper:
         row = self._nodes.node(connection, lane, lock=True)
         if row is None:
             return [], []
-        besides = [] if row.state in nodes.FENCED else _outliving(row, store.config.table)
+        besides = [] if row.state in nodes.FENCED else outliving(row, store.config.table)
         if besides is None:
             return [], []
         statements, now = store.statements, store.clock.now()
@@ -289,36 +242,3 @@ class Reaper:
                 self._node.database.write(
                     partial(self._nodes.forget, name=row.name, epoch=row.epoch)
                 )
-
-
-class _Member(msgspec.Struct):
-    table: str
-    outliving: list[int] | None = None
-
-
-def _members(row: Row[Any]) -> list[_Member] | None:
-    try:
-        return msgspec.json.decode(row.serves, type=list[_Member])
-    except (msgspec.MsgspecError, RecursionError):
-        return None  # not ours
-
-
-def _served(row: Row[Any]) -> set[str]:
-    return {member.table for member in _members(row) or [] if member.outliving is None}
-
-
-def _outliving(row: Row[Any], table: str) -> list[int] | None:
-    """Ids of `table` that a live node still runs, though it serves it no more.
-
-    None if it serves it, or is not live.
-    """
-    members = _members(row)
-    if row.state != nodes.LIVE or members is None:
-        return None
-    found = list[int]()
-    for member in members:
-        if member.table == table:
-            if member.outliving is None:
-                return None
-            found += member.outliving
-    return found

@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.doctor.entries import ENTRY_CHECKS
+from queue_core.doctor.groups import GROUP_CHECKS
 from queue_core.doctor.nodes import NODE_CHECKS, connections
 from queue_core.runtime.clock import Clock, SystemClock
 from sql import schema
@@ -48,7 +49,7 @@ def examine(
             ("missing_index", partial(missing_index, doctor=doctor)),
             ("bad_plan", partial(bad_plan, doctor=doctor)),
             ("connections", partial(connections, doctor=doctor)),
-            *((check.__name__, check) for check in (*ENTRY_CHECKS, *NODE_CHECKS)),
+            *((check.__name__, check) for check in (*ENTRY_CHECKS, *GROUP_CHECKS, *NODE_CHECKS)),
         ]
     for name, check in named:
         found += _made(database, name.replace("_", "-"), check, scope)

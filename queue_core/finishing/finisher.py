@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 
 from sqlalchemy.exc import DataError
@@ -22,18 +20,20 @@ from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_sender import HintSender
 from queue_core.errors import HistoryConflictError
 from queue_core.finishing.feeds import Feeds
+from queue_core.finishing.parked_log import ParkedLog
+from queue_core.finishing.unwritten_outcomes import UnwrittenOutcomes
 from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.metrics import Metrics
 from queue_core.model.entry import Entry, State
 from queue_core.model.outcome import ENDED, Finished, Outcome, Parked, Paused, Released, Retried
-from queue_core.running.failures import Failures
+from queue_core.running.failed_hooks import FailedHooks
 from queue_core.runtime.clock import SystemClock
-from queue_core.runtime.lock import Lock
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
 from queue_core.runtime.signal import Signal
 from queue_core.storage.effects import Effect, Wait
 from queue_core.storage.moves import Written
+from queue_core.storage.places import Claimed
 from sql.database import COMMITTED
 from sql.statements.claims import Claim
 
@@ -42,12 +42,6 @@ _standard_log = logging.getLogger(__name__)
 """The same log. The other makes an object whenever it is asked for anything."""
 _machine = SystemClock()
 
-BATCH = 1_000
-BATCH_CHARACTERS = 1_000_000
-"""Characters of error messages from which a batch takes no more outcomes.
-
-Escaped, they must fit a packet of MySQL (16 MB).
-"""
 GATHERED = 20
 """Outcomes that are written at once; fewer wait for others while the last turn is fresh."""
 GATHER_TURNS, GATHER_SECONDS = 3.0, 0.01
@@ -56,11 +50,6 @@ GATHER_TURNS, GATHER_SECONDS = 3.0, 0.01
 Posts have the database meanwhile.
 """
 IDLE_SECONDS = 60.0
-PARKED_LOG_SECONDS = 1.0
-"""The shortest time between two log lines about parked entries.
-
-While a deployment is incomplete, each batch has some.
-"""
 
 _OF_ONE = (DataError, HistoryConflictError, ValueError, TypeError, OverflowError)
 """Errors of the database or of encoding that are about an outcome itself.
@@ -80,7 +69,7 @@ class Finisher:
         holdings: Holdings,
         metrics: Metrics,
         claimer: Claimer,
-        failures: Failures,
+        failed_hooks: FailedHooks,
         *,
         hints: HintSender,
     ) -> None:
@@ -88,21 +77,14 @@ class Finisher:
         self.metrics = metrics
         self._claimer = claimer
         self._hints = hints
-        self._failures = failures
+        self._failed_hooks = failed_hooks
         self.feeds = Feeds()
-        self._outcomes = deque[Outcome]()
+        self._outcomes = UnwrittenOutcomes()
+        self._parked_log = ParkedLog(holdings.config.table, holdings.clock)
         self._writing = set[int]()
         """The threads of the loops that are in a turn."""
         self._gathered = Signal()
         self._next_turn = 0.0
-        self._queue_lock = Lock()
-        """Held while outcomes leave their queue, or come back to its beginning.
-
-        The two loops do so at the same time.
-        """
-        self._telling = Lock()
-        self._untold, self._tell_at = 0, 0.0
-        """Parked entries that the log does not tell of yet, and when it does."""
         self.writer: Loop
         """The loop that is woken for outcomes.
 
@@ -124,11 +106,11 @@ class Finisher:
     @property
     def unwritten(self) -> list[Entry]:
         """The entries whose outcomes are to be written; while no loop is in a turn."""
-        return [outcome.entry for outcome in list(self._outcomes)]
+        return self._outcomes.entries()
 
     def complete(self, outcome: Outcome) -> None:
         """Write `outcome`, soon."""
-        self._outcomes.append(outcome)
+        self._outcomes.add(outcome)
         self.writer.wake()
         if len(self._outcomes) >= GATHERED:
             self._gathered.set()
@@ -139,7 +121,7 @@ class Finisher:
         written = list[Outcome]()
         while batch := self._turn(claim=False):
             written += batch
-        self._tell_of_parked(now=True)
+        self._parked_log.tell(now=True)
         return written
 
     def _turn_in_time(self) -> float:
@@ -167,12 +149,12 @@ class Finisher:
 
         `claim`: the transaction may claim as well.
         """
-        return 0.0 if self._turn(claim=claim) else self._tell_of_parked()
+        return 0.0 if self._turn(claim=claim) else min(IDLE_SECONDS, self._parked_log.tell())
 
     def _turn(self, *, claim: bool) -> list[Outcome]:
         if not self._outcomes:
             return []
-        with self._dequeued() as taken:
+        with self._outcomes.dequeued() as taken:
             # A handler that was cut may have come to its end since: of two outcomes of a claim the
             # first counts.
             batch = list({outcome.entry.claim: outcome for outcome in reversed(taken)}.values())
@@ -189,46 +171,23 @@ class Finisher:
 
     def _write_batch(
         self, batch: Sequence[Outcome], taken: list[Outcome], claim: Claim | None
-    ) -> list[Entry] | None:
-        """Write a batch, with a `claim` in its transaction; the entries that were claimed, if any.
+    ) -> Claimed | None:
+        """Write a batch, with a `claim` in its transaction; what that has claimed, if anything.
 
         `taken`, from which the batch was made, is empty once that can't be written again.
         """
         with self.metrics.statement("finish"):
-            (lost, claimed), unwritable = self._write(batch, claim)
+            (lost, claimed), unwritable = self._write_by_kind(batch, claim)
         # What can't be written stays held: given back it would run again and again.
         ended = _besides(batch, unwritable)
         self._holdings.ledger.give_up(claims_of([one.entry for one in ended]))
         taken.clear()
-        self._written(ended, lost)
+        self._tell_written(ended, lost)
         return claimed
 
-    @contextmanager
-    def _dequeued(self) -> Iterator[list[Outcome]]:
-        """Outcomes to write.
-
-        Those that the block leaves in the list are the first of the next turn.
-        """
-        taken = list[Outcome]()
-        try:
-            with self._queue_lock:
-                self._dequeue(taken)
-            yield taken
-        finally:
-            with self._queue_lock:
-                self._outcomes.extendleft(reversed(taken))
-
-    def _dequeue(self, taken: list[Outcome]) -> None:
-        size = 0
-        while self._outcomes and len(taken) < BATCH and size < BATCH_CHARACTERS:
-            outcome = self._outcomes[0]
-            size += _error_length(outcome)
-            # In this order: an exception in between leaves it in both, of which the first counts,
-            # and not in none.
-            taken.append(outcome)
-            self._outcomes.popleft()
-
-    def _write(self, batch: Sequence[Outcome], claim: Claim | None) -> tuple[Written, set[int]]:
+    def _write_by_kind(
+        self, batch: Sequence[Outcome], claim: Claim | None
+    ) -> tuple[Written, set[int]]:
         """What was written, and the ids of the entries whose outcome the database refuses."""
         holdings = self._holdings
         finished = [outcome for outcome in batch if isinstance(outcome, Finished)]
@@ -250,29 +209,11 @@ class Finisher:
             holdings.release(claims_of(released))
         if parked:
             holdings.park(claims_of(parked))
-            self._tell_of_parked(len(parked))
+            self._parked_log.tell(len(parked))
         unchanged = [one for one in others if isinstance(one, Paused) and one.progress is None]
         for lane in {one.lane for one in unchanged}:
             holdings.set_aside(lane, [one.entry.claim for one in unchanged if one.lane == lane])
         return answer
-
-    def _tell_of_parked(self, entries: int = 0, *, now: bool = False) -> float:
-        """Log how many entries were parked since the last line.
-
-        It logs once in `PARKED_LOG_SECONDS`, or `now`. Returns the seconds until the next line may
-        come.
-        """
-        moment = self._holdings.clock.monotonic()
-        with self._telling:
-            self._untold += entries
-            if not self._untold:
-                return IDLE_SECONDS
-            if moment < self._tell_at and not now:
-                return self._tell_at - moment
-            entries, self._untold = self._untold, 0
-            self._tell_at = moment + PARKED_LOG_SECONDS
-        log.warning("entries_parked", table=self._holdings.config.table, entries=entries)
-        return IDLE_SECONDS
 
     def _record(
         self, finished: Sequence[Finished], effects: Sequence[Effect], claim: Claim | None = None
@@ -295,7 +236,7 @@ class Finisher:
         lost = set[int]().union(*(written.lost for written, _ in parts))
         return Written(lost, None), set[int]().union(*(refused for _, refused in parts))
 
-    def _written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
+    def _tell_written(self, batch: Sequence[Outcome], lost: set[int]) -> None:
         holdings = self._holdings
         # What did not run says nothing of how much this node gets done.
         holdings.pace.ended(
@@ -308,15 +249,18 @@ class Finisher:
         self.metrics.finished(batch, lost)
         if self.feeds:
             self.feeds.tell(batch, lost)
+        concern = holdings.store.links.concern
+        if any(
+            outcome.entry.headers is not None and concern(outcome.entry.headers)
+            for outcome in batch
+        ):
+            # Their ends may have let others start, here or elsewhere.
+            self._claimer.wake()
+            self._hints.tell()
         now, tells_all = holdings.clock.now(), _standard_log.isEnabledFor(logging.DEBUG)
         for outcome in batch:
             if tells_all:
                 _tell_processed(outcome, lost)
-            headers = outcome.entry.headers
-            if headers is not None and holdings.store.links.concern(headers):
-                # Its end may have let another start, here or elsewhere.
-                self._claimer.wake()
-                self._hints.tell()
             if isinstance(outcome, Retried):
                 # At `at`, or at another date if it waits for a circuit: then a look tells.
                 self._claimer.expect(now if outcome.opens else max(now, outcome.at))
@@ -325,7 +269,9 @@ class Finisher:
                 and outcome.state is State.FAILED
                 and outcome.entry.record_id not in lost
             ):
-                self._failures.tell(outcome.entry, outcome.last_error or "", outcome.error_count)
+                self._failed_hooks.tell(
+                    outcome.entry, outcome.last_error or "", outcome.error_count
+                )
 
 
 def _tell_processed(outcome: Outcome, lost: set[int]) -> None:
@@ -347,7 +293,3 @@ def _tell_processed(outcome: Outcome, lost: set[int]) -> None:
 
 def _besides(batch: Sequence[Outcome], ids: set[int]) -> list[Outcome]:
     return [outcome for outcome in batch if outcome.entry.record_id not in ids] if ids else [*batch]
-
-
-def _error_length(outcome: Outcome) -> int:
-    return len(outcome.last_error) if isinstance(outcome, Finished) and outcome.last_error else 0

@@ -18,6 +18,7 @@ from queue_core.model.config import Mode
 from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, Lane
 from queue_core.storage.moves import Moves
+from queue_core.storage.places import Places
 from queue_core.storage.store import Store
 
 _CLAIM = attrgetter("record_id", "claim_count")
@@ -35,10 +36,11 @@ class Holdings:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.moves = Moves(store)
         self.config = store.config
         self.clock = store.clock
         self.ledger = Ledger(store.config.queue_capacity)
+        self.places = Places(store, self._idle_threads)
+        self.moves = Moves(store, self.places, self.ledger.place)
         self.node: Node | None = None
         self.name = ""
         self.own_lane = ANY_NODE
@@ -80,6 +82,16 @@ class Holdings:
         # In this order: a node that registers anew has its new epoch before it may start anything.
         node = self.node
         return node is not None and node.lease.holds() and node.epoch == epoch
+
+    def lane_without_place(self, entry: Entry) -> Lane | None:
+        """Where an entry of a limited queue waits that has no place; None if it may start."""
+        lane = self.places.lanes.get(entry.queue_name)
+        if lane is None or self.ledger.has_place(lane, entry.record_id):
+            return None
+        return lane
+
+    def _idle_threads(self) -> int:
+        return max(0, self.config.handler_threads - self.ledger.active)
 
     def doubt(self) -> None:
         """A commit of unknown outcome, or one that nobody looks up: sweep in the next turn."""

@@ -22,6 +22,9 @@ Their events are in memory.
 """
 
 
+_NONE = frozenset[int]()
+
+
 class Ledger:
     """In-flight ids.
 
@@ -82,6 +85,14 @@ class Ledger:
         if lane in self._origins:  # of the node's own lane nobody asks
             self._origins[lane].update(new)
 
+    def place(self, lane: Lane, ids: Iterable[int]) -> None:
+        """Entries that are to be held have places of a limited queue, whose lane is `lane`."""
+        self._origins.setdefault(lane, set()).update(ids)
+
+    def has_place(self, lane: Lane, record_id: int) -> bool:
+        """Whether an entry has a place of the limited queue with this lane."""
+        return record_id in self._origins.get(lane, ())
+
     def _not_held(self, claims: Iterable[tuple[int, int]]) -> dict[int, int]:
         return {
             record_id: count for record_id, count in claims if self._claims.get(record_id) != count
@@ -99,9 +110,9 @@ class Ledger:
     def held_from(self, lane: Lane, besides: Iterable[int] = ()) -> int:
         """The number of held entries, `besides` some, that were claimed from `lane`.
 
-        `lane` is the lane of suspects, or that of any node.
+        `lane` is the lane of suspects, that of any node, or that of a limited queue.
         """
-        return len(self._origins[lane].difference(besides))
+        return len(self._origins.get(lane, _NONE).difference(besides))
 
     def active_from(self, lane: Lane, besides: Iterable[int] = ()) -> int:
         """As `held_from`, those aside not counted."""
@@ -111,7 +122,7 @@ class Ledger:
     def discard(self, record_ids: Iterable[int]) -> None:
         """Hold entries no longer."""
         claims = self._claims
-        origins = [ids for ids in (self._aside, *self._origins.values()) if ids]
+        origins = [ids for ids in (self._aside, *list(self._origins.values())) if ids]
         for record_id in record_ids:
             claims.pop(record_id, None)
             for origin in origins:

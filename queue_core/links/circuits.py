@@ -88,12 +88,13 @@ class Circuits:
 
     # -- links ------------------------------------------------------------------------------------
 
-    def ended(self, connection: Connection, endings: Sequence[Ending]) -> None:
+    def ended(self, connection: Connection, endings: Sequence[Ending], *, lent: bool) -> None:
         """See `Link.ended`.
 
         After another end than success, nodes choose the next probe. It may have been removed by a
         caller's transaction, which is not to lock what others are about to write.
         """
+        del lent
         states = {one.entry.record_id: one.state for one in endings}
         for circuit in self._of_probes(connection, list(states)):
             if states[circuit.probe_id] is State.PROCESSED or not self._entries.page(
@@ -106,7 +107,9 @@ class Circuits:
         for circuit in self._of_probes(connection, [old.record_id]):
             self._become(connection, circuit, new_id, circuit.failures)
 
-    def retried(self, connection: Connection, old: Entry, new_id: int, *, force: bool) -> None:
+    def retried(
+        self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
+    ) -> None:
         """See `Link.retried`. The copy is an entry like any other."""
 
     def discarded(self, connection: Connection, old: Entry) -> None:

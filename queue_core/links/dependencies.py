@@ -93,11 +93,14 @@ class Dependencies:
 
     # -- what happens to awaited entries ----------------------------------------------------------
 
-    def ended(self, connection: Connection, endings: Sequence[Ending]) -> None:
+    def ended(self, connection: Connection, endings: Sequence[Ending], *, lent: bool) -> None:
         """See `Link.ended`."""
-        self._spread(connection, {one.entry.record_id: one.state for one in endings}, BATCH)
+        ended = {one.entry.record_id: one.state for one in endings}
+        self._spread(connection, ended, BATCH, lent=lent)
 
-    def _spread(self, connection: Connection, ended: dict[int, State], left: int) -> None:
+    def _spread(
+        self, connection: Connection, ended: dict[int, State], left: int, *, lent: bool = False
+    ) -> None:
         """Note ends, decide about up to `left` waiting entries, and go on with the cancelled."""
         now = self._clock.now()
         while ended:
@@ -112,11 +115,13 @@ class Dependencies:
                 self.statements.change(connection, self._table, noted, values)
             waiters = sorted({row.waiter_id for row in rows})[:left]
             left -= len(waiters)
-            ended, _ = self._decide(connection, waiters)
+            ended, _ = self._decide(connection, waiters, lent=lent)
 
-    def retried(self, connection: Connection, old: Entry, new_id: int, *, force: bool) -> None:
+    def retried(
+        self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
+    ) -> None:
         """See `Link.retried`. Those that still wait for the entry wait for the copy."""
-        del force
+        del before, force
         self.renewed(connection, old, new_id)
 
     def discarded(self, connection: Connection, old: Entry) -> None:
@@ -217,7 +222,7 @@ class Dependencies:
     # -- decisions --------------------------------------------------------------------------------
 
     def _decide(
-        self, connection: Connection, ids: Sequence[int]
+        self, connection: Connection, ids: Sequence[int], *, lent: bool = False
     ) -> tuple[dict[int, State], set[int]]:
         """Decide about waiting entries.
 
@@ -252,7 +257,7 @@ class Dependencies:
         self.statements.change(connection, self._table, held, {"look_date": None})
         self.statements.remove(connection, self._table, over)
         for reason, waiters in cancelled.items():
-            self._cancel(connection, waiters, reason)
+            self._cancel(connection, waiters, reason, lent=lent)
         awaited = {
             waiter_id: State.REMOVED
             for waiters in cancelled.values()
@@ -280,7 +285,9 @@ class Dependencies:
         due = max(waiter.effective_date, self._clock.now())
         self._entries.start_waiting(connection, record_id=waiter.record_id, lane=lane, due=due)
 
-    def _cancel(self, connection: Connection, ids: Sequence[int], reason: str) -> None:
+    def _cancel(
+        self, connection: Connection, ids: Sequence[int], reason: str, *, lent: bool
+    ) -> None:
         values = {
             "processing_state": State.REMOVED.value,
             "finished_date": self._clock.now(),
@@ -289,7 +296,7 @@ class Dependencies:
         linked = self._entries.locked_marked(connection, ids=ids)
         self._entries.to_history(connection, ids=ids, values=values)
         endings = [Ending(from_row(row), State.REMOVED) for row in linked]
-        self._others.ended(connection, endings)
+        self._others.ended(connection, endings, lent=lent)
 
 
 def _verdict(rows: Sequence[Row[Any]]) -> tuple[_Verdict, Row[Any] | None]:

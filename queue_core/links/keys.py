@@ -18,14 +18,15 @@ import msgspec
 from sqlalchemy import Connection, Row
 
 from queue_core.errors import DuplicateKeyError
+from queue_core.links.following import Following
 from queue_core.links.link import Ending
 from queue_core.model.entry import Entry, State
 from queue_core.model.keyed import KeyState
-from queue_core.model.lanes import ANY_NODE
 from queue_core.runtime.clock import Clock
 from sql.search_keys import RESERVED, texts
 from sql.statements import Statements
-from sql.statements.keys import PERIOD, KeyRow, Keys
+from sql.statements.key_shapes import PERIOD, KeyRow
+from sql.statements.keys import Keys
 
 KEY_MARK = RESERVED + "key"
 """The mark of an entry with a key. Its text is the key."""
@@ -36,22 +37,6 @@ LOOK_SECONDS = 3_600.0
 LOOK_BATCH = 500
 
 _WAITS = (State.AVAILABLE, State.WAITING)
-
-
-class Following(msgspec.Struct, kw_only=True):
-    """The entry that follows the one that runs, as it is posted then."""
-
-    creating_owner: str
-    class_name: str
-    event_json: str | None
-    event_bytes: bytes | None
-    codec: str
-    user_token: str | None
-    future_user_token: str | None
-    search_key1: int | None
-    search_key2: int | None
-    effective_date: datetime
-    headers: str | None
 
 
 class Hold(msgspec.Struct):
@@ -125,8 +110,9 @@ class KeyLink:
 
     # -- endings ----------------------------------------------------------------------------------
 
-    def ended(self, connection: Connection, endings: Sequence[Ending]) -> None:
+    def ended(self, connection: Connection, endings: Sequence[Ending], *, lent: bool) -> None:
         """See `Link.ended`."""
+        del lent
         ends = {one.entry.record_id: one for one in endings}
         for queue_name, keys in _by_queue(one.entry for one in endings):
             found = self.keys.find(
@@ -169,16 +155,7 @@ class KeyLink:
     def _follow(self, connection: Connection, row: Row[Any]) -> None:
         """Insert the entry that was to follow."""
         following = msgspec.json.decode(row.requeue, type=Following)
-        values = {
-            **msgspec.structs.asdict(following),
-            "queue_name": row.queue_name,
-            "created_date": self._clock.now(),
-            "processing_owner": None,
-            "processing_available_date": None,
-            "lane": ANY_NODE,
-            "processing_state": State.AVAILABLE.value,
-            "claim_count": 0,
-        }
+        values = following.row(row.queue_name, self._clock.now())
         [record_id] = self._statements.insert(connection, [values])
         fresh = {
             "record_id": record_id,
@@ -204,11 +181,14 @@ class KeyLink:
     def discarded(self, connection: Connection, old: Entry) -> None:
         """See `Link.discarded`. The key stays as it is: the effect was tried."""
 
-    def retried(self, connection: Connection, old: Entry, new_id: int, *, force: bool) -> None:
+    def retried(
+        self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
+    ) -> None:
         """See `Link.retried`. The copy gets the key again.
 
         Raises DuplicateKeyError if another entry has it by now; by `force` it goes on without.
         """
+        del before
         key, queue_name, record_id = key_of(old.headers), old.queue_name, old.record_id
         taken_by = uuid4().hex
         found = self.keys.add(

@@ -30,17 +30,21 @@ class Link(Protocol):
     mark: str
     """The name of the header that entries with such a link carry."""
 
-    def ended(self, connection: Connection, endings: Sequence[Ending]) -> None:
+    def ended(self, connection: Connection, endings: Sequence[Ending], *, lent: bool) -> None:
         """Entries that carry the mark have gone to history, in this transaction.
 
         They are told of by ascending id, in which rows are to be locked. REAPED is no ending.
+        `lent`: the transaction is a caller's, which may stay open.
         """
         ...
 
-    def retried(self, connection: Connection, old: Entry, new_id: int, *, force: bool) -> None:
+    def retried(
+        self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
+    ) -> None:
         """An ended entry that carries the mark was posted once more, as a copy, by hand.
 
-        `force`: whatever stands against it is to be put up with.
+        `before`: how its last try has ended; None if a former copy lives. `force`: whatever stands
+        against it is to be put up with.
         """
         ...
 

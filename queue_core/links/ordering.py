@@ -71,8 +71,9 @@ class Ordering:
         self.statements.started(connection, key)
         return lane
 
-    def ended(self, connection: Connection, endings: Sequence[Ending]) -> None:
+    def ended(self, connection: Connection, endings: Sequence[Ending], *, lent: bool) -> None:
         """See `Link.ended`."""
+        del lent
         for entry, state, _ in endings:
             key = self.key_of(entry.queue_name, entry.headers)
             self.statements.remove(connection, key.table_name, entry.record_id)
@@ -89,12 +90,14 @@ class Ordering:
         """See `Link.discarded`. The others go on."""
         self._go_on(connection, self.key_of(old.queue_name, old.headers), old.record_id)
 
-    def retried(self, connection: Connection, old: Entry, new_id: int, *, force: bool) -> None:
+    def retried(
+        self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
+    ) -> None:
         """See `Link.retried`.
 
         The copy takes its place before the others, if they wait for it, else behind them.
         """
-        del force
+        del before, force
         key = self.key_of(old.queue_name, old.headers)
         lane = Lane("")
         resumed = self.statements.resume(connection, key, old.record_id, new_id)

@@ -111,14 +111,14 @@ It is a 64-bit integer, or a text of 1 to 255 characters. A UUID is its text.
 """
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class RetryDue(msgspec.Struct, frozen=True):
     """A subscriber that failed (`failures` times) and runs again at `due` (UTC)."""
 
     failures: int
     due: datetime
 
 
-SubscriberProgress = dict[str, bool | Waiting]
+SubscriberProgress = dict[str, bool | RetryDue]
 """By subscriber: true if it succeeded, false if it has used up its retries, else its next run."""
 
 
@@ -209,6 +209,7 @@ _PLACES = {name: place for place, name in enumerate(Entry.__struct_fields__)}
 _STATE, _LANE = _PLACES["processing_state"], _PLACES["lane"]
 _OWNER, _UNTIL = _PLACES["processing_owner"], _PLACES["processing_available_date"]
 _CLAIM_COUNT, _HEADERS = _PLACES["claim_count"], _PLACES["headers"]
+_KEY_MARKS = RESERVED + "search_key"
 
 
 def from_row(row: Row[Any]) -> Entry:
@@ -237,7 +238,10 @@ def claimed(row: Sequence[Any], owner: str, until: datetime) -> Entry:
 
 def _restore_keys(values: list[Any]) -> None:
     """Make search keys texts again where they were posted as texts, by the row's headers."""
-    for column, text in texts(values[_HEADERS]).items():
+    headers = values[_HEADERS]
+    if not isinstance(headers, str) or _KEY_MARKS not in headers:
+        return  # most marks are not those of search keys, and reading them takes time
+    for column, text in texts(headers).items():
         if column in SEARCH_KEYS:
             values[_PLACES[column]] = text
 
@@ -263,6 +267,8 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     Search keys are 64-bit integers, texts of 1 to 255 characters or UUIDs. `headers` is a flat dict
     of strings. `at` is an aware date; None means now. `key` is an idempotency key, with `keep`,
     `on_conflict` and `key_wait` as for a post. Entries of one `order_key` run one after the other
+    in the order of posting. `after` holds ids of entries that it waits for. `group` is the id of
+    the group of which it is a member.
     in the order of posting. `after` holds ids of entries that it waits for.
     `max_run_seconds` limits each run.
     """
@@ -283,6 +289,7 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     key_wait: float | None = None
     after: Collection[int] | None = None
     on_failed: OnFailed = "cancel"
+    group: int | None = None
     max_run_seconds: float | None = None
 
 
@@ -304,6 +311,7 @@ class PostOptions(TypedDict, total=False):
     key_wait: float | None
     after: Collection[int] | None
     on_failed: OnFailed
+    group: int | None
     max_run_seconds: float | None
 
 

@@ -27,6 +27,10 @@ PARKED = Lane("!parked")
 
 WAITING_LANE = Lane("!waiting")
 """Lane of the entries that wait for others: nobody claims from it."""
+LIMITED = "!limited:"
+"""How the lanes of limited queues begin: a lane for each."""
+AFTER_LIMITED = "!limited;"
+"""The lanes of limited queues lie before it."""
 PAUSED = "!paused:"
 """How the lanes of paused entries begin: a lane for each queue and handler that is paused."""
 AFTER_PAUSED = "!paused;"
@@ -53,6 +57,19 @@ def paused_lane(queue_name: str, handler: str | None = None, order_key: str | No
     else:
         names = queue_name if handler is None else f"{queue_name}\0{handler}"
     return Lane(PAUSED + blake2s(names.encode(), digest_size=16).hexdigest())
+
+
+def limited_lane(queue_name: str) -> Lane:
+    """Lane of the entries of a limited queue that found no place.
+
+    Any live node claims from it that serves the queue, as far as the limit has places.
+    """
+    return Lane(LIMITED + blake2s(queue_name.encode(), digest_size=16).hexdigest())
+
+
+def is_limited(lane: str) -> bool:
+    """Whether the entries of a lane wait for a place of their queue."""
+    return lane.startswith(LIMITED)
 
 
 def circuit_lane(queue_name: str, handler: str) -> Lane:

@@ -81,7 +81,7 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Paused(msgspec.Struct, frozen=True, kw_only=True):
-    """The entry waits in `lane` for the end of a pause, with what its run has changed."""
+    """The entry waits in `lane` for a place or a pause's end, with what its run has changed."""
 
     entry: Entry
     lane: Lane

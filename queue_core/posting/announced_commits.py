@@ -13,7 +13,7 @@ from math import inf
 from queue_core.claiming.claimer import Claimer
 from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.model.transit import Transit, those_of
-from queue_core.posting.hand_over import HandOver
+from queue_core.posting.posted_hand_over import PostedHandOver
 from queue_core.runtime.lock import Lock
 
 FIRST_LOOK_SECONDS = 0.0005
@@ -38,7 +38,7 @@ class _Announced:
 class AnnouncedCommits:
     """The inserts of callers' transactions in this process, until they are found or given up."""
 
-    def __init__(self, holdings: Holdings, hand_over: HandOver, claimer: Claimer) -> None:
+    def __init__(self, holdings: Holdings, hand_over: PostedHandOver, claimer: Claimer) -> None:
         self._holdings = holdings
         self._hand_over = hand_over
         self._claimer = claimer
@@ -110,7 +110,7 @@ class AnnouncedCommits:
             # What a rolled-back transaction had announced may be an entry of another's now, just
             # claimed in another thread.
             ledger.add(claims_of(held), transit=transit)
-            self._hand_over.run(those_of(held, transit.held), epoch, transit)
+            self._hand_over.submit(those_of(held, transit.held), epoch, transit)
         except BaseException:
             self._hand_over.leave(transit)
             raise

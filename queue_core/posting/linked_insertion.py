@@ -15,7 +15,9 @@ from sqlalchemy import Connection
 
 from queue_core.model.entry import Posting
 from queue_core.posting.draft import Draft
-from queue_core.posting.keyed_posts import KeyedPosts, check_keys
+from queue_core.posting.grouped_posts import GroupedPosts, check_groups
+from queue_core.posting.key_options import check_keys
+from queue_core.posting.keyed_posts import KeyedPosts
 from queue_core.posting.ordered_posts import OrderedPosts, check_order
 from queue_core.posting.waiting_posts import WaitingPosts, check_waits
 from queue_core.runtime.callers import CallersConnection
@@ -51,6 +53,7 @@ class LinkedInsertion:
         check_keys(queue_name, postings)
         check_order(queue_name, postings)
         check_waits(queue_name, postings)
+        check_groups(queue_name, postings)
         dialect = self._store.database.dialect
 
         def work(connection: Connection) -> Inserted:
@@ -69,11 +72,14 @@ class LinkedInsertion:
         fresh = [draft for draft in drafts if draft.inserts]
         order = OrderedPosts(self._store, connection, queue_name, fresh, lent=lent)
         waits = WaitingPosts(self._store, connection, queue_name, fresh, lent=lent)
+        groups = GroupedPosts(self._store, connection, queue_name, fresh, lent=lent)
+        groups.before()
         order.before()
         waits.before()
         ids = self._store.insert(connection, [draft.row for draft in fresh])
         for draft, record_id in zip(fresh, ids, strict=True):
             draft.answer = record_id
+        groups.after()  # before the order keys, for whose rows outcomes may wait
         keys.after()
         order.after()
         waits.after()

@@ -17,8 +17,8 @@ from sqlalchemy import Connection
 
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_sender import HintSender
+from queue_core.claiming.linked_looks import LinkedLooks
 from queue_core.claiming.ordered_keys import OrderedKeys
-from queue_core.claiming.waiting_entries import WaitingEntries
 from queue_core.cluster.process_nodes import name_of
 from queue_core.holding.holdings import Holdings
 from queue_core.metrics import Metrics
@@ -26,9 +26,9 @@ from queue_core.model.config import Mode
 from queue_core.model.entry import Posting
 from queue_core.model.lanes import ANY_NODE
 from queue_core.posting.announced_commits import AnnouncedCommits
-from queue_core.posting.hand_over import HandOver
 from queue_core.posting.insertion import Insertion
 from queue_core.posting.linked_insertion import LinkedInsertion
+from queue_core.posting.posted_hand_over import PostedHandOver
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.middleware import Around, chained
 
@@ -58,11 +58,11 @@ class Poster:
         self,
         holdings: Holdings,
         claimer: Claimer,
-        hand_over: HandOver,
+        hand_over: PostedHandOver,
         announced: AnnouncedCommits,
         *,
         ordered: OrderedKeys,
-        waiting: WaitingEntries,
+        linked: LinkedLooks,
         hints: HintSender,
         metrics: Metrics,
         around_post: Sequence[AroundPost] = (),
@@ -73,12 +73,17 @@ class Poster:
         self._hand_over = hand_over
         self._announced = announced
         self._ordered = ordered
-        self._waiting = waiting
+        self._linked_looks = linked
         self._claimer = claimer
         self._hints = hints
         self._metrics = metrics
         self._linked = LinkedInsertion(holdings.store)
         self._chain = chained(self._write, around_post)
+
+    @property
+    def creator(self) -> str:
+        """Who posts: the node, or its name in a process that doesn't run as one."""
+        return self._holdings.name or name_of(self._config)
 
     def post(
         self,
@@ -106,6 +111,7 @@ class Poster:
                 posting.key is not None
                 or posting.order_key is not None
                 or posting.after is not None
+                or posting.group is not None
             ):
                 return self._post_linked(post)
         if post.connection is not None:
@@ -127,7 +133,7 @@ class Poster:
                     self._store.rows.entry(record_id, row)
                     for record_id, row in zip(ids, rows, strict=True)
                 ]
-                self._hand_over.run(entries, epoch, insertion.transit)
+                self._hand_over.submit(entries, epoch, insertion.transit)
             elif rows[0]["lane"] == ANY_NODE:
                 self._hints.tell(len(ids))
             self._metrics.took("post", seconds)  # after what others wait for
@@ -149,6 +155,7 @@ class Poster:
             running
             and may_claim
             and self._config.mode is Mode.STICKY_EVENTS
+            and post.queue_name not in holdings.places.lanes  # else it would pass by the limit
             and holdings.ledger.room >= len(postings)
             and all(
                 posting.at is None for posting in postings
@@ -157,7 +164,7 @@ class Poster:
         rows = self._store.rows.rows(
             post.queue_name,
             postings,
-            creator=holdings.name or name_of(self._config),
+            creator=self.creator,
             lane=holdings.own_lane
             if running and self._config.mode is not Mode.POLLING
             else ANY_NODE,
@@ -212,20 +219,22 @@ class Poster:
             if post.connection is None:
                 self._claimer.look()  # it may have committed
             raise
-        if post.connection is not None and self._holdings.running:
-            self._announce_links(post.postings, post.connection)
+        if post.connection is not None and any(
+            posting.order_key is not None or posting.after for posting in post.postings
+        ):
+            self.links_changed(post.connection)
         return ids
 
-    def _announce_links(self, postings: Sequence[Posting], connection: CallersConnection) -> None:
-        """Let what a caller's transaction has posted start once it has ended."""
-        if any(posting.order_key is not None or posting.after for posting in postings):
+    def links_changed(self, connection: CallersConnection) -> None:
+        """Let a node decide about links once the caller's transaction has ended."""
+        if self._holdings.running:
             borrowed = self._store.borrow(connection)
             if borrowed.announces:
                 borrowed.when_ended(self._linked_ended)
 
     def _linked_ended(self) -> None:
         self._ordered.announce()
-        self._waiting.announce()
+        self._linked_looks.announce()
 
     def rescheduled(self, date: datetime, connection: CallersConnection | None = None) -> None:
         """The date of an entry was changed to `date` (UTC), which may concern all nodes.

@@ -1,6 +1,6 @@
-"""History: what has ended.
+"""The history of a queue: its entries that have ended.
 
-Searched for audits, truncated at any time while the queue runs, and tried again.
+Audits search it. Users retry or discard its entries. It may be truncated while the queue runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ REPEATABLE = (State.FAILED, State.REMOVED)
 """States of entries that may be tried again."""
 DELETE_BATCH = 2_000
 RECENT = timedelta(seconds=60)
-"""Outcomes older than this have committed: they are counted before the lock, the rest under it."""
+"""Outcomes older than this have committed.
+
+They are counted before the lock, the others under it.
+"""
 
 Progress = Callable[[int, int], None]
 """Called with (rows deleted so far, rows to be deleted)."""
@@ -56,7 +59,7 @@ class History:
         newest_first: bool = False,
         connection: CallersConnection | None = None,
     ) -> list[Entry]:
-        """Entries that have ended and are wanted, by ascending id (or the newest first)."""
+        """Entries of history that are wanted, by ascending id (or the newest first)."""
         where = wanted.conditions(self._queue_name)
         limit = None if limit is None else integer(limit, "limit", least=0)
         return self._store.read(
@@ -75,15 +78,20 @@ class History:
         force: bool = False,
         connection: CallersConnection | None = None,
     ) -> int:
-        """Post a FAILED or REMOVED entry again, for any node, and return its new id.
+        """Post a FAILED or REMOVED entry again, for any node.
 
-        It begins a new chain, whose `replay_of` is the entry.
+        The new entry begins a new chain. Its `replay_of` is the former one. Subscribers that had
+        succeeded run only with `all_subscribers`. The call refuses an entry whose last retry has
+        not ended FAILED or REMOVED, unless `force`. Of two calls at once, one wins. The new entry
+        has the key of the former one. If another entry has that key, `force` posts without it.
 
-        Subscribers that had succeeded are left out, unless `all_subscribers`. Raises
-        EntryNotFoundError, or EntryNotChangeableError for an entry that ended otherwise, or that
-        was posted again before, unless that ended FAILED or REMOVED too, or `force`. Of two calls
-        at once one wins. The new entry has the key of the former one; raises DuplicateKeyError if
-        another entry has it by now, unless `force`: then it runs without a key.
+        Returns:
+            The id of the new entry.
+
+        Raises:
+            EntryNotFoundError: History has no such entry.
+            EntryNotChangeableError: The entry ended otherwise, or was retried before.
+            DuplicateKeyError: Another entry has the key.
         """
         record_id = integer(record_id, "record_id")
         now = self._store.now(connection)
@@ -108,7 +116,10 @@ class History:
         all_subscribers: bool,
         force: bool = False,
     ) -> int:
-        """As `retry`, in a transaction: raises IntegrityError if another call has won just now."""
+        """As `retry`, in a transaction.
+
+        Raises IntegrityError if another call has won just now.
+        """
         statements = self._store.statements
         done = self._ended(connection, record_id, REPEATABLE, "tried again")
         last = statements.successor(connection, record_id)
@@ -119,15 +130,23 @@ class History:
         kept = None if all_subscribers else succeeded(done)
         new_id = statements.replay(connection, record_id, lane=ANY_NODE, now=now, progress=kept)
         for entry in self._marked(connection, record_id):
-            self._store.links.retried(connection, entry, new_id, force=force)
+            self._store.links.retried(
+                connection, entry, new_id, before=_before(entry, last), force=force
+            )
         return new_id
 
     def discard(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
-        """Count a FAILED entry among the dead letters no more; False if it was discarded before.
+        """Count a FAILED entry among the dead letters no more.
 
-        The entry stays in history as it is, and may still be tried again. Raises
-        EntryNotFoundError, or EntryNotChangeableError for an entry that ended otherwise, or that
-        was tried again: its last try is the dead letter then.
+        The entry stays in history as it is. It may still be retried.
+
+        Returns:
+            False if it was discarded before.
+
+        Raises:
+            EntryNotFoundError: History has no such entry.
+            EntryNotChangeableError: The entry ended otherwise, or was retried. Its last retry is
+                the dead letter then.
         """
         record_id = integer(record_id, "record_id")
         now = self._store.now(connection)
@@ -159,7 +178,10 @@ class History:
     def _ended(
         self, connection: Connection, record_id: int, states: Collection[State], done: str
     ) -> str | None:
-        """The `subscribers_done` of an entry, once it is known to have ended in one of `states`."""
+        """The `subscribers_done` of an entry that has ended in one of `states`.
+
+        Raises EntryNotFoundError, or EntryNotChangeableError for another state.
+        """
         ended = self._store.statements.ended_as(connection, record_id)
         if ended is None:
             raise EntryNotFoundError(
@@ -202,13 +224,19 @@ class History:
         states: States | None = None,
         progress: Progress | None = None,
     ) -> int:
-        """Delete history of all queues of the table, and return the number of deleted rows.
+        """Delete history of all queues of the table.
 
-        Without `before` (aware; rows finished earlier) and `states` the whole table is emptied at
-        once: the exclusive lock is waited for at most 50 ms a try, and outcomes written meanwhile
-        wait for it. With them, and on SQLite, rows go in batches of `DELETE_BATCH`, each a
-        transaction. Entries in the main table are never touched. Raises LifecycleError if something
-        else deletes or archives this history; nothing was deleted then.
+        Rows that ended at `before` (aware) or later stay. Rows in other states than `states` stay.
+        The call empties the whole table at once if neither of the two is given. Each try
+        waits at most 50 ms for the exclusive lock. Outcomes written meanwhile wait for that lock.
+        Otherwise, and on databases that can't do so, rows go in batches of `DELETE_BATCH`. Each
+        batch is a transaction. Entries in the main table are never touched.
+
+        Returns:
+            The number of deleted rows.
+
+        Raises:
+            LifecycleError: Something else deletes or archives this history. Nothing was deleted.
         """
         limit = None if before is None else in_utc(before, key="before")
         wanted = None if states is None else _terminal(states)
@@ -271,6 +299,14 @@ class History:
 
 def _how_it_is(state: str | None) -> str:
     return "has not ended, or is no longer in history" if state is None else f"is {state}"
+
+
+def _before(entry: Entry, last: tuple[int, str | None] | None) -> State | None:
+    """How the last try of an entry has ended before a retry; None if it lives, or is not known."""
+    if last is None or not last[0]:
+        return entry.processing_state
+    state = None if last[1] is None else State(last[1])
+    return None if state is State.REAPED else state
 
 
 def _terminal(states: States) -> list[str]:

@@ -180,6 +180,6 @@ class Entries:
             locked = statements.lock_available(inner, ids=ids) if ids else []
             if record_id is not None and not locked:
                 raise self._unchangeable(inner, record_id)
-            return remove_locked(self._store, inner, locked, ended)
+            return remove_locked(self._store, inner, locked, ended, lent=connection is not None)
 
         return self._store.write(connection, self._label, work)

@@ -9,6 +9,8 @@ from typing import Any, Required, TypedDict, TypeGuard
 import msgspec
 from sqlalchemy import Row
 
+from queue_core.storage.store import Store
+from sql.families import NODES
 from sql.statements import nodes
 
 
@@ -73,6 +75,14 @@ def status(row: Row[Any], now: datetime) -> NodeStatus:
         beat_date=row.beat_date,
         serves=_served(row.serves),
     )
+
+
+def live_nodes(store: Store) -> list[NodeStatus]:
+    """The nodes that nobody has declared dead, and that have not stopped."""
+    all_nodes = store.database.dialect.statements_for(NODES)().all_nodes
+    now = store.clock.now()
+    found = [status(row, now) for row in store.database.fetch(all_nodes)]
+    return [node for node in found if node.state == nodes.LIVE]
 
 
 def _served(text: str) -> list[Served]:

@@ -9,9 +9,9 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.errors import SchemaMissingError
-from queue_core.model.codec import Codecs
 from queue_core.model.config import BusConfig
 from queue_core.model.event_types import EventTypes
+from queue_core.model.known_codecs import Codecs
 from queue_core.runtime.clock import SystemClock
 from queue_core.runtime.shown import shown
 from queue_core.storage.store import Store

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
 
 from queue_core.model.entry import Entry
+from queue_core.model.lanes import Lane
 from queue_core.model.outcome import Parked, Paused
 from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.running.subscriber import Router, Subscriber
 
+LaneWithoutPlace: TypeAlias = Callable[[Entry], Lane | None]
+"""Where an entry of a limited queue waits that has no place; None if it may start."""
+
 
 class Admission(Protocol):
     """Is asked once for each run, before its event is decoded."""
+
+    lane_without_place: LaneWithoutPlace
+    """Is asked before each handler starts."""
 
     def admit(self, entry: Entry) -> Sequence[Subscriber] | Parked | Paused:
         """Those who handle the entry, perhaps nobody; else the outcome with which it does not run.
@@ -22,16 +29,29 @@ class Admission(Protocol):
         ...
 
 
-class KnownTypes:
-    """Sets aside what is paused, and parks entries whose queue or type nobody knows."""
+def unlimited(entry: Entry) -> None:
+    """Let every entry start."""
+    del entry
 
-    def __init__(self, router: Router, pauses: PausesInForce) -> None:
+
+class KnownTypes:
+    """Sets aside entries of paused and limited queues, and parks those that nobody knows.
+
+    The latter's queue or type is unknown here.
+    """
+
+    def __init__(
+        self, router: Router, pauses: PausesInForce, lane_without_place: LaneWithoutPlace
+    ) -> None:
         self._subscribers = router.subscribers
         self._pauses = pauses
+        self.lane_without_place = lane_without_place
 
     def admit(self, entry: Entry) -> Sequence[Subscriber] | Parked | Paused:
         """See `Admission.admit`. Raises ConfigurationError if the type's name is that of two."""
         if self._pauses.known and (lane := self._pauses.lane_of_entry(entry)) is not None:
+            return Paused(entry=entry, lane=lane, error_count=entry.error_count)
+        if (lane := self.lane_without_place(entry)) is not None:
             return Paused(entry=entry, lane=lane, error_count=entry.error_count)
         subscribers = self._subscribers(entry.queue_name, entry.class_name)
         return Parked(entry=entry) if subscribers is None else subscribers

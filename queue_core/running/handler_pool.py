@@ -26,10 +26,16 @@ Task: TypeAlias = Run | Callable[[], None]
 
 
 class Waits(Protocol):
-    """Counts entries that wait for a serial handler and hold no thread."""
+    """The pool tells it which entries wait for a serial handler.
+
+    Such an entry holds no thread, so that others may be claimed in its place.
+    """
 
     def waits(self, record_id: int, *, no_longer: bool = False) -> None:
-        """Called under the gate's lock, so that it hears of begin and end in order."""
+        """An entry begins to wait, or waits `no_longer`.
+
+        The gate calls it under its lock, so that the begin comes before the end.
+        """
         ...
 
 

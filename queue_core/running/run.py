@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from queue_core.model.answers import heed
-from queue_core.model.entry import Entry, SubscriberProgress, Waiting
+from queue_core.model.entry import Entry, RetryDue, SubscriberProgress
 from queue_core.model.lanes import Lane
 from queue_core.model.outcome import Break
 from queue_core.running.serial import Pool, SerialGate
@@ -62,7 +62,7 @@ class Run(msgspec.Struct, eq=False):
     def runs_now(self, subscriber: Subscriber) -> bool:
         """Whether a subscriber has still to run, and its time has come."""
         so_far = self.progress.get(subscriber.name)
-        return so_far is None or (isinstance(so_far, Waiting) and so_far.due <= self.started_date)
+        return so_far is None or (isinstance(so_far, RetryDue) and so_far.due <= self.started_date)
 
     def heed(self, returned: object) -> None:
         """Take what a handler has returned. Raises NotDone for an answer that is no success."""
@@ -70,7 +70,7 @@ class Run(msgspec.Struct, eq=False):
         if keep is not None:
             self.keep = max(keep, self.keep or keep)
 
-    def waiting(self) -> dict[str, Waiting]:
+    def waiting(self) -> dict[str, RetryDue]:
         """The subscribers that failed and run again later.
 
         They failed in this run, or in one before and are not due yet.
@@ -79,7 +79,7 @@ class Run(msgspec.Struct, eq=False):
         return {
             name: so_far
             for name, so_far in self.progress.items()
-            if isinstance(so_far, Waiting) and (name in failed or so_far.due > self.started_date)
+            if isinstance(so_far, RetryDue) and (name in failed or so_far.due > self.started_date)
         }
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queue_core.model.answers import error_name
-from queue_core.model.entry import State, SubscriberProgress, Waiting
+from queue_core.model.entry import RetryDue, State, SubscriberProgress
 from queue_core.model.outcome import (
     Break,
     Finished,
@@ -76,11 +76,11 @@ def outcome_of(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
 
 def _after_failure(
     run: Run, subscriber: Subscriber, error: BaseException, policy: RetryPolicy, clock: Clock
-) -> bool | Waiting:
+) -> bool | RetryDue:
     """When a subscriber that failed runs again; False for never."""
     entry, before = run.entry, run.progress.get(subscriber.name)
-    counted = any(isinstance(so_far, Waiting) for so_far in entry.progress.values())
-    if isinstance(before, Waiting):
+    counted = any(isinstance(so_far, RetryDue) for so_far in entry.progress.values())
+    if isinstance(before, RetryDue):
         failures, due = before.failures, before.due
     else:
         failures, due = 0 if counted else entry.error_count, entry.effective_date
@@ -110,7 +110,7 @@ def _after_failure(
         subscriber=subscriber.name,
         exc_info=error,
     )
-    return False if date is None else Waiting(failures, date)
+    return False if date is None else RetryDue(failures, date)
 
 
 def finished(

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from queue_core.errors import StickybusError
-from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry, State
+from queue_core.model.known_codecs import Codecs
 from queue_core.model.outcome import Outcome, Parked, Paused, Released, describe
 from queue_core.model.validators import Validators
 from queue_core.running.admission import Admission
@@ -201,6 +201,8 @@ class Runner:
         # Only now: a stop that waits no longer looks at what runs after it has said that nothing
         # more may start.
         if not self.may_call(run) or (self._pauses.known and self._pauses.stops(run)):
+            return False
+        if self._admission.lane_without_place(run.entry) is not None:
             return False
         run.handler_called = True
         try:

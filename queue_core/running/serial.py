@@ -28,7 +28,7 @@ class Pool(Protocol):
         ...
 
 
-class Waiting(Protocol):
+class GatedRun(Protocol):
     """A run, as a gate sees it."""
 
     @property
@@ -46,17 +46,17 @@ class SerialGate:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._holder: Waiting | None = None
-        self._expected = OrderedDict[Waiting, bool]()
+        self._holder: GatedRun | None = None
+        self._expected = OrderedDict[GatedRun, bool]()
         """Whether each has arrived, and waits to be handed out."""
-        self._others: deque[Waiting] = deque()
+        self._others: deque[GatedRun] = deque()
 
-    def expect(self, run: Waiting) -> None:
+    def expect(self, run: GatedRun) -> None:
         """Keep a place, to be given up by `pass_on`."""
         with self._lock:
             self._expected[run] = False
 
-    def enter(self, run: Waiting) -> bool:
+    def enter(self, run: GatedRun) -> bool:
         """Whether the call of `run` may begin.
 
         Else it was kept, and is resumed by whoever is before it.
@@ -73,7 +73,7 @@ class SerialGate:
             run.pool.waits(run)
             return False
 
-    def pass_on(self, run: Waiting) -> None:
+    def pass_on(self, run: GatedRun) -> None:
         """End the call of `run`, or give up its place, and start the next run.
 
         If the pool of the next run has stopped, that run is given back.
@@ -82,7 +82,7 @@ class SerialGate:
         while following is not None and not following.pool.resume(following):
             following = self._leave(following)
 
-    def _leave(self, run: Waiting) -> Waiting | None:
+    def _leave(self, run: GatedRun) -> GatedRun | None:
         with self._lock:
             self._expected.pop(run, None)
             if self._holder is run:
@@ -98,7 +98,7 @@ class SerialGate:
                 first.pool.waits(first, no_longer=True)
             return first
 
-    def _first(self) -> Waiting | None:
+    def _first(self) -> GatedRun | None:
         while self._expected:
             run = next(iter(self._expected))
             if self._expected[run] or run.pool.accepting:

@@ -237,7 +237,10 @@ def _no_handler(handler: object) -> ConfigurationError:
 
 
 class Router(Protocol):
-    """What a face (bus, notification service) tells the engine about its handlers."""
+    """The router finds the handlers of an entry.
+
+    A bus and a notification service are different routers: the engine knows neither, and asks this.
+    """
 
     def subscribers(self, queue_name: str, class_name: str) -> Sequence[Subscriber] | None:
         """The subscribers that handle entries of this queue and type now, perhaps none.

@@ -53,13 +53,19 @@ def end_awaited(store: Store, connection: Connection, owner: str, finished: Fini
 
 
 def remove_locked(
-    store: Store, connection: Connection, ids: Sequence[int], values: Mapping[str, Any]
+    store: Store,
+    connection: Connection,
+    ids: Sequence[int],
+    values: Mapping[str, Any],
+    *,
+    lent: bool = False,
 ) -> int:
     """Move locked entries to history with `values`, as REMOVED, and tell their links.
 
-    Returns how many.
+    Returns how many. `lent`: the connection is a caller's.
     """
     marked = store.statements.locked_marked(connection, ids=ids)
     removed = store.statements.to_history(connection, ids=ids, values=values)
-    store.links.ended(connection, [Ending(from_row(row), State.REMOVED) for row in marked])
+    endings = [Ending(from_row(row), State.REMOVED) for row in marked]
+    store.links.ended(connection, endings, lent=lent)
     return removed

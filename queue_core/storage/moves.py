@@ -1,6 +1,7 @@
-"""Claims and outcomes of a live node: each a short transaction, or both in one.
+"""The moves of entries by a live node: a claim takes entries, an outcome sends one to history.
 
-`queue_core.cluster.redispatch` moves the entries of a dead node.
+Each move is one short transaction, or one statement that commits by itself. One transaction may do
+both, where that costs less. The entries of a dead node are moved by `cluster.redispatch`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from queue_core.model.lanes import Lane
 from queue_core.model.outcome import Finished
 from queue_core.storage.effects import Effect
 from queue_core.storage.endings import end_awaited, endings_of
+from queue_core.storage.places import Claimed, Places
 from queue_core.storage.progress import encode_progress
 from queue_core.storage.store import FIRST_DATE, Store
 from sql.statements import Moved
@@ -38,15 +40,20 @@ class Written(NamedTuple):
 
     lost: set[int]
     """Ids of entries that had been taken over: nothing changed for them."""
-    claimed: list[Entry] | None
-    """The entries that it claimed as well; None if it was to claim none."""
+    claimed: Claimed | None
+    """What it claimed as well; None if it was to claim nothing."""
 
 
 class Moves:
     """The moves of one bus or service."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self, store: Store, places: Places, placed: Callable[[Lane, Sequence[int]], None]
+    ) -> None:
+        """`placed` is told of the ids whose claims took places, once these are committed."""
         self._store = store
+        self._places = places
+        self._placed = placed
 
     def claim(
         self,
@@ -55,20 +62,43 @@ class Moves:
         limit: int,
         since: datetime = FIRST_DATE,
         ahead: timedelta = timedelta(),
-    ) -> list[Entry]:
+    ) -> Claimed:
         """Claim up to `limit` entries of `lane` for `owner`, and return them.
 
         They are due from `since` (UTC) on, and now or within `ahead`.
         """
         claim = self.to_claim(lane, owner, limit, since, ahead)
+        if self._places.lanes:
+            return self._told(self._store.database.write(partial(self._claim_places, claim)))
         move = partial(self._store.statements.move, owner=owner, claim=claim)
         _, rows = self._run_move(move, lambda connection, moved: moved(connection))
-        return _entries(claim, rows)
+        return _all_of(_entries(claim, rows))
+
+    def register(self, owner: str, entries: Sequence[Entry]) -> None:
+        """Count entries that `owner` runs, and that took no place, as if they had."""
+        by_lane = self._places.by_lane(entries)
+        if by_lane:
+            register = partial(self._places.register, owner=owner, entries=entries)
+            self._store.database.write(register)
+            for lane, those in by_lane:
+                self._placed(lane, [entry.record_id for entry in those])
+
+    def _claim_places(self, claim: Claim, connection: Connection) -> Claimed:
+        seating = self._places.seating(connection, claim)
+        rows = (
+            [] if seating.claim is None else self._store.statements.claim(connection, seating.claim)
+        )
+        return seating.seat(_entries(claim, rows))
+
+    def _told(self, claimed: Claimed) -> Claimed:
+        for lane, ids in claimed.placed.items():
+            self._placed(lane, ids)
+        return claimed
 
     def to_claim(
         self, lane: Lane, owner: str, limit: int, since: datetime, ahead: timedelta
     ) -> Claim:
-        """As `claim`, to be made by `record`."""
+        """The claim that `claim` would make, for `record` to make along with outcomes."""
         now = self._store.clock.now()
         until = now + timedelta(seconds=self._store.config.claim_seconds)
         return Claim(lane, owner, limit, since, now + ahead, until)
@@ -89,30 +119,40 @@ class Moves:
         links = self._store.links
         linked = [one for one in headed if one not in awaited and links.concern(one.entry.headers)]
 
-        def move(connection: Connection) -> Moved:
-            return self._move_checked(connection, owner, batch, claim)
+        limited = claim is not None and bool(self._places.lanes)
 
-        def learn(connection: Connection, moved: Moved) -> tuple[set[int], list[Sequence[Any]]]:
+        def move(connection: Connection) -> Moved:
+            return self._move_checked(connection, owner, batch, None if limited else claim)
+
+        def learn(connection: Connection, moved: Moved) -> tuple[set[int], Claimed | None]:
             ids, rows = moved(connection)
             lost = set(batch.ids) - ids
-            if linked:  # not for what a former try recorded: that has told them
-                links.ended(connection, endings_of(linked, besides=lost))
             for effect in sorted(effects, key=_ORDER):
                 if not effect.apply(connection):
                     lost.add(effect.record_id)
+            # Last: others wait for rows that are locked here. And not for what a former try
+            # recorded: that has told them.
+            if linked:
+                links.ended(connection, endings_of(linked, besides=lost))
             if lost:
                 lost -= self._recorded(
                     connection, owner, [one for one in finished if one.entry.record_id in lost]
                 )
-            return lost, rows
+            if claim is None:
+                return lost, None
+            if limited:
+                return lost, self._claim_places(claim, connection)
+            return lost, _all_of(_entries(claim, rows))
 
         # An effect needs a transaction; outcomes alone are one statement, which commits by itself.
-        lost, rows = self._run_move(move, learn, autocommit=not (effects or linked))
+        lost, claimed = self._run_move(move, learn, autocommit=not (effects or linked or limited))
+        if claimed is not None:
+            self._told(claimed)
         apart = awaited + [one for one in finished if one.entry.record_id in lost]
         if apart:
             lost -= {one.entry.record_id for one in apart}
             lost |= self._end_apart(owner, apart)
-        return Written(lost, None if claim is None else _entries(claim, rows))
+        return Written(lost, claimed)
 
     def _end_apart(self, owner: str, finished: Sequence[Finished]) -> set[int]:
         """End entries that others may wait for, and return the ids of those taken over."""
@@ -135,7 +175,10 @@ class Moves:
         *,
         autocommit: bool = True,
     ) -> T:
-        """Run a move, and `learn` its result, without a transaction where they need none."""
+        """Run `move`, then `learn`, which reads what the move has done.
+
+        Both share one transaction. With `autocommit` they need none where a move is one statement.
+        """
         database = self._store.database
         if autocommit and self._store.statements.capabilities.moves_at_once:
             return database.write_autocommit(move, learn)
@@ -188,6 +231,10 @@ class Moves:
 
 def _entries(claim: Claim, rows: Sequence[Sequence[Any]]) -> list[Entry]:
     return [claimed(row, claim.owner, claim.until) for row in rows]
+
+
+def _all_of(entries: list[Entry]) -> Claimed:
+    return Claimed(entries, len(entries))
 
 
 def batch_of(store: Store, finished: Sequence[Finished]) -> Batch:

@@ -6,7 +6,7 @@ MariaDB and MySQL close the connection on a longer one, without a word before.
 from __future__ import annotations
 
 from queue_core.errors import PayloadTooLargeError
-from queue_core.model.codec import Encoded
+from queue_core.model.known_codecs import Encoded
 
 _ESCAPED = b"\0\n\r\x1a\"'\\"
 """Bytes that the driver writes as two."""

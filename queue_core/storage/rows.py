@@ -14,10 +14,10 @@ import msgspec
 
 from queue_core.errors import InvalidPostError, NameTooLongError
 from queue_core.model.captured_context import NO_CONTEXT, CapturedContext
-from queue_core.model.codec import Codecs, Encoded
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry, Posting, SearchKey, State
 from queue_core.model.event_types import EventTypes
+from queue_core.model.known_codecs import Codecs, Encoded
 from queue_core.model.lanes import Lane
 from queue_core.model.names import name_fault
 from queue_core.model.run_limit import with_limit

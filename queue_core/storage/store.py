@@ -20,15 +20,16 @@ from queue_core.errors import (
 )
 from queue_core.links.circuits import Circuits
 from queue_core.links.dependencies import Dependencies
+from queue_core.links.groups import GroupLink
 from queue_core.links.keys import KeyLink
 from queue_core.links.link import Link
 from queue_core.links.links import Links
 from queue_core.links.ordering import Ordering
 from queue_core.model.captured_context import NO_CONTEXT, CapturedContext
-from queue_core.model.codec import Codecs
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry, from_row
 from queue_core.model.event_types import EventTypes
+from queue_core.model.known_codecs import Codecs
 from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, Lane
 from queue_core.runtime.clock import Clock, SystemClock, read_clock
 from queue_core.storage.callers_connection import Borrowed, borrow, explain
@@ -37,7 +38,7 @@ from queue_core.storage.reserved_ids import ReservedIds
 from queue_core.storage.rows import Rows
 from queue_core.storage.unreachable import unreachable
 from sql.database import Database
-from sql.families import CIRCUITS, ENTRIES, KEYS, ORDER, WAITS
+from sql.families import CIRCUITS, ENTRIES, GROUPS, KEYS, ORDER, WAITS
 from sql.tables import entry_tables
 
 T = TypeVar("T")
@@ -77,12 +78,16 @@ class Store:
         self.keys = KeyLink(
             dialect.statements_for(KEYS)(schema), self.statements, clock, config.table
         )
+        self.groups = GroupLink(dialect.statements_for(GROUPS)(schema), self.statements, clock)
         circuits = dialect.statements_for(CIRCUITS)(schema)
         self.circuits = Circuits(circuits, self.statements, clock)
-        others: list[Link] = [self.keys, self.ordering, self.circuits]
+        others: list[Link] = [self.keys, self.ordering, self.groups, self.circuits]
         waits = dialect.statements_for(WAITS)(schema)
         self.dependencies = Dependencies(waits, self.statements, clock, Links(others))
-        self.links = Links([*others, self.dependencies])
+        # Groups last: others that end members wait for them.
+        self.links = Links(
+            [self.keys, self.ordering, self.circuits, self.dependencies, self.groups]
+        )
         self.reserved_ids = ReservedIds(database, self.statements)
         self._tried_at = float("-inf")
         """When the database's clock was to be read last (monotonic), by other than beats."""
@@ -121,6 +126,12 @@ class Store:
             if given is None:
                 raise
 
+    def read_time(self, connection: Connection) -> datetime:
+        """The database's clock itself, read on `connection`; a clock that was given goes before."""
+        if isinstance(self.clock, SystemClock):
+            return self._database.dialect.database_now(connection)
+        return self.clock.now()
+
     # -- process ----------------------------------------------------------------------------------
 
     @property
@@ -153,7 +164,7 @@ class Store:
     # -- post -------------------------------------------------------------------------------------
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Insert rows made by `columns` and return their ids in order."""
+        """Insert rows that `Rows` has made. Returns their ids, in the order of `rows`."""
         return self.statements.insert(connection, rows) if rows else []
 
     # -- transactions -----------------------------------------------------------------------------

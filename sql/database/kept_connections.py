@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.exc import DisconnectionError, ResourceClosedError
 
 from sql.database.engines import Engines
 from sql.writer_lock import WriterLock
@@ -49,18 +49,23 @@ class KeptConnections:
         """
         held = list[Connection]()
         try:
-            lock.begin()
-            held.append(self._take(engine))
-            answer = work(held[0])
-            self._keep(engine, held)
-            lock.end()
-        except BaseException as error:
             try:
+                lock.begin()
+                held.append(self._take(engine))
+                answer = work(held[0])
+                self._keep(engine, held)
+                lock.end()
+            # No `try` inside: an exception that comes at its line would skip every handler here.
+            except BaseException as error:
                 self._drop(held, error)
                 if undo is not None:
                     undo()
-            finally:
                 lock.end()
+                raise
+        except BaseException:
+            # A second exception may have cut the handler of the first one off.
+            _give_up(held)
+            lock.end()
             raise
         return answer
 
@@ -69,11 +74,15 @@ class KeptConnections:
         """One of a pool, for a block."""
         held = list[Connection]()
         try:
-            held.append(self._take(engine))
-            yield held[0]
-            self._keep(engine, held)
-        except BaseException as error:
-            self._drop(held, error)
+            try:
+                held.append(self._take(engine))
+                yield held[0]
+                self._keep(engine, held)
+            except BaseException as error:
+                self._drop(held, error)
+                raise
+        except BaseException:
+            _give_up(held)
             raise
 
     def _take(self, engine: Engine) -> Connection:
@@ -95,11 +104,11 @@ class KeptConnections:
     def _drop(self, held: list[Connection], error: BaseException) -> None:
         """Give the held connection back after an error.
 
-        It is closed unless it is between transactions for sure.
+        It is closed unless it is between transactions for sure. It is held until that is done.
         """
         if not held:
             return
-        connection = held.pop()
+        connection = held[0]
         if connection.invalidated:  # others are likely to be broken, too: the pool replaces its own
             connection.close()
             self.close()
@@ -108,6 +117,7 @@ class KeptConnections:
         else:
             # Not by `close`: SQLAlchemy may have been cut off in the middle of its begin.
             connection.invalidate(error)
+        held.clear()
 
     def _settles(self, connection: Connection, error: BaseException) -> bool:
         """End the transaction that may be open; False if that is not sure."""
@@ -149,6 +159,13 @@ class KeptConnections:
             with suppress(IndexError):
                 while True:
                     kept.pop().close()
+
+
+def _give_up(held: list[Connection]) -> None:
+    """Close a connection that is still held, in whatever state it is."""
+    for connection in held:
+        with suppress(ResourceClosedError):  # it was given back already
+            connection.invalidate()
 
 
 def _age_seconds(connection: Connection) -> float:

@@ -15,7 +15,7 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
 
 from sql.dialect import Dialect
 from sql.drivers.sockets import check_socket, keep_alive
@@ -177,7 +177,8 @@ class MySQL(Dialect):
         try:
             yield
         finally:
-            with suppress(DBAPIError):  # of a connection that broke nothing is left
+            # Of a connection that broke nothing is left.
+            with suppress(DBAPIError, PendingRollbackError):
                 connection.exec_driver_sql(f"{limit}{before}")
 
     def is_lock_refusal(self, error: DBAPIError) -> bool:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Executable, FromClause, Insert, Select, Table, bindparam, text
-from sqlalchemy.dialects.mysql import insert
+from sqlalchemy import BigInteger, Executable, FromClause, Select, Table, bindparam, text
 from sqlalchemy.util import memoized_property
 
 from sql.mysql.statements import written
 from sql.statements.base import S
-from sql.statements.keys import BATCH_COLUMNS, PERIOD, Keys
+from sql.statements.key_shapes import BATCH_COLUMNS, PERIOD
+from sql.statements.keys import Keys
 from sql.types import UtcDateTime
 
 
@@ -46,11 +45,6 @@ class MySQLKeys(Keys):
 
     def _changed(self, table: Table, statement: S) -> S:
         return statement.prefix_with(f"/*+ INDEX({table.name} PRIMARY) */")
-
-    def _or_nothing(self, statement: Select[Any], names: Sequence[str]) -> Insert:
-        # It takes a shared lock on a key that is there, so that two that find it at once end in a
-        # deadlock: only in transactions of our own, which run again.
-        return insert(self.table).prefix_with("IGNORE").from_select(list(names), statement)
 
     @memoized_property
     def _put(self) -> Executable:

@@ -25,7 +25,9 @@ from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.util import memoized_property
 
 from sql.postgresql.inserts import record_fields
-from sql.statements.keys import BATCH_COLUMNS, Keys, Locking
+from sql.statements.key_rows import Locking
+from sql.statements.key_shapes import BATCH_COLUMNS
+from sql.statements.keys import Keys
 
 
 class PostgreSQLKeys(Keys):
@@ -73,9 +75,6 @@ class PostgreSQLKeys(Keys):
     def _by_ids(self, table: Table, statement: Select[Any]) -> Select[Any]:
         ids = bindparam("ids", type_=ARRAY(BigInteger()))
         return statement.where(table.c.record_id == any_(ids))
-
-    def _or_nothing(self, statement: Select[Any], names: Sequence[str]) -> Insert:
-        return insert(self.table).from_select(list(names), statement).on_conflict_do_nothing()
 
     def _or_change(self, statement: Select[Any], names: Sequence[str]) -> Insert:
         put = insert(self.table).from_select(list(names), statement)

@@ -11,7 +11,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, FromClause, any_, delete, insert, select, text
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    FromClause,
+    any_,
+    bindparam,
+    delete,
+    insert,
+    select,
+    text,
+)
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.util import memoized_property
 
@@ -32,6 +43,9 @@ class PostgreSQLStatements(PostgreSQLInserts):
         # table is empty, the planner would rather walk the whole primary key, dead entries
         # included, than look each row up.
         return self.main.c.record_id == any_(postgresql.array([record_id]))
+
+    def _among(self) -> ColumnElement[bool]:
+        return self.main.c.record_id == any_(bindparam("ids", type_=postgresql.ARRAY(BigInteger())))
 
     def _batch(self) -> FromClause:
         source = text(

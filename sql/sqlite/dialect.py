@@ -1,4 +1,4 @@
-"""SQLite: WAL, one writer at a time, and transactions that begin with the write lock.
+"""SQLite in WAL mode, with one writer at a time.
 
 How a write transaction begins. The driver begins none (`isolation_level` is None). SQLAlchemy calls
 the listeners of its event "begin" where a transaction starts; ours (`_begin`) sends BEGIN
@@ -6,7 +6,7 @@ IMMEDIATE, which takes the file's write lock. A transaction that took it later, 
 fail at once with SQLITE_BUSY if another had written in between.
 
 How writers wait. Threads of this process queue on one of Python's locks (`writers`). While another
-process has the file's lock, BEGIN IMMEDIATE is sent again and again (`_patiently`). SQLite's own
+process has the file's lock, BEGIN IMMEDIATE is sent again and again (`patience`). SQLite's own
 waiting is by sleeping, for up to 100 ms.
 
 Without a transaction are reads, and statements that commit by themselves: moves are such
@@ -22,7 +22,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -42,6 +41,7 @@ from sql.sqlite.capabilities import SQLITE
 from sql.sqlite.file import absolute, is_in_memory, real_path
 from sql.sqlite.file_lock import locked_file
 from sql.sqlite.keys import SQLiteKeys
+from sql.sqlite.patience import patiently
 from sql.sqlite.raw import SQLiteRaw, commits_each
 from sql.sqlite.statements import SQLiteStatements
 from sql.sqlite.writers import Queue, SQLiteWriterLock, is_busy, not_begun
@@ -54,9 +54,6 @@ WAITS = "stickybus_waits"
 """In a connection's `info`: the seconds that SQLite itself waits for locks on it."""
 MARKED = "stickybus_marked"
 """In a connection's `info`: whether its lazy transaction has taken the write lock."""
-
-SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.0001, 0.002
-"""Between tries for the write lock while another process has it."""
 
 _REPLACING = partial(str, encoding="utf-8", errors="replace")
 
@@ -175,35 +172,15 @@ class SQLite(Dialect):
         self._set_wait(connection, 0.0)
         begin = partial(_driver(connection).execute, "BEGIN IMMEDIATE")
         try:
-            self._patiently(begin)
+            patiently(begin, self._limits.lock)
         except sqlite3.OperationalError as error:
             raise not_begun(error) from error
-
-    def _patiently(self, run: Callable[[], T]) -> T:
-        """Run a statement that takes a lock, again every 2 ms or faster.
-
-        SQLite's own waiting has pauses of up to 100 ms.
-
-        There is no signal for a lock of another process to wait on. A statement that did not get it
-        has done nothing.
-        """
-        pause, deadline = SHORTEST_PAUSE_SECONDS, None
-        while True:
-            try:
-                return run()
-            except (sqlite3.OperationalError, DBAPIError) as error:
-                now = time.monotonic()
-                deadline = deadline or now + self._limits.lock
-                if not is_busy(error) or now >= deadline:
-                    raise
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def _configure(self, connection: sqlite3.Connection, _record: object) -> None:
         """Called by SQLAlchemy for each connection that it opens."""
         # Of two that turn a new file's log on at the same time, SQLite refuses one at once,
         # whatever it may wait.
-        self._patiently(partial(connection.execute, "PRAGMA journal_mode=WAL"))
+        patiently(partial(connection.execute, "PRAGMA journal_mode=WAL"), self._limits.lock)
         # FULL: an entry whose commit returned survives a power cut.
         for pragma in ("synchronous=FULL", "temp_store=MEMORY", "journal_size_limit=67108864"):
             connection.execute(f"PRAGMA {pragma}")
@@ -278,7 +255,7 @@ class SQLite(Dialect):
 
     def autocommit(self, connection: Connection, work: Callable[[Connection], T]) -> T:
         self._set_wait(connection, 0.0)
-        return self._patiently(partial(work, connection))
+        return patiently(partial(work, connection), self._limits.lock)
 
     def is_idle(self, driver: Any) -> bool:
         return not driver.in_transaction

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, FromClause, Insert, Select, text, true
+from sqlalchemy import BigInteger, FromClause, Insert, Select, text
 from sqlalchemy.dialects.sqlite import insert
 
-from sql.statements.keys import BATCH_COLUMNS, Keys
+from sql.statements.key_shapes import BATCH_COLUMNS
+from sql.statements.keys import Keys
 
 
 class SQLiteKeys(Keys):
@@ -27,13 +28,8 @@ class SQLiteKeys(Keys):
         source = text("SELECT value AS record_id FROM json_each(:ids)")
         return source.columns(record_id=BigInteger()).subquery("listed")
 
-    def _or_nothing(self, statement: Select[Any], names: Sequence[str]) -> Insert:
-        # Without a WHERE, its parser takes ON for the beginning of a join.
-        source = statement.where(true())
-        return insert(self.table).from_select(list(names), source).on_conflict_do_nothing()
-
     def _or_change(self, statement: Select[Any], names: Sequence[str]) -> Insert:
-        put = insert(self.table).from_select(list(names), statement.where(true()))
+        put = insert(self.table).from_select(list(names), statement)
         keys = self.table.primary_key.columns
         values = {name: put.excluded[name] for name in names if name not in keys}
         return put.on_conflict_do_update(index_elements=list(keys), set_=values)

@@ -11,6 +11,7 @@ from contextlib import closing
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     FromClause,
     literal_column,
@@ -60,6 +61,13 @@ class SQLiteStatements(SQLiteMoves):
         # SQLAlchemy reads ':batch' as the parameter; the names are this module's own.
         source = text(f"SELECT {fields} FROM json_each(:batch)")
         return source.columns(**FINISH_COLUMNS).subquery("batch")
+
+    def _among(self) -> ColumnElement[bool]:
+        # A list of parameters would be compiled anew each time.
+        return self.main.c.record_id.in_(text("SELECT value FROM json_each(:ids)"))
+
+    def _bound_ids(self, ids: list[int]) -> str:
+        return encoded(ids)
 
     def _taken(self) -> dict[str, Any]:
         # The fence compares this date, and a row by hand may lack the fraction.

@@ -1,4 +1,4 @@
-"""The statements on history: pages and closed ranges to delete, and entries to try again."""
+"""The statements on history."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sql.tables import ENTRY_COLUMNS, RUN_LENGTH
 
 
 class History(PairStatements):
-    """Entries that have ended."""
+    """Its entries are retried by hand, or deleted by pages or closed ranges."""
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """See `Statements.insert`."""
@@ -44,11 +44,10 @@ class History(PairStatements):
         return None if found is None else (found[0], found[1])
 
     def successor(self, connection: Connection, record_id: int) -> tuple[int, str | None] | None:
-        """The last retry by hand of an entry.
+        """The id of an entry's last retry by hand, with the state in which that chain ended.
 
-        Its id, and the state in which its chain ended, if it has.
-
-        The id is 0 if the entry was discarded.
+        The id is 0 if the entry was discarded. The state is None if history has no end of the
+        chain. There is no successor (None) if nobody has retried or discarded the entry.
         """
         found = connection.execute(
             select(self.replays.c.replay_id).where(*self._by_hand(record_id))
@@ -67,8 +66,8 @@ class History(PairStatements):
     ) -> bool:
         """Keep others from posting an entry by hand until this transaction ends.
 
-        False, or IntegrityError, if one has been posted since `before` (None: none) was the last
-        one.
+        `before` is the last retry that the caller knows of, or None. If there is a later one, the
+        answer is False, or an IntegrityError is raised.
         """
         if before is None:
             key = {"archive": self._hand, "record_id": record_id}
@@ -91,11 +90,13 @@ class History(PairStatements):
         now: datetime,
         progress: str | None,
     ) -> int:
-        """Copy an entry to the main table as a new chain, due `now`, and return its new id.
+        """Copy an entry to the main table as a new chain, due `now`.
 
-        The copy names the entry (`replay_of`).
+        The caller has the turn (`take_turn`). The copy names the entry (`replay_of`). `progress` is
+        its `subscribers_done`.
 
-        For the holder of `take_turn`. `progress`: its `subscribers_done`.
+        Returns:
+            The id of the copy.
         """
         past = self.past
         copied = select(*(past.c[name] for name in ENTRY_COLUMNS if name != "record_id"))
@@ -119,12 +120,10 @@ class History(PairStatements):
         return new_id
 
     def dead_letters(self, connection: Connection, *, limit: int) -> list[Row[Any]]:
-        """The entries that ended FAILED, and that nobody retried or discarded, by queue.
+        """The FAILED entries that nobody retried or discarded, by queue.
 
-        Columns: queue_name, entries, newest.
-
-        A retried one is left to its copy. Of the `limit` highest ids only: no
-        index knows states.
+        The columns are queue_name, entries, newest. A retried entry is left to its copy. Only the
+        `limit` highest ids are read, since no index knows states.
         """
         letters = self._letters(limit).subquery()
         statement = select(
@@ -156,25 +155,31 @@ class History(PairStatements):
 
     @property
     def _hand(self) -> str:
-        """The name in `queue_replays` for entries that are posted by hand, not from an archive."""
+        """The name in `queue_replays` of the entries that are posted by hand."""
         return "hand-" + sha256(self.main.name.encode()).hexdigest()[: RUN_LENGTH - 5]
 
     def _by_hand(self, record_id: int) -> tuple[ColumnElement[bool], ...]:
         return self.replays.c.archive == self._hand, self.replays.c.record_id == record_id
 
     def empty_history(self, connection: Connection, recent_since: datetime) -> int | None:
-        """Empty history at once, and return the number of rows not older than `recent_since`.
+        """Empty history at once, under an exclusive lock.
 
-        It holds an exclusive lock.
+        It waits at most 50 ms for the lock. Then it raises an error for which
+        `Dialect.is_transient` holds.
 
-        The lock is waited for at most 50 ms: an error for which `Dialect.is_transient` holds says
-        that it was not had. None: this database can't; delete in batches.
+        Returns:
+            The number of rows that are not older than `recent_since`. None if this database can't
+            empty a table: history is to be deleted in batches then.
         """
         del connection, recent_since
         return None
 
     def _empty_locked(self, connection: Connection, name: str, recent_since: datetime) -> int:
-        """Count what is recent, and empty history, which is locked; `name` is its quoted name."""
+        """Empty history, which is locked. `name` is its quoted name.
+
+        Returns:
+            The number of rows that are not older than `recent_since`.
+        """
         recent = (
             select(func.count())
             .select_from(self.past)
@@ -192,7 +197,7 @@ class History(PairStatements):
         states: Sequence[str] | None,
         limit: int,
     ) -> list[int]:
-        """Ids of one page of history to be deleted, locking nothing."""
+        """Ids of one page of history that is to be deleted. The statement locks nothing."""
         past = self.past
         statement = select(past.c.record_id).where(*self._past(before, states))
         return list(connection.execute(statement.order_by(past.c.record_id).limit(limit)).scalars())
@@ -205,10 +210,13 @@ class History(PairStatements):
         before: datetime | None,
         states: Sequence[str] | None,
     ) -> int:
-        """Delete the rows of a page of history, and return how many.
+        """Delete the rows of a page of history.
 
-        By ids and the page's own condition: pairs of id and date would be compared with each row of
-        the whole table (PostgreSQL: 3.2 s instead of 0.3 s to delete 30,000).
+        The rows are chosen by their ids with the page's own condition. Pairs of id and date would
+        be compared with each row of the table (PostgreSQL: 3.2 s instead of 0.3 s for 30,000).
+
+        Returns:
+            The number of deleted rows.
         """
         past = self.past
         chosen = past.c.record_id.in_(sorted(ids))
@@ -218,16 +226,17 @@ class History(PairStatements):
     def count_history(
         self, connection: Connection, *, before: datetime | None, states: Sequence[str] | None
     ) -> int:
-        """How many rows of history ended before a date, in some states."""
+        """The number of rows that ended before a date in some states."""
         statement = select(func.count()).select_from(self.past).where(*self._past(before, states))
         return int(connection.execute(statement).scalar_one())
 
     def closed_range(
         self, connection: Connection, *, before: datetime, limit: int
     ) -> tuple[int, int] | None:
-        """The lowest and the highest of the `limit` lowest ids of rows that ended before a date.
+        """The range of the `limit` lowest ids of rows that ended before a date.
 
-        None if there are no such rows.
+        Returns:
+            Its lowest id and its highest one; None if there are no such rows.
         """
         ids = select(self.past.c.record_id).where(*self._past(before, None))
         lowest = ids.order_by(self.past.c.record_id).limit(limit).subquery()
@@ -246,7 +255,8 @@ class History(PairStatements):
     ) -> int:
         """The last id of the first `limit` rows of history with ids from first to last.
 
-        It is `last_id` if there are no more rows. Without `past`, of the main table.
+        It is `last_id` if there are no more rows. The rows are those of the main table without
+        `past`.
         """
         # Whenever they ended: MariaDB might look them up by that, and sort them for each page anew.
         id_column = (self.past if past else self.main).c.record_id
@@ -257,7 +267,7 @@ class History(PairStatements):
     def locked_range(
         self, connection: Connection, *, first_id: int, last_id: int, before: datetime
     ) -> list[int]:
-        """Lock the rows of a closed range, and return their ids."""
+        """The ids of a closed range, whose rows are locked now."""
         ids = (
             select(self.past.c.record_id)
             .where(*self._closed(first_id, last_id, before))
@@ -268,13 +278,17 @@ class History(PairStatements):
     def delete_range(
         self, connection: Connection, *, first_id: int, last_id: int, before: datetime
     ) -> int:
-        """Delete the rows of a closed range, and return how many."""
+        """Delete the rows of a closed range.
+
+        Returns:
+            The number of deleted rows.
+        """
         return connection.execute(
             delete(self.past).where(*self._closed(first_id, last_id, before))
         ).rowcount
 
     def _closed(self, first_id: int, last_id: int, before: datetime) -> list[ColumnElement[bool]]:
-        """A closed range: ids from first to last, both included, that ended before a date."""
+        """A closed range has the ids from first to last that ended before a date."""
         return [self.past.c.record_id.between(first_id, last_id), *self._past(before, None)]
 
     def _past(

@@ -11,8 +11,8 @@ from sqlalchemy.ext.compiler import compiles
 class InsertNew(Insert):
     """Inserts no row whose primary key is taken, and raises no error for it.
 
-    It waits for a transaction that has such a row under way. `rowcount` tells whether a single row
-    was inserted.
+    It waits for a transaction that has such a row under way. `rowcount` tells how many rows one
+    statement inserted.
     """
 
     inherit_cache = True

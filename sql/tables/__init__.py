@@ -13,7 +13,9 @@ from sql.tables.entries import (
     EntryTables,
     entry_tables,
 )
+from sql.tables.groups import GROUP_NAME_LENGTH, queue_group_ends, queue_groups
 from sql.tables.keys import KEY_LENGTH, queue_keys
+from sql.tables.limits import queue_limits, queue_places
 from sql.tables.nodes import queue_nodes
 from sql.tables.ordered import ORDER_KEY_LENGTH, queue_order_heads, queue_ordered
 from sql.tables.pauses import queue_pauses
@@ -25,6 +27,7 @@ __all__ = [
     "CLASS_NAME_LENGTH",
     "ENTRY_COLUMNS",
     "ERROR_LENGTH",
+    "GROUP_NAME_LENGTH",
     "KEY_LENGTH",
     "NAME_LENGTH",
     "ORDER_KEY_LENGTH",
@@ -36,11 +39,15 @@ __all__ = [
     "in_schema",
     "queue_archives",
     "queue_circuits",
+    "queue_group_ends",
+    "queue_groups",
     "queue_keys",
+    "queue_limits",
     "queue_nodes",
     "queue_order_heads",
     "queue_ordered",
     "queue_pauses",
+    "queue_places",
     "queue_posted_runs",
     "queue_replays",
     "queue_schedules",

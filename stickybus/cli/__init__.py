@@ -18,10 +18,12 @@ from queue_core.errors import (
     SchemaError,
     StickybusError,
 )
-from stickybus.cli import entries, failed, history, keys, logs, order, queues, schema, stats
+from stickybus.cli import entries, failed, groups, history, keys, logs, order, queues, schema, stats
 from stickybus.cli.archive import archive, compact, verify
 from stickybus.cli.demo import demo
 from stickybus.cli.doctor import doctor
+from stickybus.cli.exit_codes import BAD_DATA, DATABASE, DONE, INTERRUPTED, USAGE
+from stickybus.cli.limits import limit, limits, unlimit
 from stickybus.cli.nodes import nodes
 from stickybus.cli.output import errors
 from stickybus.cli.pauses import pause, pauses, resume
@@ -33,8 +35,6 @@ from stickybus.cli.status import status
 from stickybus.cli.usage import UsageError
 from stickybus.cli.worker import worker
 from stickybus.cli.workers import workers
-
-DONE, BAD_DATA, USAGE, DATABASE, INTERRUPTED = 0, 1, 2, 3, 130
 
 app = typer.Typer(
     name="stickybus",
@@ -59,10 +59,14 @@ app.add_typer(queues.app, name="queues")
 for command in (archive, compact, verify, replay):
     history.app.command()(command)
 app.add_typer(keys.app, name="keys")
+app.add_typer(groups.app, name="groups")
 app.add_typer(history.app, name="history")
 app.command()(report)
 app.command()(nodes)
 app.command()(workers)
+app.command()(limit)
+app.command()(unlimit)
+app.command()(limits)
 app.command()(pause)
 app.command()(resume)
 app.command()(pauses)

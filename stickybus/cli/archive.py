@@ -20,8 +20,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from stickybus.cli.entries import BAD_DATA
 from stickybus.cli.entry_options import DEFAULT_TABLE
+from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.moments import moment
 from stickybus.cli.output import console, errors, plural, write_json
 from stickybus.cli.target import Json, TableName, Url, opened, url_of

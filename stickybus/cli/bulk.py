@@ -9,11 +9,9 @@ import typer
 
 from queue_core.reading.bulk import BulkResult, Stop
 from queue_core.reading.history import Progress
-from stickybus.cli.entries import BAD_DATA
+from stickybus.cli.exit_codes import BAD_DATA, INTERRUPTED
 from stickybus.cli.output import console, errors, plural, write_json, write_table
 from stickybus.cli.progress import bar, stoppable
-
-INTERRUPTED = 130
 
 PREVIEW = {
     "record_id": "ID",

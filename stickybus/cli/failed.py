@@ -1,16 +1,15 @@
-"""`stickybus failed`: dead letters, listed and changed by what is known of them."""
+"""`stickybus failed`: dead letters, by what is known of them."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, TypedDict
+from typing import Annotated
 
 import typer
 
 from queue_core.bulk_changes import BulkChanges
 from queue_core.model.entry import State
-from queue_core.storage.rows import Unset
 from stickybus.cli.bulk import Yes, change_all
 from stickybus.cli.entry_options import (
     DEFAULT_TABLE,
@@ -18,6 +17,7 @@ from stickybus.cli.entry_options import (
     EventName,
     Key1,
     Key2,
+    Keys,
     Limit,
     Payload,
     Queue,
@@ -26,6 +26,7 @@ from stickybus.cli.entry_options import (
 from stickybus.cli.entry_output import write_entries
 from stickybus.cli.history import COLUMNS
 from stickybus.cli.moments import moment
+from stickybus.cli.option_groups import grouped
 from stickybus.cli.target import Json, TableName, Url, inspected, opened
 
 app = typer.Typer(
@@ -48,10 +49,18 @@ Since = Annotated[
 Before = Annotated[str | None, typer.Option(help="Failed before, likewise.", show_default=False)]
 
 
-@app.command("list")
-def list_failed(
+class _Known(Keys):
+    """What is known of failed entries, as the library takes it."""
+
+    event_name: str | None
+    error_type: str | None
+    error_text: str | None
+    finished_since: datetime | None
+    finished_before: datetime | None
+
+
+def _known(
     *,
-    queue: Queue = None,
     event: EventName = None,
     error_type: ErrorType = None,
     error: ErrorText = None,
@@ -59,6 +68,24 @@ def list_failed(
     before: Before = None,
     key1: Key1 = None,
     key2: Key2 = None,
+) -> _Known:
+    now = datetime.now(UTC)
+    return {
+        "event_name": event,
+        **keys_of(key1, key2),
+        "error_type": error_type,
+        "error_text": error,
+        "finished_since": None if since is None else moment(since, now=now),
+        "finished_before": None if before is None else moment(before, now=now),
+    }
+
+
+@app.command("list")
+@grouped(known=_known)
+def list_failed(
+    *,
+    queue: Queue = None,
+    known: _Known,
     limit: Limit = 50,
     payload: Payload = False,
     table: AnyTable = None,
@@ -76,19 +103,10 @@ def list_failed(
 
       stickybus failed list --queue bus --event OrderPlaced --error "mail server" --json
     """
-    known = _known(
-        error_type=error_type,
-        error=error,
-        since=since,
-        before=before,
-        key1=key1,
-        key2=key2,
-    )
     with inspected(url) as inspector:
         found = inspector.history(
             table=table,
             queue_name=queue,
-            event_name=event,
             dead_letters=True,
             limit=limit,
             **known,
@@ -98,16 +116,11 @@ def list_failed(
 
 
 @app.command()
+@grouped(known=_known)
 def retry(
     *,
     queue: Queue = None,
-    event: EventName = None,
-    error_type: ErrorType = None,
-    error: ErrorText = None,
-    since: Since = None,
-    before: Before = None,
-    key1: Key1 = None,
-    key2: Key2 = None,
+    known: _Known,
     removed: Annotated[
         bool, typer.Option("--removed", help="Those that were REMOVED, not those that failed.")
     ] = False,
@@ -131,36 +144,22 @@ def retry(
 
       stickybus failed retry --removed --queue bus --since 10m --yes
     """
-    known = _known(
-        error_type=error_type,
-        error=error,
-        since=since,
-        before=before,
-        key1=key1,
-        key2=key2,
-    )
     with opened(url, table) as engine:
         call = partial(
             BulkChanges(engine, queue).retry_all,
             states=State.REMOVED if removed else State.FAILED,
             all_subscribers=all_subscribers,
-            event_name=event,
             **known,
         )
         change_all(call, "retried", yes=yes, as_json=as_json)
 
 
 @app.command()
+@grouped(known=_known)
 def discard(
     *,
     queue: Queue = None,
-    event: EventName = None,
-    error_type: ErrorType = None,
-    error: ErrorText = None,
-    since: Since = None,
-    before: Before = None,
-    key1: Key1 = None,
-    key2: Key2 = None,
+    known: _Known,
     yes: Yes = False,
     table: TableName = DEFAULT_TABLE,
     url: Url = None,
@@ -175,45 +174,6 @@ def discard(
 
       stickybus failed discard --event Ping --before 30d --yes
     """
-    known = _known(
-        error_type=error_type,
-        error=error,
-        since=since,
-        before=before,
-        key1=key1,
-        key2=key2,
-    )
     with opened(url, table) as engine:
-        call = partial(BulkChanges(engine, queue).discard_all, event_name=event, **known)
+        call = partial(BulkChanges(engine, queue).discard_all, **known)
         change_all(call, "discarded", yes=yes, as_json=as_json)
-
-
-class _Known(TypedDict):
-    """What is known of failed entries, besides their event, as the library takes it."""
-
-    search_key1: int | str | Unset
-    search_key2: int | str | Unset
-    error_type: str | None
-    error_text: str | None
-    finished_since: datetime | None
-    finished_before: datetime | None
-
-
-def _known(
-    *,
-    error_type: str | None,
-    error: str | None,
-    since: str | None,
-    before: str | None,
-    key1: str | None,
-    key2: str | None,
-) -> _Known:
-    now, keys = datetime.now(UTC), keys_of(key1, key2)
-    return {
-        "search_key1": keys["search_key1"],
-        "search_key2": keys["search_key2"],
-        "error_type": error_type,
-        "error_text": error,
-        "finished_since": None if since is None else moment(since, now=now),
-        "finished_before": None if before is None else moment(before, now=now),
-    }

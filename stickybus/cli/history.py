@@ -10,7 +10,6 @@ import typer
 
 from queue_core.model.entry import State
 from queue_core.reading.forgetting import Forgotten
-from stickybus.cli.entries import BAD_DATA
 from stickybus.cli.entry_options import (
     DEFAULT_TABLE,
     AnyTable,
@@ -24,6 +23,7 @@ from stickybus.cli.entry_options import (
     keys_of,
 )
 from stickybus.cli.entry_output import write_entries
+from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.moments import moment
 from stickybus.cli.output import console, errors, plural, write_json, write_table
 from stickybus.cli.progress import bar

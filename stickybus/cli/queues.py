@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from queue_core.bulk_changes import BulkChanges
 from stickybus.cli.bulk import Yes, change_all
-from stickybus.cli.entry_options import DEFAULT_TABLE, EventName, Key1, Key2, Queue, keys_of
+from stickybus.cli.entry_options import DEFAULT_TABLE, EventName, Key1, Key2, Keys, Queue, keys_of
 from stickybus.cli.moments import aware, duration
+from stickybus.cli.option_groups import grouped
 from stickybus.cli.target import Json, TableName, Url, opened
 from stickybus.cli.usage import UsageError
 
@@ -23,14 +24,39 @@ app = typer.Typer(
 AllQueues = Annotated[bool, typer.Option("--all", help="All queues of the table.")]
 
 
-@app.command()
-def clear(
+class _Filters(Keys):
+    """Filters of entries, as the library takes them."""
+
+    event_name: str | None
+
+
+class _Chosen(NamedTuple):
+    """The entries that a command changes."""
+
+    queue_name: str | None
+    filtered: bool
+    filters: _Filters
+
+
+def _chosen(
     *,
     queue: Queue = None,
     all_queues: AllQueues = False,
     event: EventName = None,
     key1: Key1 = None,
     key2: Key2 = None,
+) -> _Chosen:
+    if (queue is None) != all_queues:
+        raise UsageError("give either --queue or --all")
+    filtered = (event, key1, key2) != (None, None, None)
+    return _Chosen(queue, filtered, {"event_name": event, **keys_of(key1, key2)})
+
+
+@app.command()
+@grouped(chosen=_chosen)
+def clear(
+    *,
+    chosen: _Chosen,
     yes: Yes = False,
     table: TableName = DEFAULT_TABLE,
     url: Url = None,
@@ -48,19 +74,14 @@ def clear(
 
       stickybus queues clear --table notifications --all --yes
     """
-    _one_or_all(queue, all_queues)
     with opened(url, table) as engine:
-        changes = BulkChanges(engine, queue)
-        filtered = (event, key1, key2) != (None, None, None)
-        call = (
-            partial(changes.remove_all, event_name=event, **keys_of(key1, key2))
-            if filtered
-            else changes.clear
-        )
+        changes = BulkChanges(engine, chosen.queue_name)
+        call = partial(changes.remove_all, **chosen.filters) if chosen.filtered else changes.clear
         change_all(call, "removed", yes=yes, as_json=as_json)
 
 
 @app.command()
+@grouped(chosen=_chosen)
 def reschedule(
     to: Annotated[
         str,
@@ -71,11 +92,7 @@ def reschedule(
         ),
     ],
     *,
-    queue: Queue = None,
-    all_queues: AllQueues = False,
-    event: EventName = None,
-    key1: Key1 = None,
-    key2: Key2 = None,
+    chosen: _Chosen,
     yes: Yes = False,
     table: TableName = DEFAULT_TABLE,
     url: Url = None,
@@ -90,18 +107,10 @@ def reschedule(
 
       stickybus queues reschedule 2026-01-31T09:00:00Z --table notifications --all
     """
-    _one_or_all(queue, all_queues)
     with opened(url, table) as engine:
-        changes = BulkChanges(engine, queue)
-        call = partial(
-            changes.reschedule_all, at=_date(to), event_name=event, **keys_of(key1, key2)
-        )
+        changes = BulkChanges(engine, chosen.queue_name)
+        call = partial(changes.reschedule_all, at=_date(to), **chosen.filters)
         change_all(call, "rescheduled", yes=yes, as_json=as_json)
-
-
-def _one_or_all(queue: str | None, all_queues: bool) -> None:  # noqa: FBT001
-    if (queue is None) != all_queues:
-        raise UsageError("give either --queue or --all")
 
 
 def _date(text: str) -> datetime:

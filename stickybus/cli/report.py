@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from stickybus.cli.archive import steps
-from stickybus.cli.entries import BAD_DATA
+from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.output import console, write_json
 from stickybus.cli.target import Json, Url, inspected, url_of
 from stickybus.cli.usage import UsageError

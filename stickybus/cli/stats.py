@@ -1,16 +1,17 @@
-"""`stickybus stats`: entries by state, retries and processing times."""
+"""`stickybus stats`: figures of queues over a time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import msgspec
 import typer
 
 from stickybus.cli.entry_options import AnyTable, Queue
 from stickybus.cli.moments import duration, moment
+from stickybus.cli.option_groups import grouped
 from stickybus.cli.output import write_json, write_table
 from stickybus.cli.target import Json, Url, inspected
 
@@ -48,13 +49,35 @@ Now = Annotated[
 ]
 
 
-@app.command()
-def queues(
+class _Wanted(TypedDict):
+    """Which entries count, as the library takes it."""
+
+    table: str | None
+    queue_name: str | None
+    age: timedelta | None
+    now: datetime | None
+
+
+def _wanted(
     *,
     queue: Queue = None,
     age: Age = "30d",
     now: Now = None,
     table: AnyTable = None,
+) -> _Wanted:
+    return {
+        "table": table,
+        "queue_name": queue,
+        "age": None if age == ALL else duration(age),
+        "now": None if now is None else moment(now, now=datetime.now(UTC)),
+    }
+
+
+@app.command()
+@grouped(wanted=_wanted)
+def queues(
+    *,
+    wanted: _Wanted,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -66,19 +89,15 @@ def queues(
       stickybus stats queues --age all --json
     """
     with inspected(url) as inspector:
-        found = inspector.queue_stats(
-            table=table, queue_name=queue, age=_age(age), now=_moment(now)
-        )
+        found = inspector.queue_stats(**wanted)
     _write("Entries by state", COUNTS, found, as_json=as_json)
 
 
 @app.command()
+@grouped(wanted=_wanted)
 def retries(
     *,
-    queue: Queue = None,
-    age: Age = "30d",
-    now: Now = None,
-    table: AnyTable = None,
+    wanted: _Wanted,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -92,20 +111,16 @@ def retries(
       stickybus stats retries --queue bus --json
     """
     with inspected(url) as inspector:
-        found = inspector.retry_stats(
-            table=table, queue_name=queue, age=_age(age), now=_moment(now)
-        )
+        found = inspector.retry_stats(**wanted)
     _write("Retries", RETRIES, found, as_json=as_json)
 
 
 @app.command()
+@grouped(wanted=_wanted)
 def times(
     *,
-    queue: Queue = None,
-    age: Age = "30d",
+    wanted: _Wanted,
     unit: Annotated[str, typer.Option(help="Unit of the times, such as 1s, 1ms or 1m.")] = "1s",
-    now: Now = None,
-    table: AnyTable = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -117,22 +132,8 @@ def times(
       stickybus stats times --age 1d --unit 1ms --json
     """
     with inspected(url) as inspector:
-        found = inspector.processing_time_stats(
-            table=table,
-            queue_name=queue,
-            age=_age(age),
-            now=_moment(now),
-            unit=duration(unit),
-        )
+        found = inspector.processing_time_stats(**wanted, unit=duration(unit))
     _write(f"Processing times in units of {unit}", TIMES, found, as_json=as_json)
-
-
-def _age(text: str) -> timedelta | None:
-    return None if text == ALL else duration(text)
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else moment(text, now=datetime.now(UTC))
 
 
 def _write(

@@ -89,7 +89,7 @@ def worker(
         for runnable in runnables:
             closing.callback(runnable.close)
             runnable.start()
-        described = [runnable._engine.lifecycle.describe() for runnable in runnables]
+        described = [runnable._engine.lifecycle.membership.describe() for runnable in runnables]
         node = runnables[0]._engine.lifecycle.name
         log.info("worker_started", node=node, pid=os.getpid(), target=target, metrics_port=port)
         if as_json:

@@ -23,7 +23,7 @@ from queue_core.model.config import BusConfig
 from queue_core.model.entry import Posting, State
 from queue_core.model.retry import ImmediateRetries
 from queue_core.reading import bulk, changes
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from sql import schema
 from sql.families import VERSION_TABLE
 from sql.tables import queue_nodes

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -161,6 +163,35 @@ def test_a_node_frozen_past_its_lease_starts_nothing_it_lost_and_records_nothing
         assert set(frozen.lines).isdisjoint({f"run {number}" for number in range(1, 9)})
         assert all(states == ["REAPED", "PROCESSED"] for states in ended.values())
         assert all_ended(observer, len(numbers) + 1) == ended | {order(100): ["PROCESSED"]}
+
+
+def test_no_more_is_claimed_than_a_limit_says_while_nodes_are_killed(
+    database_url: URL, observer: PersistentBus
+) -> None:
+    limit, count, kills = 3, 30, 3
+    observer.limit(concurrency=limit)
+    most, ended = [0], threading.Event()
+
+    def watch() -> None:
+        while not ended.is_set():
+            most[0] = max(most[0], len(observer.find(states=State.IN_PROCESSING)))
+
+    with ThreadPoolExecutor(1) as watching, node_process(database_url, "last") as last:
+        watched = watching.submit(watch)
+        try:
+            for number in range(kills):
+                with node_process(database_url, f"killed-{number}") as killed:
+                    numbers = range(number * count, (number + 1) * count)
+                    killed.tell(f"post -{number + 1} {' '.join(map(str, numbers))}")
+                    killed.wait(f"posted {numbers[-1]}", f"run -{number + 1}")
+                    killed.kill()
+            last.tell("go")
+            all_ended(observer, kills * (count + 1))
+        finally:
+            ended.set()
+        watched.result()
+
+    assert 0 < most[0] <= limit
 
 
 def test_a_freeze_shorter_than_the_lease_costs_nothing(

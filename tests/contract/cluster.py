@@ -21,7 +21,7 @@ from queue_core.engine import QueueEngine
 from queue_core.model.entry import Posting
 from queue_core.model.lanes import Lane
 from queue_core.model.outcome import Outcome
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from sql.statements import nodes
 from sql.tables import queue_nodes
 from stickybus import BusConfig, ImmediateRetries, PersistentBus
@@ -52,6 +52,7 @@ class Peer:
         self.lifecycle = lifecycle_of(bus)
         self.store = engine_of(bus).store
         self.moves = lifecycle_of(bus).holdings.moves
+        self.parked = engine_of(bus).parked
         bus.subscribe(Order, self.handle, name="orders")
 
     def handle(self, event: Order, context: Any) -> None:
@@ -64,7 +65,7 @@ class Peer:
         return node
 
     def join(self) -> Peer:
-        self.lifecycle.join(QuietNode)
+        self.lifecycle.membership.join(QuietNode)
         return self
 
     def beat(self) -> float:

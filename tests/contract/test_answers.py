@@ -13,7 +13,7 @@ from queue_core.model.answers import Fail, Retry
 from queue_core.model.entry import Entry, State
 from queue_core.model.retry import ImmediateRetries
 from queue_core.running.subscriber import ExactlyOnceContext
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from stickybus.testing import drain
 from tests.contract.conftest import MakeBus, MakeService, Orders
 from tests.contract.harness import Order, ended

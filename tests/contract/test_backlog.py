@@ -10,7 +10,7 @@ import pytest
 from stickybus import ConfigurationError, QueueDepth
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeService
-from tests.contract.harness import Order, lifecycle_of, statements_of
+from tests.contract.harness import Order, engine_of, lifecycle_of, statements_of
 
 
 def wait_for_a_node(cluster: Cluster, entries: int) -> None:
@@ -21,7 +21,7 @@ def wait_for_a_node(cluster: Cluster, entries: int) -> None:
 def look(cluster: Cluster, peer: Peer, seconds: float = 10) -> None:
     """Let time pass, and the watch look; nothing is claimed or run but its functions."""
     cluster.live(seconds, peer)
-    peer.lifecycle.backlog.turn(cluster.clock.monotonic())
+    engine_of(peer.bus).backlog.turn(cluster.clock.monotonic())
     peer.lifecycle.pool.run_submitted()
 
 
@@ -72,7 +72,7 @@ def test_without_a_function_nothing_is_counted(cluster: Cluster) -> None:
     with statements_of(peer.store.database) as statements:
         look(cluster, peer, 20)
         before = len(statements.starting_with("SELECT"))
-        peer.lifecycle.backlog.turn(cluster.clock.monotonic() + 100)
+        engine_of(peer.bus).backlog.turn(cluster.clock.monotonic() + 100)
     assert len(statements.starting_with("SELECT")) == before
 
 
@@ -86,7 +86,7 @@ def test_a_service_is_told_of_its_own_queues_only(make_service: MakeService) -> 
         some.schedule(Order(1), delay=0)
     served.on_backlog(told.append, above=0)
 
-    lifecycle_of(served).backlog.turn(1.0)
+    engine_of(served).backlog.turn(1.0)
     lifecycle_of(served).pool.run_submitted()
 
     assert {depth.queue_name for depth in told} == {"shop:bills"}

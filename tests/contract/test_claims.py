@@ -16,9 +16,9 @@ from queue_core.claiming.outlook import (
     LOOK_SHARE,
 )
 from queue_core.holding.pace import WINDOW_SECONDS
-from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE, Lane
 from queue_core.model.outcome import Finished
+from queue_core.storage.places import Claimed
 from stickybus import Mode, NotificationConfig, NotificationService, Posting, State
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
@@ -182,7 +182,7 @@ def test_what_was_claimed_ahead_starts_at_its_date_and_not_before(cluster: Clust
 def test_what_was_claimed_ahead_is_given_back_by_a_node_that_stops(cluster: Cluster) -> None:
     node, date = soon(cluster, mode=Mode.POLLING)
 
-    node.lifecycle.leave()
+    node.lifecycle.membership.leave()
 
     [entry] = node.bus.find()
     assert (entry.processing_state, entry.lane, entry.effective_date) == (
@@ -213,7 +213,7 @@ def test_what_was_claimed_ahead_in_an_earlier_life_is_claimed_anew(cluster: Clus
     with NotificationService(cluster.url, settings, clock=cluster.clock):
         node, date = soon(cluster)
         lease = node.node.epoch
-        node.lifecycle.leave()
+        node.lifecycle.membership.leave()
         node.join()
         assert node.node.epoch == lease
 
@@ -266,7 +266,7 @@ def backlog(node: Peer) -> list[datetime]:
     """
     sought, claim = list[datetime](), node.moves.claim
 
-    def noted(lane: Lane, owner: str, limit: int, since: datetime, ahead: timedelta) -> list[Entry]:
+    def noted(lane: Lane, owner: str, limit: int, since: datetime, ahead: timedelta) -> Claimed:
         sought.append(since)
         return claim(lane, owner, limit, since, ahead)
 

@@ -222,8 +222,8 @@ def test_an_outcome_that_comes_in_the_other_loops_empty_turn_is_written_next(
 ) -> None:
     node, pauses = node_with_backlog(cluster), list[float]()
     finisher = node.lifecycle.finisher
-    outcomes, turn = finisher._outcomes.copy(), finisher.turn
-    finisher._outcomes.clear()
+    outcomes, turn = finisher._outcomes._queue.copy(), finisher.turn
+    finisher._outcomes._queue.clear()
 
     def empty_turn() -> float:
         pause = turn()

@@ -12,7 +12,7 @@ from queue_core.model.answers import Retry
 from queue_core.model.config import Mode
 from queue_core.model.retry import ImmediateRetries
 from queue_core.running.subscriber import EntryContext, ExactlyOnceContext
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from stickybus.testing import drain
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder

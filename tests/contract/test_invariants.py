@@ -12,7 +12,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 
 from queue_core.model.lanes import SUSPECT
 from queue_core.posting import announced_commits as announced
-from queue_core.posting import hand_over
+from queue_core.posting import posted_hand_over
 from stickybus import (
     Entry,
     EntryContext,
@@ -24,7 +24,7 @@ from stickybus import (
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, Trouble, ended, eventually, lifecycle_of
+from tests.contract.harness import Order, Recorder, Trouble, ended, engine_of, eventually
 
 
 def processed(peer: Peer) -> list[int]:
@@ -144,7 +144,7 @@ def test_the_turn_at_a_serial_handler_outlives_a_stop_that_ran_out_of_time(
     bus.post(Order(1))
     slow.wait()
     bus.post(Order(2))
-    found = lifecycle_of(bus)._router.subscribers("bus", bus._types.name_of(Order(0), None))
+    found = engine_of(bus).router.subscribers("bus", bus._types.name_of(Order(0), None))
     assert found
     [subscriber] = found
     turns = subscriber.gate
@@ -195,7 +195,7 @@ def test_entries_that_wait_by_id_are_read_again_after_any_error(
 ) -> None:
     peer = cluster.join("a", handler_threads=1, max_entries_claimed=1)
     large = [Posting(event=Order(number), headers={"filling": "x"}) for number in range(6)]
-    monkeypatch.setattr(hand_over, "LARGE_PAYLOAD", 1)
+    monkeypatch.setattr(posted_hand_over, "LARGE_PAYLOAD", 1)
     ids = peer.bus.post_many(large)
     assert peer.lifecycle.ledger.waiting
 

@@ -32,18 +32,23 @@ class Toy:
         self.mark = mark
         self.ends = list[tuple[int, State]]()
         self.copies, self.retries = dict[int, int](), dict[int, int]()
-        self.discards = list[int]()
+        self.befores = list[State | None]()
+        self.discards, self.lent = list[int](), list[bool]()
 
-    def ended(self, connection: Connection, endings: Sequence[Ending]) -> None:
+    def ended(self, connection: Connection, endings: Sequence[Ending], *, lent: bool) -> None:
         assert connection.in_transaction()
+        self.lent.append(lent)
         self.ends += [(one.entry.record_id, one.state) for one in endings]
 
     def renewed(self, connection: Connection, old: Entry, new_id: int) -> None:
         assert connection.in_transaction()
         self.copies[old.record_id] = new_id
 
-    def retried(self, connection: Connection, old: Entry, new_id: int, *, force: bool) -> None:
+    def retried(
+        self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
+    ) -> None:
         assert connection.in_transaction()
+        self.befores.append(before)
         self.retries[old.record_id] = new_id
 
     def discarded(self, connection: Connection, old: Entry) -> None:
@@ -173,6 +178,16 @@ def test_a_removal_and_forgetting_tell_the_links(cluster: Cluster) -> None:
     assert Entries(peer.store, "bus").remove(first) == 1
     peer.bus.forget(search_key1=7)
     assert toy.ends == [(first, State.REMOVED), (second, State.REMOVED)]
+    assert toy.lent == [False, False]
+
+
+def test_links_know_whose_transaction_it_is(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    [toy] = linked(peer)
+    record_id = posted(cluster, 1)
+    with peer.store.database.begin() as connection:
+        Entries(peer.store, "bus").remove(record_id, connection=connection)
+    assert toy.lent == [True]
 
 
 def test_the_copies_of_reaped_entries_are_told_by_their_new_ids(cluster: Cluster) -> None:
@@ -221,8 +236,8 @@ def test_an_entry_that_nobody_has_known_for_long_tells_the_links(cluster: Cluste
     mark(stranger.store, record_id)
     peer.run()
     cluster.clock.advance(seconds=timedelta(days=90).total_seconds())
-    peer.lifecycle.parked.look_at_all()
-    peer.lifecycle.parked.turn(cluster.clock.monotonic())
+    peer.parked.look_at_all()
+    peer.parked.turn(cluster.clock.monotonic())
     assert toy.ends == [(record_id, State.FAILED)]
 
 
@@ -235,3 +250,8 @@ def test_a_retry_and_a_discard_by_hand_tell_the_links(cluster: Cluster) -> None:
     copy = peer.bus.retry(first)
     peer.bus.discard(second)
     assert (toy.retries, toy.discards) == ({first: copy}, [second])
+    peer.bus.retry(first, force=True)
+    remove = Entries(peer.store, "bus").remove
+    remove(toy.retries[first])
+    peer.bus.retry(first)
+    assert toy.befores == [State.FAILED, None, State.REMOVED]

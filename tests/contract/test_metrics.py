@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from sqlalchemy import URL, create_engine, text
 
 from queue_core.reading import depths
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from stickybus import (
     BusConfig,
     ImmediateRetries,
@@ -49,7 +49,7 @@ def bus(
     bus = PersistentBus(database_url, config, clock=clock, metrics_registry=registry)
     yield bus
     if lifecycle_of(bus).node is not None:
-        lifecycle_of(bus).leave()
+        lifecycle_of(bus).membership.leave()
     bus.close()
 
 
@@ -73,7 +73,7 @@ def run(bus: PersistentBus) -> None:
 def test_posts_claims_and_outcomes_are_counted(bus: PersistentBus, shown: Shown) -> None:
     bus.post_many([Order(1), Order(2), Order(3)])
     bus.subscribe(Order, Recorder(failures=3), name="orders")
-    lifecycle_of(bus).join(QuietNode)
+    lifecycle_of(bus).membership.join(QuietNode)
 
     run(bus)
 
@@ -91,7 +91,7 @@ def test_posts_claims_and_outcomes_are_counted(bus: PersistentBus, shown: Shown)
 
 def test_a_dead_letter_is_counted(bus: PersistentBus, shown: Shown) -> None:
     bus.subscribe(Order, Recorder(failures=9), name="orders")
-    lifecycle_of(bus).join(QuietNode)
+    lifecycle_of(bus).membership.join(QuietNode)
     bus.post(Order(1))
 
     run(bus)
@@ -105,7 +105,7 @@ def test_an_event_without_a_subscriber_is_counted_as_undelivered(
     bus: PersistentBus, shown: Shown
 ) -> None:
     engine_of(bus).types.register(Order)
-    lifecycle_of(bus).join(QuietNode)
+    lifecycle_of(bus).membership.join(QuietNode)
     bus.post(Order(1))
 
     run(bus)
@@ -116,7 +116,7 @@ def test_an_event_without_a_subscriber_is_counted_as_undelivered(
 
 def test_an_exactly_once_handler_counts_as_processed(bus: PersistentBus, shown: Shown) -> None:
     bus.subscribe(Order, Recorder(), name="orders", exactly_once=True)
-    lifecycle_of(bus).join(QuietNode)
+    lifecycle_of(bus).membership.join(QuietNode)
     bus.post(Order(1))
 
     run(bus)
@@ -142,7 +142,7 @@ def test_a_scrape_shows_depth_and_age_of_what_is_ready(
 
 def test_what_runs_is_in_flight_and_not_ready(bus: PersistentBus, shown: Shown) -> None:
     bus.subscribe(Order, Recorder(), name="orders")
-    lifecycle_of(bus).join(QuietNode)
+    lifecycle_of(bus).membership.join(QuietNode)
     bus.post_many([Order(1), Order(2)])
 
     assert shown("entries_ready") == 0
@@ -166,8 +166,8 @@ def test_a_scrape_shows_what_is_parked(bus: PersistentBus, shown: Shown) -> None
             metrics_registry=other_registry,
         )
         closing.callback(other.close)
-        lifecycle_of(other).join(QuietNode)
-        closing.callback(lifecycle_of(other).leave)
+        lifecycle_of(other).membership.join(QuietNode)
+        closing.callback(lifecycle_of(other).membership.leave)
         run(other)
 
     assert shown("entries_parked") == 1
@@ -178,7 +178,7 @@ def test_a_scrape_shows_what_is_left_of_the_lease(
     bus: PersistentBus, clock: ManualClock, shown: Shown
 ) -> None:
     assert shown("node_lease_left_seconds", table="bus_events") == 0
-    lifecycle_of(bus).join(QuietNode)
+    lifecycle_of(bus).membership.join(QuietNode)
     clock.advance(seconds=3)
 
     # A tenth of the lease of 15 seconds is given up.

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from queue_core.model.config import Mode
 from queue_core.model.entry import State
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from tests import requirements as needs
 from tests.contract.cluster import Cluster
 from tests.contract.conftest import MakeBus

@@ -65,7 +65,7 @@ def test_what_was_claimed_is_read_as_it_was_written(
             {"value": value, "id": ids[1]},
         )
 
-    entries = peer.moves.claim(ANY_NODE, "a", 3)
+    entries = peer.moves.claim(ANY_NODE, "a", 3).entries
 
     assert [entry.record_id for entry in entries] == ids
     assert getattr(entries[1], name) == value
@@ -84,7 +84,7 @@ def test_what_was_claimed_and_can_not_be_read_at_first_is_read_again_and_not_cla
             "UPDATE bus_events SET headers = CAST(X'ff' AS TEXT) WHERE record_id = 2"
         )
 
-    assert [entry.record_id for entry in peer.moves.claim(ANY_NODE, "a", 3)] == ids
+    assert [entry.record_id for entry in peer.moves.claim(ANY_NODE, "a", 3).entries] == ids
 
 
 @needs.sqlite

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL
 
-from queue_core.finishing.finisher import PARKED_LOG_SECONDS
+from queue_core.finishing.parked_log import PARKED_LOG_SECONDS
 from queue_core.model.lanes import PARKED
 from stickybus import BusConfig, PersistentBus, State
 from tests.contract.cluster import Cluster
@@ -154,7 +154,7 @@ def test_a_look_that_is_asked_for_while_one_runs_is_not_forgotten(cluster: Clust
     node = cluster.join("a")
     node.bus.post({"number": 1}, event_name="unknown")
     node.run()
-    parked = node.lifecycle.parked
+    parked = node.parked
     parked.look_at_all()
     knows = parked._can_end
 

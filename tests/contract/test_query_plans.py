@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, event
 
 from bus.persistent import PersistentBus
 from queue_core.model.entry import Entry, State, claimed
-from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, WAITING_LANE
+from queue_core.model.lanes import ANY_NODE, LIMITED, PARKED, SUSPECT, WAITING_LANE
 from queue_core.storage.store import FIRST_DATE
 from sql.database import Database
 from sql.doctor.base import Step
@@ -219,6 +219,18 @@ class Tables:
         for row in page(after=None)[-1:]:
             page(after=(row.effective_date, row.record_id))
 
+    def place(self) -> None:
+        """What a claim of a limited queue asks and writes besides."""
+        statements, connection = self.statements, self.connection
+        claims = [row.claim for row in self.claim(OWN)[:10]] or [(1, 1)]
+        statements.terms(connection, lane=LIMITED)
+        statements.arrived(connection, lane=LIMITED, arrival_date=self.now)
+        statements.take_places(connection, lane=LIMITED, owner=NODE, claims=claims)
+        statements.bunches(connection, lane=LIMITED)
+        held = statements.held_places(connection, lane=LIMITED)
+        assert bool(held[NODE]) == bool(self.ids)
+        statements.free_places(connection, lane=LIMITED)
+
     def bring_back(self) -> None:
         """The lanes in a range, and the first entries of one of them."""
         for lane in self.statements.lanes_between(self.connection, PARKED, PARKED + "~"):
@@ -358,6 +370,7 @@ OPERATIONS = (
     Operation("reap", Tables.reap),
     Operation("sweep", Tables.sweep),
     Operation("page of the parked", Tables.park),
+    Operation("places of a limited queue", Tables.place, _IN_ORDER),
     Operation("lanes and page of the paused", Tables.bring_back, _IN_ORDER),
     # The lowest lane is the first entry of the index; what waits is grouped by its queue's name.
     Operation("look at the lanes", Tables.look, _IN_ORDER | _FEW),

@@ -21,7 +21,7 @@ from queue_core.model.retry import (
     RetryPolicy,
     ScheduledRetries,
 )
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import (
     Order,

@@ -18,7 +18,7 @@ from queue_core.errors import LifecycleError
 from queue_core.model.entry import Entry, State
 from queue_core.model.retry import ImmediateRetries, RetryLater, ScheduledRetries
 from queue_core.running.subscriber import EntryContext
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from stickybus.testing import Ran, drain
 from tests.contract.conftest import MakeBus, MakeService
 

@@ -17,12 +17,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sqlalchemy import Connection, select
 
 from queue_core.cluster.redispatch import recover, redispatch
+from queue_core.holding.holdings import Holdings
 from queue_core.model.entry import Entry, Posting, State
 from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 from queue_core.model.outcome import Finished, Retried
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from queue_core.storage.effects import Wait
-from queue_core.storage.moves import Moves
 from sql import schema
 from stickybus import BusConfig, PersistentBus
 from tests.contract.harness import Order
@@ -57,7 +57,7 @@ class ClaimLife(RuleBasedStateMachine):
         config = BusConfig(node_name="ann", max_redispatches=2)
         self.bus = PersistentBus(f"sqlite:///{path}", config, clock=self.clock)
         self.store = self.bus._engine.store
-        self.moves = Moves(self.store)
+        self.moves = Holdings(self.store).moves
         self.live = dict[int, Row]()
         self.past = dict[int, State]()
         self.ends = dict[int, list[State]]()
@@ -163,7 +163,7 @@ class ClaimLife(RuleBasedStateMachine):
             for record_id, row in self.live.items()
             if row.lane == lane and row.state is State.AVAILABLE and row.due <= self._now
         )
-        claimed = self.moves.claim(Lane(lane), owner, limit)
+        claimed = self.moves.claim(Lane(lane), owner, limit).entries
         assert [entry.record_id for entry in claimed] == [record_id for _, record_id in due[:limit]]
         for entry in claimed:
             before = self.live[entry.record_id]

@@ -22,6 +22,7 @@ from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.paused_lanes import PausedLanes
 from queue_core.cluster.node import Node
 from queue_core.cluster.reaper import Reaper
+from queue_core.cluster.silence_watch import SilenceWatch
 from queue_core.holding.gates import Gates
 from queue_core.holding.holdings import Holdings
 from queue_core.holding.ledger import Ledger
@@ -262,7 +263,7 @@ def outage_not_noticed() -> list[Planting]:
     """A reaper counts the time of an outage as silence of others."""
     return [
         (
-            Reaper,
+            SilenceWatch,
             "_watched_seconds",
             lambda self, row: self._node.clock.monotonic() - self._seen[row.name].since,
         )
@@ -273,14 +274,14 @@ def outage_not_noticed() -> list[Planting]:
 def gap_judged_by_the_own_lease() -> list[Planting]:
     """Let a reaper judge by its own lease, and not by that of the node that it judges."""
 
-    def watched(self: Reaper, row: Any) -> float:
+    def watched(self: SilenceWatch, row: Any) -> float:
         node = self._node
         steady_from = node.lease.steady_from(node.config.lease_seconds / 2)
         if steady_from is None:
             return 0.0
         return node.clock.monotonic() - max(self._seen[row.name].since, steady_from)
 
-    return [(Reaper, "_watched_seconds", watched)]
+    return [(SilenceWatch, "_watched_seconds", watched)]
 
 
 # -- reaping -------------------------------------------------------------------------------------
@@ -357,7 +358,7 @@ def signal_before_commit() -> list[Planting]:
             entries = [
                 store.rows.entry(record_id, row) for record_id, row in zip(ids, rows, strict=True)
             ]
-            self._hand_over.run(entries, epoch, Transit())
+            self._hand_over.submit(entries, epoch, Transit())
             return ids
 
         return store.database.write(work)
@@ -382,7 +383,7 @@ def hand_over_on_the_commit_event() -> list[Planting]:
         holdings = self._holdings
         holdings.ledger.add((record_id, 1) for record_id in ids)
         entries = [holdings.store.rows.entry(record_id, inserted[record_id]) for record_id in ids]
-        self._hand_over.run(entries, holdings.epoch, Transit())
+        self._hand_over.submit(entries, holdings.epoch, Transit())
 
     return [(Store, "insert", remembering), (AnnouncedCommits, "add", add)]
 

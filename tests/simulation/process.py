@@ -378,7 +378,7 @@ class Process:
         make = partial(SimulatedNode, self)
         try:
             for lifecycle in self.lifecycles.values():
-                lifecycle.join(make)
+                lifecycle.membership.join(make)
                 lifecycle.pool.runner.accepting = True
         except (SQLAlchemyError, StickybusError):
             self.alive = False
@@ -397,7 +397,7 @@ class Process:
             while lifecycle.pool._tasks.qsize():
                 lifecycle.pool._take(lifecycle.pool._tasks.get_nowait())
             try:
-                lifecycle.leave()
+                lifecycle.membership.leave()
             except SQLAlchemyError as error:  # the other one stops all the same
                 self.simulation.tell(f"  {self.label} leave: {type(error).__name__}")
 

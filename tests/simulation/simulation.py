@@ -23,10 +23,11 @@ import queue_core.cluster.host
 import queue_core.cluster.node
 import queue_core.cluster.process_nodes
 import queue_core.engine
-import queue_core.posting.hand_over
+import queue_core.posting.posted_hand_over
 import queue_core.running.runner
 import queue_core.storage.store
 import sql.sqlite.dialect
+import sql.sqlite.patience
 from queue_core.running.subscriber import EntryContext
 from sql.statements import nodes as node_rows
 from sql.tables import entry_tables
@@ -607,9 +608,9 @@ def simulating(databases: Databases, settings: Settings) -> Iterator[Simulation]
             (queue_core.cluster.process_nodes, "_nodes", {}),
             (queue_core.cluster.process_nodes, "_former", defaultdict(list)),
             (queue_core.running.runner, "threading", threads),
-            (queue_core.posting.hand_over, "FROM_MEMORY", FROM_MEMORY),
+            (queue_core.posting.posted_hand_over, "FROM_MEMORY", FROM_MEMORY),
             (sql.sqlite.dialect, "threading", threads),
-            (sql.sqlite.dialect, "time", waiting),
+            (sql.sqlite.patience, "time", waiting),
             (tenacity.nap, "time", sleeping),
         ):
             stack.enter_context(patch.object(module, name, value))

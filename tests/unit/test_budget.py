@@ -12,7 +12,7 @@ from queue_core.holding.ledger import Ledger
 from queue_core.holding.pace import Pace
 from queue_core.model.config import BusConfig
 from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 
 OWN, THREADS, MOST = Lane("a"), 2, 10
 

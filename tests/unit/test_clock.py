@@ -12,12 +12,12 @@ from queue_core.errors import InvalidPostError, NaiveDateTimeError
 from queue_core.runtime.clock import (
     Clock,
     ClockReading,
-    ManualClock,
     SystemClock,
     continuous,
     in_utc,
     read_clock,
 )
+from queue_core.runtime.manual_clock import ManualClock
 from queue_core.runtime.signal import Signal
 
 REAL_BOUND_SECONDS = 10.0

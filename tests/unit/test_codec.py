@@ -24,8 +24,9 @@ from queue_core.errors import (
     PayloadNotSerialisableError,
     PayloadTooLargeError,
 )
-from queue_core.model.codec import Codecs, Encoded, JsonCodec, StoredPayload
 from queue_core.model.event_types import EventTypes
+from queue_core.model.json_codec import JsonCodec
+from queue_core.model.known_codecs import Codecs, Encoded, StoredPayload
 
 CAP = 1_048_576
 

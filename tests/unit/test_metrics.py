@@ -195,7 +195,9 @@ def test_a_scrape_reads_the_gauges(registry: CollectorRegistry) -> None:
     metrics = Metrics("bus_events", registry)
     depths = [QueueDepth(table="t", queue_name="bus", ready=4, oldest_age_seconds=2.5, parked=1)]
     metrics.watch(
-        lambda: Reading(in_flight=7, lease_left_seconds=11.5, skew_seconds=-0.25), lambda: depths
+        lambda: Reading(in_flight=7, lease_left_seconds=11.5, skew_seconds=-0.25),
+        lambda: depths,
+        lambda: 3,
     )
 
     assert value(registry, "entries_in_flight") == 7
@@ -204,6 +206,7 @@ def test_a_scrape_reads_the_gauges(registry: CollectorRegistry) -> None:
     assert value(registry, "entries_ready", queue_name="bus") == 4
     assert value(registry, "oldest_ready_age_seconds", queue_name="bus") == 2.5
     assert value(registry, "entries_parked", queue_name="bus") == 1
+    assert value(registry, "groups_incomplete") == 3
     assert value(registry, "database_up") == 1
 
 
@@ -212,7 +215,7 @@ def test_a_scrape_without_the_database_shows_the_rest(registry: CollectorRegistr
         raise OperationalError("SELECT", {}, Exception("connection refused"))
 
     metrics = Metrics("bus_events", registry)
-    metrics.watch(lambda: NOBODY_HERE, unreachable)
+    metrics.watch(lambda: NOBODY_HERE, unreachable, int)
 
     assert value(registry, "database_up") == 0
     assert value(registry, "entries_in_flight") == 0
@@ -223,7 +226,7 @@ def test_what_was_closed_shows_no_gauges_and_keeps_its_counters(
     registry: CollectorRegistry,
 ) -> None:
     metrics = Metrics("bus_events", registry)
-    metrics.watch(lambda: NOBODY_HERE, list)
+    metrics.watch(lambda: NOBODY_HERE, list, int)
     post(metrics, "bus", 1)
 
     metrics.close()

@@ -18,7 +18,7 @@ from queue_core.claiming.outlook import (
     Outlook,
 )
 from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, Lane
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from queue_core.storage.store import FIRST_DATE
 
 OWN, POLL = Lane("a"), 5.0
@@ -116,7 +116,7 @@ def test_a_date_that_has_come_nearly_makes_its_lane_due_and_a_look_follows_it() 
     look(subject)
     subject.expect(OWN, START + timedelta(seconds=1))
     clock.advance(seconds=1 - AHEAD.total_seconds())
-    subject.hear()
+    subject.notice_due()
     assert subject.lanes_with_due == {OWN}
     assert left(subject) == round(AHEAD.total_seconds() + AFTER_DATE_SECONDS, 6)
 
@@ -125,7 +125,7 @@ def test_a_hint_makes_a_lane_due_and_a_look_follows_it_soon() -> None:
     subject, _ = outlook()
     look(subject)
     subject.hint(ANY_NODE)
-    subject.hear()
+    subject.notice_due()
     assert subject.lanes_with_due == {ANY_NODE}
     assert left(subject) == LOOK_SECONDS
 
@@ -198,7 +198,7 @@ def test_whatever_is_told_no_lane_that_is_due_is_forgotten_and_looks_go_on(
                     subject.look_begins()
                     subject.look_found(given_[0], {})  # type: ignore[arg-type]
                     wanted |= given_[0].keys()  # type: ignore[attr-defined]
-                subject.hear()
+                subject.notice_due()
                 assert subject.lanes_with_due >= wanted
                 for lane in given_[1]:  # type: ignore[attr-defined]
                     subject.emptied(lane)

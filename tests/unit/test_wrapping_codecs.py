@@ -17,10 +17,12 @@ from queue_core.errors import (
     PayloadNotSerialisableError,
     PayloadTooLargeError,
 )
-from queue_core.model.codec import BoundCodec, Codec, Codecs, Encoded, JsonCodec
+from queue_core.model.codec import BoundCodec, Codec
 from queue_core.model.compression import CompressedCodec
 from queue_core.model.encryption import EncryptedCodec
 from queue_core.model.event_types import EventTypes
+from queue_core.model.json_codec import JsonCodec
+from queue_core.model.known_codecs import Codecs, Encoded
 from tests.unit.test_codec import entry
 
 CAP = 1_048_576

@@ -8,7 +8,7 @@ from sql.migrations import tables
 from sql.types import UtcDateTime, long_text, name, readable
 
 revision = "0015"
-down_revision = "0012"
+down_revision = "0014"
 
 OPTIONS: dict[str, Any] = {
     f"{family}_{option}": value

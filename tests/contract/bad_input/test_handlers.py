@@ -11,7 +11,7 @@ import pytest
 
 from bus.persistent import PersistentBus
 from queue_core.errors import ConfigurationError
-from queue_core.finishing.finisher import BATCH
+from queue_core.finishing.unwritten_outcomes import BATCH
 from queue_core.model.entry import Entry, State
 from queue_core.model.outcome import Outcome
 from queue_core.model.retry import Failure, GiveUp, ImmediateRetries
@@ -22,6 +22,7 @@ from tests.contract.harness import (
     Order,
     Recorder,
     ended,
+    engine_of,
     eventually,
     lifecycle_of,
     states,
@@ -153,7 +154,7 @@ def test_an_outcome_that_can_not_be_written_keeps_back_no_other_and_no_stop(
     bus.subscribe("one", one, name="one")
     bus.subscribe("one", other, name="other")
     bus.subscribe(Order, other)
-    router = lifecycle_of(bus)._router
+    router = engine_of(bus).router
     bus.start()
     bus.post({}, event_name="one")
     one.wait()

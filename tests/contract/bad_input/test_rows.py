@@ -17,7 +17,7 @@ from queue_core.model.lanes import PARKED
 from queue_core.running.subscriber import EntryContext
 from sql.tables import entry_tables, queue_schedules
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, Recorder, database_of, ended, eventually, lifecycle_of
+from tests.contract.harness import Order, Recorder, database_of, ended, engine_of, eventually
 
 TABLES = entry_tables("bus_events")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -282,7 +282,7 @@ def test_a_name_that_fits_two_types_ends_failed_with_both_in_the_reason(
     assert entry.processing_state is State.FAILED
     assert all(part.__qualname__ in (entry.last_error or "") for part in kept)
     _write(engine, class_name="Twofold", lane=PARKED)
-    lifecycle_of(bus).parked.look_at_all()
+    engine_of(bus).parked.look_at_all()
     ended(bus, 2)
     assert _still_delivers(bus)
 

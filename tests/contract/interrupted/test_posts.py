@@ -21,9 +21,9 @@ from sqlalchemy.pool import NullPool
 from queue_core.engine import QueueEngine
 from queue_core.holding.ledger import Ledger
 from queue_core.model.entry import Entry, Posting
-from queue_core.posting.hand_over import HandOver
 from queue_core.posting.insertion import Insertion
 from queue_core.posting.linked_insertion import LinkedInsertion
+from queue_core.posting.posted_hand_over import PostedHandOver
 from queue_core.posting.poster import Poster
 from queue_core.running.handler_pool import HandlerPool
 from queue_core.running.serial import SerialGate
@@ -57,7 +57,7 @@ CRITICAL = [
             Lock.__enter__,
             Ledger.add,
             Ledger.wait,
-            HandOver.run,
+            PostedHandOver.submit,
         ),
         *(Poster.post, Poster._write, Poster._post_and_commit, Poster._post_inside),
         *(Poster._post_linked, LinkedInsertion.write, LinkedInsertion._insert),

@@ -16,12 +16,13 @@ from sqlalchemy.pool import NullPool
 
 from queue_core.claiming.claimer import Claimer
 from queue_core.finishing.finisher import Finisher
+from queue_core.finishing.unwritten_outcomes import UnwrittenOutcomes
 from queue_core.holding.ledger import Ledger
 from queue_core.model.config import Mode
 from queue_core.model.entry import Posting
-from queue_core.posting import hand_over
+from queue_core.posting import posted_hand_over
 from queue_core.posting.announced_commits import AnnouncedCommits
-from queue_core.posting.hand_over import HandOver
+from queue_core.posting.posted_hand_over import PostedHandOver
 from queue_core.running.handler_pool import HandlerPool
 from stickybus import State
 from tests.contract.cluster import Cluster
@@ -46,12 +47,12 @@ CRITICAL = [
         *(Claimer.load_waiting, Claimer._claim, Claimer._has_claimed, Claimer._submit_early),
         *(
             AnnouncedCommits._start_committed,
-            HandOver.run,
+            PostedHandOver.submit,
             HandlerPool.submit,
             HandlerPool._keep_places,
         ),
         *(Ledger.add, Ledger.give_up, Ledger.discard, Ledger.wait, Ledger.next_waiting),
-        *(Finisher._turn, Finisher._dequeue, Finisher._written),
+        *(Finisher._turn, UnwrittenOutcomes._dequeue, Finisher._tell_written),
     )
 ]
 
@@ -92,7 +93,7 @@ class Shop:
 @pytest.fixture
 def shop(request: pytest.FixtureRequest, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """In a mode; what the pool has no room for waits by its id."""
-    monkeypatch.setattr(hand_over, "FROM_MEMORY", 0)
+    monkeypatch.setattr(posted_hand_over, "FROM_MEMORY", 0)
     return Shop(cluster, request.param)
 
 

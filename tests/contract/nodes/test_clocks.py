@@ -79,7 +79,7 @@ def test_within_a_lease_a_node_follows_a_clock_that_was_set(
 ) -> None:
     clock = SystemClock()
     bus = make_bus(clock=clock)
-    lifecycle_of(bus).join(QuietNode)
+    lifecycle_of(bus).membership.join(QuietNode)
     node = node_of(bus)
     node.beat_turn()
 
@@ -96,7 +96,7 @@ def test_within_a_lease_a_node_follows_a_clock_that_was_set(
     assert abs(clock.now() - shown(engine_of(bus).store)) < timedelta(
         seconds=node.config.lease_seconds
     )
-    lifecycle_of(bus).leave()
+    lifecycle_of(bus).membership.leave()
 
 
 @needs.machine_clock
@@ -105,7 +105,7 @@ def test_a_machine_that_was_suspended_starts_nothing_before_its_beat_and_reaps_n
 ) -> None:
     buses = [make_bus(clock=SystemClock()) for _ in range(2)]
     for bus in buses:
-        lifecycle_of(bus).join(QuietNode)
+        lifecycle_of(bus).membership.join(QuietNode)
     first, other = map(node_of, buses)
     for node in (first, other):
         node.beat_turn()
@@ -122,7 +122,7 @@ def test_a_machine_that_was_suspended_starts_nothing_before_its_beat_and_reaps_n
     rows = other.database.fetch(nodes.Nodes().all_nodes)
     assert [row.state for row in rows] == [nodes.LIVE, nodes.LIVE]
     for bus in buses:
-        lifecycle_of(bus).leave()
+        lifecycle_of(bus).membership.leave()
 
 
 def test_a_process_that_only_posts_follows_a_clock_that_was_set(

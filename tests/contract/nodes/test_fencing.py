@@ -133,10 +133,10 @@ def test_an_entry_claimed_again_while_its_last_outcome_was_written_stays_held(
     record_id = peer.bus.post(Order(1))
     [entry] = peer.bus.find()
     batch = [retried(entry, peer)]
-    written, _ = peer.lifecycle.finisher._write(batch, None)
+    written, _ = peer.lifecycle.finisher._write_by_kind(batch, None)
     assert peer.claim() == [record_id]
 
-    peer.lifecycle.finisher._written(batch, written.lost)
+    peer.lifecycle.finisher._tell_written(batch, written.lost)
 
     assert record_id in peer.lifecycle.ledger
     cluster.clock.advance(seconds=3)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Row
 
-from queue_core import lifecycle
+from queue_core import membership
 from queue_core.cluster.node import Node
 from queue_core.cluster.redispatch import recover
 from sql.statements import nodes
@@ -40,7 +40,7 @@ def test_what_is_posted_while_a_bus_starts_runs_once(
         bus.post(Order(2))
         return found
 
-    monkeypatch.setattr(lifecycle, "recover", posting)
+    monkeypatch.setattr(membership, "recover", posting)
     bus.start()
 
     eventually(lambda: len(bus.history(states=[State.PROCESSED])) == 2, "both have run")
@@ -58,7 +58,7 @@ def test_a_start_that_fails_halfway_leaves_no_node_behind_and_can_be_tried_again
         raise Trouble
 
     with monkeypatch.context() as patched:
-        patched.setattr(lifecycle, "recover", failing)
+        patched.setattr(membership, "recover", failing)
         with pytest.raises(Trouble):
             bus.start()
     assert not lifecycle_of(bus).running

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from stickybus import ConfigurationError, NodeConfig, PersistentBus
 from tests.contract.cluster import QuietNode
 from tests.contract.conftest import MakeBus, MakeService
@@ -45,16 +45,16 @@ def fail(bus: PersistentBus, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_unknown_before_the_first_check_and_after_a_stop(bus: PersistentBus) -> None:
     assert (bus.healthy(), bus.unhealthy()) == (None, False)
-    lifecycle_of(bus).join(QuietNode)
+    lifecycle_of(bus).membership.join(QuietNode)
     assert (bus.healthy(), bus.unhealthy()) == (True, False)
-    lifecycle_of(bus).leave()
+    lifecycle_of(bus).membership.leave()
     assert (bus.healthy(), bus.unhealthy()) == (None, False)
 
 
 def test_it_is_healthy_until_no_beat_has_succeeded_for_the_allowed_time(
     bus: PersistentBus, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lifecycle_of(bus).join(QuietNode)
+    lifecycle_of(bus).membership.join(QuietNode)
     clock.advance(seconds=ALLOWED)
     fail(bus, monkeypatch)
     assert (bus.healthy(), bus.unhealthy()) == (True, False)
@@ -62,7 +62,7 @@ def test_it_is_healthy_until_no_beat_has_succeeded_for_the_allowed_time(
     assert (bus.healthy(), bus.unhealthy()) == (False, True)
     node_of(bus).beat_turn()
     assert (bus.healthy(), bus.unhealthy()) == (True, False)
-    lifecycle_of(bus).leave()
+    lifecycle_of(bus).membership.leave()
 
 
 def test_it_is_not_unhealthy_during_the_grace_of_each_start(
@@ -70,12 +70,12 @@ def test_it_is_not_unhealthy_during_the_grace_of_each_start(
 ) -> None:
     bus = make_bus(clock=clock, node=NodeConfig(health_allowed_error_seconds=60.0))
     for _ in range(2):
-        lifecycle_of(bus).join(QuietNode)
+        lifecycle_of(bus).membership.join(QuietNode)
         clock.advance(seconds=GRACE - 1)
         assert (bus.healthy(), bus.unhealthy()) == (False, False)
         clock.advance(seconds=1)
         assert (bus.healthy(), bus.unhealthy()) == (False, True)
-        lifecycle_of(bus).leave()
+        lifecycle_of(bus).membership.leave()
 
 
 def test_functions_hear_of_an_error_now_and_again_and_of_its_end_once(
@@ -84,7 +84,7 @@ def test_functions_hear_of_an_error_now_and_again_and_of_its_end_once(
     heard: list[str] = []
     bus.on_health_error(lambda error: heard.append(type(error).__name__))
     bus.on_recovery(lambda: heard.append("recovered"))
-    lifecycle_of(bus).join(QuietNode)
+    lifecycle_of(bus).membership.join(QuietNode)
 
     def after(seconds: float) -> list[str]:
         clock.advance(seconds=seconds)
@@ -101,7 +101,7 @@ def test_functions_hear_of_an_error_now_and_again_and_of_its_end_once(
         lifecycle_of(bus).pool.run_submitted()
     assert heard == ["Away", "Away", "recovered"]
     assert after(LEASE) == ["Away", "Away", "recovered", "Away"]
-    lifecycle_of(bus).leave()
+    lifecycle_of(bus).membership.leave()
 
 
 def test_a_function_that_raises_harms_nothing(
@@ -114,7 +114,7 @@ def test_a_function_that_raises_harms_nothing(
         raise ValueError("broken")
 
     bus.on_health_error(lambda _error: heard.append("error"))
-    lifecycle_of(bus).join(QuietNode)
+    lifecycle_of(bus).membership.join(QuietNode)
     clock.advance(seconds=LEASE)
     fail(bus, monkeypatch)
     lifecycle_of(bus).pool.run_submitted()
@@ -122,7 +122,7 @@ def test_a_function_that_raises_harms_nothing(
 
     assert heard == ["error"]
     assert bus.healthy()
-    lifecycle_of(bus).leave()
+    lifecycle_of(bus).membership.leave()
 
 
 def test_both_members_of_a_node_hear_of_its_beats(
@@ -136,8 +136,8 @@ def test_both_members_of_a_node_hear_of_its_beats(
     heard: list[str] = []
     bus.on_health_error(lambda _error: heard.append("bus"))
     service.on_health_error(lambda _error: heard.append("service"))
-    lifecycle_of(bus).join(QuietNode)
-    lifecycle_of(service).join(QuietNode)
+    lifecycle_of(bus).membership.join(QuietNode)
+    lifecycle_of(service).membership.join(QuietNode)
     assert (bus.healthy(), service.healthy()) == (True, True)
 
     clock.advance(seconds=ALLOWED + 1)
@@ -147,9 +147,9 @@ def test_both_members_of_a_node_hear_of_its_beats(
 
     assert heard == ["bus", "service"]
     assert (bus.healthy(), service.healthy()) == (False, False)
-    lifecycle_of(service).leave()
+    lifecycle_of(service).membership.leave()
     assert (bus.healthy(), service.healthy()) == (False, None)
-    lifecycle_of(bus).leave()
+    lifecycle_of(bus).membership.leave()
 
 
 def test_a_started_bus_is_healthy_and_what_can_not_be_called_is_refused(make_bus: MakeBus) -> None:

@@ -168,7 +168,7 @@ def test_entries_of_an_owner_that_has_no_node_row_are_found(cluster: Cluster) ->
 def test_an_entry_that_commits_after_its_node_has_stopped_is_found(cluster: Cluster) -> None:
     stopped, other = cluster.join("a"), cluster.join("b")
     cluster.live(3, stopped, other)
-    stopped.lifecycle.leave()
+    stopped.lifecycle.membership.leave()
     born_claimed(engine_of(stopped.bus), "a", 1)
 
     cluster.bury("a", other)

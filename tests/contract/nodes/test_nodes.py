@@ -86,7 +86,7 @@ def test_the_epoch_rises_with_each_registration(cluster: Cluster) -> None:
     peer = cluster.join("a")
     epochs = [peer.node.epoch]
     for _ in range(2):
-        peer.lifecycle.leave()
+        peer.lifecycle.membership.leave()
         peer.join()
         epochs.append(peer.node.epoch)
 
@@ -202,7 +202,7 @@ def test_a_process_that_died_but_was_not_waited_for_counts_as_dead(cluster: Clus
 
 def test_a_stopped_name_is_free_at_once(cluster: Cluster) -> None:
     first = cluster.join("a")
-    first.lifecycle.leave()
+    first.lifecycle.membership.leave()
     assert cluster.row("a").state == nodes.STOPPED
 
     cluster.join("a")
@@ -302,7 +302,7 @@ def test_a_process_that_froze_for_its_lease_starts_nothing_when_it_wakes(cluster
     cluster.clock.advance(seconds=14)
 
     peer.lifecycle.pool.run_submitted()
-    outcome = peer.lifecycle.finisher._outcomes.popleft()
+    outcome = peer.lifecycle.finisher._outcomes._queue.popleft()
 
     assert isinstance(outcome, Released)
     assert peer.handler.calls == 0
@@ -335,14 +335,14 @@ def test_dates_follow_the_clock_of_the_database(make_bus: MakeBus, database_url:
     clock = SystemClock(offset_seconds=7200)
     bus = PersistentBus(database_url, BusConfig(node_name="skewed"), clock=clock)
     try:
-        lifecycle_of(bus).join(QuietNode)
+        lifecycle_of(bus).membership.join(QuietNode)
         node = node_of(bus)
         node.beat_turn()
 
         assert abs(clock.now() - datetime.now(UTC)) < timedelta(seconds=1)
         assert abs(node.skew_seconds) < 1
     finally:
-        lifecycle_of(bus).leave()
+        lifecycle_of(bus).membership.leave()
         bus.close()
 
 
@@ -350,9 +350,9 @@ def test_dates_follow_the_clock_of_the_database(make_bus: MakeBus, database_url:
 def following(make_bus: MakeBus) -> Iterator[Node]:
     """A node that follows the database's clock, without loops."""
     bus = make_bus(clock=SystemClock())
-    lifecycle_of(bus).join(QuietNode)
+    lifecycle_of(bus).membership.join(QuietNode)
     yield node_of(bus)
-    lifecycle_of(bus).leave()
+    lifecycle_of(bus).membership.leave()
 
 
 @needs.server

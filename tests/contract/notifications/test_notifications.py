@@ -294,13 +294,13 @@ def served(service: NotificationService) -> list[str]:
 def test_a_node_serves_its_queues_from_its_first_moment(service: NotificationService) -> None:
     recorder, announced = Recorder(), list[list[str]]()
     service.create_queue("billing", "dunning", recorder, event_types=[Order])
-    join = lifecycle_of(service).join
+    join = lifecycle_of(service).membership.join
 
     def join_and_look() -> None:
         join()
         announced.append(served(service))
 
-    vars(lifecycle_of(service))["join"] = join_and_look
+    vars(lifecycle_of(service).membership)["join"] = join_and_look
     service.start()
 
     assert announced == [["billing:dunning"]]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from notifications.schedules import Schedules
+from notifications.recurring_schedules import RecurringSchedules
 from queue_core.cluster.node import Node
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from stickybus import (
     Entry,
     InvalidPostError,
@@ -35,10 +35,10 @@ class Turned:
         self.queue: NotificationQueue = service.create_queue(
             "billing", "dunning", Recorder(), event_types=[Order]
         ).start()
-        lifecycle_of(service).join(QuietNode)
+        lifecycle_of(service).membership.join(QuietNode)
 
     @property
-    def schedules(self) -> Schedules:
+    def schedules(self) -> RecurringSchedules:
         return self.service._schedules
 
     @property
@@ -139,7 +139,7 @@ def test_the_next_node_continues_where_the_last_one_stood(
     first.queue.recur("report", Order(1), every=60)
     clock.advance(seconds=60)
     first.fire()
-    lifecycle_of(first.service).leave()
+    lifecycle_of(first.service).membership.leave()
     clock.advance(seconds=30)
 
     second = Turned(make_service(clock=clock, node_name="b"))

@@ -61,7 +61,8 @@ def test_what_is_behind_another_of_its_order_key(cluster: Cluster) -> None:
 
     assert (before.code, before.facts["record_id"]) == ("behind-another", first)
     assert (held.code, held.facts["record_id"]) == ("key-held", first)
-    [status] = stickybus.inspect(cluster.url).queues()
+    with stickybus.inspect(cluster.url) as inspector:
+        [status] = inspector.queues()
     assert (status.waiting, status.ready) == (1, 0)
 
 

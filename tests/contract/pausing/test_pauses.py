@@ -194,7 +194,7 @@ def test_other_queues_of_the_table_flow_past_a_paused_backlog_that_costs_no_clai
 
 
 def test_a_long_backlog_comes_back_in_its_order(cluster: Cluster, monkeypatch: Any) -> None:
-    monkeypatch.setattr("queue_core.claiming.paused_lanes.PAGE", 7)
+    monkeypatch.setattr("queue_core.claiming.set_aside.PAGE", 7)
     peer = cluster.join("a", handler_threads=1)
     peer.bus.pause()
     for number in range(40):

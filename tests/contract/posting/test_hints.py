@@ -19,7 +19,7 @@ from queue_core.claiming.hint_sender import (
     HintSender,
     channel,
 )
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from sql.postgresql.notify import PostgreSQLNotifier, listening
 from stickybus import PersistentBus
 from tests import requirements as needs

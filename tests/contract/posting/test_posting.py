@@ -19,7 +19,7 @@ from bus.persistent import PersistentBus
 from queue_core.claiming.budget import BATCHES
 from queue_core.model.config import BusConfig
 from queue_core.model.entry import Posting, State
-from queue_core.runtime.clock import ManualClock
+from queue_core.runtime.manual_clock import ManualClock
 from queue_core.storage.rows import KEYLESS
 from sql.capabilities import Capabilities
 from sql.postgresql import libpq

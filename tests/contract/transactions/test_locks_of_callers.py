@@ -21,7 +21,7 @@ from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
 from notifications.queue import NotificationQueue
 from notifications.service import NotificationService
-from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
+from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, GroupNotFoundError
 from queue_core.model.entry import Posting, State
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
@@ -61,6 +61,7 @@ class Place:
         self.bus.post_many([Order(2), Order(3)])
         self.schedule()
         self.queue.schedule_many([Posting(event=Order(4)), Posting(event=Order(5))])
+        self.bus.post(Order(6), group=self.bus.open_group())
 
 
 Call = Callable[[Place, Connection, int], object]
@@ -74,6 +75,10 @@ _BUS: dict[str, list[Call]] = {
         lambda place, connection, _: place.bus.post_many(
             map(Order, range(50)), connection=connection
         ),
+        lambda place, connection, _: place.bus.post(
+            Order(1), group=place.bus.open_group(), connection=connection
+        ),
+        lambda place, connection, _: place.bus.post(Order(1), group=PAST, connection=connection),
     ],
     "release": [
         lambda place, connection, _: place.bus.release(PAST, connection=connection),
@@ -98,6 +103,20 @@ _BUS: dict[str, list[Call]] = {
     ],
     "release_key": [
         lambda place, connection, _: place.bus.release_key("k", connection=connection),
+    ],
+    "open_group": [
+        lambda place, connection, _: place.bus.open_group(
+            on_finished=Order(1), connection=connection
+        ),
+    ],
+    "seal": [
+        lambda place, connection, _: place.bus.seal(PAST, connection=connection),
+        lambda place, connection, _: place.bus.seal(
+            place.bus.open_group(on_finished=Order(1)), connection=connection
+        ),
+    ],
+    "group_status": [
+        lambda place, connection, _: place.bus.group_status(PAST, connection=connection),
     ],
     "held_keys": [lambda place, connection, _: place.bus.held_keys(connection=connection)],
     "open_circuits": [lambda place, connection, _: place.bus.open_circuits(connection=connection)],
@@ -152,6 +171,20 @@ _QUEUE: dict[str, list[Call]] = {
     ],
     "release_key": [
         lambda place, connection, _: place.queue.release_key("k", connection=connection),
+    ],
+    "open_group": [
+        lambda place, connection, _: place.queue.open_group(
+            on_finished=Order(1), connection=connection
+        ),
+    ],
+    "seal": [
+        lambda place, connection, _: place.queue.seal(PAST, connection=connection),
+        lambda place, connection, _: place.queue.seal(
+            place.queue.open_group(on_finished=Order(1)), connection=connection
+        ),
+    ],
+    "group_status": [
+        lambda place, connection, _: place.queue.group_status(PAST, connection=connection),
     ],
     "held_keys": [lambda place, connection, _: place.queue.held_keys(connection=connection)],
     "open_circuits": [
@@ -225,7 +258,7 @@ def test_a_caller_that_keeps_its_transaction_open_holds_up_no_post(
             connection.execute(text("DELETE FROM notifications"))
         ids = [place.schedule(key) for key in keys]
         with caller.connect() as connection:
-            with suppress(EntryNotFoundError):
+            with suppress(EntryNotFoundError, GroupNotFoundError):
                 call(place, connection, ids[0] if ids else PAST)
             place.others_post()
             connection.rollback()

@@ -1,4 +1,4 @@
-"""Tells the log and the `on_failed` hooks of entries that have ended FAILED."""
+"""The `on_failed` hooks, which are told of entries that have ended FAILED; the log is told, too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FailedHook = Callable[[Entry, str], None]
 """Called with an entry that has ended FAILED, and its last error."""
 
 
-class Failures:
+class FailedHooks:
     """Each hook is called on the pool, as a handler is: one that hangs holds up no loop."""
 
     def __init__(self, pools: Pools) -> None:

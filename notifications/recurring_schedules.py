@@ -47,7 +47,7 @@ class Schedule:
     next_due: datetime | None
 
 
-class Schedules:
+class RecurringSchedules:
     """The recurring schedules of one service; `queue_names` gives the queues started here."""
 
     def __init__(self, engine: QueueEngine, queue_names: Callable[[], Sequence[str]]) -> None:

@@ -1,6 +1,8 @@
-"""Looks at entries that wait for others, where no end of these could decide.
+"""Looks at links that callers' transactions have changed.
 
-Such as those that callers' transactions have posted: a node learns of them once they are committed.
+Such a transaction may not wait for what others hold, nor hold what they wait for. So it leaves the
+decision to a node, which learns of it once it is committed: about entries that wait for others, and
+about groups that may be complete.
 """
 
 from __future__ import annotations
@@ -8,11 +10,10 @@ from __future__ import annotations
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.commit_looks import CommitLooks
 from queue_core.holding.holdings import Holdings
-from queue_core.links.dependencies import BATCH
 
 
-class WaitingEntries:
-    """The waiting entries of one main table, as one node sees them."""
+class LinkedLooks:
+    """The dependencies and groups of one main table, as one node sees them."""
 
     def __init__(self, holdings: Holdings, claimer: Claimer) -> None:
         self._holdings = holdings
@@ -20,7 +21,7 @@ class WaitingEntries:
         self._looks = CommitLooks(holdings.config)
 
     def announce(self) -> None:
-        """A caller's transaction that posted such entries has ended, or is about to."""
+        """A caller's transaction that has left something to decide has ended, or is about to."""
         self._looks.announce()
         self._claimer.turn_soon()
 
@@ -35,7 +36,8 @@ class WaitingEntries:
             return
         store = self._holdings.store
         found = 0
-        if store.database.fetch(store.dependencies.are_due):
-            found = store.database.write(store.dependencies.look)
-            self._claimer.wake()
-        self._looks.end(now, found=found > 0, more=found == BATCH)
+        for kind in (store.dependencies, store.groups):
+            if store.database.fetch(kind.are_due):
+                found += store.database.write(kind.look)
+                self._claimer.wake()
+        self._looks.end(now, found=found > 0, more=found > 0)

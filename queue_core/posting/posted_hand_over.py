@@ -23,7 +23,7 @@ LARGE_PAYLOAD = 8_192
 """Characters from which a payload is not kept in memory while its entry waits."""
 
 
-class HandOver:
+class PostedHandOver:
     """From memory to the pool, or to those that wait by id."""
 
     def __init__(self, holdings: Holdings, pools: Pools, claimer: Claimer) -> None:
@@ -32,7 +32,7 @@ class HandOver:
         self._pools = pools
         self._claimer = claimer
 
-    def run(self, entries: Sequence[Entry], epoch: int, transit: Transit) -> None:
+    def submit(self, entries: Sequence[Entry], epoch: int, transit: Transit) -> None:
         """Run `entries`, which `transit` holds: from memory if there is room, else later by id.
 
         Whoever calls it calls `leave` after an exception.

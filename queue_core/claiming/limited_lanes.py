@@ -1,0 +1,104 @@
+"""The lanes of limited queues, and the look at what is limited.
+
+An entry that a claim finds no place for is set aside in the lane of its queue's limit, where it
+costs the other queues nothing. Each node looks once a second which limits there are and which of
+these lanes hold entries, and claims from those. A lane without a limit is emptied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.set_aside import bring_back
+from queue_core.holding.holdings import Holdings
+from queue_core.model.limit import Limit
+from queue_core.reading.nodes import live_nodes
+from queue_core.running.pools import Pools
+from queue_core.runtime.log import get_logger
+from queue_core.storage.limits import StoredLimits
+
+log = get_logger(__name__)
+
+LOOK_SECONDS = 0.9
+"""A first limit of a queue is obeyed within a second, and so is its end."""
+
+
+class LimitedLanes:
+    """The limits and the entries that wait for places, as one node sees them."""
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        pools: Pools,
+        claimer: Claimer,
+        served_queues: Callable[[], Collection[str]],
+    ) -> None:
+        self._holdings = holdings
+        self._stored = StoredLimits(holdings.store)
+        self._pools = pools
+        self._claimer = claimer
+        self._served_queues = served_queues
+        self._at = 0.0
+        self._registered = set[str]()
+        """The limited queues of which what ran here before is counted."""
+
+    @property
+    def next_look(self) -> float:
+        """Monotonic time of the next look."""
+        return self._at
+
+    def look(self) -> None:
+        """Learn in this thread which limits there are; the claim loop's next turn does the rest."""
+        self._learn(self._holdings.store.database.fetch(self._stored.all))
+        self._at = 0.0
+        self._claimer.turn_soon()
+
+    def turn(self, now: float) -> None:
+        """If it is time to: look, claim where entries wait, and empty lanes whose limit is gone."""
+        if now < self._at:
+            return
+        holdings = self._holdings
+        limits, lanes = holdings.store.database.fetch(self._stored.all_and_lanes)
+        self._learn(limits)
+        limited = {limit.lane: limit for limit in limits}
+        served = self._served_queues()
+        for lane in lanes:
+            if lane in limited and limited[lane].queue_name in served:
+                self._claimer.hint(lane)
+        if limits:
+            holdings.places.nodes = self._nodes()
+        ended = [lane for lane in lanes if lane not in limited]
+        more = bring_back(holdings, ended)
+        self._at = 0.0 if more else now + LOOK_SECONDS
+        if ended:
+            self._claimer.wake()
+
+    def _nodes(self) -> int:
+        """How many nodes run entries of this table."""
+        table = self._holdings.config.table
+        serve = (
+            any(served.get("table") == table for served in node.serves)
+            for node in live_nodes(self._holdings.store)
+        )
+        return max(1, sum(serve))
+
+    def _learn(self, limits: list[Limit]) -> None:
+        places = self._holdings.places
+        names = {limit.queue_name for limit in limits}
+        for name in names ^ places.lanes.keys():
+            log.info(
+                "unlimited" if name in places.lanes else "limited",
+                table=self._holdings.config.table,
+                queue_name=name,
+            )
+        places.learn(limits)  # first: from here on, nothing starts without a place
+        new = names - self._registered
+        if new:
+            running = [
+                entry
+                for entry in self._pools.running()
+                if self._holdings.lane_without_place(entry) is not None
+            ]
+            self._holdings.moves.register(self._holdings.name, running)
+        self._registered = names

@@ -1,0 +1,1 @@
+"""What buses have in common with services."""

@@ -1,0 +1,1 @@
+"""The reads of an inspector, by what they look at."""

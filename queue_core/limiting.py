@@ -1,0 +1,164 @@
+"""Limiting what all nodes together do of a bus or notification queue."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TypedDict, Unpack
+
+from queue_core.engine import QueueEngine
+from queue_core.errors import InvalidPostError
+from queue_core.model.limit import Limit
+from queue_core.model.names import name_fault
+from queue_core.runtime.shown import shown
+from queue_core.runtime.user import LONGEST_BY, somebody
+from queue_core.storage.limits import StoredLimits
+from sql.statements.base import LARGEST_COUNT
+
+SHORTEST_PER, LONGEST_PER = timedelta(milliseconds=1), timedelta(days=366)
+ONE_SECOND = timedelta(seconds=1)
+
+
+class LimitOptions(TypedDict, total=False):
+    """The options of a limit."""
+
+    concurrency: int | None
+    per_node: int | None
+    rate: int | None
+    per: timedelta
+    burst: int
+    by: str | None
+
+
+class Limiting:
+    """Limits one queue."""
+
+    def __init__(self, engine: QueueEngine, queue_name: str) -> None:
+        self._limiting_engine = engine
+        self._limited_queue = queue_name
+        self._stored_limits = StoredLimits(engine.store)
+
+    def limit(
+        self,
+        *,
+        concurrency: int | None = None,
+        per_node: int | None = None,
+        rate: int | None = None,
+        per: timedelta = ONE_SECOND,
+        burst: int = 1,
+        by: str | None = None,
+    ) -> Limit:
+        """Let all nodes together run no more of it than this, until `unlimit`.
+
+        At least one of `concurrency`, `per_node` and `rate` is given. The limit is stored, so that
+        it holds over restarts, and replaces the one before. Posting goes on; entries that find no
+        place wait, and other queues run. A node learns of a first limit within a second, and what
+        runs then counts; a changed one holds from the next start on. It is written in a transaction
+        of its own.
+
+        Args:
+            concurrency: How many entries run at once, on all nodes together. Default: any number.
+            per_node: How many entries run at once on each node. Default: any number.
+            rate: How many entries start in each `per`, on all nodes together. Default: any number.
+            per: The time that `rate` is about, from a millisecond to 366 days.
+            burst: How many of `rate` may start at once, after a time in which none has. They come
+                evenly spaced otherwise: at a high rate, each burst is one claim.
+            by: Who limits it, in at most 255 characters. Default: the user of this process and its
+                machine.
+
+        Returns:
+            The limit as it is stored.
+
+        Raises:
+            InvalidPostError: An argument can't be stored, or none is given. Nothing was written.
+            DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
+
+        Example:
+            >>> bus.limit(concurrency=10)
+            >>> bus.limit(rate=100, per=timedelta(minutes=1), burst=10)
+        """
+        store = self._limiting_engine.store
+        if concurrency is None and per_node is None and rate is None:
+            raise InvalidPostError(
+                f"{self._limited_queue}: a limit needs concurrency, per_node or rate. Nothing was written. "
+                "To end a limit, call unlimit().",
+                queue_name=self._limited_queue,
+            )
+        limit = Limit(
+            table=store.config.table,
+            queue_name=self._limited_queue,
+            concurrency=None if concurrency is None else self._count(concurrency, "concurrency"),
+            per_node=None if per_node is None else self._count(per_node, "per_node"),
+            rate=None if rate is None else self._count(rate, "rate"),
+            per=self._time(per),
+            burst=self._count(burst, "burst"),
+            limited_by=self._name(by) or somebody(),
+            since=store.now(),
+        )
+        self._stored_limits.put(limit)
+        self._limits_changed()
+        return limit
+
+    def unlimit(self) -> bool:
+        """End the limit: what has waited runs. All nodes learn of it within a second.
+
+        Returns:
+            False if it was not limited.
+
+        Raises:
+            DatabaseUnreachableError: Nothing was written; CommitUnknownError if that is not known.
+        """
+        removed = self._stored_limits.remove(self._limited_queue)
+        self._limits_changed()
+        return removed
+
+    def limits(self) -> list[Limit]:
+        """Read the limit.
+
+        Returns:
+            The limit, or nothing.
+
+        Raises:
+            DatabaseUnreachableError: The database does not answer.
+        """
+        return self._stored_limits.holding(self._limited_queue)
+
+    async def limit_async(self, **options: Unpack[LimitOptions]) -> Limit:
+        """Awaitable twin of `limit`."""
+        return await asyncio.to_thread(self.limit, **options)
+
+    async def unlimit_async(self) -> bool:
+        """Awaitable twin of `unlimit`."""
+        return await asyncio.to_thread(self.unlimit)
+
+    async def limits_async(self) -> list[Limit]:
+        """Awaitable twin of `limits`."""
+        return await asyncio.to_thread(self.limits)
+
+    def _limits_changed(self) -> None:
+        lifecycle = self._limiting_engine.lifecycle
+        if lifecycle.node is not None:
+            lifecycle.limited.look()
+
+    def _count(self, count: object, key: str) -> int:
+        if isinstance(count, int) and count is not True and 1 <= count <= LARGEST_COUNT:
+            return count
+        raise self._refused(key, count, f"a whole number from 1 to {LARGEST_COUNT:,}")
+
+    def _time(self, per: object) -> timedelta:
+        if isinstance(per, timedelta) and SHORTEST_PER <= per <= LONGEST_PER:
+            return per
+        raise self._refused("per", per, "a timedelta from a millisecond to 366 days")
+
+    def _name(self, by: str | None) -> str | None:
+        fault = None if by is None else name_fault(by, LONGEST_BY)
+        if fault:
+            raise self._refused("by", by, fault)
+        return by
+
+    def _refused(self, key: str, value: object, allowed: str) -> InvalidPostError:
+        return InvalidPostError(
+            f"{self._limited_queue}: {key}={shown(value)} is not allowed. Allowed: {allowed}. Nothing was written.",
+            queue_name=self._limited_queue,
+            key=key,
+        )

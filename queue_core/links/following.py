@@ -1,0 +1,46 @@
+"""Entries that are to be posted when others have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Self
+
+import msgspec
+
+from queue_core.model.entry import State
+from queue_core.model.lanes import ANY_NODE
+
+
+class Following(msgspec.Struct, kw_only=True):
+    """An entry as it will be posted, but for its queue and the date of that."""
+
+    creating_owner: str
+    class_name: str
+    event_json: str | None
+    event_bytes: bytes | None
+    codec: str
+    user_token: str | None
+    future_user_token: str | None
+    search_key1: int | None
+    search_key2: int | None
+    effective_date: datetime
+    headers: str | None
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Self:
+        """The entry of a row that was made for a post."""
+        return cls(**{name: row[name] for name in cls.__struct_fields__})
+
+    def row(self, queue_name: str, now: datetime) -> dict[str, Any]:
+        """The row to insert, which any node may claim."""
+        return {
+            **msgspec.structs.asdict(self),
+            "queue_name": queue_name,
+            "created_date": now,
+            "processing_owner": None,
+            "processing_available_date": None,
+            "lane": ANY_NODE,
+            "processing_state": State.AVAILABLE.value,
+            "claim_count": 0,
+        }

@@ -1,0 +1,52 @@
+"""A limit of a queue: how many of its entries may run at once, and how many may start in a time."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from queue_core.model.lanes import Lane, limited_lane
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """What all nodes together do of a queue at most. Dates are aware, in UTC.
+
+    Attributes:
+        table: The main table.
+        queue_name: The bus, or `service:queue`.
+        concurrency: How many entries run at once, on all nodes together; None for any number.
+        per_node: How many run at once on each node; None for any number.
+        rate: How many start in each `per`, on all nodes together; None for any number.
+        per: The time that `rate` is about.
+        burst: How many may start at once, when nothing has started for some time.
+        limited_by: Who set the limit.
+        since: When it was set.
+    """
+
+    table: str
+    queue_name: str
+    concurrency: int | None = None
+    per_node: int | None = None
+    rate: int | None = None
+    per: timedelta = timedelta(seconds=1)
+    burst: int = 1
+    limited_by: str
+    since: datetime
+
+    @property
+    def lane(self) -> Lane:
+        """Where its entries wait for a place."""
+        return limited_lane(self.queue_name)
+
+    @property
+    def told(self) -> str:
+        """What it allows, for a sentence."""
+        parts = list[str]()
+        if self.concurrency is not None:
+            parts.append(f"{self.concurrency:,} at once")
+        if self.per_node is not None:
+            parts.append(f"{self.per_node:,} at once on each node")
+        if self.rate is not None:
+            parts.append(f"{self.rate:,} in {self.per.total_seconds():g} s")
+        return ", ".join(parts)

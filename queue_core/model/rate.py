@@ -1,0 +1,39 @@
+"""The rate of a limit: the Generic Cell Rate Algorithm, in its form of virtual scheduling.
+
+ITU-T I.371, annex A. One date stands for all that has started: the theoretical arrival time, at
+which the next start would be due if starts came evenly. It lies ahead of the present by as much as
+starts have come too early, and they may do so by `burst - 1` intervals.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """`rate` starts in each `per`, of which `burst` may come at once."""
+
+    rate: int
+    per: timedelta
+    burst: int
+
+    @property
+    def interval(self) -> timedelta:
+        """From one start to the next, if they come evenly: rounded up, so never too short."""
+        return -(-self.per // _MICROSECOND // self.rate) * _MICROSECOND
+
+    def free(self, arrival: datetime, now: datetime) -> int:
+        """How many may start now."""
+        return max(0, (self.burst * self.interval - (max(arrival, now) - now)) // self.interval)
+
+    def next(self, arrival: datetime, now: datetime) -> datetime:
+        """When one may start, at the earliest."""
+        return max(arrival, now) - (self.burst - 1) * self.interval
+
+    def after(self, arrival: datetime, now: datetime, starts: int) -> datetime:
+        """The theoretical arrival time after so many `starts`."""
+        return max(arrival, now) + starts * self.interval

@@ -1,0 +1,85 @@
+"""Postings that are members of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+
+from queue_core.errors import InvalidPostError
+from queue_core.links.groups import GROUP_MARK
+from queue_core.model.entry import Posting
+from queue_core.posting.draft import Draft
+from queue_core.runtime.shown import shown
+from queue_core.storage.groups import StoredGroups, sealed
+from queue_core.storage.rows import integer
+from queue_core.storage.store import Store
+from sql.search_keys import marked
+
+
+def check_groups(queue_name: str, postings: Sequence[Posting]) -> None:
+    """Check what a post says of groups. Raises InvalidPostError."""
+    for posting in postings:
+        if posting.group is None:
+            continue
+        integer(posting.group, "group", least=1)
+        if posting.key is not None and posting.on_conflict not in {"return", "raise"}:
+            # These write into an entry that is there, and may be another group's member.
+            value = shown(posting.on_conflict)
+            raise InvalidPostError(
+                f"{queue_name}: on_conflict={value} is not allowed. Allowed: return or raise, with a group. "
+                "Nothing was written.",
+                queue_name=queue_name,
+                key="on_conflict",
+                value=value,
+            )
+
+
+class GroupedPosts:
+    """The groups of one post, in one transaction: `before` the insertion, and after.
+
+    `lent`: the connection is the caller's, whose transaction may not see the newest groups.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        connection: Connection,
+        queue_name: str,
+        drafts: Sequence[Draft],
+        *,
+        lent: bool,
+    ) -> None:
+        self._store = store
+        self._connection = connection
+        self._queue_name = queue_name
+        self._lent = lent
+        self._groups = StoredGroups(store, queue_name)
+        self._members = dict[int, list[Draft]]()
+        for draft in drafts:
+            if draft.posting.group is not None:
+                self._members.setdefault(draft.posting.group, []).append(draft)
+
+    def before(self) -> None:
+        """Mark the rows. Raises GroupNotFoundError or GroupSealedError."""
+        if not self._members:
+            return
+        for row in self._groups.rows(self._connection, list(self._members), lent=self._lent):
+            if row.sealed_date is not None:
+                raise sealed(self._queue_name, row.group_id)
+        for group_id, drafts in self._members.items():
+            for draft in drafts:
+                headers = marked(draft.row["headers"], {GROUP_MARK: str(group_id)})
+                draft.row = {**draft.row, "headers": headers}
+
+    def after(self) -> None:
+        """Count what was inserted, and keep the groups locked until the transaction ends.
+
+        Raises GroupSealedError or GroupLockedError.
+        """
+        add = self._store.groups.statements.add
+        for group_id in sorted(self._members):
+            with self._groups.waiting(self._connection, group_id):
+                added = add(self._connection, group_id, len(self._members[group_id]))
+            if not added:
+                raise sealed(self._queue_name, group_id)

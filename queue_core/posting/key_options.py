@@ -1,0 +1,44 @@
+"""The options of a post's idempotency key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from queue_core.errors import InvalidPostError
+from queue_core.model.entry import Posting
+from queue_core.runtime.arguments import is_number
+from queue_core.runtime.shown import shown
+from queue_core.storage.rows import name
+from sql.tables import KEY_LENGTH
+
+KEEPS = ("waiting", "living", "forever")
+CONFLICTS = ("return", "raise", "replace", "requeue", "debounce")
+
+
+def check_keys(queue_name: str, postings: Sequence[Posting]) -> None:
+    """Check what a post says of keys. Raises InvalidPostError."""
+    for posting in postings:
+        if posting.key is None:
+            continue
+        name(posting.key, "key", limit=KEY_LENGTH, queue_name=queue_name)
+        keep = posting.keep
+        if isinstance(keep, timedelta):
+            if keep < timedelta():
+                raise _refused(queue_name, "keep", keep, "a time that is not negative")
+        elif keep not in KEEPS:
+            raise _refused(queue_name, "keep", keep, f"{', '.join(KEEPS)}, or a timedelta")
+        if posting.on_conflict not in CONFLICTS:
+            raise _refused(queue_name, "on_conflict", posting.on_conflict, ", ".join(CONFLICTS))
+        wait = posting.key_wait
+        if wait is not None and not (is_number(wait) and wait >= 0):
+            raise _refused(queue_name, "key_wait", wait, "seconds, 0 or more")
+
+
+def _refused(queue_name: str, key: str, value: object, allowed: str) -> InvalidPostError:
+    return InvalidPostError(
+        f"{queue_name}: {key}={shown(value)} is not allowed. Allowed: {allowed}. Nothing was written.",
+        queue_name=queue_name,
+        key=key,
+        value=shown(value),
+    )

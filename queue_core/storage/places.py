@@ -1,0 +1,222 @@
+"""The places of limited queues: claims take them, in their own transaction, under one lock.
+
+A place is a claim that stands: its entry is IN_PROCESSING with the same claim count. Nobody gives
+one back, and none expires: an entry that ends, fails, or is reaped has no claim, and so no place.
+
+The transaction that claims locks the row of the limit, counts the places, and sets aside the
+entries for which there are none. So the claims that stand never are more than the limit says,
+whoever dies and when. The row is read under the lock: a changed limit holds for the next claim.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+from sqlalchemy import Connection
+
+from queue_core.model.entry import Entry
+from queue_core.model.lanes import SUSPECT, Lane, is_limited
+from queue_core.model.limit import Limit
+from queue_core.model.rate import Rate
+from queue_core.storage.store import FIRST_DATE, Store
+from sql.statements.base import LARGEST_COUNT
+from sql.statements.claims import Claim
+from sql.statements.places import Bunch, Terms
+
+MOST_BUNCHES = 100
+"""Rows of places that a claim reads, before they are made fewer."""
+
+
+class Claimed(NamedTuple):
+    """What a claim has taken.
+
+    Attributes:
+        entries: Those that may run.
+        found: How many entries it has found, those that were set aside included.
+        placed: The ids of entries that took places, by the lane of their limit.
+        refused: The lanes of limits that had no more places. When they have one again, as far as
+            that is known.
+    """
+
+    entries: list[Entry]
+    found: int
+    placed: dict[Lane, list[int]] = {}  # noqa: RUF012 -- never changed
+    refused: dict[Lane, datetime | None] = {}  # noqa: RUF012 -- never changed
+
+
+class Room(msgspec.Struct, kw_only=True):
+    """The free places of one limit, which is locked."""
+
+    free: int = LARGEST_COUNT
+    rate: Rate | None = None
+    arrival: datetime = FIRST_DATE
+    now: datetime = FIRST_DATE
+
+    @property
+    def until(self) -> datetime | None:
+        """When its rate allows the next start; None if that is not what it waits for."""
+        if self.rate is None or self.rate.free(self.arrival, self.now):
+            return None
+        return self.rate.next(self.arrival, self.now)
+
+
+class Places:
+    """The places of one main table's limited queues, as one bus or service takes them."""
+
+    def __init__(self, store: Store, idle_threads: Callable[[], int]) -> None:
+        self._store = store
+        self._idle_threads = idle_threads
+        self.lanes = dict[str, Lane]()
+        """Of the queues that are limited, as the last look has found; empty, as mostly."""
+        self.nodes = 1
+        """How many live nodes share the places."""
+
+    def learn(self, limits: Iterable[Limit]) -> None:
+        """These are the limits now."""
+        self.lanes = {limit.queue_name: limit.lane for limit in limits}
+
+    def seating(self, connection: Connection, claim: Claim) -> Seating:
+        """For a claim in the transaction of `connection`."""
+        return Seating(self, connection, claim)
+
+    def register(self, connection: Connection, owner: str, entries: Sequence[Entry]) -> None:
+        """Count entries that `owner` ran before it knew of their limit, past it if need be."""
+        for lane, mine in self.by_lane(entries):
+            statements = self._store.statements
+            statements.terms(connection, lane=lane)
+            held = set(statements.held_places(connection, lane=lane).get(owner, ()))
+            claims = [entry.claim for entry in mine if entry.claim not in held]
+            if claims:
+                statements.take_places(connection, lane=lane, owner=owner, claims=claims)
+
+    def by_lane(self, entries: Iterable[Entry]) -> list[tuple[Lane, list[Entry]]]:
+        """The entries of limited queues, by the lane of their limit: in order, as it is locked."""
+        found = defaultdict[Lane, list[Entry]](list)
+        for entry in entries:
+            lane = self.lanes.get(entry.queue_name)
+            if lane is not None:
+                found[lane].append(entry)
+        return sorted(found.items())
+
+    def room(self, connection: Connection, lane: Lane, owner: str, wanted: int) -> Room:
+        """Lock a limit, and count its free places for `owner`: at least `wanted`, if there are."""
+        statements = self._store.statements
+        limit = statements.terms(connection, lane=lane)
+        if limit is None:  # it has just been removed
+            return Room()
+        bunches = statements.bunches(connection, lane=lane)
+        free = self._free(limit, bunches, owner)
+        if free < wanted or len(bunches) > MOST_BUNCHES:
+            bunches = self._counted(connection, lane)
+            free = self._free(limit, bunches, owner)
+        rate = _rate_of(limit)
+        if rate is None:
+            return Room(free=max(0, free))
+        now, arrival = self._store.read_time(connection), limit.arrival_date or FIRST_DATE
+        # What is claimed counts as started, so it has to start now.
+        free = min(free, rate.free(arrival, now), self._idle_threads())
+        return Room(free=max(0, free), rate=rate, arrival=arrival, now=now)
+
+    def take(
+        self, connection: Connection, lane: Lane, room: Room, owner: str, entries: Sequence[Entry]
+    ) -> None:
+        """Let entries have places, of which there are enough."""
+        claims = [entry.claim for entry in entries]
+        self._store.statements.take_places(connection, lane=lane, owner=owner, claims=claims)
+        if room.rate is not None:
+            arrival = room.rate.after(room.arrival, room.now, len(entries))
+            self._store.statements.arrived(connection, lane=lane, arrival_date=arrival)
+            room.arrival = arrival
+        room.free -= len(entries)
+
+    def set_aside(
+        self, connection: Connection, lane: Lane, owner: str, entries: Sequence[Entry]
+    ) -> None:
+        """Give up claims of entries that wait in `lane`, suspects too."""
+        claims = [entry.claim for entry in entries]
+        self._store.statements.release(
+            connection, owner=owner, lane=lane, suspect_lane=lane, claims=claims
+        )
+
+    def _free(self, limit: Terms, bunches: Sequence[Bunch], owner: str) -> int:
+        taken = sum(bunch.places for bunch in bunches)
+        mine = sum(bunch.places for bunch in bunches if bunch.owner == owner)
+        free = LARGEST_COUNT
+        if limit.concurrency is not None:
+            # What a node holds and can't run yet has a place that another could use.
+            share = max(self._store.config.handler_threads, limit.concurrency // self.nodes)
+            free = min(limit.concurrency - taken, share - mine)
+        return free if limit.per_node is None else min(free, limit.per_node - mine)
+
+    def _counted(self, connection: Connection, lane: Lane) -> list[Bunch]:
+        """Look which claims stand, and enter them anew."""
+        statements = self._store.statements
+        held = statements.held_places(connection, lane=lane)
+        if held:
+            statements.free_places(connection, lane=lane)
+        for owner, claims in held.items():
+            if claims:
+                statements.take_places(connection, lane=lane, owner=owner, claims=claims)
+        return [Bunch(owner, len(claims)) for owner, claims in held.items()]
+
+
+def _rate_of(limit: Terms) -> Rate | None:
+    if limit.rate is None or limit.per_microseconds is None or limit.burst is None:
+        return None
+    return Rate(limit.rate, timedelta(microseconds=limit.per_microseconds), limit.burst)
+
+
+class Seating:
+    """One claim: `claim` is what may be claimed, None if nothing may; then `seat` gives places."""
+
+    def __init__(self, places: Places, connection: Connection, claim: Claim) -> None:
+        self._places = places
+        self._connection = connection
+        self._owner = claim.owner
+        self._lane = Lane(claim.lane)
+        self._rooms = dict[Lane, Room]()
+        self._refused = dict[Lane, datetime | None]()
+        self.claim: Claim | None = claim
+        if is_limited(self._lane):
+            room = self._room(self._lane, claim.limit)
+            if room.free < claim.limit:
+                self._refused[self._lane] = room.until
+                limited = msgspec.structs.replace(claim, limit=room.free)
+                self.claim = limited if room.free else None
+
+    def seat(self, found: Sequence[Entry]) -> Claimed:
+        """Give the entries that the claim has found places, and set aside the others."""
+        if is_limited(self._lane):
+            # Each node runs one suspect at a time, and so doesn't claim it among others.
+            self._leave(SUSPECT, [entry for entry in found if entry.crash_count])
+            entries = [entry for entry in found if not entry.crash_count]
+            if self.claim is not None and len(found) < self.claim.limit:
+                self._refused.clear()  # nothing is left that waits for a place
+        else:
+            entries = list(found)
+        placed, waiting = dict[Lane, list[int]](), set[int]()
+        for lane, those in self._places.by_lane(entries):
+            room = self._room(lane, len(those))
+            seated, left = those[: room.free], those[room.free :]
+            if seated:
+                placed[lane] = [entry.record_id for entry in seated]
+                self._places.take(self._connection, lane, room, self._owner, seated)
+            if left:
+                self._refused[lane] = room.until
+                self._leave(lane, left)
+                waiting.update(entry.record_id for entry in left)
+        entries = [entry for entry in entries if entry.record_id not in waiting]
+        return Claimed(entries, len(found), placed, self._refused)
+
+    def _room(self, lane: Lane, wanted: int) -> Room:
+        if lane not in self._rooms:
+            self._rooms[lane] = self._places.room(self._connection, lane, self._owner, wanted)
+        return self._rooms[lane]
+
+    def _leave(self, lane: Lane, entries: Sequence[Entry]) -> None:
+        if entries:
+            self._places.set_aside(self._connection, lane, self._owner, entries)

@@ -1,0 +1,162 @@
+"""The statements of a claim of a limited queue: its limit, and the claims that have places of it.
+
+Whoever writes here has locked the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    String,
+    Table,
+    bindparam,
+    delete,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.util import memoized_property
+
+from sql.statements.base import IN_PROCESSING, batches
+from sql.statements.outcomes import Outcomes, encoded
+from sql.tables import in_schema, queue_limits, queue_places
+from sql.types import UtcDateTime
+
+_CLAIMS = msgspec.json.Decoder(list[tuple[int, int]])
+
+
+class Terms(NamedTuple):
+    """What a limit allows, and the date from which its rate counts."""
+
+    concurrency: int | None
+    per_node: int | None
+    rate: int | None
+    per_microseconds: int | None
+    burst: int | None
+    arrival_date: datetime | None
+
+
+class Bunch(NamedTuple):
+    """The places that one owner has taken at once, as far as is known."""
+
+    owner: str
+    places: int
+
+
+class Places(Outcomes):
+    """Places that claims of the main table's entries have taken."""
+
+    @memoized_property
+    def _limits(self) -> Table:
+        return in_schema(queue_limits, self.main.schema)
+
+    @memoized_property
+    def _places(self) -> Table:
+        return in_schema(queue_places, self.main.schema)
+
+    def _of(self, table: Table) -> list[ColumnElement[bool]]:
+        # Not "lane": that is what SQLAlchemy calls a column's new value.
+        lane = bindparam("of_lane", type_=String())
+        return [table.c.table_name == self.main.name, table.c.lane == lane]
+
+    def _among(self) -> ColumnElement[bool]:
+        """Whether an entry's id is one of the bound ids."""
+        return self.main.c.record_id.op("IN")(bindparam("ids"))  # the driver writes them down
+
+    def _bound_ids(self, ids: list[int]) -> Any:
+        """Ids as the driver takes them."""
+        return ids
+
+    @memoized_property
+    def _terms(self) -> Any:
+        columns = [self._limits.c[name] for name in Terms._fields]
+        return select(*columns).where(*self._of(self._limits)).with_for_update()
+
+    def terms(self, connection: Connection, *, lane: str) -> Terms | None:
+        """The limit of a queue, locked: whoever takes places of it waits."""
+        rows = self._rows(connection, self._terms, {"of_lane": lane})
+        return Terms(*rows[0]) if rows else None
+
+    @memoized_property
+    def _arrived(self) -> Any:
+        date = bindparam("date", type_=UtcDateTime())
+        return update(self._limits).where(*self._of(self._limits)).values(arrival_date=date)
+
+    def arrived(self, connection: Connection, *, lane: str, arrival_date: datetime) -> None:
+        """Note from when on the rate of a limit counts."""
+        self._change(connection, self._arrived, {"of_lane": lane, "date": arrival_date})
+
+    @memoized_property
+    def _bunches(self) -> Any:
+        taken = self._places
+        return select(taken.c.owner, taken.c.places).where(*self._of(taken))
+
+    def bunches(self, connection: Connection, *, lane: str) -> list[Bunch]:
+        """The places of a limited queue. Some of their claims may stand no longer."""
+        rows = self._rows(connection, self._bunches, {"of_lane": lane})
+        return [Bunch(*row) for row in rows]
+
+    @memoized_property
+    def _listed(self) -> Any:
+        taken = self._places
+        return select(taken.c.owner, taken.c.claims).where(*self._of(taken))
+
+    @memoized_property
+    def _claimed_among(self) -> Any:
+        main = self.main
+        found = self._looked_up(select(main.c.record_id, main.c.claim_count))
+        return found.where(self._among(), main.c.processing_state == IN_PROCESSING)
+
+    def held_places(self, connection: Connection, *, lane: str) -> dict[str, list[tuple[int, int]]]:
+        """The claims that stand, as (record id, claim count), by owner."""
+        rows = self._rows(connection, self._listed, {"of_lane": lane})
+        listed = [(owner, _CLAIMS.decode(claims)) for owner, claims in rows]
+        claimed = set[tuple[int, int]]()
+        for batch in batches(record_id for _, claims in listed for record_id, _ in claims):
+            given = {"ids": self._bound_ids(batch)}
+            claimed.update(
+                (row[0], row[1]) for row in self._rows(connection, self._claimed_among, given)
+            )
+        found = dict[str, list[tuple[int, int]]]()
+        for owner, claims in listed:
+            found.setdefault(owner, []).extend(claim for claim in claims if claim in claimed)
+        return found
+
+    @memoized_property
+    def _free_places(self) -> Any:
+        return delete(self._places).where(*self._of(self._places))
+
+    def free_places(self, connection: Connection, *, lane: str) -> None:
+        """Delete all places of a limited queue."""
+        self._change(connection, self._free_places, {"of_lane": lane})
+
+    @memoized_property
+    def _take_places(self) -> Any:
+        columns = self._places.c
+        return (
+            insert(self._places)
+            .inline()
+            .values({column.name: bindparam(column.name, type_=column.type) for column in columns})
+        )
+
+    def take_places(
+        self, connection: Connection, *, lane: str, owner: str, claims: Sequence[tuple[int, int]]
+    ) -> None:
+        """Enter claims that have no places, given as (record id, claim count)."""
+        record_id, claim_count = claims[0]
+        row: dict[str, Any] = {
+            "table_name": self.main.name,
+            "lane": lane,
+            "record_id": record_id,
+            "claim_count": claim_count,
+            "owner": owner,
+            "places": len(claims),
+            "claims": encoded(claims),
+        }
+        self._change(connection, self._take_places, row)

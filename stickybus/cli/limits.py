@@ -1,0 +1,124 @@
+"""`stickybus limit`, `unlimit` and `limits`: what all nodes together do of a queue at most."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from queue_core.limiting import Limiting
+from queue_core.model.limit import Limit
+from stickybus.cli.entry_options import DEFAULT_TABLE, AnyTable
+from stickybus.cli.moments import duration
+from stickybus.cli.output import console, write_json, write_table
+from stickybus.cli.target import Json, TableName, Url, inspected, opened
+
+COLUMNS = {
+    "table": "TABLE",
+    "queue_name": "QUEUE",
+    "concurrency": "CONCURRENCY",
+    "per_node": "PER NODE",
+    "rate": "RATE",
+    "burst": "BURST",
+    "limited_by": "LIMITED BY",
+    "since": "SINCE (UTC)",
+}
+
+LimitedQueue = Annotated[
+    str,
+    typer.Argument(metavar="QUEUE", help="The bus, or service:queue.", show_default=False),
+]
+
+
+def limit(
+    queue: LimitedQueue,
+    *,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(help="How many entries run at once, on all nodes.", show_default=False),
+    ] = None,
+    per_node: Annotated[
+        int | None,
+        typer.Option(help="How many entries run at once on each node.", show_default=False),
+    ] = None,
+    rate: Annotated[
+        int | None,
+        typer.Option(help="How many entries start in each time --per.", show_default=False),
+    ] = None,
+    per: Annotated[str, typer.Option(help="The time of --rate, such as 1s, 1m or 1h.")] = "1s",
+    burst: Annotated[int, typer.Option(help="How many of --rate may start at once.")] = 1,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="Who limits it. Default: your user name and machine.", show_default=False
+        ),
+    ] = None,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Let all nodes together run no more of a queue than this.
+
+    It replaces the queue's limit, and holds over restarts. Posting goes on; what finds no place
+    waits; other queues run.
+
+    Examples:
+      stickybus limit bus --concurrency 10
+
+      stickybus limit shop:mails --table notifications --rate 100 --per 1m --burst 10
+    """
+    with opened(url, table) as engine:
+        made = Limiting(engine, queue).limit(
+            concurrency=concurrency,
+            per_node=per_node,
+            rate=rate,
+            per=duration(per),
+            burst=burst,
+            by=by,
+        )
+    if as_json:
+        write_json(msgspec.to_builtins(made))
+    else:
+        console().print(f"{queue} is limited to {made.told}", markup=False, soft_wrap=True)
+
+
+def unlimit(
+    queue: LimitedQueue, *, table: TableName = DEFAULT_TABLE, url: Url = None, as_json: Json = False
+) -> None:
+    """End the limit of a queue: what has waited runs.
+
+    Examples:
+      stickybus unlimit bus
+    """
+    with opened(url, table) as engine:
+        removed = Limiting(engine, queue).unlimit()
+    if as_json:
+        write_json({"unlimited": removed})
+    else:
+        end = "is limited no more" if removed else "was not limited"
+        console().print(f"{queue} {end}", markup=False, soft_wrap=True)
+
+
+def limits(*, table: AnyTable = None, url: Url = None, as_json: Json = False) -> None:
+    """Show which queues are limited: to what, by whom and since when.
+
+    Examples:
+      stickybus limits
+
+      stickybus limits --table notifications --json
+    """
+    with inspected(url) as inspector:
+        found = inspector.limits(table=table)
+    if as_json:
+        write_json(msgspec.to_builtins(found))
+    else:
+        rows = [_row(one) for one in found]
+        write_table("Limits", COLUMNS, rows, empty="Nothing is limited.")
+
+
+def _row(limit: Limit) -> dict[str, Any]:
+    row = msgspec.structs.asdict(limit)
+    if limit.rate is None:
+        return row | {"burst": None}
+    return row | {"rate": f"{limit.rate} in {limit.per}"}

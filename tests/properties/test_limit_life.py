@@ -1,0 +1,285 @@
+"""Limits on real tables, together with all that may happen to an entry.
+
+Retries, dates, failures, pauses, changed limits, dead nodes and their copies: whatever comes, no
+more is claimed than the limit says, and in the end all has run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from sqlalchemy import URL
+
+from queue_core.model.entry import State
+from queue_core.storage.places import Places, Room
+from sql.statements import Statements
+from stickybus import ExponentialRetries, Mode
+from tests.contract.cluster import Cluster, Peer
+from tests.contract.harness import Order
+from tests.properties.test_claims import _template
+
+LIVE = 2
+"""Nodes that live at a time."""
+
+
+class LimitLife(RuleBasedStateMachine):
+    """Two nodes, which may die, and a process that only posts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory()
+        path = Path(self._folder.name) / "limits.db"
+        shutil.copyfile(_template(), path)
+        self.cluster = Cluster(URL.create("sqlite", database=str(path)))
+        self.names, self.numbers = count(1), count(1)
+        self.poster = self.cluster.peer("poster")
+        self.failures = 0
+        self.concurrency: int | None = None
+        self.per_node: int | None = None
+        self.claimed = Counter[str]()
+        self.nodes = [self._join() for _ in range(LIVE)]
+        self.limit(concurrency=2, per_node=None)
+
+    def _join(self) -> Peer:
+        peer = self.cluster.peer(
+            f"n{next(self.names)}",
+            mode=Mode.STICKY_EVENTS,
+            handler_threads=3,
+            retry=ExponentialRetries(initial_seconds=3, max_retries=100, jitter=0),
+            max_redispatches=1_000,
+        )
+        peer.handler = self._handle  # type: ignore[assignment]
+        return peer.join()
+
+    def teardown(self) -> None:
+        self.cluster.close()
+        self._folder.cleanup()
+
+    def _handle(self, _order: Order, _context: Any) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError
+
+    def _hear(self) -> None:
+        """Let the time pass after which each node has heard of a change."""
+        self.cluster.live(1, *self.nodes)
+        for node in self.nodes:
+            node.lifecycle.limited.turn(self.cluster.clock.monotonic())
+
+    # -- what happens -----------------------------------------------------------------------------
+
+    @rule(delay=st.sampled_from([0, 0, 0, 4]), entries=st.integers(1, 5), by=st.integers(0, LIVE))
+    def post(self, *, delay: int, entries: int, by: int) -> None:
+        bus = [*self.nodes, self.poster][by].bus
+        for _ in range(entries):
+            # Without a date, it could be born claimed.
+            bus.post(Order(next(self.numbers)), delay=delay or None)
+
+    @rule(node=st.integers(0, LIVE - 1))
+    def claim(self, *, node: int) -> None:
+        self.nodes[node].lifecycle.limited.look()
+        self.nodes[node].claim()
+
+    @rule(node=st.integers(0, LIVE - 1), failures=st.sampled_from([0, 1, 3]))
+    def run(self, *, node: int, failures: int) -> None:
+        self.failures = failures
+        self.nodes[node].lifecycle.run_due()
+        self.failures = 0
+
+    @rule(seconds=st.sampled_from([1, 4]))
+    def live(self, *, seconds: int) -> None:
+        self.cluster.live(seconds, *self.nodes)
+
+    @rule(node=st.integers(0, LIVE - 1), claims=st.booleans())
+    def die(self, *, node: int, claims: bool) -> None:
+        dead = self.nodes[node]
+        if claims:
+            dead.claim()
+        self.nodes[node] = self._join()
+        self.cluster.bury(dead.bus.config.node_name or "", *self.nodes)
+
+    @rule(
+        concurrency=st.sampled_from([1, 2, 3, 5, None]),
+        per_node=st.sampled_from([None, None, 1, 2]),
+    )
+    def limit(self, *, concurrency: int | None, per_node: int | None) -> None:
+        if concurrency is None and per_node is None:
+            self.nodes[0].bus.limit(rate=1, per=timedelta(seconds=1), burst=2)
+        else:
+            self.nodes[0].bus.limit(concurrency=concurrency, per_node=per_node)
+        self.concurrency, self.per_node = concurrency, per_node
+        self._hear()
+
+    @rule()
+    def unlimit(self) -> None:
+        self.nodes[0].bus.unlimit()
+        self.concurrency = self.per_node = None
+        self._hear()
+
+    @rule(paused=st.booleans())
+    def pause(self, *, paused: bool) -> None:
+        if paused:
+            self.nodes[0].bus.pause()
+        else:
+            self.nodes[0].bus.resume()
+
+    # -- what holds -------------------------------------------------------------------------------
+
+    @invariant()
+    def no_more_is_claimed_than_the_limit_says(self) -> None:
+        """What a limit finds claimed may be more; it only grows less then.
+
+        What its node knows to have no place is not going to start.
+        """
+        found = Counter(
+            node.lifecycle.name
+            for node in self.nodes
+            for entry in self.poster.bus.find(states=State.IN_PROCESSING)
+            if entry.processing_owner == node.lifecycle.name
+            and node.lifecycle.holdings.lane_without_place(entry) is None
+        )
+        before, self.claimed = self.claimed, found
+        if self.concurrency is not None:
+            assert found.total() <= max(self.concurrency, before.total())
+        if self.per_node is not None:
+            assert all(
+                claimed <= max(self.per_node, before[owner]) for owner, claimed in found.items()
+            )
+
+
+class LimitLifeToItsEnd(LimitLife):
+    """As `LimitLife`; in the end all has run."""
+
+    def teardown(self) -> None:
+        try:
+            self.nodes[0].bus.resume()
+            for _ in range(200):
+                self._hear()
+                for node in self.nodes:
+                    node.lifecycle.run_due()
+                    self.no_more_is_claimed_than_the_limit_says()
+                if not self.poster.bus.find():
+                    break
+            assert self.poster.bus.find() == []
+        finally:
+            super().teardown()
+
+
+TestLimitLife = LimitLifeToItsEnd.TestCase
+TestLimitLife.settings = settings(max_examples=8, stateful_step_count=15, deadline=None)
+
+
+# -- bugs that it must find -----------------------------------------------------------------------
+
+
+def _uncounted() -> Any:
+    """Places are counted by each node for itself."""
+    free: Any = Places._free
+
+    def own(self: Places, limit: Any, bunches: Any, owner: str) -> int:
+        found: int = free(self, limit, [one for one in bunches if one.owner == owner], owner)
+        return found
+
+    return patch.object(Places, "_free", own)
+
+
+def _forgotten_after_a_count() -> Any:
+    """A count of what is held does not enter it anew."""
+    free_places, take = Statements.free_places, Statements.take_places
+    freed = list[str]()
+
+    def noted(self: Statements, connection: Any, *, lane: str) -> None:
+        free_places(self, connection, lane=lane)
+        freed.append(lane)
+
+    def taken(self: Statements, connection: Any, **options: Any) -> None:
+        if freed:
+            freed.clear()
+        else:
+            take(self, connection, **options)
+
+    return patch.multiple(Statements, free_places=noted, take_places=taken)
+
+
+def _no_place_needed() -> Any:
+    """What has no place starts, and is not set aside."""
+    return patch.object(Places, "room", lambda *_arguments, **_options: Room())
+
+
+def _born_claimed() -> Any:
+    """Posts of a limited queue are born claimed."""
+
+    class Nothing(dict[str, Any]):
+        def __contains__(self, _key: object) -> bool:
+            return False
+
+    learn: Any = Places.learn
+
+    def learnt(self: Places, limits: Any) -> None:
+        learn(self, limits)
+        self.lanes = Nothing(self.lanes)
+
+    return patch.object(Places, "learn", learnt)
+
+
+def _places_kept_by_the_dead() -> Any:
+    """A claim that was reaped, or has ended, still counts."""
+    counted: Any = Statements.bunches
+
+    def held(self: Places, connection: Any, lane: Any) -> Any:
+        return counted(self._store.statements, connection, lane=lane)
+
+    return patch.object(Places, "_counted", held)
+
+
+BUGS: dict[str, Callable[[], Any]] = {
+    "uncounted": _uncounted,
+    "forgotten after a count": _forgotten_after_a_count,
+    "no place needed": _no_place_needed,
+    "born claimed": _born_claimed,
+    "places kept by the dead": _places_kept_by_the_dead,
+}
+
+
+def run_scene() -> None:
+    """Steps in which each of these bugs shows."""
+    life = LimitLifeToItsEnd()
+    steps = [
+        lambda: life.post(delay=0, entries=5, by=LIVE),
+        lambda: life.claim(node=0),
+        lambda: life.claim(node=1),
+        lambda: life.claim(node=0),
+        lambda: life.post(delay=0, entries=5, by=0),
+        lambda: life.die(node=0, claims=True),
+        lambda: life.claim(node=0),
+        lambda: life.run(node=1, failures=0),
+        lambda: life.claim(node=1),
+    ]
+    try:
+        for step in steps:
+            step()
+            life.no_more_is_claimed_than_the_limit_says()
+    finally:
+        life.teardown()
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(bug: str) -> None:
+    with BUGS[bug](), pytest.raises(AssertionError):
+        run_scene()
+
+
+def test_the_scene_of_the_bugs_is_right_without_them() -> None:
+    run_scene()
