@@ -17,7 +17,7 @@ from sqlalchemy import Row
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.set_aside import bring_back
 from queue_core.holding.holdings import Holdings
-from queue_core.model.lanes import Lane
+from queue_core.model.lanes import PROBES, Lane
 from queue_core.model.pause import Pause
 from queue_core.running.pauses_in_force import PausesInForce
 from queue_core.runtime.log import get_logger
@@ -60,10 +60,12 @@ class PausedLanes:
             return
         pauses, lanes = self._holdings.store.database.fetch(self._stored.all_and_lanes)
         self._learn(pauses)
-        ended = [lane for lane in lanes if not self._pauses.holds(lane)]
+        ended = {lane for lane in lanes if not self._pauses.holds(lane)}
+        if ended and self._chooses_probes():
+            ended.add(PROBES)
         self._learn_circuits(self._open_circuits() if ended else {})
-        ended = [lane for lane in ended if lane not in self._circuits]
-        more = bring_back(self._holdings, ended)
+        ended -= self._circuits.keys()
+        more = bring_back(self._holdings, sorted(ended))
         self._at = 0.0 if more else now + LOOK_SECONDS
         # Once more after the last: other nodes bring back entries to this one, too.
         if ended or self._found:
@@ -85,12 +87,16 @@ class PausedLanes:
                 by=pause.paused_by,
             )
 
-    def _open_circuits(self) -> dict[Lane, Row[Any]]:
-        """The open circuits by lane, each of which has a probe then."""
+    def _chooses_probes(self) -> bool:
+        """Give each open circuit a probe that has none; whether there was any."""
         store = self._holdings.store
-        if store.database.fetch(store.circuits.without_probe):
+        lacking = bool(store.database.fetch(store.circuits.without_probe))
+        if lacking:
             store.database.write(store.circuits.choose_others)
-            self._claimer.wake()
+        return lacking
+
+    def _open_circuits(self) -> dict[Lane, Row[Any]]:
+        store = self._holdings.store
         circuits = store.database.fetch(store.circuits.all)
         return {Lane(circuit.lane): circuit for circuit in circuits}
 

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Row
 from queue_core.links.link import Ending
 from queue_core.links.links import carries
 from queue_core.model.entry import Entry, State, SubscriberProgress
-from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane, circuit_lane
+from queue_core.model.lanes import PROBES, Lane, circuit_lane
 from queue_core.model.outcome import Break
 from queue_core.model.retry import delay_after
 from queue_core.runtime.clock import Clock
@@ -170,10 +170,10 @@ class Circuits:
         self._circuits.close(connection, self._table, circuit.lane, probe_id=circuit.probe_id)
 
     def _send(self, connection: Connection, lane: Lane, record_id: int, date: datetime) -> None:
-        """Let an entry of a circuit's lane run at `date`, on any node."""
+        """Let an entry of a circuit's lane run at `date`, where a node then brings it."""
         [row] = self._entries.lock_free(connection, ids=[record_id])
         values = {"effective_date": date, "headers": with_marks(row.headers, {PROBE_MARK: ""})}
         self._entries.change(connection, record_id=record_id, values=values)
         self._entries.change_lane(
-            connection, ids=[record_id], from_lane=lane, to_lane=ANY_NODE, suspect_lane=SUSPECT
+            connection, ids=[record_id], from_lane=lane, to_lane=PROBES, suspect_lane=PROBES
         )

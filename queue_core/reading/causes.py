@@ -10,6 +10,7 @@ from queue_core.links.ordering import KEY_MARK, order_key_of
 from queue_core.model.entry import RetryDue, State
 from queue_core.model.lanes import (
     PARKED,
+    PROBES,
     SUSPECT,
     circuit_lane,
     is_limited,
@@ -56,7 +57,7 @@ def _paused(case: Case) -> Iterator[Reason]:
                 "until": pause.until,
             },
         )
-    lanes = {one.lane for one in case.pauses}
+    lanes = {PROBES, *(one.lane for one in case.pauses)}
     lanes |= {circuit_lane(one.queue_name, one.handler) for one in case.circuits}
     if is_paused(case.entry.lane) and case.entry.lane not in lanes:
         yield Reason(

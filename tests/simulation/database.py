@@ -112,6 +112,7 @@ class Databases:
             *TABLES,
             *(f"{table}_history" for table in TABLES),
             "queue_nodes",
+            "queue_circuits",
             "queue_pauses",
             "simulated_effects",
         ]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
@@ -26,6 +27,7 @@ from queue_core.runtime.signal import Signal
 from sql.database import Database
 from stickybus import (
     BusConfig,
+    Circuit,
     Mode,
     NodeConfig,
     NotificationConfig,
@@ -65,8 +67,18 @@ class Settings:
     handler_threads: int = 2
     max_entries_claimed: int = 3
     lease_seconds: float = 15.0
+    circuit: bool = False
+    """Whether failed entries wait for a probe."""
     long_leases: str = ""
     """The nodes whose leases are four times as long: a deployment may change them, node by node."""
+
+    @property
+    def retry(self) -> Circuit | None:
+        """The policy of all handlers; None for that of the configuration."""
+        if not self.circuit:
+            return None
+        retries = self.max_failure_retries
+        return Circuit(initial_seconds=0.5, maximum_seconds=8, max_retries=retries, jitter=0)
 
     def lease_of(self, node_name: str) -> float:
         """Seconds of a node's lease."""
@@ -175,6 +187,7 @@ class Process:
                     Order,
                     self._handler("bus", number),
                     name=f"subscriber-{number}",
+                    retry=self.settings.retry,
                     exactly_once=self.settings.exactly_once and number == 0,
                     max_run_seconds=self.settings.max_run_seconds,
                 )
@@ -192,12 +205,15 @@ class Process:
                 "orders",
                 self._handler("service", 0),
                 event_types=[Order],
+                retry=self.settings.retry,
                 exactly_once=self.settings.exactly_once,
                 max_run_seconds=self.settings.max_run_seconds,
             )
             self.lifecycles["service"] = self.service._engine.lifecycle
 
         for face, lifecycle in self.lifecycles.items():
+            # So that a seed has one trace.
+            lifecycle.store.circuits._random = Random(1)  # noqa: S311
             # A real one has a thread for it.
             lifecycle.hints.tell = partial(self._tell, face)  # type: ignore[method-assign]
 

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -22,10 +23,15 @@ from tests.simulation.simulation import Result, simulate, simulating
 from tests.simulation.steps import Step
 
 
-def run_seed(databases: Databases, seed: int) -> tuple[Settings, list[Step], Result]:
-    """Simulate a seed; its settings, the steps that it chose, and the result."""
+def run_seed(
+    databases: Databases, seed: int, *, circuit: bool = False
+) -> tuple[Settings, list[Step], Result]:
+    """Simulate a seed; its settings, the steps that it chose, and the result.
+
+    `circuit`: as in `Settings`. It is no part of the seed, whose steps are the same.
+    """
     random = Random(seed)  # noqa: S311 -- to be repeated
-    settings = settings_of(random)
+    settings = replace(settings_of(random), circuit=circuit)
     generator = Generator(random, settings)
     steps = generator.first()
     with simulating(databases, settings) as simulation:

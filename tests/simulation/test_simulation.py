@@ -39,6 +39,13 @@ def test_no_seed_breaks_an_invariant(databases: Databases, first: int) -> None:
         )
 
 
+@pytest.mark.sqlite
+def test_no_seed_breaks_an_invariant_with_circuits(databases: Databases) -> None:
+    for seed in range(3000, 3040):
+        _, _, result = run_seed(databases, seed, circuit=True)
+        assert result.violations == [], "\n".join([*result.trace, *map(str, result.violations)])
+
+
 @needs.server
 def test_no_seed_breaks_an_invariant_on_a_server(database_url: URL) -> None:
     databases = Databases(database_url)

@@ -228,6 +228,22 @@ def test_other_handlers_go_on(cluster: Cluster) -> None:
     assert [circuit.handler for circuit in peer.bus.open_circuits()] == ["orders"]
 
 
+def test_a_probe_runs_on_the_node_that_has_posted_it(cluster: Cluster) -> None:
+    services = Service(), Service()
+    one, other = join(cluster, "a", services[0]), join(cluster, "b", services[1])
+    one.beat()
+    other.beat()
+    fail(one, 1, 2, 3)
+    fail(other, 4, 5)
+
+    for _ in range(12):
+        pass_time(cluster, 61, one, other)
+
+    assert set(services[0].refused) <= {1, 2, 3}
+    assert set(services[1].refused) <= {4, 5}
+    assert len(services[0].refused) + len(services[1].refused) > 5 + 6
+
+
 # -- what becomes of the probe --------------------------------------------------------------------
 
 
