@@ -85,7 +85,7 @@ class LimitLife(RuleBasedStateMachine):
         bus = [*self.nodes, self.poster][by].bus
         for _ in range(entries):
             # Without a date, it could be born claimed.
-            bus.post(Order(next(self.numbers)), **({"delay": delay} if delay else {}))
+            bus.post(Order(next(self.numbers)), delay=delay or None)
 
     @rule(node=st.integers(0, LIVE - 1))
     def claim(self, *, node: int) -> None:
@@ -256,7 +256,7 @@ BUGS: dict[str, Callable[[], Any]] = {
 def run_scene() -> None:
     """Steps in which each of these bugs shows."""
     life = LimitLifeToItsEnd()
-    steps = [
+    steps: list[Callable[[], object]] = [
         lambda: life.post(delay=0, entries=5, by=LIVE),
         lambda: life.claim(node=0),
         lambda: life.claim(node=1),
