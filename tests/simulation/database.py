@@ -113,6 +113,8 @@ class Databases:
             *(f"{table}_history" for table in TABLES),
             "queue_nodes",
             "queue_pauses",
+            "queue_limits",
+            "queue_places",
             "simulated_effects",
         ]
         if self._one_writer:
