@@ -899,6 +899,21 @@ def test_a_queue_is_paused_listed_and_resumed(cli: Cli, bus: PersistentBus) -> N
     assert cli("pauses").out == "Nothing is paused.\n"
 
 
+def test_a_queue_is_limited_listed_and_unlimited(cli: Cli, bus: PersistentBus) -> None:
+    told = cli("limit", "bus", "--concurrency", "10", "--rate", "100", "--per", "1m", "--by", "ann")
+
+    assert told.out == "bus is limited to 10 at once, 100 in 60 s\n"
+    [limit] = cli("limits", "--json").json
+    assert (limit["concurrency"], limit["rate"], limit["limited_by"]) == (10, 100, "ann")
+    assert "100 in 0:01:00" in cli("limits").out
+    assert [one.concurrency for one in bus.limits()] == [10]
+
+    assert cli("unlimit", "bus").out == "bus is limited no more\n"
+    assert cli("unlimit", "bus", "--json").json == {"unlimited": False}
+    assert cli("limits").out == "Nothing is limited.\n"
+    assert "needs concurrency" in cli("limit", "bus", expect=1).err
+
+
 @pytest.mark.parametrize("until", ["soon", "2026-01-31T09:00:00"])
 def test_a_pause_until_no_date_is_a_usage_error(cli: Cli, until: str) -> None:
     assert "--until" not in cli("pause", "bus", "--until", until, expect=2).out

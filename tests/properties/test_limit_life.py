@@ -256,7 +256,7 @@ BUGS: dict[str, Callable[[], Any]] = {
 def run_scene() -> None:
     """Steps in which each of these bugs shows."""
     life = LimitLifeToItsEnd()
-    steps = [
+    steps: list[Callable[[], object]] = [
         lambda: life.post(delay=0, entries=5, by=LIVE),
         lambda: life.claim(node=0),
         lambda: life.claim(node=1),

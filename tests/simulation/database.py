@@ -114,6 +114,8 @@ class Databases:
             "queue_nodes",
             "queue_circuits",
             "queue_pauses",
+            "queue_limits",
+            "queue_places",
             "simulated_effects",
         ]
         if self._one_writer:

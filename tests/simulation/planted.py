@@ -5,7 +5,7 @@ Each replaces one function of the engine by one that forgets what that function 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +18,8 @@ import queue_core.lifecycle
 import sql.statements.base
 import sql.statements.claims
 import sql.statements.lanes
+from queue_core.claiming import set_aside
 from queue_core.claiming.claimer import Claimer
-from queue_core.claiming.paused_lanes import PausedLanes
 from queue_core.cluster.node import Node
 from queue_core.cluster.reaper import Reaper
 from queue_core.cluster.silence_watch import SilenceWatch
@@ -28,12 +28,16 @@ from queue_core.holding.holdings import Holdings
 from queue_core.holding.ledger import Ledger
 from queue_core.holding.sweep import Sweep
 from queue_core.model.entry import Posting
+from queue_core.model.lanes import Lane
+from queue_core.model.limit import Limit
 from queue_core.model.transit import Transit
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.insertion import Insertion
 from queue_core.posting.poster import Post, Poster
 from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.running.handler_pool import HandlerPool
+from queue_core.storage.moves import Moves
+from queue_core.storage.places import Places
 from queue_core.storage.store import Store
 from sql.statements import Statements
 from sql.statements.nodes import DEAD, LIVE, Nodes
@@ -456,12 +460,47 @@ def failed_post_kept() -> list[Planting]:
 
 
 @_bug
+def born_claimed_past_a_limit() -> list[Planting]:
+    """Posts of a limited queue are born claimed."""
+
+    class Unknown(dict[str, Lane]):
+        def __contains__(self, _queue_name: object) -> bool:
+            return False
+
+    def learn(self: Places, limits: Iterable[Limit]) -> None:
+        self.lanes = Unknown({limit.queue_name: limit.lane for limit in limits})
+
+    return [(Places, "learn", learn)]
+
+
+@_bug
+def places_counted_apart() -> list[Planting]:
+    """A claim counts the places, and gives the lock of the limit up before it takes any."""
+    claim: Any = Moves.claim
+    room: Any = Places.room
+
+    def claimed(self: Moves, lane: Lane, owner: str, limit: int, *rest: Any) -> Any:
+        places = self._places
+
+        def read(connection: Connection) -> dict[Lane, Any]:
+            return {
+                one: room(places, connection, one, owner, limit) for one in places.lanes.values()
+            }
+
+        rooms = self._store.database.write(read)
+        with patch.object(Places, "room", lambda _self, _connection, one, *_rest: rooms[one]):
+            return claim(self, lane, owner, limit, *rest)
+
+    return [(Moves, "claim", claimed)]
+
+
+@_bug
 def paused_left_behind() -> list[Planting]:
     """What was set aside in a pause stays there."""
-    return [(PausedLanes, "_bring_back", lambda _self, _lane, _sticky: 0)]
+    return [(set_aside, "_bring_back", lambda _holdings, _lane, _sticky: 0)]
 
 
 @_bug
 def paused_to_anybody() -> list[Planting]:
     """What was set aside in a pause comes back to the node that looks first."""
-    return [(PausedLanes, "_sticky_nodes", lambda _self: set())]
+    return [(set_aside, "_sticky_nodes", lambda _store: set())]

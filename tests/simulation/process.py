@@ -408,7 +408,11 @@ class Process:
         def insert(keys: tuple[int, ...], connection: Any) -> None:
             at = None if not step.delay else self.clock.now() + timedelta(seconds=step.delay)
             self.simulation.posting(
-                self, keys, sticky=lifecycle.running and lifecycle.config.mode is not Mode.POLLING
+                self,
+                keys,
+                sticky=lifecycle.running
+                and lifecycle.config.mode is not Mode.POLLING
+                and self.simulation.concurrency is None,
             )
             task().keys += keys
             postings = [Posting(event=Order(key), search_key1=key, at=at) for key in keys]
@@ -436,7 +440,7 @@ class Process:
                 transaction.commit()
 
     def change(self, step: Change) -> None:
-        """Remove or retry an entry, truncate history, or pause for some time, or resume."""
+        """Remove or retry an entry, truncate history, pause for some time, resume, or limit."""
         face: Any = self.bus if step.face == "bus" else self.service
         if step.what == "truncate":
             face.truncate_history()
@@ -446,6 +450,10 @@ class Process:
             queue: Any = self.bus if step.face == "bus" else self.queue
             handler = "subscriber-0" if step.what == "pause one handler" else None
             queue.pause(handler=handler, until=timedelta(seconds=1.5 * step.key))
+        elif step.what == "limit":
+            queue = self.bus if step.face == "bus" else self.queue
+            queue.limit(concurrency=step.key)
+            self.simulation.concurrency = step.key
         elif step.what == "resume":
             queue = self.bus if step.face == "bus" else self.queue
             queue.resume()

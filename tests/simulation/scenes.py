@@ -125,7 +125,24 @@ _PAUSED: list[Step] = [
 ]
 """A pause sets an entry aside, and has ended by the time that another node looks."""
 
+_LIMITED_BUS: list[Step] = [
+    Start("a1"),
+    Start("b1"),
+    Change("b1", "bus", "limit", 1),
+    Pass(2.0, ("a1", "b1")),
+    _claim("a1"),
+    _claim("b1"),
+    _post("a1", 1),
+    _post("a1", 2),
+    _post("b1", 3),
+]
+"""Two nodes have heard that one entry runs at a time, and both have posted."""
+
 SCENES: dict[str, Scene] = {
+    "born_claimed_past_a_limit": Scene(_LIMITED_BUS),
+    "places_counted_apart": Scene(
+        [*_LIMITED_BUS, Go("a1", "bus.claim", 3), _claim("b1"), _claim("a1")]
+    ),
     "fence_removed": Scene(_RETRIED_TWICE),
     "finish_without_claim": Scene(_PAST_ITS_LIMIT, _LIMITED),
     "fence_of_the_node_table": Scene(_PAST_ITS_LIMIT, _LIMITED),
@@ -300,7 +317,7 @@ SCENES: dict[str, Scene] = {
             *[_handle("a1")] * 3,
             Pass(8.01, ("a1",)),  # a sweep is due
             Go("a1", "bus.finish", 2),  # its claim has committed, the ledger doesn't know of it
-            Go("a1", "bus.claim", 10),  # the sweep has read the table, and is about to give back
+            Go("a1", "bus.claim", 12),  # the sweep has read the table, and is about to give back
             _finish("a1"),
             *[_handle("a1")] * 3,
             _handle("a1", stops=1),

@@ -145,6 +145,8 @@ class Simulation:
         self._ledger: dict[tuple[Any, ...], Mapping[str, Any]] = {}
         self._most: dict[str, int] = {}
         self._found: list[Violation] = []
+        self.concurrency: int | None = None
+        """The limit of the bus."""
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -383,6 +385,21 @@ class Simulation:
             self.tell(f"  committed: {', '.join(map(str, task.keys))}")
         if nodes:
             self._look_at_nodes()
+        if self.concurrency is not None:
+            self._count_claims(self.concurrency)
+
+    def _count_claims(self, limit: int) -> None:
+        claimed = self.databases.rows(
+            "SELECT record_id FROM bus_events WHERE processing_state = 'IN_PROCESSING'"
+        )
+        if len(claimed) > limit:
+            self._found.append(
+                Violation(
+                    invariant=Invariant.BOUNDED,
+                    record_ids=tuple(row["record_id"] for row in claimed),
+                    explanation=f"{len(claimed)} entries are claimed of a bus that is limited to {limit}",
+                )
+            )
 
     def keep_history(self, rows: list[Mapping[str, Any]]) -> None:
         """See `Watcher`."""

@@ -150,7 +150,7 @@ class Jump:
 class Change:
     """The user changes entries: `remove` or `retry` the entry of a key, or `truncate` history.
 
-    Or the user pauses for `key` times 1.5 s, or resumes.
+    Or the user pauses for `key` times 1.5 s, resumes, or limits the bus to `key` entries at once.
     """
 
     process: str
