@@ -10,6 +10,7 @@ from sql.tables.entries import (
     ERROR_LENGTH,
     STORAGE,
     EntryTables,
+    define_entries,
     entry_tables,
 )
 from sql.tables.keys import KEY_LENGTH, queue_keys
@@ -31,6 +32,7 @@ __all__ = [
     "RUN_LENGTH",
     "STORAGE",
     "EntryTables",
+    "define_entries",
     "entry_tables",
     "in_schema",
     "queue_archives",
