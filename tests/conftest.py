@@ -6,6 +6,7 @@ or `-m sqlite` chooses. A skipped or expectedly failing test fails the run, for 
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from collections.abc import Iterator
@@ -76,6 +77,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     without = [item for item in items if item.get_closest_marker(OPTIONAL)]
     items[:] = [item for item in items if item not in set(without)]
     config.hook.pytest_deselected(items=without)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what the collection made, and nothing drops, out of every later search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 class NewDatabase(Protocol):
