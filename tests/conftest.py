@@ -19,6 +19,7 @@ from sqlalchemy import URL, Engine, create_engine, make_url
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from devtools.folders import data_folder
 from devtools.programs import OPTIONAL, URL_VARIABLES, is_done_without
 from devtools.server import DatabaseServer
 from devtools.servers import database_servers
@@ -68,6 +69,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     Groups by a mark (`--dist loadgroup`) don't form with pytest 9.2.
     """
     return _Sharing(config, log)
+
+
+def pytest_configure() -> None:
+    """Put the tests' files where the servers' data lie: in memory, no commit waits for a disk."""
+    folder = data_folder(durable=False)
+    if folder is not None:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(folder))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
