@@ -2,6 +2,8 @@
 BIN := $(CURDIR)/.venv/bin
 PACKAGES := sql queue_core bus notifications history_pipeline stickybus
 CHECKED := $(PACKAGES) devtools tests $(wildcard benchmarks examples scripts)
+# Images of containers set it. Each of the tests' processes, hundreds, would compile all of our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 # More arguments for pytest, such as ARGS="-k sqlite".
 ARGS :=
 # Tests side by side: most of them wait for a lease, a poll or a process.

@@ -25,7 +25,7 @@ from sql.statements.schedules import Schedules
 from sql.statements.staging import Staging
 from sql.statements.waits import Waits
 from sql.tables import (
-    entry_tables,
+    define_entries,
     queue_archives,
     queue_circuits,
     queue_group_ends,
@@ -78,7 +78,7 @@ KEYS = Family(Keys, (queue_keys,))
 WAITS = Family(Waits, (queue_waits,))
 GROUPS = Family(Groups, (queue_groups, queue_group_ends))
 CIRCUITS = Family(Circuits, (queue_circuits,))
-ENTRIES = Family(Statements, define=entry_tables, suffixes=("_history",))
+ENTRIES = Family(Statements, define=define_entries, suffixes=("_history",))
 
 FAMILIES: tuple[Family[object], ...] = (
     NODES,
@@ -104,6 +104,12 @@ def shared_names() -> list[str]:
 def suffixes() -> tuple[str, ...]:
     """The ends of the names of tables that stand beside a main table."""
     return tuple(suffix for family in FAMILIES for suffix in family.suffixes)
+
+
+def table_names(*main_names: str) -> tuple[str, ...]:
+    """The names of all tables of `metadata_for`, which takes milliseconds to define them."""
+    shared = [table.name for family in FAMILIES for table in family.shared]
+    return (*shared, *(main + end for main in main_names for end in ("", *suffixes())))
 
 
 def metadata_for(*main_names: str) -> MetaData:

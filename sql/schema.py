@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from alembic import command
@@ -32,7 +32,7 @@ from sqlalchemy import (
 )
 
 from sql.database import Database
-from sql.families import ENTRIES, VERSION_TABLE, metadata_for
+from sql.families import ENTRIES, VERSION_TABLE, metadata_for, table_names
 from sql.registry import BACKENDS
 from sql.tables import ENTRY_COLUMNS
 from sql.transient import UPGRADE_STEP
@@ -186,13 +186,13 @@ def _upgrade(database: Database, connection: Connection, progress: Progress) -> 
 
 def check(connection: Connection, tables: Sequence[str] = DEFAULT_TABLES) -> SchemaReport:
     """Compare the database with this version; changes nothing."""
-    scripts = ScriptDirectory.from_config(_config(tables))
-    expected = scripts.get_current_head() or ""
+    revisions = _revisions()
+    expected = revisions[0]
     context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
     found = context.get_current_revision()
     if found is None:
-        return SchemaReport(Fit.MISSING, None, expected, tuple(metadata_for(*tables).tables))
-    if found != expected and found in {script.revision for script in scripts.walk_revisions()}:
+        return SchemaReport(Fit.MISSING, None, expected, table_names(*tables))
+    if found != expected and found in revisions:
         return SchemaReport(Fit.TOO_OLD, found, expected)
     newer = found != expected
     if newer and not (
@@ -200,10 +200,17 @@ def check(connection: Connection, tables: Sequence[str] = DEFAULT_TABLES) -> Sch
     ):
         return SchemaReport(Fit.TOO_NEW, found, expected)
     present = set(inspect(connection).get_table_names())
-    missing = tuple(name for name in metadata_for(*tables).tables if name not in present)
+    missing = tuple(name for name in table_names(*tables) if name not in present)
     if newer:
         return SchemaReport(Fit.TOO_NEW if missing else Fit.NEWER, found, expected, missing)
     return SchemaReport(Fit.MISSING if missing else Fit.CURRENT, found, expected, missing)
+
+
+@cache
+def _revisions() -> tuple[str, ...]:
+    """All revisions that this version knows, the newest first; Alembic runs each one's file."""
+    scripts = ScriptDirectory.from_config(_config(()))
+    return tuple(script.revision for script in scripts.walk_revisions())
 
 
 def _works_since(connection: Connection) -> str:

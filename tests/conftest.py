@@ -6,6 +6,7 @@ or `-m sqlite` chooses. A skipped or expectedly failing test fails the run, for 
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from sqlalchemy import URL, Engine, create_engine, make_url
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from devtools.folders import data_folder
 from devtools.programs import OPTIONAL, URL_VARIABLES, is_done_without
 from devtools.server import DatabaseServer
 from devtools.servers import database_servers
@@ -69,6 +71,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     return _Sharing(config, log)
 
 
+def pytest_configure() -> None:
+    """Put the tests' files where the servers' data lie: in memory, no commit waits for a disk."""
+    folder = data_folder(durable=False)
+    # Some tests run programs that lie there, which containers forbid in memory.
+    if folder is not None and not os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(folder))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the tests on the server of `OPTIONAL` out where there is none."""
     if os.environ.get(URL_VARIABLES[OPTIONAL]) or not is_done_without(OPTIONAL):
@@ -76,6 +86,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     without = [item for item in items if item.get_closest_marker(OPTIONAL)]
     items[:] = [item for item in items if item not in set(without)]
     config.hook.pytest_deselected(items=without)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what the collection made, and nothing drops, out of every later search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 class NewDatabase(Protocol):

@@ -18,7 +18,7 @@ from sqlalchemy import URL, Connection, inspect
 
 from sql.dialect import Dialect
 from sql.doctor.finding import Finding
-from sql.families import ENTRIES, NODES, metadata_for
+from sql.families import ENTRIES, NODES, table_names
 from sql.statements import Statements
 from sql.statements.nodes import Nodes
 from sql.tables import entry_tables
@@ -39,7 +39,7 @@ class Scope:
     @property
     def names(self) -> list[str]:
         """The names of all our tables, histories and shared ones included."""
-        return list(metadata_for(*self.tables).tables)
+        return list(table_names(*self.tables))
 
     def statements(self) -> list[Statements]:
         """Our statements on each pair of tables."""

@@ -11,6 +11,7 @@ from sql.tables.entries import (
     ERROR_LENGTH,
     STORAGE,
     EntryTables,
+    define_entries,
     entry_tables,
 )
 from sql.tables.groups import GROUP_NAME_LENGTH, queue_group_ends, queue_groups
@@ -35,6 +36,7 @@ __all__ = [
     "RUN_LENGTH",
     "STORAGE",
     "EntryTables",
+    "define_entries",
     "entry_tables",
     "in_schema",
     "queue_archives",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import MetaData, Table
@@ -19,6 +20,7 @@ OPTIONS: dict[str, Any] = {
 """Options of every table."""
 
 
+@lru_cache
 def in_schema(table: Table, schema: str | None) -> Table:
     """A shared table by its full name: callers find it whatever their search path is.
 

@@ -8,6 +8,7 @@ an INSERT written for its tables works on these.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -129,15 +130,18 @@ class EntryTables:
         return f"{self.main.name}_claim"
 
 
-def entry_tables(
-    main_name: str, metadata: MetaData | None = None, *, schema: str | None = None
-) -> EntryTables:
-    """Define the pair `main_name` and `main_name + "_history"`.
+@lru_cache
+def entry_tables(main_name: str, *, schema: str | None = None) -> EntryTables:
+    """The pair `main_name` and `main_name + "_history"`.
 
     With a `schema`, statements find them whatever the session's search path is, or the connection's
     map of schemas.
     """
-    metadata = metadata if metadata is not None else MetaData()
+    return define_entries(main_name, MetaData(), schema=schema)
+
+
+def define_entries(main_name: str, metadata: MetaData, *, schema: str | None = None) -> EntryTables:
+    """Define the same pair among the tables of `metadata`."""
     main = Table(
         main_name,
         metadata,

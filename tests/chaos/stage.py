@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import URL, MetaData, create_engine, func, make_url, select, text
+from sqlalchemy import URL, create_engine, func, make_url, select, text
 from sqlalchemy.pool import NullPool
 
 from devtools.proxy import Proxy
@@ -148,7 +148,7 @@ class Stage:
         self.say = say
         self.url = target.fresh(settings.folder)
         self.direct = create_engine(self.url, poolclass=NullPool)
-        self.tables = entry_tables(BusConfig().table, MetaData())
+        self.tables = entry_tables(BusConfig().table)
         self.archived: list[Standing] = []
         self.deaths: list[Death] = []
         self.faults: list[Fault] = []

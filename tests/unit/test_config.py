@@ -150,7 +150,11 @@ def test_none_means_not_set() -> None:
         (BusConfig, {"table": "bus events"}, "1 to 48 letters, digits and underscores"),
         (BusConfig, {"table": "t" * 49}, "1 to 48 letters, digits and underscores"),
         (BusConfig, {"table": "bus_events_history"}, "nor a name that ends in _history"),
-        (BusConfig, {"table": "Queue_Nodes"}, "neither queue_archives, queue_circuits, queue_keys"),
+        (
+            BusConfig,
+            {"table": "Queue_Nodes"},
+            "neither queue_archives, queue_circuits, queue_group_ends",
+        ),
         (BusConfig, {"node_name": "!parked"}, "no leading '!'"),
         (BusConfig, {"node_name": ""}, "1 to 64 characters, not 0"),
         (BusConfig, {"name": "x" * 65}, "1 to 64 characters, not 65"),

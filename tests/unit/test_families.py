@@ -12,7 +12,7 @@ from queue_core.model.names import table_fault
 from sql import families, schema
 from sql.database import Database
 from sql.doctor.base import Scope
-from sql.families import ENTRIES, FAMILIES, NODES, Family, metadata_for
+from sql.families import ENTRIES, FAMILIES, NODES, Family, metadata_for, table_names
 from sql.registry import BACKENDS
 
 
@@ -93,4 +93,9 @@ def test_statements_of_a_database_replace_those_of_a_family(name: str) -> None:
 def test_each_table_belongs_to_one_family() -> None:
     shared = [table.name for family in FAMILIES for table in family.shared]
     assert len(shared) == len(set(shared))
-    assert set(shared) | {"orders", "orders_history"} == set(metadata_for("orders").tables)
+    assert {*shared, "orders", "orders_history"} == set(metadata_for("orders").tables)
+
+
+@pytest.mark.usefixtures("database")
+def test_the_names_of_tables_are_those_of_the_defined_tables() -> None:
+    assert sorted(table_names("orders", "mails")) == sorted(metadata_for("orders", "mails").tables)
