@@ -19,6 +19,7 @@ from queue_core.model.entry import (
     SearchKey,
 )
 from queue_core.model.keyed import Keep, OnConflict, Posted
+from queue_core.model.priority import Priority
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.runtime.shown import shown
@@ -71,6 +72,7 @@ class EventBus(Subscribing):
         key_wait: float | None = None,
         after: Collection[int] | None = None,
         on_failed: OnFailed = "cancel",
+        priority: Priority = "normal",
         connection: CallersConnection | None = None,
     ) -> int:
         """Post one event. Either the row is written or the call raises.
@@ -107,6 +109,8 @@ class EventBus(Subscribing):
             on_failed: What becomes of it if one of them fails, or is removed. "cancel": it goes to
                 history as REMOVED; "run": it runs all the same; "hold": it waits until that one is
                 retried, or until `release`. Default: "cancel".
+            priority: "high" overtakes what was posted up to ten minutes before, "urgent" up to an
+                hour. Only for what is due now. Default: "normal".
             connection: A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg,
                 PyMySQL or sqlite3 connection. The event is part of its transaction: a commit
                 delivers, a rollback does not. Default: the call commits before it returns.
@@ -146,6 +150,7 @@ class EventBus(Subscribing):
             key_wait=key_wait,
             after=after,
             on_failed=on_failed,
+            priority=priority,
         )
         return self._post([posting], connection)[0]
 

@@ -20,6 +20,7 @@ from queue_core.model.entry import (
     SearchKey,
 )
 from queue_core.model.keyed import Keep, OnConflict, Posted
+from queue_core.model.priority import Priority
 from queue_core.queue_keys import QueueKeys
 from queue_core.queue_reads import Reads
 from queue_core.runtime.awaitable import awaited
@@ -78,6 +79,7 @@ class QueueNotifications(Reads, QueueKeys):
         key_wait: float | None = None,
         after: Collection[int] | None = None,
         on_failed: OnFailed = "cancel",
+        priority: Priority = "normal",
         connection: CallersConnection | None = None,
     ) -> int:
         """Schedule a notification. Either the row is written or the call raises.
@@ -107,6 +109,7 @@ class QueueNotifications(Reads, QueueKeys):
                 (on MariaDB and MySQL one). Default: 5.
             after: As for `PersistentBus.post`. Default: as there.
             on_failed: As for `PersistentBus.post`. Default: "cancel".
+            priority: As for `PersistentBus.post`. Default: "normal".
             connection: As for `PersistentBus.post`: the notification is part of its transaction.
 
         Returns:
@@ -142,6 +145,7 @@ class QueueNotifications(Reads, QueueKeys):
             key_wait=key_wait,
             after=after,
             on_failed=on_failed,
+            priority=priority,
         )
         return self.schedule_many([posting], connection=connection)[0]
 

@@ -152,7 +152,7 @@ class Metrics:
                 continue
             if outcome.started_date is None:
                 continue
-            waited = (outcome.started_date - entry.effective_date).total_seconds()
+            waited = (outcome.started_date - entry.due_since).total_seconds()
             latencies.setdefault(queue_name, []).append(waited if waited > 0 else 0.0)
             if isinstance(outcome, Finished) and outcome.undelivered:
                 counts["entries_undelivered", queue_name] += 1

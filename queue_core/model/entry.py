@@ -18,6 +18,7 @@ from sqlalchemy import Row
 from queue_core.errors import PayloadNotDecodableError
 from queue_core.model.keyed import Keep, OnConflict
 from queue_core.model.lanes import Lane
+from queue_core.model.priority import NORMAL, Priority, due_since
 from queue_core.runtime.deprecation import OldName
 from sql.search_keys import RESERVED, SEARCH_KEYS, texts
 from sql.statements.base import IN_PROCESSING, raised
@@ -169,6 +170,14 @@ class Entry(msgspec.Struct, frozen=True):
     settled = OldName[SubscriberProgress]("progress")
 
     @property
+    def due_since(self) -> datetime:
+        """The date on which it became due.
+
+        The head start of a priority puts `effective_date` before the post.
+        """
+        return due_since(self.effective_date, self.created_date)
+
+    @property
     def claim(self) -> tuple[int, int]:
         """Names this claim of the entry: (record id, claim count)."""
         return self.record_id, self.claim_count
@@ -263,7 +272,8 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     Search keys are 64-bit integers, texts of 1 to 255 characters or UUIDs. `headers` is a flat dict
     of strings. `at` is an aware date; None means now. `key` is an idempotency key, with `keep`,
     `on_conflict` and `key_wait` as for a post. Entries of one `order_key` run one after the other
-    in the order of posting. `after` holds ids of entries that it waits for.
+    in the order of posting. `after` holds ids of entries that it waits for. `priority` is for
+    what is due now.
     """
 
     event: object
@@ -282,6 +292,7 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     key_wait: float | None = None
     after: Collection[int] | None = None
     on_failed: OnFailed = "cancel"
+    priority: Priority = NORMAL
 
 
 class PostOptions(TypedDict, total=False):
@@ -302,6 +313,7 @@ class PostOptions(TypedDict, total=False):
     key_wait: float | None
     after: Collection[int] | None
     on_failed: OnFailed
+    priority: Priority
 
 
 class KeyedOptions(PostOptions, total=False):
