@@ -6,10 +6,11 @@ counted. The tables were analysed while they were empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -45,23 +46,23 @@ class Links:
     store: Store
     connection: Connection
 
-    def order(self, name: str, *arguments: Any) -> object:
-        return getattr(self.store.ordering.statements, name)(self.connection, *arguments)
+    def order(self, name: str, given: Sequence[Any]) -> None:
+        getattr(self.store.ordering.statements, name)(self.connection, *given)
 
-    def waits(self, name: str, **arguments: Any) -> object:
+    def waits(self, name: str, given: Mapping[str, Any]) -> None:
         waits = self.store.dependencies.statements
-        return getattr(waits, name)(self.connection, "bus_events", **arguments)
+        getattr(waits, name)(self.connection, "bus_events", **given)
 
-    def keys(self, name: str, **arguments: Any) -> object:
+    def keys(self, name: str, given: Mapping[str, Any]) -> None:
         keys = self.store.keys.keys
-        return getattr(keys, name)(self.connection, "bus_events", "bus", **arguments)
+        getattr(keys, name)(self.connection, "bus_events", "bus", **given)
 
-    def of_table(self, name: str, **arguments: Any) -> object:
-        return getattr(self.store.keys.keys, name)(self.connection, "bus_events", **arguments)
+    def due_keys(self, name: str, given: Mapping[str, Any]) -> None:
+        getattr(self.store.keys.keys, name)(self.connection, "bus_events", now=NOW, **given)
 
-    def of_entries(self, name: str, **arguments: Any) -> object:
+    def of_entries(self, name: str, given: Mapping[str, Any]) -> None:
         main = self.store.statements.main
-        return getattr(self.store.keys.keys, name)(self.connection, main, ids=IDS, **arguments)
+        getattr(self.store.keys.keys, name)(self.connection, main, ids=IDS, **given)
 
 
 KEY_ROWS = [KeyRow(key, 7, PERIOD, 60.0) for key in FEW]
@@ -84,7 +85,7 @@ def operations() -> Iterator[tuple[str, Callable[[Links], object]]]:
         "started": (ORDER_KEY,),
     }
     for name, arguments in order.items():
-        yield name, lambda links, name=name, given=arguments: links.order(name, *given)
+        yield f"order {name}", partial(Links.order, name=name, given=arguments)
     waits: dict[str, dict[str, Any]] = {
         "of_awaited": {"ids": IDS},
         "of_waiters": {"ids": IDS},
@@ -95,7 +96,7 @@ def operations() -> Iterator[tuple[str, Callable[[Links], object]]]:
         "remove": {"waits": [Wait(7, 7)]},
     }
     for name, options in waits.items():
-        yield f"waits {name}", lambda links, name=name, given=options: links.waits(name, **given)
+        yield f"waits {name}", partial(Links.waits, name=name, given=options)
     keys: dict[str, dict[str, Any]] = {
         "find": {"keys": FEW, "lock": True},
         "add": {"rows": KEY_ROWS, "taken_by": "me", "look": NOW},
@@ -105,11 +106,11 @@ def operations() -> Iterator[tuple[str, Callable[[Links], object]]]:
         "remove": {"keys": FEW},
     }
     for name, options in keys.items():
-        yield f"keys {name}", lambda links, name=name, given=options: links.keys(name, **given)
-    yield "keys are_due", lambda links: links.of_table("are_due", now=NOW)
-    yield "keys to_look_at", lambda links: links.of_table("to_look_at", now=NOW, limit=10)
-    yield "keys states", lambda links: links.of_entries("states", dates=True)
-    yield "keys lock_waiting", lambda links: links.of_entries("lock_waiting")
+        yield f"keys {name}", partial(Links.keys, name=name, given=options)
+    yield "keys are_due", partial(Links.due_keys, name="are_due", given={})
+    yield "keys to_look_at", partial(Links.due_keys, name="to_look_at", given={"limit": 10})
+    yield "keys states", partial(Links.of_entries, name="states", given={"dates": True})
+    yield "keys lock_waiting", partial(Links.of_entries, name="lock_waiting", given={})
 
 
 def fill(engine: Engine) -> None:
