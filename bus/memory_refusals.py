@@ -33,7 +33,7 @@ def refuse_links(queue_name: str, postings: Sequence[Posting], rules: AfterRules
                 queue_name=queue_name,
                 key="key",
             )
-    if any(posting.after for posting in rules.applied(postings)):
+    if any(posting.after for posting in rules.applied(queue_name, postings)):
         raise InvalidPostError(
             "after needs the persistent bus: in memory nothing waits. Nothing was posted.",
             key="after",
