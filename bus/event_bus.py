@@ -11,6 +11,7 @@ from queue_core.errors import InvalidPostError
 from queue_core.model.config import BusConfig
 from queue_core.model.due_date import due_date
 from queue_core.model.entry import (
+    Awaited,
     KeyedOptions,
     OnFailed,
     OrderFailure,
@@ -70,7 +71,7 @@ class EventBus(Subscribing):
         keep: Keep = "living",
         on_conflict: OnConflict = "return",
         key_wait: float | None = None,
-        after: Collection[int] | None = None,
+        after: Collection[Awaited] | None = None,
         on_failed: OnFailed = "cancel",
         priority: Priority = "normal",
         connection: CallersConnection | None = None,
@@ -103,7 +104,8 @@ class EventBus(Subscribing):
                 "debounce" (replace what waits; a successor to what runs).
             key_wait: Seconds to wait for a transaction that is open, and has taken the key. 0: none
                 (on MariaDB and MySQL one). Default: 5.
-            after: Ids of entries of this table that must have ended before it runs; they must
+            after: Ids of entries of this table that must have ended before it runs, or pairs of a
+                queue's name and an idempotency key, for the entry that has the key now. They must
                 exist, so that no cycle can be made. Default: those that a function given to
                 `register_event` tells, else none.
             on_failed: What becomes of it if one of them fails, or is removed. "cancel": it goes to

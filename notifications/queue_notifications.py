@@ -12,6 +12,7 @@ from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
 from queue_core.model.due_date import due_date
 from queue_core.model.entry import (
+    Awaited,
     KeyedOptions,
     OnFailed,
     OrderFailure,
@@ -77,7 +78,7 @@ class QueueNotifications(Reads, QueueKeys):
         keep: Keep = "living",
         on_conflict: OnConflict = "return",
         key_wait: float | None = None,
-        after: Collection[int] | None = None,
+        after: Collection[Awaited] | None = None,
         on_failed: OnFailed = "cancel",
         priority: Priority = "normal",
         connection: CallersConnection | None = None,

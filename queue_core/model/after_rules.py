@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 import msgspec
 
 from queue_core.errors import InvalidPostError
-from queue_core.model.entry import Posting
+from queue_core.model.entry import Awaited, Posting
 from queue_core.runtime.arguments import function, not_allowed
 
-After: TypeAlias = Callable[[Any], Collection[int]]
-"""A function of an event: the ids of the entries that it waits for; none: it waits for nothing."""
+After: TypeAlias = Callable[[Any], Collection[Awaited]]
+"""A function of an event: the entries that it waits for, as in `Posting.after`; none: for nothing."""
 
 
 class AfterRules:
@@ -71,7 +71,7 @@ def _checked(after: After) -> After:
     return after
 
 
-def _answer(rule: After, event: object) -> Collection[int]:
+def _answer(rule: After, event: object) -> Collection[Awaited]:
     try:
         return list(rule(event))
     except Exception as error:

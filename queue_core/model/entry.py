@@ -265,6 +265,10 @@ It is removed, too ("cancel"), runs all the same ("run"), or waits for a person 
 """
 
 
+Awaited: TypeAlias = int | tuple[str, str]
+"""An entry that another one waits for: its id, or (queue name, idempotency key)."""
+
+
 class Posting(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be posted or scheduled.
 
@@ -272,7 +276,8 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     Search keys are 64-bit integers, texts of 1 to 255 characters or UUIDs. `headers` is a flat dict
     of strings. `at` is an aware date; None means now. `key` is an idempotency key, with `keep`,
     `on_conflict` and `key_wait` as for a post. Entries of one `order_key` run one after the other
-    in the order of posting. `after` holds ids of entries that it waits for. `priority` is for
+    in the order of posting. `after` holds ids, or (queue name, key) pairs, of entries that
+    it waits for. `priority` is for
     what is due now.
     """
 
@@ -290,7 +295,7 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     keep: Keep = "living"
     on_conflict: OnConflict = "return"
     key_wait: float | None = None
-    after: Collection[int] | None = None
+    after: Collection[Awaited] | None = None
     on_failed: OnFailed = "cancel"
     priority: Priority = NORMAL
 
@@ -311,7 +316,7 @@ class PostOptions(TypedDict, total=False):
     keep: Keep
     on_conflict: OnConflict
     key_wait: float | None
-    after: Collection[int] | None
+    after: Collection[Awaited] | None
     on_failed: OnFailed
     priority: Priority
 

@@ -367,6 +367,30 @@ def test_notifications_wait_too(cluster: Cluster) -> None:
     service.close()
 
 
+def test_what_a_key_names_is_waited_for(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    first = peer.bus.post(Order(1), key="k", delay=3)
+    second = peer.bus.post(Order(2), delay=3)
+    third = peer.bus.post(Order(3), after=[("bus", "k"), second])
+    assert waiting(peer) == [third]
+    with database_of(peer.bus).begin() as connection:
+        inner = peer.bus.post(Order(4), key="inner", delay=3, connection=connection)
+        fourth = peer.bus.post(Order(5), after=[("bus", "inner")], connection=connection)
+        rows = connection.execute(text("SELECT waiter_id, awaited_id FROM queue_waits")).all()
+    assert sorted(rows) == [(third, first), (third, second), (fourth, inner)]
+    with pytest.raises(EntryNotFoundError, match="'other'"):
+        peer.bus.post(Order(6), after=[("bus", "k"), ("bus", "other")])
+    with pytest.raises(EntryNotFoundError, match="'k'"):
+        peer.bus.post(Order(6), after=[("elsewhere", "k")])
+    for wrong in (("bus",), ("bus", 7), ("bus", "a", "b")):
+        with pytest.raises(InvalidPostError, match="after"):
+            peer.bus.post(Order(6), after=[wrong])  # type: ignore[list-item]
+    cluster.live(3, peer)
+    peer.run()
+    assert [order.number for order in peer.handler.events][-2:] == [3, 5]
+    assert peer.bus.find() == []
+
+
 def test_a_queue_computes_what_its_notifications_wait_for(cluster: Cluster) -> None:
     service = NotificationService(cluster.url, clock=cluster.clock)
     options: dict[str, Any] = {"event_types": [Order]}
