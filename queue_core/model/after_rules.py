@@ -13,7 +13,7 @@ from queue_core.model.entry import Awaited, Posting
 from queue_core.runtime.arguments import function, not_allowed
 
 After: TypeAlias = Callable[[Any], Collection[Awaited]]
-"""A function of an event: the entries that it waits for, as in `Posting.after`; none: for nothing."""
+"""A function of an event: the entries that it waits for, as in `Posting.after`, if for any."""
 
 
 class AfterRules:

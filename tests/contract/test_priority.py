@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from queue_core.model.lanes import ANY_NODE
+from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT
 from queue_core.storage.moves import Moves
 from stickybus import InMemoryBus, InvalidPostError, Posting
 from tests.contract.cluster import Cluster, Peer
@@ -52,6 +52,18 @@ def test_a_head_start_is_no_lateness(cluster: Cluster) -> None:
     assert "since" not in reason.facts or reason.facts["since"] == cluster.clock.now()
     peer.run()
     assert contexts[0].lateness == timedelta()
+
+
+def test_a_head_start_is_no_age_of_a_queue(cluster: Cluster) -> None:
+    poster, now = cluster.peer("poster"), cluster.clock.now()
+    poster.bus.post(Order(1), priority="urgent")
+    statements, paused = poster.store.statements, ("!paused", "!paused~")
+    with poster.store.database.begin() as connection:
+        [in_lane] = statements.lane_counts(connection, lane=ANY_NODE, until=now, limit=10)
+        [of_queue] = statements.live_counts(
+            connection, now=now, since=now, parked=PARKED, suspect=SUSPECT, paused=paused
+        )
+    assert in_lane.oldest == of_queue.oldest == now
 
 
 def test_priorities_that_would_start_an_entry_early_are_refused(cluster: Cluster) -> None:
