@@ -11,6 +11,7 @@ from queue_core.errors import InvalidPostError
 from queue_core.model.config import BusConfig
 from queue_core.model.due_date import due_date
 from queue_core.model.entry import (
+    Awaited,
     KeyedOptions,
     OnFailed,
     OrderFailure,
@@ -19,6 +20,7 @@ from queue_core.model.entry import (
     SearchKey,
 )
 from queue_core.model.keyed import Keep, OnConflict, Posted
+from queue_core.model.priority import Priority
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.runtime.shown import shown
@@ -69,10 +71,11 @@ class EventBus(Subscribing):
         keep: Keep = "living",
         on_conflict: OnConflict = "return",
         key_wait: float | None = None,
-        after: Collection[int] | None = None,
+        after: Collection[Awaited] | None = None,
         on_failed: OnFailed = "cancel",
         group: int | None = None,
         max_run_seconds: float | None = None,
+        priority: Priority = "normal",
         connection: CallersConnection | None = None,
     ) -> int:
         """Post one event. Either the row is written or the call raises.
@@ -103,7 +106,8 @@ class EventBus(Subscribing):
                 "debounce" (replace what waits; a successor to what runs).
             key_wait: Seconds to wait for a transaction that is open, and has taken the key. 0: none
                 (on MariaDB and MySQL one). Default: 5.
-            after: Ids of entries of this table that must have ended before it runs; they must
+            after: Ids of entries of this table that must have ended before it runs, or pairs of a
+                queue's name and an idempotency key, for the entry that has the key now. They must
                 exist, so that no cycle can be made. Default: those that a function given to
                 `register_event` tells, else none.
             on_failed: What becomes of it if one of them fails, or is removed. "cancel": it goes to
@@ -113,6 +117,8 @@ class EventBus(Subscribing):
                 none.
             max_run_seconds: A run that takes longer counts as failed, as for `subscribe`, whose
                 limit this one replaces. Default: that limit.
+            priority: "high" overtakes what was posted up to ten minutes before, "urgent" up to an
+                hour. Only for what is due now. Default: "normal".
             connection: A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg,
                 PyMySQL or sqlite3 connection. The event is part of its transaction: a commit
                 delivers, a rollback does not. Default: the call commits before it returns.
@@ -157,6 +163,7 @@ class EventBus(Subscribing):
             on_failed=on_failed,
             group=group,
             max_run_seconds=max_run_seconds,
+            priority=priority,
         )
         return self._post([posting], connection)[0]
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, TypeVar, Unpack, overload
 from bus.others import log_event
 from bus.subscriptions import OTHERS, Others, Subscriptions, subscriber_name
 from queue_core.model.after_rules import After
+from queue_core.model.entry import Awaited
 from queue_core.model.event_types import EventTypes
 from queue_core.model.retry import RetryPolicy
 from queue_core.model.validators import Validate
@@ -245,7 +246,7 @@ class Subscribing(OldBusNames):
         *,
         name: str | None = ...,
         validate: Callable[[E], object] | None = ...,
-        after: Callable[[E], Collection[int]] | None = ...,
+        after: Callable[[E], Collection[Awaited]] | None = ...,
     ) -> str: ...
     @overload
     def register_event(
@@ -253,7 +254,7 @@ class Subscribing(OldBusNames):
         event_type: str,
         *,
         validate: Callable[[dict[str, Any]], object] | None = ...,
-        after: Callable[[dict[str, Any]], Collection[int]] | None = ...,
+        after: Callable[[dict[str, Any]], Collection[Awaited]] | None = ...,
     ) -> str: ...
     def register_event(
         self,

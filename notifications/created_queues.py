@@ -10,6 +10,7 @@ from notifications.queue_decorators import Decorate, DecorateExactlyOnce
 from notifications.queue_name import check_part, parts_of
 from notifications.queues import Queues
 from queue_core.errors import QueueExistsError
+from queue_core.model.after_rules import After
 from queue_core.model.codec import Codec
 from queue_core.model.event_types import is_event_type
 from queue_core.model.retry import RetryPolicy
@@ -29,6 +30,7 @@ class QueueOptions(TypedDict, total=False):
     codec: Codec | None
     success_on: Collection[type[Exception]]
     validate: Validate | None
+    after: After | None
 
 
 class CreatedQueues(Queues):
@@ -81,6 +83,7 @@ class CreatedQueues(Queues):
         codec: Codec | None = None,
         success_on: Collection[type[Exception]] = (),
         validate: Validate | None = None,
+        after: After | None = None,
     ) -> NotificationQueue:
         """Create the queue `service_name:queue_name` of this process with its handler.
 
@@ -107,6 +110,8 @@ class CreatedQueues(Queues):
                 valid if the answer is true; an exception is the reason why it isn't. An event that
                 isn't valid is not scheduled (`InvalidEventError`); an entry ends FAILED, and the
                 handler is not called. Default: all are valid.
+            after: Called with each event that this process schedules on the queue without `after`:
+                answers with the ids of the entries that it waits for. Default: it waits for none.
 
         Returns:
             The queue.
@@ -158,6 +163,7 @@ class CreatedQueues(Queues):
                 )
             self._engine.codecs.of_queue(queue.full_name, codec)
             self._types.validators.set_for_queue(queue.full_name, validate)
+            self._types.after_rules.set_for_queue(queue.full_name, after)
             self._queues[queue.full_name] = queue
         return queue
 
@@ -183,6 +189,7 @@ class CreatedQueues(Queues):
         codec: Codec | None = None,
         success_on: Collection[type[Exception]] = (),
         validate: Validate | None = None,
+        after: After | None = None,
     ) -> object:
         """Decorate the handler of a queue, which is created as by `create_queue`.
 
@@ -196,6 +203,7 @@ class CreatedQueues(Queues):
             codec: As for `create_queue`.
             success_on: As for `create_queue`.
             validate: As for `create_queue`.
+            after: As for `create_queue`.
 
         Returns:
             A decorator, which returns the handler. `get_queue` then has the queue.
@@ -225,6 +233,7 @@ class CreatedQueues(Queues):
                 codec=codec,
                 success_on=success_on,
                 validate=validate,
+                after=after,
             )
             return handler
 

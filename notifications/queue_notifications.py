@@ -12,6 +12,7 @@ from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
 from queue_core.model.due_date import due_date
 from queue_core.model.entry import (
+    Awaited,
     KeyedOptions,
     OnFailed,
     OrderFailure,
@@ -20,6 +21,7 @@ from queue_core.model.entry import (
     SearchKey,
 )
 from queue_core.model.keyed import Keep, OnConflict, Posted
+from queue_core.model.priority import Priority
 from queue_core.queue_keys import QueueKeys
 from queue_core.queue_reads import Reads
 from queue_core.runtime.awaitable import awaited
@@ -76,10 +78,11 @@ class QueueNotifications(Reads, QueueKeys):
         keep: Keep = "living",
         on_conflict: OnConflict = "return",
         key_wait: float | None = None,
-        after: Collection[int] | None = None,
+        after: Collection[Awaited] | None = None,
         on_failed: OnFailed = "cancel",
         group: int | None = None,
         max_run_seconds: float | None = None,
+        priority: Priority = "normal",
         connection: CallersConnection | None = None,
     ) -> int:
         """Schedule a notification. Either the row is written or the call raises.
@@ -111,6 +114,7 @@ class QueueNotifications(Reads, QueueKeys):
             on_failed: As for `PersistentBus.post`. Default: "cancel".
             group: As for `PersistentBus.post`. Default: none.
             max_run_seconds: As for `PersistentBus.post`. Default: the limit of the queue.
+            priority: As for `PersistentBus.post`. Default: "normal".
             connection: As for `PersistentBus.post`: the notification is part of its transaction.
 
         Returns:
@@ -151,6 +155,7 @@ class QueueNotifications(Reads, QueueKeys):
             on_failed=on_failed,
             group=group,
             max_run_seconds=max_run_seconds,
+            priority=priority,
         )
         return self.schedule_many([posting], connection=connection)[0]
 

@@ -47,6 +47,10 @@ COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
         "Entries inserted, those included that a caller's transaction may still roll back",
         QUEUE,
     ),
+    "keyed_posts": (
+        "Posts with an idempotency key, by what became of them",
+        (*QUEUE, "answer"),
+    ),
     "entries_claimed": (
         "Entries claimed from the table, retries too; not those that were born claimed",
         QUEUE,

@@ -20,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.metric_families import families_of
 from queue_core.model.entry import Entry, State
+from queue_core.model.keyed import Posted
 from queue_core.model.outcome import ENDED, Finished, Lost, Outcome, Retried
 from queue_core.reading.depths import QueueDepth
 
@@ -114,8 +115,15 @@ class Metrics:
     def around_post(self, proceed: Callable[[P], list[int]], post: P) -> list[int]:
         """Middleware: count the entries of one post."""
         ids = proceed(post)
-        self._counters["entries_posted", post.queue_name].inc(len(ids))
-        self._series["batch_entries", "post"].observe((len(ids),))
+        entries, queue_name = len(ids), post.queue_name
+        keyed = [one for one in ids if type(one) is Posted]
+        if keyed:
+            entries -= sum(not one.created for one in keyed)
+            for answer, count in Tally(one.answer.value for one in keyed).items():
+                labels = (self._table, queue_name, answer)
+                self._families.counters["keyed_posts"].labels(*labels).inc(count)
+        self._counters["entries_posted", queue_name].inc(entries)
+        self._series["batch_entries", "post"].observe((entries,))
         return ids
 
     def around_handler(self, proceed: Callable[[H], R], call: H) -> R:
@@ -162,7 +170,7 @@ class Metrics:
                 continue
             if outcome.started_date is None:
                 continue
-            waited = (outcome.started_date - entry.effective_date).total_seconds()
+            waited = (outcome.started_date - entry.due_since).total_seconds()
             latencies.setdefault(queue_name, []).append(waited if waited > 0 else 0.0)
             if isinstance(outcome, Finished) and outcome.undelivered:
                 counts["entries_undelivered", queue_name] += 1

@@ -14,6 +14,7 @@ from queue_core.model.lanes import PARKED, WAITING_LANE, is_limited, is_paused
 from sql.doctor.base import Check, Scope
 from sql.doctor.finding import Finding, Severity, lasting
 from sql.statements import Statements
+from sql.statements.base import due_since
 from sql.statements.waits import Waits
 
 WAITING_SECONDS = 600.0
@@ -104,7 +105,7 @@ def _waiting(
         select(
             first.c.queue_name,
             func.count().label("entries"),
-            func.min(first.c.effective_date).label("oldest"),
+            func.min(due_since(first)).label("oldest"),
         )
         .where(first.c.processing_state == State.AVAILABLE.value, first.c.created_date <= since)
         .group_by(first.c.queue_name)

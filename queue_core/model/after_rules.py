@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 import msgspec
 
 from queue_core.errors import InvalidPostError
-from queue_core.model.entry import Posting
+from queue_core.model.entry import Awaited, Posting
 from queue_core.runtime.arguments import function, not_allowed
 
-After: TypeAlias = Callable[[Any], Collection[int]]
-"""A function of an event: the ids of the entries that it waits for; none: it waits for nothing."""
+After: TypeAlias = Callable[[Any], Collection[Awaited]]
+"""A function of an event: the entries that it waits for, as in `Posting.after`, if for any."""
 
 
 class AfterRules:
@@ -23,29 +23,39 @@ class AfterRules:
         self.declared = False
         """Whether there is or was a function: else no posting needs a look."""
         self._of_types: dict[type | str, After] = {}
+        self._of_queues: dict[str, After] = {}
 
     def set_for_type(self, event_type: type | str, after: After) -> None:
         """Events of a type and its subtypes, or plain dicts of a name.
 
         Raises ConfigurationError.
         """
-        function(after, key="after")
-        if inspect.iscoroutinefunction(after):
-            raise not_allowed("after", after, "a plain function of the event, not a coroutine")
-        self._of_types[event_type] = after
+        self._of_types[event_type] = _checked(after)
         self.declared = True
 
-    def applied(self, postings: Sequence[Posting]) -> list[Posting]:
+    def set_for_queue(self, queue_name: str, after: After | None) -> None:
+        """What is posted to a queue; None: nothing from now on. Raises ConfigurationError."""
+        if after is None:
+            self._of_queues.pop(queue_name, None)
+            return
+        self._of_queues[queue_name] = _checked(after)
+        self.declared = True
+
+    def applied(self, queue_name: str, postings: Sequence[Posting]) -> list[Posting]:
         """The postings, with what their events wait for where they don't say so themselves.
 
         Raises InvalidPostError.
         """
         return [
-            posting if posting.after is not None else self._applied(posting) for posting in postings
+            posting if posting.after is not None else self._applied(queue_name, posting)
+            for posting in postings
         ]
 
-    def _applied(self, posting: Posting) -> Posting:
+    def _applied(self, queue_name: str, posting: Posting) -> Posting:
         event = posting.event
+        of_queue = self._of_queues.get(queue_name)
+        if of_queue is not None:
+            return msgspec.structs.replace(posting, after=_answer(of_queue, event) or None)
         keys = (posting.event_name,) if isinstance(event, dict) else type(event).__mro__
         for key in keys:
             rule = None if key is None else self._of_types.get(key)
@@ -54,7 +64,14 @@ class AfterRules:
         return posting
 
 
-def _answer(rule: After, event: object) -> Collection[int]:
+def _checked(after: After) -> After:
+    function(after, key="after")
+    if inspect.iscoroutinefunction(after):
+        raise not_allowed("after", after, "a plain function of the event, not a coroutine")
+    return after
+
+
+def _answer(rule: After, event: object) -> Collection[Awaited]:
     try:
         return list(rule(event))
     except Exception as error:

@@ -18,6 +18,7 @@ from sqlalchemy import Row
 from queue_core.errors import PayloadNotDecodableError
 from queue_core.model.keyed import Keep, OnConflict
 from queue_core.model.lanes import Lane
+from queue_core.model.priority import NORMAL, Priority, due_since
 from queue_core.runtime.deprecation import OldName
 from sql.search_keys import RESERVED, SEARCH_KEYS, texts
 from sql.statements.base import IN_PROCESSING, raised
@@ -169,6 +170,14 @@ class Entry(msgspec.Struct, frozen=True):
     settled = OldName[SubscriberProgress]("progress")
 
     @property
+    def due_since(self) -> datetime:
+        """The date on which it became due.
+
+        The head start of a priority puts `effective_date` before the post.
+        """
+        return due_since(self.effective_date, self.created_date)
+
+    @property
     def claim(self) -> tuple[int, int]:
         """Names this claim of the entry: (record id, claim count)."""
         return self.record_id, self.claim_count
@@ -260,6 +269,10 @@ It is removed, too ("cancel"), runs all the same ("run"), or waits for a person 
 """
 
 
+Awaited: TypeAlias = int | tuple[str, str]
+"""An entry that another one waits for: its id, or (queue name, idempotency key)."""
+
+
 class Posting(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be posted or scheduled.
 
@@ -267,10 +280,9 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     Search keys are 64-bit integers, texts of 1 to 255 characters or UUIDs. `headers` is a flat dict
     of strings. `at` is an aware date; None means now. `key` is an idempotency key, with `keep`,
     `on_conflict` and `key_wait` as for a post. Entries of one `order_key` run one after the other
-    in the order of posting. `after` holds ids of entries that it waits for. `group` is the id of
-    the group of which it is a member.
-    in the order of posting. `after` holds ids of entries that it waits for.
-    `max_run_seconds` limits each run.
+    in the order of posting. `after` holds ids, or (queue name, key) pairs, of entries that it
+    waits for. `group` is the id of the group of which it is a member. `max_run_seconds` limits
+    each run. `priority` is for what is due now.
     """
 
     event: object
@@ -287,10 +299,11 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     keep: Keep = "living"
     on_conflict: OnConflict = "return"
     key_wait: float | None = None
-    after: Collection[int] | None = None
+    after: Collection[Awaited] | None = None
     on_failed: OnFailed = "cancel"
     group: int | None = None
     max_run_seconds: float | None = None
+    priority: Priority = NORMAL
 
 
 class PostOptions(TypedDict, total=False):
@@ -309,10 +322,11 @@ class PostOptions(TypedDict, total=False):
     keep: Keep
     on_conflict: OnConflict
     key_wait: float | None
-    after: Collection[int] | None
+    after: Collection[Awaited] | None
     on_failed: OnFailed
     group: int | None
     max_run_seconds: float | None
+    priority: Priority
 
 
 class KeyedOptions(PostOptions, total=False):

@@ -105,7 +105,9 @@ class Poster:
     def _write(self, post: Post) -> list[int]:
         rules = self._store.types.after_rules
         if rules.declared:
-            post = msgspec.structs.replace(post, postings=rules.applied(post.postings))
+            post = msgspec.structs.replace(
+                post, postings=rules.applied(post.queue_name, post.postings)
+            )
         for posting in post.postings:
             if (
                 posting.key is not None

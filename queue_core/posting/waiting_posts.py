@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import get_args
 
 from sqlalchemy import Connection
 
 from queue_core.errors import EntryNotFoundError, InvalidPostError
-from queue_core.model.entry import OnFailed, Posting, State
+from queue_core.model.entry import Awaited, OnFailed, Posting, State
 from queue_core.model.lanes import WAITING_LANE, Lane
 from queue_core.posting.draft import Draft
 from queue_core.runtime.shown import shown
-from queue_core.storage.rows import integer
+from queue_core.storage.rows import integer, name
 from queue_core.storage.store import Store
 from sql.statements.waits import Wait
+from sql.tables import KEY_LENGTH, QUEUE_NAME_LENGTH
 
 MOST = 1_000
 """The most entries that one waits for."""
@@ -45,19 +46,23 @@ class WaitingPosts:
         self._connection = connection
         self._queue_name = queue_name
         self._lent = lent
-        self._waiting = [
-            (draft, awaited, Lane(draft.row["lane"]))
-            for draft in drafts
-            if (awaited := _awaited(queue_name, draft.posting))
+        self._after = [
+            (draft, awaited) for draft in drafts if (awaited := _awaited(queue_name, draft.posting))
         ]
+        self._waiting = list[tuple[Draft, list[int], Lane]]()
+        """With the ids that drafts wait for, and the lanes that they go to in the end."""
 
     def before(self) -> None:
         """Raise EntryNotFoundError unless all awaited entries exist; let the rows wait."""
-        sought = sorted({record_id for _, ids, _ in self._waiting for record_id in ids})
-        if not sought:
+        if not self._after:
             return
+        named = self._named({one for _, awaited in self._after for one in awaited})
+        for draft, awaited in self._after:
+            ids = sorted({one if isinstance(one, int) else named[one] for one in awaited})
+            self._waiting.append((draft, ids, Lane(draft.row["lane"])))
+        sought = sorted({record_id for _, ids, _ in self._waiting for record_id in ids})
         missing = self._missing(self._connection, sought)
-        if missing and self._lent and not self._store.database.dialect.capabilities.one_writer:
+        if missing and self._may_be_blind:
             missing = self._store.database.fetch(lambda ours: self._missing(ours, missing))
         if missing:
             raise EntryNotFoundError(
@@ -71,6 +76,39 @@ class WaitingPosts:
         for draft, _, _ in self._waiting:
             waits = {"lane": WAITING_LANE, "processing_state": State.WAITING.value}
             draft.row = {**draft.row, **waits}
+
+    def _named(self, awaited: Collection[Awaited]) -> dict[tuple[str, str], int]:
+        """The entries that the keys among `awaited` name. Raises EntryNotFoundError."""
+        keys = {one for one in awaited if not isinstance(one, int)}
+        found = self._having(self._connection, keys)
+        if keys - found.keys() and self._may_be_blind:
+            others = keys - found.keys()
+            found |= self._store.database.fetch(lambda ours: self._having(ours, others))
+        if missing := sorted(keys - found.keys()):
+            raise EntryNotFoundError(
+                f"{self._queue_name}: after names keys that no entry has: {', '.join(map(shown, missing[:20]))}. "
+                "Nothing was written.",
+                queue_name=self._queue_name,
+                table=self._store.config.table,
+            )
+        return found
+
+    def _having(
+        self, connection: Connection, keys: Collection[tuple[str, str]]
+    ) -> dict[tuple[str, str], int]:
+        """The ids of the entries that keys name now; keys that name none are left out."""
+        link, found = self._store.keys, dict[tuple[str, str], int]()
+        for queue_name in sorted({queue_name for queue_name, _ in keys}):
+            mine = [key for of_queue, key in keys if of_queue == queue_name]
+            for row in link.keys.find(connection, link.table_name, queue_name, keys=mine):
+                if row.record_id:
+                    found[queue_name, row.entry_key] = row.record_id
+        return found
+
+    @property
+    def _may_be_blind(self) -> bool:
+        """Whether the caller's transaction may not see what others have committed."""
+        return self._lent and not self._store.database.dialect.capabilities.one_writer
 
     def _missing(self, connection: Connection, ids: Sequence[int]) -> list[int]:
         statements = self._store.statements
@@ -96,20 +134,30 @@ class WaitingPosts:
             dependencies.attend(self._connection, rows)
 
 
-def _awaited(queue_name: str, posting: Posting) -> list[int]:
+def _awaited(queue_name: str, posting: Posting) -> set[Awaited]:
     given = posting.after
     if given is None:
-        return []
+        return set()
     if isinstance(given, str | bytes) or not hasattr(given, "__iter__"):
-        raise _refused(queue_name, "after", given, f"a collection of up to {MOST} record ids")
-    ids = sorted({integer(record_id, "after") for record_id in given})
+        raise _refused(queue_name, "after", given, f"a collection of up to {MOST} entries")
+    ids = {_checked(queue_name, one) for one in given}
     if len(ids) > MOST:
         raise _refused(queue_name, "after", f"{len(ids)} ids", f"up to {MOST} ids")
     if posting.on_failed not in get_args(OnFailed):
         raise _refused(queue_name, "on_failed", posting.on_failed, "cancel, run or hold")
     if ids and posting.order_key is not None:
-        raise _refused(queue_name, "after", ids, "entries without an order_key")
+        raise _refused(queue_name, "after", sorted(ids, key=str), "entries without an order_key")
     return ids
+
+
+def _checked(queue_name: str, awaited: object) -> Awaited:
+    if not isinstance(awaited, tuple):
+        return integer(awaited, "after")
+    match awaited:
+        case (str() as of_queue, str() as key):
+            name(of_queue, "queue_name", limit=QUEUE_NAME_LENGTH)
+            return of_queue, name(key, "key", limit=KEY_LENGTH, queue_name=queue_name)
+    raise _refused(queue_name, "after", awaited, "ids, and pairs of a queue's name and a key")
 
 
 def _refused(queue_name: str, key: str, value: object, allowed: str) -> InvalidPostError:

@@ -178,7 +178,7 @@ def _ready(case: Case) -> Reason:
     names = [lane] if is_node_lane(lane) else sorted({node.name for node, _ in case.serving})
     return Reason(
         code="ready",
-        text=f"It has been due since {moment(case.entry.effective_date)} and waits its turn on {', '.join(names)}: entries of "
+        text=f"It has been due since {moment(case.entry.due_since)} and waits its turn on {', '.join(names)}: entries of "
         "earlier dates go first, and the node takes what its threads have room for.",
-        facts={"since": case.entry.effective_date, "nodes": ", ".join(names)},
+        facts={"since": case.entry.due_since, "nodes": ", ".join(names)},
     )

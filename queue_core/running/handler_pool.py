@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import groupby
 from typing import Protocol, TypeAlias
 
 from queue_core.errors import StickybusError
@@ -39,8 +40,16 @@ class Waits(Protocol):
         ...
 
 
+def _is_ahead(run: Run) -> bool:
+    entry = run.entry
+    return entry.effective_date < entry.created_date
+
+
 class HandlerPool:
-    """Its threads give what is submitted to the `runner`, in order."""
+    """Its threads give what is submitted to the `runner`, in order.
+
+    What has a head start goes first: a thread takes it after what it runs, in turns with others.
+    """
 
     def __init__(
         self,
@@ -58,6 +67,8 @@ class HandlerPool:
         self._waits = waits
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         """None ends the thread that gets it."""
+        self._ahead: queue.SimpleQueue[Run] = queue.SimpleQueue()
+        """What a priority has put ahead. Beside it others run: each thread takes them in turns."""
         self._resumed = deque[Run]()
         self._threads: list[threading.Thread] = []
 
@@ -121,13 +132,24 @@ class HandlerPool:
         runs = [Run(entry, self, epoch) for entry in transit.ready[before:]]
         try:
             self._keep_places(runs)
-            # In one call, which no signal cuts in two.
-            transit.submitted.extend(map(self._tasks.put, runs))
+            for is_ahead, some in groupby(runs, key=_is_ahead):
+                self._put(list(some), transit, ahead=is_ahead)
         except BaseException:
             for run in runs[len(transit.submitted) - before :]:
                 if run.place is not None:
                     run.place.pass_on(run)
             raise
+
+    def _put(self, runs: list[Run], transit: Transit, *, ahead: bool) -> None:
+        # In one call, which no signal cuts in two.
+        if not ahead:
+            transit.submitted.extend(map(self._tasks.put, runs))
+            return
+        try:
+            transit.submitted.extend(map(self._ahead.put, runs))
+        finally:
+            for _ in runs:  # for threads that have nothing to do
+                self._tasks.put(self._take_ahead)
 
     def call(self, hook: Callable[[], None]) -> None:
         """Call a hook on the pool."""
@@ -155,6 +177,7 @@ class HandlerPool:
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
             self._take(task)
+            self._take_ahead()
             # Else each call of a serial handler would wait for all that is in the queue.
             while self._resumed:
                 self._go_on()
@@ -177,6 +200,11 @@ class HandlerPool:
             if task is None:
                 self._tasks.put(None)  # for a thread whose handler still runs
             self._take(task)
+
+    def _take_ahead(self) -> None:
+        if not self._ahead.empty():
+            with suppress(queue.Empty):  # another thread was faster
+                self._take(self._ahead.get_nowait())
 
     def _go_on(self) -> None:
         with suppress(IndexError):

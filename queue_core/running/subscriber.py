@@ -123,7 +123,7 @@ def context_of(
         effective_date=entry.effective_date,
         # The clocks of two nodes differ.
         age=max(timedelta(), started_date - entry.created_date),
-        lateness=max(timedelta(), started_date - entry.effective_date),
+        lateness=max(timedelta(), started_date - entry.due_since),
         backlogs=backlogs,
     )
 

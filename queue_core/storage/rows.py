@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 from uuid import UUID
 
 import msgspec
@@ -20,6 +20,7 @@ from queue_core.model.event_types import EventTypes
 from queue_core.model.known_codecs import Codecs, Encoded
 from queue_core.model.lanes import Lane
 from queue_core.model.names import name_fault
+from queue_core.model.priority import HEAD_STARTS, NORMAL, Priority
 from queue_core.model.run_limit import with_limit
 from queue_core.runtime.clock import Clock, in_utc
 from queue_core.runtime.shown import shown
@@ -141,7 +142,9 @@ class Rows:
             else _token(future, "future_user_token", queue_name),
             "search_key1": key1,
             "search_key2": key2,
-            "effective_date": now if posting.at is None else in_utc(posting.at, key="at"),
+            "effective_date": now
+            if posting.at is None and posting.priority == NORMAL
+            else _date(posting, now, queue_name),
             "headers": headers,
         }
 
@@ -184,6 +187,26 @@ class Rows:
         )
         found = {name: text for name, text in texts(entry.headers).items() if name in SEARCH_KEYS}
         return msgspec.structs.replace(entry, **found) if found else entry
+
+
+def _date(posting: Posting, now: datetime, queue_name: str) -> datetime:
+    """The date by which claims go: a priority has a head start, which lets nothing run early."""
+    at, priority = now if posting.at is None else in_utc(posting.at, key="at"), posting.priority
+    if priority == NORMAL:
+        return at
+    why = ""
+    if priority not in get_args(Priority):
+        why = f"Allowed: {', '.join(HEAD_STARTS)}"
+    elif at > now or posting.after:
+        why = "It is for what is due now: without a later date, and without after"
+    if why:
+        raise InvalidPostError(
+            f"{queue_name}: priority={shown(priority)} is not allowed. {why}. Nothing was written.",
+            queue_name=queue_name,
+            key="priority",
+            value=shown(priority),
+        )
+    return min(at, now) - HEAD_STARTS[priority]
 
 
 def columns_of(keys: Mapping[str, StoredKey | None], headers: str | None) -> dict[str, Any]:

@@ -200,7 +200,7 @@ class PostgreSQLDoctor(Doctor):
                 yield Fault(Step.SORT, kind)
             elif scanned and kind in {"Seq Scan", "Bitmap Heap Scan"}:
                 yield Fault(Step.SCAN, kind)
-            elif scanned and "Scan" in kind and not _seeks(node, table):
+            elif scanned and "Scan" in kind and kind != "Tid Scan" and not _seeks(node, table):
                 yield Fault(Step.WALK, f"{kind} {node.get('Index Name')}")
 
     def connection_limits(self, connection: Connection) -> list[ConnectionLimit]:

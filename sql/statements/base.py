@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Delete, Select, Table, Update, case, literal, null
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Delete,
+    FromClause,
+    Select,
+    Table,
+    Update,
+    case,
+    literal,
+    null,
+)
 
 from sql.capabilities import Capabilities
 from sql.drivers.hot_path import Prepared, driver_errors, send
@@ -47,6 +59,15 @@ def raised(count: int) -> int:
 def raised_column(count: ColumnElement[int]) -> ColumnElement[int]:
     """As `raised`, computed by the database."""
     return case((count < LARGEST_COUNT, count + 1), else_=0)
+
+
+def due_since(entries: FromClause) -> ColumnElement[datetime]:
+    """The date on which an entry became due.
+
+    The head start of a priority puts its effective date before the post.
+    """
+    posted, ordered = entries.c.created_date, entries.c.effective_date
+    return case((ordered < posted, posted), else_=ordered)
 
 
 def fresh(table: Table, lane: str) -> dict[str, Any]:

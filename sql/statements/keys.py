@@ -49,7 +49,9 @@ class Keys(KeyPosts, KeyEntries):
         statement = select(table).where(table.c.table_name == table_name)
         if queue_name is not None:
             statement = statement.where(table.c.queue_name == queue_name)
-        if after is not None:
+        if after is not None and queue_name is not None:
+            statement = statement.where(table.c.entry_key > after[1])
+        elif after is not None:
             queue, key = after
             later = (table.c.queue_name == queue) & (table.c.entry_key > key)
             statement = statement.where(

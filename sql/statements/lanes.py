@@ -22,6 +22,7 @@ from sqlalchemy.util import memoized_property
 from sql.statements.base import (
     AVAILABLE,
     PairStatements,
+    due_since,
     fresh,
     lane_by_suspicion,
     raised,
@@ -149,12 +150,13 @@ class Lanes(PairStatements):
     ) -> list[Row[Any]]:
         """Counts of the AVAILABLE entries among a lane's first `limit` entries.
 
-        Columns: queue_name, entries, oldest effective date.
+        Columns: queue_name, entries, and since when the oldest is due.
 
         `until` leaves out entries that are due later.
         """
         main = self.main
-        columns = main.c.queue_name, main.c.processing_state, main.c.effective_date
+        names = ("queue_name", "processing_state", "created_date", "effective_date")
+        columns = [main.c[name] for name in names]
         first = self._by_claims(select(*columns)).where(main.c.lane == lane)
         if until is not None:
             first = first.where(main.c.effective_date <= until)
@@ -162,7 +164,7 @@ class Lanes(PairStatements):
         statement = select(
             some.c.queue_name,
             func.count().label("entries"),
-            func.min(some.c.effective_date).label("oldest"),
+            func.min(due_since(some)).label("oldest"),
         )
         return list(
             connection.execute(

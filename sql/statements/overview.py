@@ -7,7 +7,15 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, not_, select
 
-from sql.statements.base import AVAILABLE, FAILED, IN_PROCESSING, PROCESSED, WAITING, PairStatements
+from sql.statements.base import (
+    AVAILABLE,
+    FAILED,
+    IN_PROCESSING,
+    PROCESSED,
+    WAITING,
+    PairStatements,
+    due_since,
+)
 
 
 class Overview(PairStatements):
@@ -64,7 +72,7 @@ class Overview(PairStatements):
             _count(main.c.processing_state == WAITING, "waiting"),
             # A copy made by the reaper has the date of the entry that was posted.
             _count(and_(main.c.created_date >= since, main.c.redispatch_count == 0), "posted"),
-            func.min(case((ready, main.c.effective_date))).label("oldest"),
+            func.min(case((ready, due_since(main)))).label("oldest"),
         )
         return list(connection.execute(statement.group_by(main.c.queue_name)))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -45,6 +45,9 @@ class Fields:
     payload: str = "payload"
     at: str | None = None
     delay: timedelta | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What all postings have in common, by the names of `Posting`."""
+    key: str | None = None
 
     def posting(self, line: Line, *, now: datetime) -> Posting:
         """The posting of a line. Raises BadLineError."""
@@ -67,6 +70,8 @@ class Fields:
             search_key1=_key(found, self.key1),
             search_key2=_key(found, self.key2),
             at=self._date(found, now),
+            key=self._idempotency_key(found),
+            **self.options,
         )
 
     def _name(self, found: dict[str, Any]) -> str:
@@ -78,6 +83,14 @@ class Fields:
                 f"the event name, field {self.event_field!r}, is {_kind(name)}, not a string"
             )
         return name
+
+    def _idempotency_key(self, found: dict[str, Any]) -> str | None:
+        if self.key is None:
+            return None
+        key = _required(found, self.key)
+        if not isinstance(key, str):
+            raise BadLineError(f"the key, field {self.key!r}, is {_kind(key)}, not a string")
+        return key
 
     def _date(self, found: dict[str, Any], now: datetime) -> datetime | None:
         if self.delay is not None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Annotated, Any, get_args
 
 import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError, PayloadError, StickybusError
 from queue_core.model.config import BusConfig, NotificationConfig
+from queue_core.model.keyed import Keep, Posted
 from queue_core.model.lanes import ANY_NODE
 from stickybus.cli.lines import BadLineError, Fields, Line, batches
 from stickybus.cli.moments import duration
@@ -50,6 +51,27 @@ Key2 = Annotated[
     str | None,
     typer.Option(help="Field that holds search key 2, an integer or null.", show_default=False),
 ]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        help="Field that holds the idempotency key, a string. See docs/how-to/keys.md.",
+        show_default=False,
+    ),
+]
+Kept = Annotated[
+    str,
+    typer.Option("--keep", help="How long keys are kept: waiting, living, forever, or such as 7d."),
+]
+Conflict = Annotated[
+    str,
+    typer.Option(
+        "--on-conflict",
+        help="What to do if a key is taken: return, raise, replace, requeue or debounce.",
+    ),
+]
+Urgency = Annotated[
+    str, typer.Option("--priority", help="normal, high or urgent: see docs/how-to/priority.md.")
+]
 PayloadField = Annotated[
     str,
     typer.Option(
@@ -66,7 +88,11 @@ def post(
     event: Event = None,
     key1: Key1 = None,
     key2: Key2 = None,
+    key: Key = None,
+    keep: Kept = "living",
+    on_conflict: Conflict = "return",
     payload_field: PayloadField = "payload",
+    priority: Urgency = "normal",
     from_line: FromLine = 1,
     bus: Annotated[
         str | None, typer.Option(help="Name of the bus. Default: bus.", show_default=False)
@@ -88,7 +114,13 @@ def post(
       zcat events.jsonl.gz | stickybus post - --event InvoicePosted
     """
     fields = Fields(
-        event=event, event_field=event_field, key1=key1, key2=key2, payload=payload_field
+        event=event,
+        event_field=event_field,
+        key1=key1,
+        key2=key2,
+        payload=payload_field,
+        key=key,
+        options={"keep": _kept(keep), "on_conflict": on_conflict, "priority": priority},
     )
     _check_event(event, event_field)
     config = BusConfig.from_environment(name=bus, table=table)
@@ -116,6 +148,9 @@ def schedule(
     event: Event = None,
     key1: Key1 = None,
     key2: Key2 = None,
+    key: Key = None,
+    keep: Kept = "living",
+    on_conflict: Conflict = "return",
     payload_field: PayloadField = "payload",
     from_line: FromLine = 1,
     table: Annotated[
@@ -146,6 +181,8 @@ def schedule(
         payload=payload_field,
         at=at_field,
         delay=None if delay is None else duration(delay),
+        key=key,
+        options={"keep": _kept(keep), "on_conflict": on_conflict},
     )
     with engine_of(url, NotificationConfig.from_environment(table=table)) as engine:
         _run(engine, queue, file, fields, from_line, as_json=as_json)
@@ -156,9 +193,15 @@ def _check_event(event: str | None, event_field: str | None) -> None:
         raise UsageError("give either --event-field or --event")
 
 
+def _kept(keep: str) -> Any:
+    return keep if keep in get_args(get_args(Keep)[0]) else duration(keep)
+
+
 @dataclass
 class _Report:
     posted: int = 0
+    found: int = 0
+    """Lines whose keys were taken."""
     first_id: int | None = None
     last_id: int | None = None
     bad_lines: list[dict[str, Any]] = field(default_factory=list)
@@ -215,7 +258,9 @@ def _post(
             if not report.bad_lines:
                 raise
         else:
-            report.posted += len(ids)
+            taken = sum(isinstance(one, Posted) and not one.created for one in ids)
+            report.posted += len(ids) - taken
+            report.found += taken
             report.first_id = ids[0] if report.first_id is None else report.first_id
             report.last_id = ids[-1]
             return True
@@ -237,6 +282,7 @@ def _tell(report: _Report, queue_name: str, *, as_json: bool) -> None:
             {
                 "queue_name": queue_name,
                 "posted": report.posted,
+                "found": report.found,
                 "first_id": report.first_id,
                 "last_id": report.last_id,
                 "bad_lines": report.bad_lines,
@@ -246,6 +292,8 @@ def _tell(report: _Report, queue_name: str, *, as_json: bool) -> None:
         return
     ids = f" (ids {report.first_id} to {report.last_id})" if report.posted else ""
     console().print(f"{plural(report.posted, 'entry')} posted to {queue_name}{ids}", markup=False)
+    if report.found:
+        console().print(f"{plural(report.found, 'line')} had keys that were taken", markup=False)
     if report.unposted is None:
         return
     for bad in report.bad_lines:

@@ -180,6 +180,29 @@ def test_a_bad_line_is_reported_with_its_number_and_reason(
     assert cli("entries", "list", "--json").json == []
 
 
+def test_a_file_with_keys_that_is_posted_twice_gives_each_entry_once(
+    cli: Cli, bus: PersistentBus
+) -> None:
+    events = lines(*({"n": number, "id": f"tick-{number}"} for number in range(3)))
+    keyed = ("post", "-", "--event", "Tick", "--key", "id", "--keep", "7d", "--json")
+    assert cli(*keyed, stdin=events).json["posted"] == 3
+    again = cli(*keyed, stdin=events).json
+    assert (again["posted"], again["found"], len(bus.find())) == (0, 3, 3)
+    status = bus.key_status("tick-1")
+    assert (status.keep, status.keep_seconds) == ("period", 7 * 86_400.0)
+    replaced = cli(*keyed, "--on-conflict", "replace", stdin=lines({"n": 7, "id": "tick-1"}))
+    assert replaced.json["found"] == 1
+    assert '"n":7' in (bus.find(record_ids=[status.record_id or 0])[0].event_json or "")
+    done = cli(*keyed, stdin=lines({"n": 4}), expect=1)
+    assert [told["reason"] for told in done.json["bad_lines"]] == ["there is no field 'id'"]
+
+
+def test_a_file_is_posted_with_a_priority(cli: Cli, bus: PersistentBus) -> None:
+    cli("post", "-", "--event", "Tick", "--priority", "high", stdin=lines({"n": 1}))
+    [entry] = bus.find()
+    assert entry.effective_date < entry.created_date
+
+
 def test_a_bad_line_leaves_its_batch_unwritten_and_a_second_run_goes_on_from_there(
     cli: Cli, bus: PersistentBus
 ) -> None:

@@ -89,6 +89,15 @@ def test_posts_claims_and_outcomes_are_counted(bus: PersistentBus, shown: Shown)
         assert (shown("batch_entries_sum", table="bus_events", statement=statement) or 0) >= 3
 
 
+def test_posts_with_keys_are_counted_by_their_answers(bus: PersistentBus, shown: Shown) -> None:
+    for on_conflict in ("return", "return", "replace"):
+        bus.post(Order(1), key="a", on_conflict=on_conflict)
+    labels = {"table": "bus_events", "queue_name": "bus"}
+    for answer in ("added", "already_queued", "updated"):
+        assert shown("keyed_posts_total", answer=answer, **labels) == 1
+    assert shown("entries_posted_total") == 1
+
+
 def test_a_dead_letter_is_counted(bus: PersistentBus, shown: Shown) -> None:
     bus.subscribe(Order, Recorder(failures=9), name="orders")
     lifecycle_of(bus).membership.join(QuietNode)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
+from queue import Queue
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
 from queue_core.model.lanes import WAITING_LANE
+from sql.statements.ordered import OrderKey
 from stickybus import (
     ImmediateRetries,
     InMemoryBus,
@@ -21,9 +24,17 @@ from stickybus import (
     Posting,
     State,
 )
+from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus
-from tests.contract.harness import Order, Recorder, database_of, eventually
+from tests.contract.harness import (
+    BOUND_SECONDS,
+    Order,
+    Recorder,
+    database_of,
+    eventually,
+    listening,
+)
 
 
 def waiting(peer: Peer) -> list[int]:
@@ -244,6 +255,32 @@ def test_posts_of_one_key_from_many_threads_and_their_ends_leave_nobody_waiting(
     for place in range(4):
         mine = [number for number in done if number // 100 == place]
         assert mine == sorted(mine)
+
+
+@needs.many_writers
+def test_posts_that_wait_for_the_head_of_their_key_end_in_no_deadlock(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    post(peer, 1)
+    database, ordering = peer.store.database, peer.store.ordering
+    key, asking = OrderKey("bus_events", "bus", "k"), Queue[str]()
+
+    def start() -> None:
+        with database.begin() as connection:  # which never runs anything again
+            ordering.start(connection, key)
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if "queue_order_heads" in statement:
+            asking.put(statement)
+
+    with ThreadPoolExecutor(2) as pool:
+        with database.begin() as connection:
+            ordering.start(connection, key)
+            with listening(database, before_cursor_execute=note):
+                posts = [pool.submit(start) for _ in range(2)]
+                for _ in posts:
+                    asking.get(timeout=BOUND_SECONDS)
+        for one in posts:
+            one.result(BOUND_SECONDS)
 
 
 def test_keys_that_can_not_be_stored_are_refused(cluster: Cluster) -> None:

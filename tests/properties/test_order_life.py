@@ -7,25 +7,20 @@ earlier have ended.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import count
-from pathlib import Path
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from sqlalchemy import URL, text
+from hypothesis.stateful import invariant, precondition, rule
+from sqlalchemy import text
 
 from queue_core.model.entry import OrderFailure, State
 from queue_core.reading.live_entries import Entries
 from stickybus import ImmediateRetries
-from tests.contract.cluster import Cluster, Peer
-from tests.contract.harness import Order, database_of
-from tests.properties.test_claims import _template
+from tests.contract.harness import Order
+from tests.properties.node_life import NodeLife, number_of
 
 KEYS = ("x", "y")
 
@@ -40,61 +35,37 @@ class Posted:
     """It has failed, and those behind it wait."""
 
 
-class OrderLife(RuleBasedStateMachine):
-    """One node at a time, which may die, and a process that only posts."""
+class OrderLife(NodeLife):
+    """Posts with order keys."""
+
+    retry_policy = ImmediateRetries(1)
 
     def __init__(self) -> None:
         super().__init__()
-        self._folder = tempfile.TemporaryDirectory()
-        path = Path(self._folder.name) / "order.db"
-        shutil.copyfile(_template(), path)
-        self.cluster = Cluster(URL.create("sqlite", database=str(path)))
-        self.names, self.numbers = count(1), count(1)
-        self.poster = self.cluster.peer("poster")
-        self.failures = 0
-        self.faults = list[str]()
         self.queues = defaultdict[str, list[Posted]](list)
         self.keys = dict[int, str]()
-        self.node = self._join()
 
-    def _join(self) -> Peer:
-        peer = self.cluster.peer(
-            f"n{next(self.names)}", retry=ImmediateRetries(1), max_redispatches=1_000
-        )
-        peer.handler = self._handle  # type: ignore[assignment]
-        return peer.join()
-
-    def teardown(self) -> None:
-        self.cluster.close()
-        self._folder.cleanup()
-
-    def _handle(self, order: Order, _context: Any) -> None:
+    def handle(self, order: Order, context: Any) -> None:
         key = self.keys.get(order.number)
         if key is not None:
             first = self.queues[key][0]
             if (first.number, first.held) != (order.number, False):
                 self.faults.append(f"{order} of {key} runs before {first}")
-        if self.failures:
-            self.failures -= 1
+        if self.fails():
             raise RuntimeError
 
     def _learn(self) -> None:
         """Bring the model to what has ended since."""
         for entry in self.node.bus.history(states=[State.PROCESSED, State.FAILED]):
-            number = int((entry.event_json or "").partition(":")[2].rstrip("}"))
+            number = number_of(entry)
             key = self.keys.get(number)
             queue = self.queues[key] if key is not None else []
             if not queue or queue[0].number != number or queue[0].held:
                 continue
             if entry.processing_state is State.FAILED and queue[0].failure == "hold":
-                queue[0].held = self._is_last_try(entry.record_id)
-            elif self._is_last_try(entry.record_id):
+                queue[0].held = not self.was_retried(entry.record_id)
+            elif not self.was_retried(entry.record_id):
                 queue.pop(0)
-
-    def _is_last_try(self, record_id: int) -> bool:
-        with self.node.store.database.begin() as connection:
-            tried = text("SELECT count(*) FROM queue_replays WHERE record_id = :id")
-            return int(connection.execute(tried, {"id": record_id}).scalar_one()) == 0
 
     def _held(self) -> list[tuple[str, int]]:
         return [(key.order_key, key.record_id) for key in self.node.bus.held_keys()]
@@ -131,15 +102,9 @@ class OrderLife(RuleBasedStateMachine):
         *,
         by_node: bool,
     ) -> None:
-        number, bus = next(self.numbers), (self.node if by_node else self.poster).bus
+        number = next(self.numbers)
         options: dict[str, Any] = {"order_key": key, "order_failure": failure, "delay": delay}
-        if inside is None:
-            bus.post(Order(number), **options)
-        else:
-            engine = database_of(bus).engine
-            with engine.connect() as connection:
-                bus.post(Order(number), connection=connection, **options)
-                connection.commit() if inside == "commit" else connection.rollback()
+        self.post_order(number, options, inside, by_node=by_node)
         if key is not None and inside != "rollback":
             self.keys[number] = key
             self.queues[key].append(Posted(number, failure))
@@ -156,13 +121,6 @@ class OrderLife(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 4]))
     def live(self, *, seconds: int) -> None:
         self.cluster.live(seconds, self.node)
-
-    @rule()
-    def die(self) -> None:
-        self.node.claim()
-        dead, self.node = self.node, self._join()
-        self.cluster.bury(dead.bus.config.node_name or "", self.node)
-        self.cluster.live(18, self.node, step=3)
 
     @precondition(lambda self: self._held())
     @rule()
@@ -188,7 +146,7 @@ class OrderLife(RuleBasedStateMachine):
         if place < len(found):
             entry = found[place]
             Entries(self.node.store, "bus").remove(entry.record_id)
-            number = int((entry.event_json or "").partition(":")[2].rstrip("}"))
+            number = number_of(entry)
             key = self.keys.pop(number, None)
             if key is not None:
                 self.queues[key] = [one for one in self.queues[key] if one.number != number]
@@ -210,7 +168,7 @@ class OrderLife(RuleBasedStateMachine):
     def at_most_one_entry_of_a_key_may_run(self) -> None:
         may_run = defaultdict[str, int](int)
         for entry in self.node.bus.find():
-            number = int((entry.event_json or "").partition(":")[2].rstrip("}"))
+            number = number_of(entry)
             if entry.processing_state is not State.WAITING and number in self.keys:
                 may_run[self.keys[number]] += 1
         assert all(number == 1 for number in may_run.values())

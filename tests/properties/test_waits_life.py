@@ -7,24 +7,19 @@ and none is left waiting without a reason.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from dataclasses import dataclass, field
-from itertools import count
-from pathlib import Path
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from sqlalchemy import URL, text
+from hypothesis.stateful import invariant, precondition, rule
+from sqlalchemy import text
 
-from queue_core.model.entry import Entry, OnFailed, State
+from queue_core.model.entry import OnFailed, State
 from queue_core.reading.live_entries import Entries
 from stickybus import ImmediateRetries
-from tests.contract.cluster import Cluster, Peer
 from tests.contract.harness import Order, database_of
-from tests.properties.test_claims import _template
+from tests.properties.node_life import NodeLife, number_of
 
 
 @dataclass
@@ -40,43 +35,24 @@ class Known:
     """It was removed, or has failed, at least once."""
 
 
-class WaitsLife(RuleBasedStateMachine):
-    """One node at a time, which may die, and a process that only posts."""
+class WaitsLife(NodeLife):
+    """Posts that wait for others."""
+
+    retry_policy = ImmediateRetries(0)
 
     def __init__(self) -> None:
         super().__init__()
-        self._folder = tempfile.TemporaryDirectory()
-        path = Path(self._folder.name) / "waits.db"
-        shutil.copyfile(_template(), path)
-        self.cluster = Cluster(URL.create("sqlite", database=str(path)))
-        self.names, self.numbers = count(1), count(1)
-        self.poster = self.cluster.peer("poster")
-        self.failures = 0
-        self.faults = list[str]()
         self.known = dict[int, Known]()
         self.ids = dict[int, int]()
         """The ids under which events were posted, by their numbers."""
-        self.node = self._join()
 
-    def _join(self) -> Peer:
-        peer = self.cluster.peer(
-            f"n{next(self.names)}", retry=ImmediateRetries(0), max_redispatches=1_000
-        )
-        peer.handler = self._handle  # type: ignore[assignment]
-        return peer.join()
-
-    def teardown(self) -> None:
-        self.cluster.close()
-        self._folder.cleanup()
-
-    def _handle(self, order: Order, _context: Any) -> None:
+    def handle(self, order: Order, context: Any) -> None:
         mine = self.known[order.number]
         for number in mine.after if not (mine.released or mine.over) else ():
             other = self.known[number]
             if not (other.succeeded or (other.over and mine.on_failed == "run")):
                 self.faults.append(f"{order} runs before {number}: {other}")
-        if self.failures:
-            self.failures -= 1
+        if self.fails():
             mine.over = True
             raise RuntimeError
         mine.succeeded = True
@@ -102,17 +78,12 @@ class WaitsLife(RuleBasedStateMachine):
         newest = sorted(self.ids, reverse=True)
         others = sorted({newest[place] for place in after if place < len(newest)})
         others = [number for number in others if self._is_somewhere(self.ids[number])]
-        number, bus = next(self.numbers), (self.node if by_node else self.poster).bus
+        number = next(self.numbers)
         ids = [self.ids[other] for other in others]
         options: dict[str, Any] = {"after": ids, "on_failed": on_failed, "delay": delay}
         self.known[number] = Known(on_failed, others)
-        if inside is None:
-            self.ids[number] = bus.post(Order(number), **options)
-            return
-        with database_of(bus).engine.connect() as connection:
-            record_id = bus.post(Order(number), connection=connection, **options)
-            connection.commit() if inside == "commit" else connection.rollback()
-        if inside == "commit":
+        record_id = self.post_order(number, options, inside, by_node=by_node)
+        if inside != "rollback":
             self.ids[number] = record_id
 
     def _is_somewhere(self, record_id: int) -> bool:
@@ -131,20 +102,10 @@ class WaitsLife(RuleBasedStateMachine):
         self.node.lifecycle.claim_loop.turn()
 
     @rule()
-    def die(self) -> None:
-        self.node.claim()
-        dead, self.node = self.node, self._join()
-        self.cluster.bury(dead.bus.config.node_name or "", self.node)
-        self.cluster.live(18, self.node, step=3)
-
-    @rule()
     def retry(self) -> None:
         for entry in self.node.bus.history(states=[State.FAILED, State.REMOVED]):
-            with database_of(self.node.bus).begin() as connection:
-                tried = text("SELECT count(*) FROM queue_replays WHERE record_id = :id")
-                again = connection.execute(tried, {"id": entry.record_id}).scalar_one()
-            if not again:
-                self.known[_number(entry)].over = True
+            if not self.was_retried(entry.record_id):
+                self.known[number_of(entry)].over = True
                 self.node.bus.retry(entry.record_id)
                 return
 
@@ -152,14 +113,14 @@ class WaitsLife(RuleBasedStateMachine):
     def remove(self, *, place: int) -> None:
         found = self.node.bus.find(states=["AVAILABLE", "WAITING"])
         if place < len(found):
-            self.known[_number(found[place])].over = True
+            self.known[number_of(found[place])].over = True
             Entries(self.node.store, "bus").remove(found[place].record_id)
 
     @precondition(lambda self: self.node.bus.find(states="WAITING"))
     @rule()
     def release(self) -> None:
         entry = self.node.bus.find(states="WAITING")[0]
-        self.known[_number(entry)].released = True
+        self.known[number_of(entry)].released = True
         assert self.node.bus.release(entry.record_id)
 
     @rule()
@@ -169,7 +130,7 @@ class WaitsLife(RuleBasedStateMachine):
             self.cluster.live(1, self.node)
             self.node.lifecycle.claim_loop.turn()
         for entry in self.node.bus.history():
-            self.known[_number(entry)].over |= entry.processing_state is not State.PROCESSED
+            self.known[number_of(entry)].over |= entry.processing_state is not State.PROCESSED
         self.node.bus.truncate_history()
 
     # -- what holds -------------------------------------------------------------------------------
@@ -177,7 +138,7 @@ class WaitsLife(RuleBasedStateMachine):
     @invariant()
     def none_runs_too_early(self) -> None:
         for entry in self.node.bus.history(states=[State.REMOVED]):
-            self.known[_number(entry)].over = True
+            self.known[number_of(entry)].over = True
         assert self.faults == []
 
     @invariant()
@@ -210,10 +171,6 @@ class WaitsLifeToItsEnd(WaitsLife):
             self.none_runs_too_early()
         finally:
             super().teardown()
-
-
-def _number(entry: Entry) -> int:
-    return int((entry.event_json or "").partition(":")[2].rstrip("}"))
 
 
 TestWaitsLife = WaitsLifeToItsEnd.TestCase

@@ -40,6 +40,7 @@ def entry(record_id: int, queue_name: str = "bus") -> Entry:
             "record_id": record_id,
             "queue_name": queue_name,
             "claim_count": 1,
+            "created_date": DUE,
             "effective_date": DUE,
         }
     )

@@ -11,6 +11,7 @@ from sqlalchemy import event, text
 from queue_core.model.lanes import WAITING_LANE
 from queue_core.reading.live_entries import Entries
 from stickybus import (
+    ConfigurationError,
     EntryNotFoundError,
     ImmediateRetries,
     InMemoryBus,
@@ -363,6 +364,58 @@ def test_notifications_wait_too(cluster: Cluster) -> None:
     assert [entry.record_id for entry in queue.find()] == [third]
     assert queue.find()[0].processing_state is State.AVAILABLE
     assert waits(peer) == 0
+    service.close()
+
+
+def test_what_a_key_names_is_waited_for(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    first = peer.bus.post(Order(1), key="k", delay=3)
+    second = peer.bus.post(Order(2), delay=3)
+    third = peer.bus.post(Order(3), after=[("bus", "k"), second])
+    assert waiting(peer) == [third]
+    with database_of(peer.bus).begin() as connection:
+        inner = peer.bus.post(Order(4), key="inner", delay=3, connection=connection)
+        fourth = peer.bus.post(Order(5), after=[("bus", "inner")], connection=connection)
+        rows = connection.execute(text("SELECT waiter_id, awaited_id FROM queue_waits")).all()
+    assert sorted(rows) == [(third, first), (third, second), (fourth, inner)]
+    with pytest.raises(EntryNotFoundError, match="'other'"):
+        peer.bus.post(Order(6), after=[("bus", "k"), ("bus", "other")])
+    with pytest.raises(EntryNotFoundError, match="'k'"):
+        peer.bus.post(Order(6), after=[("elsewhere", "k")])
+    for wrong in (("bus",), ("bus", 7), ("bus", "a", "b")):
+        with pytest.raises(InvalidPostError, match="after"):
+            peer.bus.post(Order(6), after=[wrong])  # type: ignore[list-item]
+    cluster.live(3, peer)
+    peer.run()
+    assert [order.number for order in peer.handler.events][-2:] == [3, 5]
+    assert peer.bus.find() == []
+
+
+def test_a_queue_computes_what_its_notifications_wait_for(cluster: Cluster) -> None:
+    service = NotificationService(cluster.url, clock=cluster.clock)
+    options: dict[str, Any] = {"event_types": [Order]}
+    service.create_queue(
+        "shop",
+        "mail",
+        lambda _event: None,
+        after=lambda order: [order.number] if order.number else [],
+        **options,
+    )
+    mail, other = service.get_queue("shop:mail"), service.create_queue("shop", "other", print)
+    first = mail.schedule(Order(0), delay=60)
+    second, third = mail.schedule_many([Posting(event=Order(first)), Posting(event=Order(0))])
+    fourth = mail.schedule(Order(first), delay=0, after=[])
+    assert [entry.record_id for entry in mail.find(states="WAITING")] == [second]
+    assert [entry.record_id for entry in mail.find()] == [first, second, third, fourth]
+    assert other.schedule({"number": first}, delay=0) not in [
+        entry.record_id for entry in other.find(states="WAITING")
+    ]
+    with pytest.raises(ConfigurationError, match="after"):
+        service.create_queue("shop", "wrong", print, after=7)  # type: ignore[call-overload]
+    service.delete_queue("shop", "mail")
+    again = service.create_queue("shop", "mail", lambda _event: None, **options)
+    again.schedule(Order(first), delay=0)
+    assert [entry.record_id for entry in again.find(states="WAITING")] == [second]
     service.close()
 
 

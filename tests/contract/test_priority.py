@@ -1,0 +1,112 @@
+"""Priorities: a head start in the order of claims, which starves nobody."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT
+from stickybus import InMemoryBus, InvalidPostError, Posting
+from tests.contract.cluster import Cluster, Peer
+from tests.contract.conftest import MakeBus, MakeService
+from tests.contract.harness import BOUND_SECONDS, Order, eventually, lifecycle_of
+
+
+def in_claim_order(peer: Peer) -> list[int]:
+    """The numbers of the orders that nobody has, in the order of claims."""
+    claimed = lifecycle_of(peer.bus).holdings.moves.claim(ANY_NODE, "a", 10).entries
+    return [int((entry.event_json or "").partition(":")[2].rstrip("}")) for entry in claimed]
+
+
+def test_what_is_due_is_claimed_by_its_priority(cluster: Cluster) -> None:
+    poster = cluster.peer("poster")
+    poster.bus.post(Order(1))
+    poster.bus.post(Order(2), priority="high")
+    poster.bus.post_many([Order(3), Posting(event=Order(4), priority="urgent")])
+    assert in_claim_order(poster) == [4, 2, 1, 3]
+
+
+@pytest.mark.parametrize(("priority", "minutes"), [("high", 10), ("urgent", 60)])
+def test_no_priority_overtakes_what_was_posted_a_head_start_before(
+    cluster: Cluster, priority: Any, minutes: int
+) -> None:
+    poster = cluster.peer("poster")
+    poster.bus.post(Order(1))
+    cluster.clock.advance(seconds=60 * minutes + 1)
+    poster.bus.post(Order(2))
+    poster.bus.post(Order(3), priority=priority)
+    assert in_claim_order(poster) == [1, 3, 2]
+
+
+def test_a_head_start_is_no_lateness(cluster: Cluster) -> None:
+    peer = cluster.peer("a")
+    contexts = list[Any]()
+    peer.handler = lambda _order, context: contexts.append(context)  # type: ignore[assignment]
+    peer.join()
+    record_id = peer.bus.post(Order(1), priority="urgent")
+    [reason] = peer.bus.explain(record_id).reasons
+    assert "since" not in reason.facts or reason.facts["since"] == cluster.clock.now()
+    peer.run()
+    assert contexts[0].lateness == timedelta()
+
+
+def test_a_head_start_is_no_age_of_a_queue(cluster: Cluster) -> None:
+    poster, now = cluster.peer("poster"), cluster.clock.now()
+    poster.bus.post(Order(1), priority="urgent")
+    statements, paused = poster.store.statements, ("!paused", "!paused~")
+    with poster.store.database.begin() as connection:
+        [in_lane] = statements.lane_counts(connection, lane=ANY_NODE, until=now, limit=10)
+        [of_queue] = statements.live_counts(
+            connection, now=now, since=now, parked=PARKED, suspect=SUSPECT, paused=paused
+        )
+    assert in_lane.oldest == of_queue.oldest == now
+
+
+def test_priorities_that_would_start_an_entry_early_are_refused(cluster: Cluster) -> None:
+    bus = cluster.peer("a").bus
+    first = bus.post(Order(1))
+    with pytest.raises(InvalidPostError, match="due now"):
+        bus.post(Order(2), priority="urgent", delay=1)
+    with pytest.raises(InvalidPostError, match="due now"):
+        bus.post(Order(2), priority="urgent", after=[first])
+    with pytest.raises(InvalidPostError, match="normal, high, urgent"):
+        bus.post(Order(2), priority="low")  # type: ignore[call-overload]
+    assert [entry.record_id for entry in bus.find()] == [first]
+
+
+def test_a_date_that_has_come_may_have_a_priority(make_service: MakeService) -> None:
+    queue = make_service().create_queue("shop", "mails", lambda _event: None)
+    record_id = queue.schedule({"n": 1}, delay=0, priority="high")
+    [entry] = queue.find()
+    assert entry.record_id == record_id
+    assert entry.created_date - entry.effective_date >= timedelta(minutes=10)
+
+
+def test_the_bus_in_memory_runs_in_the_order_of_posting() -> None:
+    with InMemoryBus() as bus, pytest.raises(InvalidPostError, match="priority"):
+        bus.post(Order(1), priority="high")
+
+
+def test_what_a_node_holds_is_overtaken_in_turns(make_bus: MakeBus) -> None:
+    bus = make_bus(handler_threads=1)
+    started, go_on, done = threading.Event(), threading.Event(), list[int]()
+
+    def handle(order: Order) -> None:
+        started.set()
+        assert go_on.wait(BOUND_SECONDS)
+        done.append(order.number)
+
+    bus.subscribe(Order, handle, name="orders")
+    bus.start()
+    bus.post(Order(0))
+    assert started.wait(BOUND_SECONDS)
+    for number in (1, 2, 3):
+        bus.post(Order(number))
+    for number in (11, 12, 13):
+        bus.post(Order(number), priority="urgent")
+    go_on.set()
+    eventually(lambda: len(done) == 7, "all have run")
+    assert done == [0, 11, 1, 12, 2, 13, 3]
