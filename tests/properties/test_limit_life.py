@@ -9,7 +9,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from sqlalchemy import URL
 
+from queue_core.holding.holdings import Holdings
 from queue_core.model.entry import State
 from queue_core.storage.places import Places, Room
 from sql.statements import Statements
@@ -218,8 +220,9 @@ def _no_place_needed() -> Any:
     return patch.object(Places, "room", lambda *_arguments, **_options: Room())
 
 
-def _born_claimed() -> Any:
-    """Posts of a limited queue are born claimed."""
+@contextmanager
+def _born_claimed() -> Iterator[None]:
+    """Posts of a limited queue are born claimed, and start without a place."""
 
     class Nothing(dict[str, Any]):
         def __contains__(self, _key: object) -> bool:
@@ -231,7 +234,9 @@ def _born_claimed() -> Any:
         learn(self, limits)
         self.lanes = Nothing(self.lanes)
 
-    return patch.object(Places, "learn", learnt)
+    started = patch.object(Holdings, "lane_without_place", lambda *_arguments: None)
+    with patch.object(Places, "learn", learnt), started:
+        yield
 
 
 def _places_kept_by_the_dead() -> Any:
