@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -14,12 +12,12 @@ from benchmarks.databases import Target
 from benchmarks.measurement import Measurement
 from benchmarks.nodes import BusProcess, bus_process, shared_rate
 from benchmarks.workload import (
+    FLOOR,
     LOAD_BATCH,
     Sizes,
     Ticked,
     VerificationError,
-    alternating,
-    median_ratio,
+    compared,
     verify_counts,
 )
 from bus.persistent import PersistentBus
@@ -27,35 +25,26 @@ from queue_core.model.config import BusConfig, Mode
 from queue_core.model.entry import Posting
 
 PROCESSES = 2
-PLAIN, GROUPED = "drain rate, no group", "drain rate, one group"
 
 
 def groups(target: Target, sizes: Sizes) -> Iterator[Measurement]:
-    """One backlog that any node may run, handled by two processes: as one group, and without."""
+    """One backlog that any node may run, handled by two processes: as one group, and without.
+
+    Its floor is the backlog without a group.
+    """
     entries = sizes.entries(100_000)
     with target.fresh() as url, ExitStack() as running:
         bus = PersistentBus(url, BusConfig(), metrics_registry=CollectorRegistry())
         running.callback(bus.close)
         members = [running.enter_context(bus_process(url, Mode.POLLING)) for _ in range(PROCESSES)]
         works = {
-            PLAIN: partial(_rate, bus, members, entries, grouped=False),
-            GROUPED: partial(_rate, bus, members, entries, grouped=True),
+            FLOOR: partial(_rate, bus, members, entries, grouped=False),
+            "drain of one group": partial(_rate, bus, members, entries, grouped=True),
         }
-        rates = alternating(sizes.rounds, works)
+        settings = {"entries": entries, "processes": PROCESSES, "mode": Mode.POLLING.value}
+        measured = list(compared("groups", target, sizes, works, **settings))
         verify_counts(url, bus.config.table, waiting=0, ended=2 * sizes.rounds * entries)
-    settings: dict[str, Any] = {
-        "entries": entries,
-        "rounds": sizes.rounds,
-        "processes": PROCESSES,
-        "mode": Mode.POLLING.value,
-    }
-    for metric, measured in rates.items():
-        value = statistics.median(measured)
-        yield Measurement(
-            "groups", target.name, metric, value, "entries/s", {**settings, "rates": measured}
-        )
-    ratio = median_ratio(rates[GROUPED], rates[PLAIN])
-    yield Measurement("groups", target.name, "one group to none", ratio, "x", settings)
+    yield from measured
 
 
 def _rate(
