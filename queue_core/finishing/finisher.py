@@ -250,10 +250,11 @@ class Finisher:
         if self.feeds:
             self.feeds.tell(batch, lost)
         concern = holdings.store.links.concern
-        if any(
-            outcome.entry.headers is not None and concern(outcome.entry.headers)
+        if [
+            outcome
             for outcome in batch
-        ):
+            if outcome.entry.headers is not None and concern(outcome.entry.headers)
+        ]:
             # Their ends may have let others start, here or elsewhere.
             self._claimer.wake()
             self._hints.tell()

@@ -23,6 +23,8 @@ class UnwrittenOutcomes:
 
     def __init__(self) -> None:
         self._queue = deque[Outcome]()
+        self.add = self._queue.append
+        """Let an outcome wait, as the last. As each entry needs it, it is no method."""
         self._lock = Lock()
         """Held while outcomes leave the queue, or come back to its beginning.
 
@@ -31,10 +33,6 @@ class UnwrittenOutcomes:
 
     def __len__(self) -> int:
         return len(self._queue)
-
-    def add(self, outcome: Outcome) -> None:
-        """Let `outcome` wait, as the last."""
-        self._queue.append(outcome)
 
     def entries(self) -> list[Entry]:
         """The entries whose outcomes are here."""

@@ -18,7 +18,7 @@ from sqlalchemy import Row
 from queue_core.errors import PayloadNotDecodableError
 from queue_core.model.keyed import Keep, OnConflict
 from queue_core.model.lanes import Lane
-from queue_core.model.priority import NORMAL, Priority, due_since
+from queue_core.model.priority import NORMAL, Priority
 from queue_core.runtime.deprecation import OldName
 from sql.search_keys import RESERVED, SEARCH_KEYS, texts
 from sql.statements.base import IN_PROCESSING, raised
@@ -175,7 +175,7 @@ class Entry(msgspec.Struct, frozen=True):
 
         The head start of a priority puts `effective_date` before the post.
         """
-        return due_since(self.effective_date, self.created_date)
+        return max(self.effective_date, self.created_date)
 
     @property
     def claim(self) -> tuple[int, int]:

@@ -7,7 +7,7 @@ for what had become due earlier still: no priority makes another one wait for ev
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Literal, TypeAlias
 
 Priority: TypeAlias = Literal["normal", "high", "urgent"]
@@ -16,11 +16,3 @@ Priority: TypeAlias = Literal["normal", "high", "urgent"]
 NORMAL: Priority = "normal"
 HEAD_STARTS = {NORMAL: timedelta(), "high": timedelta(minutes=10), "urgent": timedelta(hours=1)}
 """By priority, the time by which an entry is ahead of normal ones."""
-
-
-def due_since(effective_date: datetime, created_date: datetime) -> datetime:
-    """The date on which an entry became due.
-
-    A head start puts `effective_date`, by which claims go, before the post.
-    """
-    return max(effective_date, created_date)
