@@ -132,7 +132,7 @@ class Membership:
             process_nodes.leave(node, self)
 
     def be_forgotten(self) -> None:
-        """Nothing outlives it any more, or it is a member again: its node tells of it no longer."""
+        """Let its node report it no longer: nothing outlives it, or it is a member again."""
         process_nodes.forget(self)
 
     def _in_hand(self) -> set[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""The log of parked entries, which tells of many in one line."""
+"""The log of parked entries. One line counts many of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ParkedLog:
         self._clock = clock
         self._lock = Lock()
         self._untold, self._tell_at = 0, 0.0
-        """Parked entries that the log does not tell of yet, and when it does."""
+        """Parked entries that are not logged yet, and the time of the next line."""
 
     def tell(self, entries: int = 0, *, now: bool = False) -> float:
         """Log how many entries were parked since the last line, `entries` more among them.

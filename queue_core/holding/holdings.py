@@ -114,7 +114,7 @@ class Holdings:
 
         Returns how many claims still held.
 
-        A batch a transaction, of which none begins after so many `seconds`, but the first.
+        Each batch is a transaction. After `seconds` no other one begins.
         """
         lane, released = self.return_lane, 0
         deadline = self.clock.monotonic() + seconds

@@ -35,5 +35,5 @@ class Rate(msgspec.Struct, frozen=True):
         return max(arrival, now) - (self.burst - 1) * self.interval
 
     def after(self, arrival: datetime, now: datetime, starts: int) -> datetime:
-        """The theoretical arrival time after so many `starts`."""
+        """The theoretical arrival time after this number of `starts`."""
         return max(arrival, now) + starts * self.interval

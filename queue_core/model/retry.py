@@ -240,7 +240,7 @@ class Circuit(ExponentialRetries):
 
 
 def delay_after(policy: ExponentialRetries, failures: int) -> timedelta:
-    """The delay after so many failures, 1 or more, shortened by its random part."""
+    """The delay after a number of failures, 1 or more, shortened by its random part."""
     try:
         grown = policy.initial_seconds * policy.factor ** (failures - 1)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""The limit of an entry's runs, if it has one of its own: a mark among its headers."""
+"""The time limit that a post sets for its entry's runs. A mark among the headers holds it."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class StoredGroups:
 
         def work(connection: Connection) -> bool:
             self.rows(connection, [group_id], lent=lent)
-            # A part of its own, so that a refusal leaves the caller's transaction as it was.
+            # In a savepoint: a refusal leaves the caller's transaction as it was.
             part = dialect.part(connection) if lent else nullcontext()
             with part, self.waiting(connection, group_id):
                 return self._store.groups.seal(connection, group_id, lent=lent)
