@@ -118,6 +118,11 @@ def _check_schema(database: Database, config: QueueConfig) -> None:
     if report.fit is schema.Fit.MISSING and database.dialect.capabilities.makes_tables:
         schema.ensure(database, tables)
         return
+    refuse_misfit(database, report)
+
+
+def refuse_misfit(database: Database, report: schema.SchemaReport) -> None:
+    """Raise the SchemaError of a schema that does not work with this version."""
     facts = {"found": report.found, "expected": report.expected}
     where = database.url.render_as_string(hide_password=True)
     match report.fit:

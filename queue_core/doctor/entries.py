@@ -153,10 +153,29 @@ def retention(connection: Connection, scope: Scope) -> Iterator[Finding]:
             )
 
 
+def missing_partitions(connection: Connection, scope: Scope) -> Iterator[Finding]:
+    """A divided history for which nobody has made the partition of now."""
+    for statements in scope.statements():
+        past = statements.past
+        found = scope.dialect.partitions.found(connection, past)
+        ended = [(one, one.until) for one in found if one.until is not None]
+        if ended and ended[-1][1] <= scope.now:
+            newest, until = ended[-1]
+            yield Finding(
+                "missing-partitions",
+                Severity.SLOW,
+                past.name,
+                f"the newest partition of {past.name} ended on {until:%Y-%m-%d}. What ends now is in the last one, which is "
+                "never dropped: no node runs, or none may change tables.",
+                f"stickybus history partition --table {statements.main.name} --by {newest.period or 'month'}",
+            )
+
+
 ENTRY_CHECKS: tuple[Check, ...] = (
     waiting_entries,
     parked_entries,
     lost_waits,
     dead_letters,
     retention,
+    missing_partitions,
 )
