@@ -20,7 +20,7 @@ LOCK_SECONDS = 0.05
 
 Outcomes that come meanwhile wait behind it.
 """
-COUNTED = 100_000
+COUNTED = 10_000
 """Rows of a dropped partition that are counted; of more the database's statistics tell."""
 
 

@@ -25,7 +25,7 @@ def create(name: str, table: str, columns: Sequence[str], **options: Any) -> Non
             op.create_index(name, table, columns, **options)
         return
     for part in _partitions(table):
-        create(f"{name}_{part[-9:]}", part, columns, **options)
+        create(f"{name[:53]}_{part[-9:]}", part, columns, **options)
     if _partitions(table):
         # It takes those of the partitions for its own, and builds none.
         op.create_index(name, table, columns, if_not_exists=True, **options)

@@ -70,7 +70,7 @@ class PostgreSQLPartitions(Partitions):
             _run(connection, f"ALTER TABLE {name} VALIDATE CONSTRAINT {bound}")
         with connection.begin():
             _run(connection, f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE")
-            rights = connection.execute(_RIGHTS, {"name": name}).scalars().all()
+            rights = connection.execute(_RIGHTS, {"name": name}).all()
             before = self._put_aside(connection, past)
             parted = f"(LIKE {before} {_LIKE}) PARTITION BY RANGE (finished_date)"
             _run(connection, f"CREATE TABLE {name} {parted}")

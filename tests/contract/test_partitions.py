@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import Engine
+from alembic.config import Config
+from alembic.operations import Operations
+from alembic.runtime.environment import EnvironmentContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, text
 
 from queue_core.doctor.entries import missing_partitions
 from sql import partitioning
 from sql.doctor.base import Scope
 from sql.doctor.finding import Finding
+from sql.migrations import indices
+from sql.registry import doctor_of
 from stickybus import (
     ConfigurationError,
     LifecycleError,
@@ -24,7 +31,8 @@ from stickybus import (
 )
 from tests import requirements as needs
 from tests.contract.cluster import Cluster
-from tests.contract.harness import Order, Recorder, database_of, engine_of
+from tests.contract.conftest import MakeBus
+from tests.contract.harness import Order, Recorder, database_of, engine_of, eventually
 
 HISTORY = "bus_events_history"
 
@@ -247,3 +255,75 @@ def test_the_doctor_tells_of_missing_partitions(bus: PersistentBus, engine: Engi
 def _about_history(engine: Engine) -> list[Finding]:
     with inspect(engine.url) as inspector:
         return [one for one in inspector.doctor() if one.subject == HISTORY]
+
+
+@needs.server
+def test_outcomes_are_written_while_a_history_is_divided(make_bus: MakeBus, engine: Engine) -> None:
+    bus = make_bus()
+    handler = Recorder()
+    bus.subscribe(Order, handler, name="orders")
+    with bus:
+        with ThreadPoolExecutor(1) as pool:
+            dividing = pool.submit(partition_history, engine.url, by="day")
+            posted = 0
+            while not dividing.done() or posted < 50:
+                bus.post(Order(posted))
+                posted += 1
+            dividing.result()
+        eventually(lambda: len(bus.history()) == posted, "all have ended")
+    assert len(handler.events) == posted
+
+
+@needs.postgresql
+def test_rights_are_kept(bus: PersistentBus, engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text(f"GRANT SELECT, DELETE ON {HISTORY} TO PUBLIC"))
+
+    partition_history(engine.url, by="year")
+
+    rights = text(
+        "SELECT privilege_type FROM information_schema.role_table_grants "
+        "WHERE table_name = :name AND grantee = 'PUBLIC'"
+    )
+    with engine.connect() as connection:
+        found = connection.execute(rights, {"name": HISTORY}).scalars()
+        assert sorted(found) == ["DELETE", "SELECT"]
+
+
+@needs.postgresql
+def test_a_division_that_was_cut_off_goes_through_the_next_time(
+    bus: PersistentBus, engine: Engine
+) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                f"ALTER TABLE {HISTORY} ADD CONSTRAINT {HISTORY}_divided "
+                "CHECK (finished_date < '2030-01-01') NOT VALID"
+            )
+        )
+
+    assert len(partition_history(engine.url, by="year")) > 3
+
+
+@needs.postgresql
+def test_a_migration_makes_an_index_of_a_divided_history(
+    bus: PersistentBus, engine: Engine
+) -> None:
+    found = partition_history(engine.url, by="year")
+    config = Config()
+    config.set_main_option("script_location", "sql:migrations")
+    config.attributes.update(in_use=True)
+    with (
+        engine.connect() as connection,
+        EnvironmentContext(config, ScriptDirectory.from_config(config)) as environment,
+    ):
+        environment.configure(connection=connection, transaction_per_migration=True)
+        context = environment.get_context()
+        with context.begin_transaction(_per_migration=True), Operations.context(context):
+            indices.create(f"{HISTORY}_state", HISTORY, ["processing_state"])
+
+    keys = doctor_of("postgresql").keys
+    with engine.connect() as connection:
+        there = keys(connection, [HISTORY, *(one.name for one in found)])
+    assert there[HISTORY].indices[f"{HISTORY}_state"] == ["processing_state"]
+    assert all(["processing_state"] in one.indices.values() for one in there.values())
