@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from queue_core.dividing import partition_history
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from queue_core.reading.forgetting import Forgotten
 from sql.partitions import Period
 from stickybus.cli.entry_options import (
