@@ -261,7 +261,7 @@ class Finisher:
             self._hints.tell()
         now, tells_all = holdings.clock.now(), _standard_log.isEnabledFor(logging.DEBUG)
         for outcome in batch:
-            if tells_all:
+            if tells_all or outcome.entry.error_count:
                 _tell_processed(outcome, lost)
             if isinstance(outcome, Retried):
                 # At `at`, or at another date if it waits for a circuit: then a look tells.
@@ -291,6 +291,17 @@ def _tell_processed(outcome: Outcome, lost: set[int]) -> None:
             user_token=entry.user_token,
             error_count=outcome.error_count,
         )
+        if outcome.error_count:
+            took = outcome.finished_date - entry.created_date
+            log.info(
+                "entry_recovered",
+                record_id=entry.record_id,
+                queue_name=entry.queue_name,
+                class_name=entry.class_name,
+                user_token=entry.user_token,
+                tries=outcome.error_count + 1,
+                milliseconds=round(took.total_seconds() * 1000),
+            )
 
 
 def _besides(batch: Sequence[Outcome], ids: set[int]) -> list[Outcome]:
