@@ -27,12 +27,6 @@ class StatsOptions(TypedDict, total=False):
     now: datetime | None
 
 
-class TimesOptions(StatsOptions, total=False):
-    """The options of processing times."""
-
-    unit: timedelta
-
-
 class FaceStatistics(FacePart):
     """Figures of the queues of its table over a time."""
 
@@ -44,9 +38,10 @@ class FaceStatistics(FacePart):
         """As `Inspector.retry_stats`, of the queues of its table."""
         return retry_stats(self._engine.store, StatsFilter(**options))
 
-    def processing_time_stats(self, **options: Unpack[TimesOptions]) -> list[ProcessingTimeStats]:
+    def processing_time_stats(
+        self, *, unit: timedelta = SECOND, **options: Unpack[StatsOptions]
+    ) -> list[ProcessingTimeStats]:
         """As `Inspector.processing_time_stats`, of the queues of its table."""
-        unit = options.pop("unit", SECOND)
         return processing_time_stats(self._engine.store, StatsFilter(**options), unit)
 
     async def queue_stats_async(self, **options: Unpack[StatsOptions]) -> list[QueueStats]:
@@ -58,7 +53,7 @@ class FaceStatistics(FacePart):
         return await asyncio.to_thread(lambda: self.retry_stats(**options))
 
     async def processing_time_stats_async(
-        self, **options: Unpack[TimesOptions]
+        self, *, unit: timedelta = SECOND, **options: Unpack[StatsOptions]
     ) -> list[ProcessingTimeStats]:
         """Awaitable twin of `processing_time_stats`, in a thread."""
-        return await asyncio.to_thread(lambda: self.processing_time_stats(**options))
+        return await asyncio.to_thread(lambda: self.processing_time_stats(unit=unit, **options))

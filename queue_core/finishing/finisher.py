@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 
 from sqlalchemy.exc import DataError
@@ -262,7 +263,7 @@ class Finisher:
         now, tells_all = holdings.clock.now(), _standard_log.isEnabledFor(logging.DEBUG)
         for outcome in batch:
             if tells_all or outcome.entry.error_count:
-                _tell_processed(outcome, lost)
+                _tell_processed(outcome, lost, now)
             if isinstance(outcome, Retried):
                 # At `at`, or at another date if it waits for a circuit: then a look tells.
                 self._claimer.expect(now if outcome.opens else max(now, outcome.at))
@@ -276,7 +277,7 @@ class Finisher:
                 )
 
 
-def _tell_processed(outcome: Outcome, lost: set[int]) -> None:
+def _tell_processed(outcome: Outcome, lost: set[int], now: datetime) -> None:
     entry = outcome.entry
     if (
         isinstance(outcome, ENDED)
@@ -292,7 +293,6 @@ def _tell_processed(outcome: Outcome, lost: set[int]) -> None:
             error_count=outcome.error_count,
         )
         if outcome.error_count:
-            took = outcome.finished_date - entry.created_date
             log.info(
                 "entry_recovered",
                 record_id=entry.record_id,
@@ -300,7 +300,7 @@ def _tell_processed(outcome: Outcome, lost: set[int]) -> None:
                 class_name=entry.class_name,
                 user_token=entry.user_token,
                 tries=outcome.error_count + 1,
-                milliseconds=round(took.total_seconds() * 1000),
+                milliseconds=round((now - entry.created_date).total_seconds() * 1000),
             )
 
 
