@@ -105,32 +105,28 @@ def open_tables(target: str | URL | SqlalchemyEngine, config: QueueConfig) -> Da
         application_name=config.application_name,
     )
     try:
-        _check_schema(database, config)
+        _fit_schema(target, database, config)
     except BaseException:
         database.close()
         raise
     return database
 
 
-def _check_schema(database: Database, config: QueueConfig) -> None:
+def _fit_schema(
+    target: str | URL | SqlalchemyEngine, database: Database, config: QueueConfig
+) -> None:
     tables = (config.table,)
     with database.read() as connection:
         report = schema.check(connection, tables)
-    if report.fit is schema.Fit.MISSING:
-        makes = config.auto_migrate
-        if makes is None:
-            makes = database.dialect.capabilities.makes_tables
+    makes_tables = database.dialect.capabilities.makes_tables
+    if config.auto_migrate is not None:
+        makes_tables = config.auto_migrate
+    if report.fit is schema.Fit.MISSING and makes_tables:
+        schema.ensure(database, tables)
+    elif report.fit is schema.Fit.TOO_OLD and config.auto_migrate:
+        create_schema(target, tables=tables)
     else:
-        makes = report.fit is schema.Fit.TOO_OLD and config.auto_migrate
-    if not makes:
         refuse_misfit(database, report)
-        return
-    # A step of an upgrade takes longer than any other statement may.
-    patient = database.reopened(statement_timeout_seconds=schema.STEP_SECONDS)
-    try:
-        schema.ensure(patient, tables)
-    finally:
-        patient.close()
 
 
 def refuse_misfit(database: Database, report: schema.SchemaReport) -> None:
