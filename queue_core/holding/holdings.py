@@ -10,13 +10,17 @@ import math
 from collections.abc import Sequence
 from operator import attrgetter, itemgetter
 
+from sqlalchemy import Connection
+
 from queue_core.cluster.node import Node
 from queue_core.holding.gates import Gates
 from queue_core.holding.ledger import Ledger
 from queue_core.holding.pace import Pace
+from queue_core.links.limit_keys import lane_of_key
 from queue_core.model.config import Mode
-from queue_core.model.entry import Entry
+from queue_core.model.entry import Entry, from_row
 from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, Lane
+from queue_core.storage.key_places import ALL_KEYS
 from queue_core.storage.moves import Moves
 from queue_core.storage.places import Places
 from queue_core.storage.store import Store
@@ -84,11 +88,13 @@ class Holdings:
         return node is not None and node.lease.holds() and node.epoch == epoch
 
     def lane_without_place(self, entry: Entry) -> Lane | None:
-        """Where an entry of a limited queue waits that has no place; None if it may start."""
+        """Where an entry waits that has no place of its queue or key; None if it may start."""
         lane = self.places.lanes.get(entry.queue_name)
-        if lane is None or self.ledger.has_place(lane, entry.record_id):
-            return None
-        return lane
+        if lane is not None and not self.ledger.has_place(lane, entry.record_id):
+            return lane
+        if self.places.keys.concern(entry) and not self.ledger.has_place(ALL_KEYS, entry.record_id):
+            return lane_of_key(entry)
+        return None
 
     def _idle_threads(self) -> int:
         return max(0, self.config.handler_threads - self.ledger.active)
@@ -136,11 +142,20 @@ class Holdings:
     def _release(self, lane: Lane, suspect_lane: Lane, claims: Sequence[tuple[int, int]]) -> int:
         if not claims:
             return 0
-        released = self.store.database.write(
-            lambda connection: self.store.statements.release(
+        store = self.store
+
+        def work(connection: Connection) -> int:
+            released = store.statements.release(
                 connection, owner=self.name, lane=lane, suspect_lane=suspect_lane, claims=claims
             )
-        )
+            if lane == suspect_lane and self.places.keys.queues:
+                # They wait for long, perhaps: others of their keys may go.
+                ids = [record_id for record_id, _ in claims]
+                rows = store.statements.locked_marked(connection, ids=ids)
+                store.limit_keys.freed(connection, [*map(from_row, rows)])
+            return released
+
+        released = store.database.write(work)
         # The claim loop may have claimed again what was given back.
         self.ledger.give_up(claims)
         return released

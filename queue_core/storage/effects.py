@@ -10,7 +10,7 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
-from queue_core.model.entry import State
+from queue_core.model.entry import Entry, State
 from queue_core.model.lanes import SUSPECT, Lane, circuit_lane
 from queue_core.model.outcome import Paused, Retried
 from queue_core.storage.progress import encode_progress
@@ -19,6 +19,11 @@ from queue_core.storage.store import Store
 
 class Effect(Protocol):
     """A change that belongs to the outcome of one entry."""
+
+    @property
+    def entry(self) -> Entry:
+        """The entry."""
+        ...
 
     @property
     def record_id(self) -> int:
@@ -61,6 +66,11 @@ class Wait:
             self._lane = outcome.lane
         else:
             self._lane = SUSPECT if outcome.entry.crash_count else lane
+
+    @property
+    def entry(self) -> Entry:
+        """See `Effect.entry`."""
+        return self._outcome.entry
 
     @property
     def record_id(self) -> int:

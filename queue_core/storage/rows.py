@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from queue_core.errors import InvalidPostError, NameTooLongError
+from queue_core.links.limit_keys import LIMIT_KEY_MARK
 from queue_core.model.captured_context import NO_CONTEXT, CapturedContext
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry, Posting, SearchKey, State
@@ -25,9 +26,17 @@ from queue_core.model.run_limit import with_limit
 from queue_core.runtime.clock import Clock, in_utc
 from queue_core.runtime.shown import shown
 from queue_core.storage.packet import check_packet
-from sql.search_keys import RESERVED, SEARCH_KEYS, StoredKey, headers_with, of_text, texts
+from sql.search_keys import (
+    RESERVED,
+    SEARCH_KEYS,
+    StoredKey,
+    headers_with,
+    of_text,
+    texts,
+    with_marks,
+)
 from sql.statements.base import AVAILABLE, IN_PROCESSING
-from sql.tables import CLASS_NAME_LENGTH, NAME_LENGTH
+from sql.tables import CLASS_NAME_LENGTH, LIMIT_KEY_LENGTH, NAME_LENGTH
 
 _SMALLEST_KEY, _LARGEST_KEY = -(2**63), 2**63 - 1
 _KEY_LENGTH = 255
@@ -127,6 +136,8 @@ class Rows:
             headers = self._context.capture(headers, queue_name)
         if posting.max_run_seconds is not None:
             headers = with_limit(headers, posting.max_run_seconds, queue_name)
+        if posting.limit_key is not None:
+            headers = _with_limit_key(headers, posting.limit_key, queue_name)
         if key1 is not None or key2 is not None:
             keyed = columns_of(self.keys(queue_name, search_key1=key1, search_key2=key2), headers)
             key1, key2, headers = keyed["search_key1"], keyed["search_key2"], keyed["headers"]
@@ -187,6 +198,18 @@ class Rows:
         )
         found = {name: text for name, text in texts(entry.headers).items() if name in SEARCH_KEYS}
         return msgspec.structs.replace(entry, **found) if found else entry
+
+
+def _with_limit_key(headers: str | None, limit_key: object, queue_name: str) -> str:
+    key = name(limit_key, "limit_key", limit=LIMIT_KEY_LENGTH, queue_name=queue_name)
+    if not key:
+        raise InvalidPostError(
+            f"{queue_name}: limit_key='' is not allowed: a text that is not empty. Nothing was written.",
+            queue_name=queue_name,
+            key="limit_key",
+            value="",
+        )
+    return with_marks(headers, {LIMIT_KEY_MARK: key})
 
 
 def _date(posting: Posting, now: datetime, queue_name: str) -> datetime:
