@@ -16,7 +16,6 @@ from queue_core.cluster.node import Node
 from queue_core.holding.gates import Gates
 from queue_core.holding.ledger import Ledger
 from queue_core.holding.pace import Pace
-from queue_core.links.limit_keys import lane_of_key
 from queue_core.model.config import Mode
 from queue_core.model.entry import Entry, from_row
 from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, Lane
@@ -88,12 +87,12 @@ class Holdings:
         return node is not None and node.lease.holds() and node.epoch == epoch
 
     def lane_without_place(self, entry: Entry) -> Lane | None:
-        """Where an entry waits that has no place of its queue or key; None if it may start."""
+        """Where an entry goes that has no place of its queue or key; None if it may start."""
         lane = self.places.lanes.get(entry.queue_name)
         if lane is not None and not self.ledger.has_place(lane, entry.record_id):
             return lane
         if self.places.keys.concern(entry) and not self.ledger.has_place(ALL_KEYS, entry.record_id):
-            return lane_of_key(entry)
+            return ANY_NODE  # a claim finds out whether it may start
         return None
 
     def _idle_threads(self) -> int:
@@ -136,8 +135,8 @@ class Holdings:
         self.set_aside(PARKED, claims)
 
     def set_aside(self, lane: Lane, claims: Sequence[tuple[int, int]]) -> None:
-        """Give up claims of entries that wait in `lane`, suspects too."""
-        self._release(lane, lane, claims)
+        """Give up claims of entries that wait in `lane`, suspects too, unless any node runs it."""
+        self._release(lane, SUSPECT if lane == ANY_NODE else lane, claims)
 
     def _release(self, lane: Lane, suspect_lane: Lane, claims: Sequence[tuple[int, int]]) -> int:
         if not claims:

@@ -11,7 +11,7 @@ from typing import Protocol
 from sqlalchemy import Connection
 
 from queue_core.model.entry import Entry, State
-from queue_core.model.lanes import SUSPECT, Lane, circuit_lane
+from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane, circuit_lane
 from queue_core.model.outcome import Paused, Retried
 from queue_core.storage.progress import encode_progress
 from queue_core.storage.store import Store
@@ -62,7 +62,7 @@ class Wait:
         if self._opens is not None:
             self._circuit = circuit_lane(outcome.entry.queue_name, self._opens.handler)
             self._lane = self._circuit
-        elif isinstance(outcome, Paused):
+        elif isinstance(outcome, Paused) and outcome.lane != ANY_NODE:
             self._lane = outcome.lane
         else:
             self._lane = SUSPECT if outcome.entry.crash_count else lane

@@ -171,18 +171,18 @@ class KeyPlaces:
         rows = statements.page_of_keys(connection, after=after, limit=PAGE)
         lanes = [row.lane for row in rows]
         places = statements.key_places(connection, lanes=lanes) if lanes else ()
-        standing = Counter(lane for lane, _, _, stands in places if stands)
+        taken = Counter(lane for lane, _, _, stands in places if stands)
         terms = self._terms(connection, rows)
 
         def due(row: Row[Any]) -> bool:
             allowed = terms.get(limited_lane(row.queue_name))
             if row.waits is None:
-                return not standing[row.lane] and (row.arrival_date or FIRST_DATE) <= now
+                return not taken[row.lane] and (row.arrival_date or FIRST_DATE) <= now
             if changed or allowed is None:
                 return True
             if row.look_date is not None and row.look_date > now:
                 return False
-            return allowed.per_key is None or standing[row.lane] < allowed.per_key
+            return allowed.per_key is None or taken[row.lane] < allowed.per_key
 
         found = [row.lane for row in rows if due(row)]
         return found, lanes[-1] if len(lanes) == PAGE else None
@@ -197,7 +197,7 @@ class KeyPlaces:
             return {}
         statements = self._store.statements
         places = statements.key_places(connection, lanes=rows)
-        standing = Counter(lane for lane, _, _, stands in places if stands)
+        taken = Counter(lane for lane, _, _, stands in places if stands)
         held = {record_id for _, record_id, _, stands in places if stands}
         gone = {record_id for _, record_id, _, stands in places if not stands} - held
         if gone:
@@ -209,7 +209,7 @@ class KeyPlaces:
         for lane, row in rows.items():
             allowed = terms.get(limited_lane(row.queue_name))
             most = LARGEST_COUNT if allowed is None else allowed.per_key or LARGEST_COUNT
-            free = max(0, most - standing[lane])
+            free = max(0, most - taken[lane])
             rate = None if allowed is None else _rate_of(allowed)
             rooms[Lane(lane)] = KeyRoom(row=row, free=free, rate=rate, now=now)
         return rooms

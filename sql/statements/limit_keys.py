@@ -137,13 +137,13 @@ class LimitKeys(Waiting):
     ) -> list[tuple[str, int, int, bool]]:
         """(lane, record id, claim count, whether that claim stands) of the places of keys."""
         places, main = self._key_places, self.main
-        standing = and_(
+        claims = and_(
             main.c.record_id == places.c.record_id,
             main.c.claim_count == places.c.claim_count,
             main.c.processing_state == IN_PROCESSING,
         )
         columns = places.c.lane, places.c.record_id, places.c.claim_count, main.c.record_id
-        rows = select(*columns).select_from(places.outerjoin(main, standing))
+        rows = select(*columns).select_from(places.outerjoin(main, claims))
         found = connection.execute(rows.where(*self._mine(places, lanes)))
         return [(lane, one, count, claimed is not None) for lane, one, count, claimed in found]
 

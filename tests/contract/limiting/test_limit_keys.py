@@ -10,8 +10,10 @@ from sqlalchemy import create_engine
 
 import stickybus
 from queue_core.claiming.limited_keys import ROUNDS_A_LEASE
-from queue_core.model.lanes import SUSPECT, is_keyed, keyed_lane
-from stickybus import InvalidPostError, Mode, State
+from queue_core.model.lanes import ANY_NODE, SUSPECT, is_keyed, keyed_lane
+from queue_core.reading.depths import depths
+from stickybus import InvalidPostError, Mode, PersistentBus, State
+from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, ended, eventually
@@ -108,6 +110,8 @@ def test_the_end_of_one_lets_the_next_go_at_once_in_the_order_of_dates(cluster: 
 
     peer.lifecycle.run_due()
     assert peer.handler.numbers() == [0]
+    assert lanes(peer) == [ANY_NODE, ANN, ANN]
+    peer.claim()
     assert peer.numbers_held() == [1]
     peer.run()
     assert peer.handler.numbers() == list(range(4))
@@ -316,7 +320,7 @@ def test_a_key_goes_on_after_its_entry_was_deleted_by_hand(cluster: Cluster) -> 
 
     go_round(cluster, peer)
     peer.run()
-    assert peer.handler.numbers() == [1]
+    assert peer.handler.numbers() == [0, 1]  # the first from memory
 
 
 def test_a_key_of_which_nothing_is_left_is_forgotten(cluster: Cluster) -> None:
@@ -431,15 +435,14 @@ def test_a_removed_entry_leaves_the_others_waiting_for_the_place(cluster: Cluste
     waiting = peer.bus.post(Order(1), limit_key="ann", search_key1=1)
     post(peer, 2)
     peer.claim()
-    assert peer.bus.remove(record_ids=[waiting]) == 1
+    assert peer.bus.remove_all(record_ids=[waiting]).changed == 1
     peer.run()
     assert peer.handler.numbers() == [0, 2]
 
 
-def test_a_removal_in_a_transaction_that_stays_open_holds_up_nothing(cluster: Cluster) -> None:
+@needs.many_writers
+def test_a_transaction_that_holds_the_next_entry_holds_up_no_outcome(cluster: Cluster) -> None:
     peer = cluster.join("a")
-    if peer.store.database.dialect.capabilities.one_writer:
-        pytest.skip("one writer at a time")
     peer.bus.limit(per_key=1)
     post(peer, 0)
     waiting = peer.bus.post(Order(1), limit_key="ann")
@@ -447,14 +450,46 @@ def test_a_removal_in_a_transaction_that_stays_open_holds_up_nothing(cluster: Cl
     peer.claim()
     engine = create_engine(peer.store.database.url)
     with engine.begin() as connection:
-        peer.bus.remove(record_ids=[waiting], connection=connection)
+        connection.exec_driver_sql(
+            f"UPDATE bus_events SET user_token = 'x' WHERE record_id = {waiting}"
+        )
         peer.lifecycle.pool.run_submitted()
         peer.lifecycle.finisher.write_all()
         assert peer.handler.numbers() == [0]
     engine.dispose()
     go_round(cluster, peer)
     peer.run()
-    assert peer.handler.numbers() == [0, 2]
+    assert peer.handler.numbers() == [0, 1, 2]
+
+
+def test_it_is_explained_that_an_entry_waits_for_a_place_of_its_key(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    peer.bus.limit(per_key=1, by="ann")
+    post(peer, 0)
+    waiting = peer.bus.post(Order(1), limit_key="ann")
+    peer.claim()
+
+    [reason] = [one for one in peer.bus.explain(waiting).reasons if one.code == "limited"]
+    assert "limited to 1 at once of each key by ann" in reason.text
+    assert "1 of the limit key ann run now" in reason.text
+    assert (reason.facts["limit_key"], reason.facts["running"]) == ("ann", 1)
+
+    other = PersistentBus(peer.store.database.url)
+    other.unlimit()
+    assert [one.code for one in other.explain(waiting).reasons][:1] == ["unlimited"]
+    other.close()
+
+
+def test_what_waits_for_places_of_keys_counts_as_ready(cluster: Cluster) -> None:
+    peer = cluster.join("a", handler_threads=1)
+    peer.bus.limit(per_key=1)
+    for number in range(6):
+        post(peer, number, key=str(number % 2))
+    for _ in range(3):
+        peer.claim()
+    [depth] = depths(peer.store)
+    assert depth.ready == 6 - claimed(peer)
+    assert sum(map(is_keyed, lanes(peer))) >= 2
 
 
 # -- calls ----------------------------------------------------------------------------------------
@@ -463,12 +498,12 @@ def test_a_removal_in_a_transaction_that_stays_open_holds_up_nothing(cluster: Cl
 def test_a_notification_queue_limits_its_keys(make_service: MakeService) -> None:
     handler = Recorder(hold=True)
     service = make_service()
-    queue = service.create_queue("mails", handler)
+    queue = service.create_queue("shop", "mails", handler)
     service.start()
     made = queue.limit(per_key=1)
     assert queue.limits() == [made]
     for number in range(3):
-        queue.schedule(Order(number), limit_key="ann")
+        queue.schedule(Order(number), delay=0, limit_key="ann")
     handler.wait(1)
     eventually(
         lambda: (
