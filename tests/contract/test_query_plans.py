@@ -478,8 +478,7 @@ class Session:
             _c: object, _cursor: object, statement: str, parameters: Any, _x: object, many: object
         ) -> None:
             if "bus_events" in statement:
-                assert not many
-                self._caught.append((statement, parameters))
+                self._caught.append((statement, parameters[0] if many else parameters))
 
         self._caught = []
         event.listen(self._connection, "before_cursor_execute", catch)
