@@ -126,7 +126,7 @@ class LimitKeys(Waiting):
             delete(keys).where(
                 *self._mine(keys, lanes),
                 ~exists().where(of_key),
-                ~exists().where(main.c.lane == keys.c.lane),
+                ~exists().where(main.c.lane == keys.c.lane, main.c.lane >= ""),
             )
         )
 
@@ -179,7 +179,8 @@ class LimitKeys(Waiting):
     def _first(self) -> Any:
         main = self.main
         of_key = (main.c.lane == self._keys.c.lane, main.c.processing_state == AVAILABLE)
-        ordered = select(main.c.record_id).where(*of_key)
+        # The last says that a lane is named: the index of claims answers nothing else.
+        ordered = select(main.c.record_id).where(*of_key, main.c.lane >= "")
         ordered = ordered.order_by(main.c.effective_date, main.c.record_id).limit(1)
         return ordered.correlate(self._keys).scalar_subquery()
 
