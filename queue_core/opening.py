@@ -94,9 +94,10 @@ def _missing_file(target: str | URL | SqlalchemyEngine) -> str | None:
 
 
 def open_tables(target: str | URL | SqlalchemyEngine, config: QueueConfig) -> Database:
-    """As `open_database`, by a configuration, whose tables SQLite gets at once.
+    """As `open_database`, by a configuration.
 
-    Also raises a SchemaError if they don't fit.
+    Tables that are missing or old are migrated if its `auto_migrate` says so. If it says nothing,
+    SQLite gets those that are missing. Raises a SchemaError if they don't fit then.
     """
     database = open_database(
         target,
@@ -115,9 +116,25 @@ def _check_schema(database: Database, config: QueueConfig) -> None:
     tables = (config.table,)
     with database.read() as connection:
         report = schema.check(connection, tables)
-    if report.fit is schema.Fit.MISSING and database.dialect.capabilities.makes_tables:
-        schema.ensure(database, tables)
+    if report.fit is schema.Fit.MISSING:
+        makes = config.auto_migrate
+        if makes is None:
+            makes = database.dialect.capabilities.makes_tables
+    else:
+        makes = report.fit is schema.Fit.TOO_OLD and config.auto_migrate
+    if not makes:
+        refuse_misfit(database, report)
         return
+    # A step of an upgrade takes longer than any other statement may.
+    patient = database.reopened(statement_timeout_seconds=schema.STEP_SECONDS)
+    try:
+        schema.ensure(patient, tables)
+    finally:
+        patient.close()
+
+
+def refuse_misfit(database: Database, report: schema.SchemaReport) -> None:
+    """Raise the SchemaError of a schema that does not work with this version."""
     facts = {"found": report.found, "expected": report.expected}
     where = database.url.render_as_string(hide_password=True)
     match report.fit:

@@ -27,6 +27,7 @@ from queue_core.storage.arguments import integer
 from queue_core.storage.filter import Filter
 from queue_core.storage.progress import succeeded
 from queue_core.storage.store import Store
+from sql import partitioning
 from sql.transient import EMPTYING
 
 T = TypeVar("T")
@@ -230,8 +231,9 @@ class History:
         Rows that ended at `before` (aware) or later stay. Rows in other states than `states` stay.
         The call empties the whole table at once if neither of the two is given. Each try
         waits at most 50 ms for the exclusive lock. Outcomes written meanwhile wait for that lock.
-        Otherwise, and on databases that can't do so, rows go in batches of `DELETE_BATCH`. Each
-        batch is a transaction. Entries in the main table are never touched.
+        Otherwise, and on databases that can't do so, partitions that are to go as a whole are
+        dropped, and the other rows go in batches of `DELETE_BATCH`. Each batch is a transaction.
+        Entries in the main table are never touched.
 
         Returns:
             The number of deleted rows.
@@ -243,12 +245,12 @@ class History:
         wanted = None if states is None else _terminal(states)
         if progress is not None:
             function(progress, key="progress")
-        with exclusive_history(self._store):
+        with exclusive_history(self._store) as locked:
             if limit is None and wanted is None:
                 emptied = self._empty(progress)
                 if emptied is not None:
                     return emptied
-            return self._delete(limit, wanted, progress)
+            return self._delete(locked, limit, wanted, progress)
 
     def _empty(self, progress: Progress | None) -> int | None:
         store, statements = self._store, self._store.statements
@@ -271,18 +273,23 @@ class History:
         return older + recent
 
     def _delete(
-        self, before: datetime | None, states: list[str] | None, progress: Progress | None
+        self,
+        locked: Connection,
+        before: datetime | None,
+        states: list[str] | None,
+        progress: Progress | None,
     ) -> int:
         store, statements = self._store, self._store.statements
         # What ends from now on stays, else a busy queue would never let this end.
         until = store.now() if before is None else before
-        total = 0
+        deleted = total = 0
+        if states is None:
+            deleted = partitioning.drop_ended(store.database, locked, statements.past, before=until)
         if progress is not None:
-            total = store.database.fetch(
+            total = deleted + store.database.fetch(
                 lambda connection: statements.count_history(connection, before=until, states=states)
             )
-            progress(0, total)
-        deleted = 0
+            progress(deleted, total)
         while True:
             ids = store.database.fetch(
                 lambda connection: statements.history_page(

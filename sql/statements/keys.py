@@ -5,10 +5,11 @@ All of them are about keys of one queue, in the order of which rows are locked.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, select
 
 from sql.statements.key_entries import KeyEntries
 from sql.statements.key_posts import KeyPosts
@@ -45,19 +46,25 @@ class Keys(KeyPosts, KeyEntries):
         limit: int,
     ) -> list[Row[Any]]:
         """Keys of one queue, or of all, in the order of queue and key, after one of them."""
+        queues, keys = self.table.c.queue_name, self.table.c.entry_key
+        mine = [] if queue_name is None else [queues == queue_name]
+        if after is None:
+            return self._first(connection, table_name, mine, limit)
+        queue, key = after
+        found = self._first(connection, table_name, [queues == queue, keys > key], limit)
+        # As one statement, MariaDB would read the queue from its begin.
+        if queue_name is None and len(found) < limit:
+            found += self._first(connection, table_name, [queues > queue], limit - len(found))
+        return found
+
+    def _first(
+        self,
+        connection: Connection,
+        table_name: str,
+        where: Sequence[ColumnElement[bool]],
+        limit: int,
+    ) -> list[Row[Any]]:
         table = self.table
-        statement = select(table).where(table.c.table_name == table_name)
-        if queue_name is not None:
-            statement = statement.where(table.c.queue_name == queue_name)
-        if after is not None and queue_name is not None:
-            statement = statement.where(table.c.entry_key > after[1])
-        elif after is not None:
-            queue, key = after
-            later = (table.c.queue_name == queue) & (table.c.entry_key > key)
-            statement = statement.where(
-                table.c.queue_name >= queue, or_(table.c.queue_name > queue, later)
-            )
-        ordered = statement.order_by(
-            table.c.table_name, table.c.queue_name, table.c.entry_key
-        ).limit(limit)
-        return list(connection.execute(ordered))
+        statement = select(table).where(table.c.table_name == table_name, *where)
+        ordered = statement.order_by(table.c.table_name, table.c.queue_name, table.c.entry_key)
+        return list(connection.execute(ordered.limit(limit)))

@@ -60,6 +60,9 @@ class Links:
     def due_keys(self, name: str, given: Mapping[str, Any]) -> None:
         getattr(self.store.keys.keys, name)(self.connection, "bus_events", now=NOW, **given)
 
+    def page_of_keys(self, given: Mapping[str, Any]) -> None:
+        self.store.keys.keys.page(self.connection, "bus_events", **given)
+
     def of_entries(self, name: str, given: Mapping[str, Any]) -> None:
         main = self.store.statements.main
         getattr(self.store.keys.keys, name)(self.connection, main, ids=IDS, **given)
@@ -109,6 +112,15 @@ def operations() -> Iterator[tuple[str, Callable[[Links], object]]]:
         yield f"keys {name}", partial(Links.keys, name=name, given=options)
     yield "keys are_due", partial(Links.due_keys, name="are_due", given={})
     yield "keys to_look_at", partial(Links.due_keys, name="to_look_at", given={"limit": 10})
+    for name, queue, key in (
+        ("first", None, None),
+        ("of all", None, "key-5"),
+        ("of one", "bus", "key-5"),
+        ("at the end", None, "key-9999"),
+    ):
+        after = None if key is None else ("bus", key)
+        page: dict[str, Any] = {"queue_name": queue, "after": after, "limit": 10}
+        yield f"keys page {name}", partial(Links.page_of_keys, given=page)
     yield "keys states", partial(Links.of_entries, name="states", given={"dates": True})
     yield "keys lock_waiting", partial(Links.of_entries, name="lock_waiting", given={})
 
