@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sqlalchemy import URL, make_url
@@ -94,25 +94,40 @@ def _missing_file(target: str | URL | SqlalchemyEngine) -> str | None:
 
 
 def open_tables(target: str | URL | SqlalchemyEngine, config: QueueConfig) -> Database:
-    """As `open_database`, by a configuration, whose tables SQLite gets at once.
-
-    Also raises a SchemaError if they don't fit.
-    """
-    database = open_database(
+    """As `open_checked`, by a configuration."""
+    return open_checked(
         target,
+        (config.table,),
         statement_timeout_seconds=config.node.statement_timeout_seconds,
         application_name=config.application_name,
     )
+
+
+def open_checked(
+    target: str | URL | SqlalchemyEngine,
+    tables: Sequence[str],
+    *,
+    statement_timeout_seconds: float = 30.0,
+    application_name: str = "stickybus",
+) -> Database:
+    """As `open_database`, with these main tables, which SQLite gets at once.
+
+    Also raises a SchemaError if they, or those that a database has once, don't fit.
+    """
+    database = open_database(
+        target,
+        statement_timeout_seconds=statement_timeout_seconds,
+        application_name=application_name,
+    )
     try:
-        _check_schema(database, config)
+        _check_schema(database, tables)
     except BaseException:
         database.close()
         raise
     return database
 
 
-def _check_schema(database: Database, config: QueueConfig) -> None:
-    tables = (config.table,)
+def _check_schema(database: Database, tables: Sequence[str]) -> None:
     with database.read() as connection:
         report = schema.check(connection, tables)
     if report.fit is schema.Fit.MISSING and database.dialect.capabilities.makes_tables:

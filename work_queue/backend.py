@@ -1,73 +1,16 @@
-"""What a work queue stands on: a database, or a service somewhere else.
-
-Requests are checked before they come here, and hold plain values only: they can be sent anywhere.
-"""
+"""What a work queue stands on: a database, or a service somewhere else."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 from work_queue.counts import NamespaceStats, WorkStats
-from work_queue.document import Doc, DocClaim, DocSet
+from work_queue.document import Doc, DocSet
 from work_queue.modification import Action, Modified
-from work_queue.refs import TaskRef
+from work_queue.requests import ClaimRequest, DocClaimRequest, DocQuery, NameQuery, TaskQuery
 from work_queue.task import Task
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimRequest:
-    """A wish for tasks of one of several queues."""
-
-    claimant: str
-    queues: tuple[str, ...]
-    lease_seconds: float
-    limit: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class DocClaimRequest:
-    """A wish for doc sets, all or none: for a time, or until a claimed task arrives."""
-
-    claimant: str
-    claims: tuple[DocClaim, ...]
-    lease_seconds: float
-    until: TaskRef | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TaskQuery:
-    """Which tasks are read; conditions that are given all hold."""
-
-    queue: str | None = None
-    ids: tuple[str, ...] | None = None
-    claimant: str | None = None
-    limit: int | None = None
-    with_values: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class DocQuery:
-    """Which docs of a namespace are read: by `ids`, by one `key`, or by a range of keys."""
-
-    namespace: str
-    ids: tuple[str, ...] | None = None
-    key: str | None = None
-    first_key: str = ""
-    end_key: str = ""
-    limit: int | None = None
-    with_contents: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class NameQuery:
-    """Which queues or namespaces: with one of the prefixes, or one of the names; all by default."""
-
-    prefixes: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    limit: int | None = None
 
 
 class Backend(Protocol):
@@ -85,9 +28,7 @@ class Backend(Protocol):
         """As `try_claim`. If it is cancelled, nothing stays claimed."""
         ...
 
-    async def claim_async(
-        self, request: ClaimRequest, timeout_seconds: float | None
-    ) -> list[Task]:
+    async def claim_async(self, request: ClaimRequest, timeout_seconds: float | None) -> list[Task]:
         """As `claim`, without a thread that waits. If it is cancelled, nothing stays claimed."""
         ...
 

@@ -307,9 +307,7 @@ class WorkQueue:
         """
         found = checks.ids(ids)
         limited = None if found is not None else checks.bound(limit)
-        query = DocQuery(
-            namespace, found, key, first_key, end_key, limited, bool(with_contents)
-        )
+        query = DocQuery(namespace, found, key, first_key, end_key, limited, bool(with_contents))
         return self._backend.docs(checks.doc_query(query), connection)
 
     def queues(
@@ -550,9 +548,7 @@ class WorkQueue:
         self, *names: str, prefixes: Iterable[str] = (), limit: int | None = None
     ) -> list[NamespaceStats]:
         """Awaitable twin of `namespace_stats`."""
-        return await asyncio.to_thread(
-            self.namespace_stats, *names, prefixes=prefixes, limit=limit
-        )
+        return await asyncio.to_thread(self.namespace_stats, *names, prefixes=prefixes, limit=limit)
 
     async def time_async(self) -> datetime:
         """Awaitable twin of `time`."""
