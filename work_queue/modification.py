@@ -39,6 +39,16 @@ class Insert:
     skip_existing: bool = False
 
 
+class InsertOptions(TypedDict, total=False):
+    """The options of `Insert`, but for queue and value."""
+
+    delay: timedelta | float | None
+    at: datetime | None
+    id: str | None
+    attempt: int
+    err: str
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """A task's new content. All of it is written.

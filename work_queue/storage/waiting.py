@@ -93,7 +93,9 @@ class WaitingRoom:
             return self._take_due(waiter, now) or look
 
     def _take_due(self, waiter: Waiter, now: datetime) -> bool:
-        due = [queue for queue in waiter.queues if queue in self._looks and self._looks[queue] <= now]
+        due = [
+            queue for queue in waiter.queues if queue in self._looks and self._looks[queue] <= now
+        ]
         for queue in due:
             self._looks.pop(queue)
         return bool(due)

@@ -104,6 +104,11 @@ class WorkCounts:
         )
         return len(rows)
 
+    def has_more(self, connection: Connection, table: Table, *, than: int) -> bool:
+        """Whether `table` has more than so many rows."""
+        row = select(table.c.count_id).order_by(table.c.count_id).offset(than).limit(1)
+        return connection.execute(row).first() is not None
+
     # -- reads ------------------------------------------------------------------------------------
 
     def _totals(self, table: Table, names: Names) -> Select[Any]:
