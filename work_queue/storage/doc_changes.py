@@ -23,6 +23,7 @@ from work_queue.modification import (
     RenewSet,
 )
 from work_queue.refs import DocRef, SetRef
+from work_queue.storage.ids import new_id
 from work_queue.storage.moment import Moment
 from work_queue.storage.rows import doc_of, set_of
 from work_queue.storage.written import Faults, WrittenDocs
@@ -265,7 +266,7 @@ class DocChanges:
         for place, one in self.inserts.items():
             row = {
                 "namespace": one.namespace,
-                "doc_id": one.id or moment.new_id(),
+                "doc_id": one.id or new_id(moment.now),
                 "doc_key": one.key,
                 "secondary_key": one.secondary_key,
                 "created_date": moment.now,

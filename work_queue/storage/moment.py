@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from queue_core.errors import InvalidRequestError
 from work_queue.task import NOBODY
@@ -43,16 +41,6 @@ class Moment:
     def held_by_another(self, row: Any) -> bool:
         """Whether another claimant holds a task or set."""
         return row.arrival_date > self.now and row.claimant not in {NOBODY, self.claimant}
-
-    def new_id(self) -> str:
-        """An id that no other task or doc has: a UUID of version 7.
-
-        Later ones are greater. So rows are added at the end of a primary key.
-        """
-        milliseconds = int(self.now.timestamp() * 1000)
-        number = (milliseconds & (1 << 48) - 1) << 80 | secrets.randbits(80)
-        number = number & ~(0xF << 76) | 7 << 76
-        return str(UUID(int=number & ~(3 << 62) | 2 << 62))
 
 
 def minute_of(date: datetime) -> datetime:

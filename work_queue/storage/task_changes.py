@@ -12,6 +12,7 @@ from sql.statements.work.tasks import WorkTasks
 from work_queue.faults import Fault, FaultKind
 from work_queue.modification import Action, Change, Delete, Depend, Insert, Renew
 from work_queue.refs import TaskRef
+from work_queue.storage.ids import new_id
 from work_queue.storage.moment import Moment
 from work_queue.storage.rows import task_of
 from work_queue.storage.written import Faults, WrittenTasks
@@ -187,7 +188,7 @@ class TaskChanges:
     def _inserted(self, place: int, action: Insert, moment: Moment) -> dict[str, Any]:
         arrival = moment.arrival(action.delay, action.at)
         return {
-            "task_id": action.id or moment.new_id(),
+            "task_id": action.id or new_id(moment.now),
             "queue": action.queue,
             "version": 0,
             "arrival_date": arrival,
