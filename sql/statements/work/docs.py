@@ -72,9 +72,9 @@ class WorkDocs:
             (namespace, key)
             for namespace, key in sorted(keys)
             if connection.execute(
-                InsertNew(self.sets).values(
-                    namespace=namespace, doc_key=key, version=0, arrival_date=now, claimant=""
-                )
+                InsertNew(self.sets)
+                .values(namespace=namespace, doc_key=key, version=0, arrival_date=now, claimant="")
+                .execution_options(preserve_rowcount=True)
             ).rowcount
         ]
 
@@ -120,7 +120,12 @@ class WorkDocs:
 
     def insert_new(self, connection: Connection, row: Mapping[str, Any]) -> bool:
         """Insert a doc; False if its id or its place is taken."""
-        return connection.execute(InsertNew(self.docs).values(row)).rowcount == 1
+        return (
+            connection.execute(
+                InsertNew(self.docs).values(row).execution_options(preserve_rowcount=True)
+            ).rowcount
+            == 1
+        )
 
     def change(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write contents of docs in locked sets."""

@@ -197,7 +197,10 @@ class WorkTasks(HotStatements):
         return [
             row["task_id"]
             for row in rows
-            if connection.execute(InsertNew(self.table).values(row)).rowcount == 0
+            if connection.execute(
+                InsertNew(self.table).values(row).execution_options(preserve_rowcount=True)
+            ).rowcount
+            == 0
         ]
 
     def change(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
