@@ -174,7 +174,7 @@ def test_scenario_33_all_that_is_at_fault_is_told_and_nothing_is_written(work: W
         held.delete(),
         Insert(queue="a", value="good"),
     )
-    assert [fault.kind for fault in found] == [*"INSERT CHANGE DELETE DEPEND CLAIM".split()]
+    assert [fault.kind for fault in found] == [*["INSERT", "CHANGE", "DELETE", "DEPEND", "CLAIM"]]
     assert [fault.ref.id for fault in found if isinstance(fault.ref, TaskRef)] == [
         *("taken", "c", "g", "d", "h")
     ]
