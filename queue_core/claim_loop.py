@@ -16,7 +16,7 @@ from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.claiming.paused_lanes import PausedLanes
 from queue_core.holding.holdings import Holdings
 from queue_core.holding.sweep import Sweep
-from queue_core.model.lanes import Lane
+from queue_core.model.lanes import ANY_NODE, Lane
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.running.pools import Pools
 from queue_core.running.watchdog import Watchdog
@@ -92,24 +92,21 @@ class ClaimLoop:
             self._next_turn_at = self._clock.monotonic() + pause
             return pause
 
-    @property
-    def own_lane(self) -> Lane:
-        """See `Holdings.own_lane`."""
-        return self._holdings.own_lane
-
     def wake(self, since: float) -> None:
         """See `Claimer.wake`."""
         self._claimer.wake(since)
 
-    def hear(self, lane: Lane) -> None:
-        """Claim entries of `lane` that another process has committed, in this thread.
+    def hear(self, payload: str) -> None:
+        """Claim entries that another process has committed in a lane of this node's.
 
-        To wake the loop would take longer.
+        In this thread: to wake the loop would take longer.
 
         On a machine that has just woken up, each change of threads takes as long as a tenth of a
         claim.
         """
-        self._claimer.hint(lane)
+        if payload not in {ANY_NODE, self._holdings.own_lane}:
+            return
+        self._claimer.hint(Lane(payload))
         pause = 0.0
         try:
             # Else the loop, which does more than claim, would never have its turn while hints keep

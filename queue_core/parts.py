@@ -43,7 +43,7 @@ class Parts:
         holdings = Holdings(store)
         backlogs = TableBacklogs(store)
         awake = Signal()
-        hints = HintSender(store)
+        hints = HintSender(store, store.config.table)
         pauses = PausesInForce(store.clock)
 
         def new_pool() -> HandlerPool:
@@ -130,5 +130,5 @@ class Parts:
             limited=limited,
             finisher=finisher,
             hints=hints,
-            hint_listener=HintListener(store, claim_loop),
+            hint_listener=HintListener(store, store.config.table, claim_loop),
         )

@@ -269,6 +269,37 @@ def name(length: int) -> String:
     )
 
 
+class Utf8(TypeDecorator[str]):
+    """A text of up to so many bytes in UTF-8, compared byte by byte.
+
+    It may be longer than a `name` in an index of MySQL, which reserves four bytes for each
+    character of a text.
+    """
+
+    impl = String
+    cache_ok = True
+
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.length = length
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if _has_bytes(dialect):
+            return dialect.type_descriptor(mysql.VARBINARY(self.length))
+        return dialect.type_descriptor(name(self.length).dialect_impl(dialect))
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
+        return value.encode() if value is not None and _has_bytes(dialect) else value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
+        read: str | None = value.decode() if value is not None and _has_bytes(dialect) else value
+        return read
+
+
+def _has_bytes(dialect: Dialect) -> bool:
+    return dialect.name in {"mysql", "mariadb"}
+
+
 def long_text() -> Text:
     """A text without a practical limit (MySQL's TEXT ends at 64 KB)."""
     wide = mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin")

@@ -8,13 +8,20 @@ from sql.limits import Limits, milliseconds, whole
 from sql.mariadb.keys import MariaDBKeys
 from sql.mariadb.statements import MariaDBStatements
 from sql.mysql.dialect import MySQL
+from sql.mysql.work import MySQLWorkCounts, MySQLWorkDocs, MySQLWorkTasks
 
 
 class MariaDB(MySQL):
     """MariaDB's ways."""
 
     name = "mariadb"
-    own_statements = (MariaDBStatements, MariaDBKeys)
+    own_statements = (
+        MariaDBStatements,
+        MariaDBKeys,
+        MySQLWorkTasks,
+        MySQLWorkDocs,
+        MySQLWorkCounts,
+    )
     # Since 11.0 a small table would be read whole where ids are given, and waits for each row that
     # others have locked.
     _newer_settings = " /*M!110001 , optimizer_scan_setup_cost = 1000000 */"

@@ -23,19 +23,38 @@ from sql.tables.pauses import queue_pauses
 from sql.tables.schedules import queue_schedules
 from sql.tables.staging import queue_posted_runs, queue_staged
 from sql.tables.waits import queue_waits
+from sql.tables.work import (
+    CLAIMANT_BYTES,
+    DOC_ID_BYTES,
+    DOC_KEY_BYTES,
+    NAMESPACE_BYTES,
+    TASK_ID_BYTES,
+    TASK_QUEUE_LENGTH,
+    work_doc_sets,
+    work_docs,
+    work_namespace_counts,
+    work_queue_counts,
+    work_tasks,
+)
 
 __all__ = [
+    "CLAIMANT_BYTES",
     "CLASS_NAME_LENGTH",
+    "DOC_ID_BYTES",
+    "DOC_KEY_BYTES",
     "ENTRY_COLUMNS",
     "ERROR_LENGTH",
     "GROUP_NAME_LENGTH",
     "KEY_LENGTH",
     "LIMIT_KEY_LENGTH",
+    "NAMESPACE_BYTES",
     "NAME_LENGTH",
     "ORDER_KEY_LENGTH",
     "QUEUE_NAME_LENGTH",
     "RUN_LENGTH",
     "STORAGE",
+    "TASK_ID_BYTES",
+    "TASK_QUEUE_LENGTH",
     "EntryTables",
     "define_entries",
     "entry_tables",
@@ -57,4 +76,9 @@ __all__ = [
     "queue_schedules",
     "queue_staged",
     "queue_waits",
+    "work_doc_sets",
+    "work_docs",
+    "work_namespace_counts",
+    "work_queue_counts",
+    "work_tasks",
 ]

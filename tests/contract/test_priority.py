@@ -46,7 +46,7 @@ def test_a_retry_that_runs_at_once_keeps_its_place(cluster: Cluster) -> None:
     peer.handler = Recorder(failures=2)
     peer.join()
     for number, priority in ((1, "normal"), (2, "urgent")):
-        peer.bus.post(Order(number), priority=priority)  # type: ignore[arg-type]
+        peer.bus.post(Order(number), priority=priority)  # type: ignore[call-overload]
     posted = peer.bus.find()
     cluster.clock.advance(seconds=1)
     peer.lifecycle.run_due()
