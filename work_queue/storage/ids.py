@@ -1,7 +1,7 @@
 """Ids of new tasks and docs: UUIDs of version 7.
 
-Each is greater than all that this process has made before. So rows are added at the end of a primary
-key, and tasks that arrive together are claimed in the order of their inserts.
+Each is greater than all that this process has made before. So rows are added at the end of a
+primary key, and tasks that arrive together are claimed in the order of their inserts.
 """
 
 from __future__ import annotations
