@@ -255,7 +255,7 @@ class HistoryConflictError(StickybusError):
 
 
 class InvalidRequestError(StickybusError):
-    """A call of a work queue that can never be done: an argument, or two that exclude another.
+    """A call of a work queue that can never be done, because of one argument, or of two.
 
     `key` names the argument, `value` is what was given. Nothing was written.
     """

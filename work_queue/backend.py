@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import Doc, DocSet
-from work_queue.modification import Action, Modified
+from work_queue.modification import Action
+from work_queue.modified import Modified
 from work_queue.requests import ClaimRequest, DocClaimRequest, DocQuery, NameQuery, TaskQuery
 from work_queue.task import Task
 

@@ -1,16 +1,12 @@
-"""What one call of `modify` may do: the changes, all plain values, and its answer."""
+"""What one call of `modify` may do. All of it are plain values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 from work_queue.refs import DocRef, SetRef, TaskRef
-
-if TYPE_CHECKING:
-    from work_queue.document import Doc, DocSet
-    from work_queue.task import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,22 +204,3 @@ TaskAction: TypeAlias = Insert | Change | Delete | Depend | Renew
 DocAction: TypeAlias = InsertDoc | ChangeDoc | DeleteDoc | DependDoc | DependSet | RenewSet
 Action: TypeAlias = TaskAction | DocAction
 """Whatever `WorkQueue.modify` does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Modified:
-    """What a modification has written, each list in the order of the call.
-
-    Attributes:
-        inserted: New tasks. Those that were left out are not among them.
-        changed: Tasks after their change or lease change.
-        inserted_docs: New docs.
-        changed_docs: Docs after their change.
-        changed_sets: Doc sets after their lease change, without docs.
-    """
-
-    inserted: tuple[Task, ...] = ()
-    changed: tuple[Task, ...] = ()
-    inserted_docs: tuple[Doc, ...] = ()
-    changed_docs: tuple[Doc, ...] = ()
-    changed_sets: tuple[DocSet, ...] = ()

@@ -7,8 +7,8 @@ from sqlalchemy import Connection, Engine
 from sql.limits import Limits, milliseconds, whole
 from sql.mariadb.keys import MariaDBKeys
 from sql.mariadb.statements import MariaDBStatements
+from sql.mariadb.work import MariaDBWorkCounts, MariaDBWorkDocs, MariaDBWorkTasks
 from sql.mysql.dialect import MySQL
-from sql.mysql.work import MySQLWorkCounts, MySQLWorkDocs, MySQLWorkTasks
 
 
 class MariaDB(MySQL):
@@ -18,9 +18,9 @@ class MariaDB(MySQL):
     own_statements = (
         MariaDBStatements,
         MariaDBKeys,
-        MySQLWorkTasks,
-        MySQLWorkDocs,
-        MySQLWorkCounts,
+        MariaDBWorkTasks,
+        MariaDBWorkDocs,
+        MariaDBWorkCounts,
     )
     # Since 11.0 a small table would be read whole where ids are given, and waits for each row that
     # others have locked.

@@ -12,7 +12,7 @@ import pytest
 import stickybus
 from stickybus import testing
 
-ROOMS = ("stickybus", "bus", "notifications", "queue_core", "sql")
+ROOMS = ("stickybus", "bus", "notifications", "work_queue", "queue_core", "sql")
 DEPRECATED = {"InMemoryBus.register", "PersistentBus.register"}
 RAISES_NOTHING = {
     "PersistentBus.close",

@@ -8,7 +8,8 @@ from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from work_queue import checks
 from work_queue.face.part import Part
-from work_queue.modification import Action, Insert, InsertOptions, Modified
+from work_queue.modification import Action, Insert, InsertOptions
+from work_queue.modified import Modified
 from work_queue.task import Task
 
 

@@ -16,7 +16,8 @@ from queue_core.storage.callers_connection import Borrowed
 from queue_core.storage.transactions import Transactions, clock_of
 from sql.families import WORK_COUNTS, WORK_DOCS, WORK_TASKS
 from work_queue.document import DocSet
-from work_queue.modification import Action, Modified
+from work_queue.modification import Action
+from work_queue.modified import Modified
 from work_queue.requests import ClaimRequest, DocClaimRequest
 from work_queue.storage.claims import Claims
 from work_queue.storage.doc_claims import claim_docs

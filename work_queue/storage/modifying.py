@@ -14,7 +14,8 @@ from sql.statements.work.counts import WorkCounts
 from sql.statements.work.docs import WorkDocs
 from sql.statements.work.tasks import WorkTasks
 from work_queue.faults import Fault, refusal
-from work_queue.modification import Action, Modified
+from work_queue.modification import Action
+from work_queue.modified import Modified
 from work_queue.storage.doc_changes import DocChanges
 from work_queue.storage.moment import Moment
 from work_queue.storage.task_changes import TaskChanges

@@ -39,6 +39,11 @@ TABLES = {
         "queue_waits",
         "queue_group_ends",
         "queue_groups",
+        "work_doc_sets",
+        "work_docs",
+        "work_namespace_counts",
+        "work_queue_counts",
+        "work_tasks",
     ),
 }
 

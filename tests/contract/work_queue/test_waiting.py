@@ -20,7 +20,7 @@ from tests import requirements as needs
 from tests.contract.harness import BOUND_SECONDS, eventually
 from tests.contract.work_queue.conftest import MakeWork
 from tests.contract.work_queue.test_tasks import claimed
-from work_queue.modification import Change, Insert, Renew
+from work_queue.modification import Action, Insert
 from work_queue.storage.waiting import Waiter
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
@@ -77,7 +77,7 @@ def test_scenario_19_what_becomes_ready_wakes_a_claim(
     work.insert("a" if how != "move" else "b")
     held = claimed(work, held_queue(how))
     claim = start("a")
-    actions: dict[str, Change | Renew] = {
+    actions: dict[str, Action] = {
         "change": held.change(),
         "release": held.release(),
         "move": held.change(queue="a"),
