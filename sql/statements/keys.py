@@ -24,7 +24,7 @@ class Keys(KeyPosts, KeyEntries):
         statement = select(table.c.look_date).where(
             table.c.table_name == table_name, table.c.look_date <= now
         )
-        ordered = statement.order_by(table.c.table_name, table.c.look_date).limit(1)
+        ordered = statement.order_by(table.c.look_date).limit(1)
         return connection.execute(ordered).first() is not None
 
     def to_look_at(
@@ -33,7 +33,7 @@ class Keys(KeyPosts, KeyEntries):
         """Lock and return keys whose look date has come. Those that others hold are skipped."""
         table = self.table
         statement = select(table).where(table.c.table_name == table_name, table.c.look_date <= now)
-        ordered = statement.order_by(table.c.table_name, table.c.look_date).limit(limit)
+        ordered = statement.order_by(table.c.look_date).limit(limit)
         return list(connection.execute(ordered.with_for_update(skip_locked=True)))
 
     def page(
@@ -47,14 +47,15 @@ class Keys(KeyPosts, KeyEntries):
     ) -> list[Row[Any]]:
         """Keys of one queue, or of all, in the order of queue and key, after one of them."""
         queues, keys = self.table.c.queue_name, self.table.c.entry_key
-        mine = [] if queue_name is None else [queues == queue_name]
-        if after is None:
-            return self._first(connection, table_name, mine, limit)
-        queue, key = after
-        found = self._first(connection, table_name, [queues == queue, keys > key], limit)
+        # By no column that has one value: MariaDB would sort all rows.
+        if after is None and queue_name is None:
+            return self._first(connection, table_name, [], [queues, keys], limit)
+        queue, key = after or (queue_name, "")
+        found = self._first(connection, table_name, [queues == queue, keys > key], [keys], limit)
         # As one statement, MariaDB would read the queue from its begin.
         if queue_name is None and len(found) < limit:
-            found += self._first(connection, table_name, [queues > queue], limit - len(found))
+            others = [queues > queue]
+            found += self._first(connection, table_name, others, [queues, keys], limit - len(found))
         return found
 
     def _first(
@@ -62,9 +63,10 @@ class Keys(KeyPosts, KeyEntries):
         connection: Connection,
         table_name: str,
         where: Sequence[ColumnElement[bool]],
+        order: Sequence[ColumnElement[str]],
         limit: int,
     ) -> list[Row[Any]]:
         table = self.table
         statement = select(table).where(table.c.table_name == table_name, *where)
-        ordered = statement.order_by(table.c.table_name, table.c.queue_name, table.c.entry_key)
-        return list(connection.execute(ordered.limit(limit)))
+        ordered = self._looked_up(table, statement.order_by(*order).limit(limit))
+        return list(connection.execute(ordered))

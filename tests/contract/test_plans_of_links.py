@@ -31,6 +31,8 @@ MOST_READ = 600
 """What a statement reads at most: rows, or hundreds of instructions on SQLite."""
 TABLES = "queue_ordered", "queue_order_heads", "queue_waits", "queue_keys"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LATE = datetime(2200, 1, 1, tzinfo=UTC)
+"""Everything is due by then."""
 IDS = [7, 8, 9]
 FEW = [f"key-{number}" for number in IDS]
 ORDER_KEY = OrderKey("bus_events", "bus", "key-7")
@@ -58,7 +60,8 @@ class Links:
         getattr(keys, name)(self.connection, "bus_events", "bus", **given)
 
     def due_keys(self, name: str, given: Mapping[str, Any]) -> None:
-        getattr(self.store.keys.keys, name)(self.connection, "bus_events", now=NOW, **given)
+        options = {"now": NOW, **given}
+        getattr(self.store.keys.keys, name)(self.connection, "bus_events", **options)
 
     def page_of_keys(self, given: Mapping[str, Any]) -> None:
         self.store.keys.keys.page(self.connection, "bus_events", **given)
@@ -112,6 +115,9 @@ def operations() -> Iterator[tuple[str, Callable[[Links], object]]]:
         yield f"keys {name}", partial(Links.keys, name=name, given=options)
     yield "keys are_due", partial(Links.due_keys, name="are_due", given={})
     yield "keys to_look_at", partial(Links.due_keys, name="to_look_at", given={"limit": 10})
+    all_due = {"now": LATE, "limit": 10}
+    yield "keys all due", partial(Links.due_keys, name="to_look_at", given=all_due)
+    yield "waits all due", partial(Links.waits, name="lock_due", given=all_due)
     for name, queue, key in (
         ("first", None, None),
         ("of all", None, "key-5"),

@@ -45,8 +45,8 @@ def test_a_retry_that_runs_at_once_keeps_its_place(cluster: Cluster) -> None:
     peer = cluster.peer("a")
     peer.handler = Recorder(failures=2)
     peer.join()
-    for number, priority in ((1, "normal"), (2, "urgent")):
-        peer.bus.post(Order(number), priority=priority)  # type: ignore[call-overload]
+    peer.bus.post(Order(1))
+    peer.bus.post(Order(2), priority="urgent")
     posted = peer.bus.find()
     cluster.clock.advance(seconds=1)
     peer.lifecycle.run_due()
