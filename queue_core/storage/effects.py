@@ -10,9 +10,9 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
-from queue_core.model.entry import State
 from queue_core.model.lanes import SUSPECT, Lane, circuit_lane
 from queue_core.model.outcome import Paused, Retried
+from queue_core.model.states import State
 from queue_core.storage.progress import encode_progress
 from queue_core.storage.store import Store
 

@@ -18,8 +18,9 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from bus.persistent import PersistentBus
-from queue_core.model.entry import Entry, State, claimed
+from queue_core.model.entry import Entry, claimed
 from queue_core.model.lanes import ANY_NODE, LIMITED, PARKED, SUSPECT, WAITING_LANE
+from queue_core.model.states import State
 from queue_core.storage.store import FIRST_DATE
 from sql.database import Database
 from sql.doctor.base import Step
