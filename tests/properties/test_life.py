@@ -9,8 +9,7 @@ limit says, callbacks come once, and in the end all has ended.
 from __future__ import annotations
 
 import shutil
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -34,4 +33,17 @@ def test_all_is_as_promised(tmp_path: Path) -> None:
         shutil.copyfile(_template(), path)
         return ClusterLife(URL.create("sqlite", database=str(path)))
 
-    run_state_machine_as_test(life, settings=settings(max_examples=40, stateful_step_count=30))
+    _run(life, settings(max_examples=60, stateful_step_count=30))
+
+
+@needs.server
+def test_all_is_as_promised_on_a_server(new_database: NewDatabase) -> None:
+    numbers = count()
+    _run(
+        lambda: ClusterLife(new_database(f"life{next(numbers)}")),
+        settings(max_examples=8, stateful_step_count=20),
+    )
+
+
+def _run(life: Callable[[], ClusterLife], how: settings) -> None:
+    run_state_machine_as_test(life, settings=how)  # type: ignore[arg-type]  # any factory will do

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from itertools import count
@@ -16,9 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sqlalchemy import URL, Connection, text
 
 from queue_core.links.keys import key_of
-from queue_core.model.entry import Entry, OnFailed, OrderFailure, State
+from queue_core.model.entry import Entry
 from queue_core.model.keyed import Answer, Keep, KeyState, OnConflict
+from queue_core.model.posting import OnFailed, OrderFailure
 from queue_core.model.priority import Priority
+from queue_core.model.states import State
 from queue_core.reading.live_entries import Entries
 from queue_core.running.subscriber import EntryContext
 from queue_core.storage.groups import StoredGroups
@@ -30,6 +32,7 @@ from stickybus import (
     ImmediateRetries,
     Mode,
     Retry,
+    RetryPolicy,
     ScheduledRetries,
 )
 from tests.contract.cluster import Cluster, Peer
@@ -70,7 +73,7 @@ class Shared:
     number: int
 
 
-HANDLERS = {
+HANDLERS: dict[str, tuple[type[Any], RetryPolicy]] = {
     "timed": (Timed, ScheduledRetries((5,))),
     "probed": (Probed, Circuit(initial_seconds=2, maximum_seconds=8, max_retries=3, jitter=0)),
     "first": (Shared, ImmediateRetries(1)),
@@ -235,6 +238,14 @@ class ClusterLife(RuleBasedStateMachine):
     def post_and_run(self, *, wishes: list[Wish], node: int, outcomes: list[str]) -> None:
         self.post(wishes=wishes, inside=None, by=NODES)
         self.run(node=node, outcomes=outcomes)
+
+    @rule(wish=WISHES, again=WISHES, node=NODE)
+    def post_beside_a_claim(self, *, wish: Wish, again: Wish, node: int) -> None:
+        """Post with the keys of an entry that a node has claimed."""
+        self.post(wishes=[wish], inside=None, by=NODES)
+        self.claim(node=node)
+        self._learn()
+        self.post(wishes=[replace(again, key=wish.key)], inside=None, by=NODES)
 
     def _post(self, wish: Wish, inside: str | None, by: int) -> None:
         group = None if wish.group is None else self.groups.open_one(wish.group)
@@ -568,7 +579,7 @@ class ClusterLife(RuleBasedStateMachine):
         assert self.bus.find() == []
         assert all(group.frozen for group in self.groups.known.values())
         with database_of(self.bus).begin() as connection:
-            for table in ("ordered", "order_heads", "waits", "circuits"):
+            for table in ("ordered", "order_heads", "circuits"):
                 left = connection.execute(text(f"SELECT count(*) FROM queue_{table}"))
                 assert left.scalar_one() == 0, table
 

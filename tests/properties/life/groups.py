@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
+from queue_core.model.states import State
 from stickybus import GroupStatus
 from tests.properties.life.jobs import Jobs, number_of
 

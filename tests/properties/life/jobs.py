@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from queue_core.model.entry import Entry, OnFailed, OrderFailure, State
+from queue_core.model.entry import Entry
+from queue_core.model.posting import OnFailed, OrderFailure
+from queue_core.model.states import State
 
 ENDS = {State.PROCESSED, State.FAILED, State.REMOVED}
 """States that end a job; REAPED hands it on to a copy."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from queue_core.model.entry import State
 from queue_core.model.keyed import Answer, Keep, KeyState, OnConflict
+from queue_core.model.states import State
 from tests.properties.life.jobs import ENDS, Job, Jobs
 
 ANSWERS = {
@@ -38,9 +37,6 @@ class Keys:
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
         self._holders = dict[str, Holder]()
-
-    def __iter__(self) -> Iterator[tuple[str, Holder]]:
-        return iter(self._holders.items())
 
     def holder(self, key: str) -> Holder | None:
         """Who has the key, or had it last."""
