@@ -35,8 +35,8 @@ from benchmarks.workload import (
     verify_counts,
 )
 from bus.persistent import PersistentBus
-from queue_core.model.entry import Posting
 from queue_core.model.lanes import ANY_NODE
+from queue_core.model.posting import Posting
 from sql.drivers.hot_path import writers
 from sql.tables import ENTRY_COLUMNS
 

@@ -22,7 +22,7 @@ from benchmarks.workload import (
 )
 from bus.persistent import PersistentBus
 from queue_core.model.config import BusConfig, Mode
-from queue_core.model.entry import Posting
+from queue_core.model.posting import Posting
 
 PROCESSES = 2
 

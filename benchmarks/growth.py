@@ -40,8 +40,8 @@ from benchmarks.workload import (
 )
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
-from queue_core.model.entry import Posting
 from queue_core.model.lanes import PARKED
+from queue_core.model.posting import Posting
 
 SERVICE = "benchmark"
 ROUNDS = 2

@@ -19,8 +19,8 @@ from benchmarks.workload import (
     alternating,
     run_on,
 )
-from queue_core.model.entry import Posting
 from queue_core.model.lanes import AFTER_KEYED, KEYED
+from queue_core.model.posting import Posting
 
 RATE = 100
 """Entries of the free key in a second."""

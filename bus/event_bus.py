@@ -10,7 +10,8 @@ from bus.subscribing import Subscribing
 from queue_core.errors import InvalidPostError
 from queue_core.model.config import BusConfig
 from queue_core.model.due_date import due_date
-from queue_core.model.entry import (
+from queue_core.model.keyed import Keep, OnConflict, Posted
+from queue_core.model.posting import (
     Awaited,
     KeyedOptions,
     OnFailed,
@@ -19,7 +20,6 @@ from queue_core.model.entry import (
     PostOptions,
     SearchKey,
 )
-from queue_core.model.keyed import Keep, OnConflict, Posted
 from queue_core.model.priority import Priority
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection

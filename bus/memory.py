@@ -29,11 +29,13 @@ from queue_core.errors import ConfigurationError, LifecycleError
 from queue_core.model.captured_context import CapturedContext
 from queue_core.model.codec import Codec
 from queue_core.model.config import BusConfig, BusSettings
-from queue_core.model.entry import Entry, Posting, States
+from queue_core.model.entry import Entry
 from queue_core.model.known_codecs import Codecs
 from queue_core.model.lanes import ANY_NODE
 from queue_core.model.outcome import Outcome, Released, Retried
+from queue_core.model.posting import Posting
 from queue_core.model.settings import configured
+from queue_core.model.states import States
 from queue_core.model.transit import Transit
 from queue_core.running.admission import KnownTypes, unlimited
 from queue_core.running.context_restored import restoring

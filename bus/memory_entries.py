@@ -6,8 +6,9 @@ from datetime import datetime
 
 import msgspec
 
-from queue_core.model.entry import Entry, RetryDue, State, SubscriberProgress
+from queue_core.model.entry import Entry, RetryDue, SubscriberProgress
 from queue_core.model.outcome import Finished, Outcome, Retried
+from queue_core.model.states import State
 from queue_core.storage.progress import encode_progress
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from queue_core.errors import InvalidPostError
 from queue_core.model.after_rules import AfterRules
-from queue_core.model.entry import Posting
+from queue_core.model.posting import Posting
 from queue_core.model.priority import NORMAL
 from queue_core.runtime.shown import shown
 

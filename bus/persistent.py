@@ -20,8 +20,8 @@ from queue_core.limiting import Limiting
 from queue_core.model.captured_context import CapturedContext
 from queue_core.model.codec import Codec
 from queue_core.model.config import BusConfig, BusSettings, Mode
-from queue_core.model.entry import Posting
 from queue_core.model.known_codecs import Codecs
+from queue_core.model.posting import Posting
 from queue_core.model.settings import configured
 from queue_core.pausing import Pausing
 from queue_core.queue_keys import QueueKeys

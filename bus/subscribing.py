@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol, TypeVar, Unpack, overload
 from bus.others import log_event
 from bus.subscriptions import OTHERS, Others, Subscriptions, subscriber_name
 from queue_core.model.after_rules import After
-from queue_core.model.entry import Awaited
 from queue_core.model.event_types import EventTypes
+from queue_core.model.posting import Awaited
 from queue_core.model.retry import RetryPolicy
 from queue_core.model.validators import Validate
 from queue_core.old_names import OldBusNames
@@ -21,7 +21,7 @@ from queue_core.running.subscriber import (
     Subscriber,
     SubscriberOptions,
 )
-from queue_core.storage.rows import UNSET, Unset
+from queue_core.storage.search_keys import UNSET, Unset
 
 E = TypeVar("E")
 H = TypeVar("H", bound=AnyHandler)

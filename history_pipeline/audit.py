@@ -29,7 +29,7 @@ from history_pipeline.session import own_session
 from history_pipeline.snapshot import Snapshot, TableSnapshot
 from history_pipeline.statistics import statistics
 from history_pipeline.transforms import all_of
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from sql.database import Database
 from sql.tables import entry_tables
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from history_pipeline.errors import ReplayConditionError
-from queue_core.model.entry import State
+from queue_core.model.states import State
 
 
 def chosen(rows: DataFrame, where: str) -> DataFrame:

@@ -13,7 +13,7 @@ from history_pipeline.options import WriteOptions
 from history_pipeline.schema import MAIN_SCHEMA
 from queue_core.errors import StickybusError
 from queue_core.model.names import name_fault
-from queue_core.storage import rows as columns
+from queue_core.storage import arguments, search_keys
 from sql.statements.staging import POSTED
 from sql.tables import CLASS_NAME_LENGTH, QUEUE_NAME_LENGTH
 
@@ -56,8 +56,8 @@ def posting(row: Mapping[str, Any], options: WriteOptions) -> dict[str, Any]:
     try:
         for key, check in _CHECKS.items():
             check(given[key], key)
-        columns.search_key(given["search_key1"], "search_key1", given["queue_name"])
-        columns.search_key(given["search_key2"], "search_key2", given["queue_name"])
+        search_keys.search_key(given["search_key1"], "search_key1", given["queue_name"])
+        search_keys.search_key(given["search_key2"], "search_key2", given["queue_name"])
         _check_payload(given, options.max_payload_bytes)
     except (StickybusError, msgspec.MsgspecError) as error:
         raise WriteError(
@@ -68,7 +68,7 @@ def posting(row: Mapping[str, Any], options: WriteOptions) -> dict[str, Any]:
 
 def _named(limit: int) -> Callable[[Any, str], None]:
     def check(value: Any, key: str) -> None:
-        columns.name(value, key, limit=limit)
+        arguments.name(value, key, limit=limit)
 
     return check
 

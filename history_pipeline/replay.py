@@ -31,8 +31,8 @@ from history_pipeline.progress import Progress, silent
 from history_pipeline.session import own_session
 from history_pipeline.sources import read_history
 from queue_core.model.config import BusConfig
-from queue_core.model.entry import State
 from queue_core.model.lanes import ANY_NODE
+from queue_core.model.states import State
 from queue_core.opening import open_tables
 from queue_core.storage.progress import succeeded
 from sql.tables import ENTRY_COLUMNS, entry_tables

@@ -13,15 +13,15 @@ from queue_core.engine import QueueEngine
 from queue_core.grouping import Grouping
 from queue_core.limiting import Limiting
 from queue_core.maintenance import ForgetOptions, Maintenance
-from queue_core.model.entry import SearchKey
 from queue_core.model.event_types import EventTypes
+from queue_core.model.posting import SearchKey
 from queue_core.old_names import OldQueueNames
 from queue_core.pausing import Pausing
 from queue_core.reading.forgetting import Forgotten
 from queue_core.reading.history import Progress
 from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.deprecation import deprecated
-from queue_core.storage.rows import UNSET, Unset
+from queue_core.storage.search_keys import UNSET, Unset
 
 
 class NotificationQueue(Recurring, Pausing, Limiting, Grouping, BulkChanges, OldQueueNames):

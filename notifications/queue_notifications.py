@@ -11,7 +11,8 @@ import msgspec
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
 from queue_core.model.due_date import due_date
-from queue_core.model.entry import (
+from queue_core.model.keyed import Keep, OnConflict, Posted
+from queue_core.model.posting import (
     Awaited,
     KeyedOptions,
     OnFailed,
@@ -20,7 +21,6 @@ from queue_core.model.entry import (
     PostOptions,
     SearchKey,
 )
-from queue_core.model.keyed import Keep, OnConflict, Posted
 from queue_core.model.priority import Priority
 from queue_core.queue_keys import QueueKeys
 from queue_core.queue_reads import Reads

@@ -9,10 +9,10 @@ from notifications.recurrence import MissedPolicy, parse
 from notifications.recurring_schedules import RecurringSchedules, Schedule
 from notifications.waiting_notifications import WaitingNotifications
 from queue_core.engine import QueueEngine
-from queue_core.model.entry import Posting, SearchKey
+from queue_core.model.posting import Posting, SearchKey
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
-from queue_core.storage.rows import name as check_name
+from queue_core.storage.arguments import name as check_name
 
 
 class RecurOptions(TypedDict, total=False):

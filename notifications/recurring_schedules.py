@@ -16,12 +16,12 @@ import msgspec
 from notifications.recurrence import Recurrence
 from queue_core.engine import QueueEngine
 from queue_core.errors import StickybusError
-from queue_core.model.entry import Posting
+from queue_core.model.posting import Posting
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.log import get_logger
 from queue_core.runtime.loop import Loop
-from queue_core.storage.rows import columns_of
 from queue_core.storage.schedules import ScheduleStore, StoredSchedule
+from queue_core.storage.search_keys import columns_of
 
 log = get_logger(__name__)
 

@@ -6,12 +6,13 @@ from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
 from notifications.queue_notifications import QueueNotifications
-from queue_core.model.entry import Entry, Posting, SearchKey
+from queue_core.model.entry import Entry
+from queue_core.model.posting import Posting, SearchKey
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.runtime.clock import in_utc
 from queue_core.storage.filter import Filter
-from queue_core.storage.rows import UNSET, Keyless, Unset
+from queue_core.storage.search_keys import UNSET, Keyless, Unset
 
 
 class SearchKeys(TypedDict, total=False):

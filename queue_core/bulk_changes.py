@@ -21,7 +21,8 @@ from queue_core.bulk_options import (
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
 from queue_core.model.due_date import due_date
-from queue_core.model.entry import Entry, State, States
+from queue_core.model.entry import Entry
+from queue_core.model.states import State, States
 from queue_core.reading.bulk import Bulk, BulkResult, Stop
 from queue_core.reading.changes import (
     NOT_STARTED,
@@ -33,8 +34,8 @@ from queue_core.reading.changes import (
 )
 from queue_core.reading.history import REPEATABLE, Progress
 from queue_core.reading.search import dead_letter_entries
+from queue_core.storage.arguments import name
 from queue_core.storage.filter import Filter, checked_ids, state_values
-from queue_core.storage.rows import name
 from sql.tables import CLASS_NAME_LENGTH
 
 

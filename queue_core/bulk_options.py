@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TypedDict
 
-from queue_core.model.entry import SearchKey, States
+from queue_core.model.posting import SearchKey
+from queue_core.model.states import States
 from queue_core.reading.bulk import Stop
 from queue_core.reading.history import Progress
-from queue_core.storage.rows import Keyless, Unset
+from queue_core.storage.search_keys import Keyless, Unset
 
 
 class FailedFilters(TypedDict, total=False):

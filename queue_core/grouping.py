@@ -10,15 +10,15 @@ from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError
 from queue_core.links.following import Following
 from queue_core.links.groups import Callbacks
-from queue_core.model.entry import Posting
 from queue_core.model.group import GroupStatus
 from queue_core.model.lanes import ANY_NODE
+from queue_core.model.posting import Posting
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.runtime.shown import shown
+from queue_core.storage.arguments import integer
+from queue_core.storage.arguments import name as checked_name
 from queue_core.storage.groups import StoredGroups
-from queue_core.storage.rows import integer
-from queue_core.storage.rows import name as checked_name
 from sql.tables import GROUP_NAME_LENGTH
 
 _NO_LINKS = {"key": None, "order_key": None, "after": None, "group": None}

@@ -6,14 +6,15 @@ from datetime import datetime
 from typing import TypedDict, Unpack
 
 from queue_core.engine import QueueEngine
-from queue_core.model.entry import SearchKey, States
+from queue_core.model.posting import SearchKey
+from queue_core.model.states import States
 from queue_core.reading.forgetting import Forgetting, Forgotten
 from queue_core.reading.history import History, Progress
 from queue_core.reading.live_entries import EVERY, Entries
 from queue_core.retrial import Retrial, RetryOutcome
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.filter import Filter
-from queue_core.storage.rows import Unset
+from queue_core.storage.search_keys import Unset
 
 
 class RetryOptions(TypedDict, total=False):

@@ -19,9 +19,10 @@ from prometheus_client.core import GaugeMetricFamily
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.metric_families import families_of
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.keyed import Posted
 from queue_core.model.outcome import ENDED, Finished, Lost, Outcome, Retried
+from queue_core.model.states import State
 from queue_core.reading.depths import QueueDepth
 
 

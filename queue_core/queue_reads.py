@@ -7,7 +7,9 @@ from datetime import datetime
 from typing import TypedDict, Unpack
 
 from queue_core.engine import QueueEngine
-from queue_core.model.entry import Entry, SearchKey, States
+from queue_core.model.entry import Entry
+from queue_core.model.posting import SearchKey
+from queue_core.model.states import States
 from queue_core.reading.explanation import Explanation, explain
 from queue_core.reading.held_keys import HeldKey, held_keys
 from queue_core.reading.history import History
@@ -16,7 +18,7 @@ from queue_core.reading.open_circuits import OpenCircuit, open_circuits
 from queue_core.runtime.awaitable import awaited
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection
 from queue_core.storage.filter import Filter
-from queue_core.storage.rows import UNSET, Keyless, Unset
+from queue_core.storage.search_keys import UNSET, Keyless, Unset
 
 
 class FindFilters(TypedDict, total=False):

@@ -10,7 +10,8 @@ import msgspec
 from sqlalchemy import ColumnElement, FromClause, or_
 
 from queue_core.finishing.feeds import Ended, Feed, Feeds
-from queue_core.model.entry import TERMINAL_STATES, Entry, State
+from queue_core.model.entry import Entry
+from queue_core.model.states import TERMINAL_STATES, State
 from queue_core.storage.filter import Where
 from queue_core.storage.store import Store
 

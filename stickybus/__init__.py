@@ -68,13 +68,14 @@ from queue_core.model.codec import BoundCodec, Codec  # noqa: E402
 from queue_core.model.compression import CompressedCodec  # noqa: E402
 from queue_core.model.config import BusConfig, Mode, NotificationConfig  # noqa: E402
 from queue_core.model.encryption import EncryptedCodec  # noqa: E402
-from queue_core.model.entry import Entry, Posting, State  # noqa: E402
+from queue_core.model.entry import Entry  # noqa: E402
 from queue_core.model.group import GroupStatus  # noqa: E402
 from queue_core.model.json_codec import JsonCodec  # noqa: E402
 from queue_core.model.keyed import Answer, KeyState, KeyStatus, Posted  # noqa: E402
 from queue_core.model.limit import Limit  # noqa: E402
 from queue_core.model.node_config import NodeConfig  # noqa: E402
 from queue_core.model.pause import Pause  # noqa: E402
+from queue_core.model.posting import Posting  # noqa: E402
 from queue_core.model.retry import (  # noqa: E402
     Circuit,
     ExponentialRetries,
@@ -85,6 +86,7 @@ from queue_core.model.retry import (  # noqa: E402
     RetryPolicy,
     ScheduledRetries,
 )
+from queue_core.model.states import State  # noqa: E402
 from queue_core.opening import create_schema  # noqa: E402
 from queue_core.reading.bulk import BulkResult, Unchanged  # noqa: E402
 from queue_core.reading.depths import QueueDepth  # noqa: E402
@@ -104,7 +106,7 @@ from queue_core.running.subscriber import EntryContext, ExactlyOnceContext  # no
 from queue_core.runtime.callers import AsyncCallersConnection, CallersConnection  # noqa: E402
 from queue_core.runtime.clock import Clock, SystemClock  # noqa: E402
 from queue_core.runtime.manual_clock import ManualClock  # noqa: E402
-from queue_core.storage.rows import KEYLESS, Keyless  # noqa: E402
+from queue_core.storage.search_keys import KEYLESS, Keyless  # noqa: E402
 from sql.doctor.finding import Finding  # noqa: E402
 from sql.schema import SchemaReport  # noqa: E402
 

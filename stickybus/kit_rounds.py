@@ -14,7 +14,7 @@ from notifications.service import NotificationService
 from queue_core.cluster.node import Node
 from queue_core.errors import LifecycleError
 from queue_core.lifecycle import Phase
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.outcome import (
     Finished,
     Lost,
@@ -25,6 +25,7 @@ from queue_core.model.outcome import (
     Released,
     Retried,
 )
+from queue_core.model.states import State
 from stickybus.handler_calls import HandlerCalls
 
 Target: TypeAlias = PersistentBus | NotificationService

@@ -18,14 +18,15 @@ from bus.persistent import PersistentBus
 from notifications.service import NotificationService
 from queue_core.errors import EntryNotFoundError
 from queue_core.maintenance import Maintenance
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE
+from queue_core.model.states import State
 from queue_core.reading.live_entries import Entries
 from queue_core.runtime.arguments import is_number, not_allowed, of_kind
 from queue_core.runtime.manual_clock import ManualClock
+from queue_core.storage.arguments import integer
 from queue_core.storage.filter import Filter
 from queue_core.storage.progress import encode_progress
-from queue_core.storage.rows import integer
 from stickybus.kit_fixtures import stickybus_bus, stickybus_clock, stickybus_service, stickybus_url
 from stickybus.kit_rounds import Ran, Target, joined, refuse_started, run_round
 

@@ -18,7 +18,7 @@ from itertools import pairwise
 from math import inf
 from typing import Any
 
-from queue_core.model.entry import State
+from queue_core.model.states import State
 
 ENDS = frozenset({State.PROCESSED, State.FAILED, State.REMOVED})
 """States that end a chain; REAPED hands it on to a copy."""

@@ -14,8 +14,9 @@ from queue_core.claiming.claimer import Claimer
 from queue_core.errors import ConfigurationError
 from queue_core.holding.holdings import Holdings
 from queue_core.links.link import Ending
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.lanes import PARKED, SUSPECT
+from queue_core.model.states import State
 from queue_core.running.failed_hooks import FailedHooks
 from queue_core.running.subscriber import Router
 

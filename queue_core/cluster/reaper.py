@@ -28,8 +28,9 @@ from queue_core.cluster.served_tables import outliving, served
 from queue_core.cluster.silence_watch import SilenceWatch
 from queue_core.cluster.subscriber_sets import SubscriberWatch
 from queue_core.links.keys import LOOK_BATCH
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.lanes import AFTER_KEYED, ANY_NODE, KEYED, SUSPECT, is_node_lane
+from queue_core.model.states import State
 from queue_core.runtime.log import get_logger
 from queue_core.storage.store import Store
 from sql.families import NODES

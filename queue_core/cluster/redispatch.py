@@ -18,8 +18,9 @@ import msgspec
 from sqlalchemy import Connection, Row
 
 from queue_core.links.link import Ending
-from queue_core.model.entry import Entry, State, from_row
+from queue_core.model.entry import Entry, from_row
 from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
+from queue_core.model.states import State
 from queue_core.storage.store import Store
 from sql.statements.lanes import copy_of
 

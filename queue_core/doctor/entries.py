@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, literal, select
 
 from queue_core.links.ordering import KEY_MARK
-from queue_core.model.entry import State
 from queue_core.model.lanes import AFTER_KEYED, KEYED, PARKED, WAITING_LANE, is_limited, is_paused
+from queue_core.model.states import State
 from sql.doctor.base import Check, Scope
 from sql.doctor.finding import Finding, Severity, lasting
 from sql.statements import Statements

@@ -8,10 +8,11 @@ from typing import Unpack
 
 from queue_core.face.part import FacePart
 from queue_core.maintenance import ForgetOptions, TruncateOptions
-from queue_core.model.entry import SearchKey, States
+from queue_core.model.posting import SearchKey
+from queue_core.model.states import States
 from queue_core.reading.forgetting import Forgotten
 from queue_core.reading.history import Progress
-from queue_core.storage.rows import UNSET, Unset
+from queue_core.storage.search_keys import UNSET, Unset
 
 
 class FaceDeletions(FacePart):

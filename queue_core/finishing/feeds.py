@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.outcome import ENDED, Outcome
+from queue_core.model.states import State
 from queue_core.runtime.arguments import is_number, not_allowed, of_kind, wait_seconds
 
 

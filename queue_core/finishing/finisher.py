@@ -24,8 +24,9 @@ from queue_core.finishing.parked_log import ParkedLog
 from queue_core.finishing.unwritten_outcomes import UnwrittenOutcomes
 from queue_core.holding.holdings import Holdings, claims_of
 from queue_core.metrics import Metrics
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.outcome import ENDED, Finished, Outcome, Parked, Paused, Released, Retried
+from queue_core.model.states import State
 from queue_core.running.failed_hooks import FailedHooks
 from queue_core.runtime.clock import SystemClock
 from queue_core.runtime.log import get_logger

@@ -7,8 +7,8 @@ from contextlib import suppress
 from queue_core.errors import GroupNotFoundError
 from queue_core.inspection.inspected import Inspected
 from queue_core.model.group import GroupStatus
+from queue_core.storage.arguments import integer, name
 from queue_core.storage.groups import StoredGroups, not_found
-from queue_core.storage.rows import integer, name
 from sql.tables import QUEUE_NAME_LENGTH
 
 

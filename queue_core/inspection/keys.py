@@ -6,7 +6,7 @@ from queue_core.inspection.inspected import Inspected
 from queue_core.model.keyed import KeyState, KeyStatus
 from queue_core.reading.held_keys import HeldKey, held_keys
 from queue_core.reading.keys import Keys
-from queue_core.storage.rows import integer
+from queue_core.storage.arguments import integer
 
 
 class InspectedKeys(Inspected):

@@ -25,8 +25,9 @@ from sqlalchemy import Connection, Row
 from queue_core.links.link import Ending
 from queue_core.links.links import Links, carries, is_awaited
 from queue_core.links.ordering import KEY_MARK as ORDER_MARK
-from queue_core.model.entry import Entry, State, from_row
+from queue_core.model.entry import Entry, from_row
 from queue_core.model.lanes import ANY_NODE
+from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
 from sql.search_keys import AWAITED, marked
 from sql.statements import Statements

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import msgspec
 
-from queue_core.model.entry import State
 from queue_core.model.lanes import ANY_NODE
+from queue_core.model.states import State
 
 
 class Following(msgspec.Struct, kw_only=True):

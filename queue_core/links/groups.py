@@ -22,7 +22,8 @@ from sqlalchemy import Connection, Row
 
 from queue_core.links.following import Following
 from queue_core.links.link import Ending
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
+from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
 from sql.search_keys import RESERVED, texts, with_marks
 from sql.statements import Statements

@@ -20,8 +20,9 @@ from sqlalchemy import Connection, Row
 from queue_core.errors import DuplicateKeyError
 from queue_core.links.following import Following
 from queue_core.links.link import Ending
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.keyed import KeyState
+from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
 from sql.search_keys import RESERVED, texts
 from sql.statements import Statements

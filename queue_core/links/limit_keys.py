@@ -18,8 +18,9 @@ from sqlalchemy import Connection
 
 from queue_core.links.link import Ending
 from queue_core.links.links import carries
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.lanes import SUSPECT, Lane, keyed_lane
+from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
 from sql.search_keys import RESERVED, texts
 from sql.statements import Statements

@@ -12,7 +12,8 @@ from typing import NamedTuple, Protocol
 
 from sqlalchemy import Connection
 
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
+from queue_core.model.states import State
 
 
 class Ending(NamedTuple):

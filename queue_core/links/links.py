@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import Connection
 
 from queue_core.links.link import Ending, Link
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
+from queue_core.model.states import State
 from sql.search_keys import AWAITED
 
 

@@ -17,8 +17,9 @@ from operator import itemgetter
 from sqlalchemy import Connection
 
 from queue_core.links.link import Ending
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.lanes import WAITING_LANE, Lane
+from queue_core.model.states import State
 from queue_core.runtime.clock import Clock
 from sql.search_keys import texts
 from sql.statements import Statements

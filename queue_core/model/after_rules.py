@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from queue_core.errors import InvalidPostError
-from queue_core.model.entry import Awaited, Posting
+from queue_core.model.posting import Awaited, Posting
 from queue_core.runtime.arguments import function, not_allowed
 
 After: TypeAlias = Callable[[Any], Collection[Awaited]]

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import msgspec
 
 from queue_core.model.answers import NotDone, error_name
-from queue_core.model.entry import Entry, State, SubscriberProgress
+from queue_core.model.entry import Entry, SubscriberProgress
 from queue_core.model.lanes import Lane
 from queue_core.model.retry import Circuit
+from queue_core.model.states import State
 from sql.tables import ERROR_LENGTH
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from queue_core.model.entry import Posting
+from queue_core.model.posting import Posting
 
 
 class Draft:

@@ -8,11 +8,11 @@ from sqlalchemy import Connection
 
 from queue_core.errors import InvalidPostError
 from queue_core.links.groups import GROUP_MARK
-from queue_core.model.entry import Posting
+from queue_core.model.posting import Posting
 from queue_core.posting.draft import Draft
 from queue_core.runtime.shown import shown
+from queue_core.storage.arguments import integer
 from queue_core.storage.groups import StoredGroups, sealed
-from queue_core.storage.rows import integer
 from queue_core.storage.store import Store
 from sql.search_keys import marked
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from queue_core.errors import InvalidPostError
-from queue_core.model.entry import Posting
+from queue_core.model.posting import Posting
 from queue_core.runtime.arguments import is_number
 from queue_core.runtime.shown import shown
-from queue_core.storage.rows import name
+from queue_core.storage.arguments import name
 from sql.tables import KEY_LENGTH
 
 KEEPS = ("waiting", "living", "forever")

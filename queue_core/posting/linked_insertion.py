@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
-from queue_core.model.entry import Posting
+from queue_core.model.posting import Posting
 from queue_core.posting.draft import Draft
 from queue_core.posting.grouped_posts import GroupedPosts, check_groups
 from queue_core.posting.key_options import check_keys

@@ -9,11 +9,12 @@ from sqlalchemy import Connection
 
 from queue_core.errors import InvalidPostError
 from queue_core.links.ordering import FAILURE_MARK, KEY_MARK
-from queue_core.model.entry import OrderFailure, Posting, State
 from queue_core.model.lanes import WAITING_LANE, Lane
+from queue_core.model.posting import OrderFailure, Posting
+from queue_core.model.states import State
 from queue_core.posting.draft import Draft
 from queue_core.runtime.shown import shown
-from queue_core.storage.rows import name
+from queue_core.storage.arguments import name
 from queue_core.storage.store import Store
 from sql.search_keys import marked
 from sql.statements.ordered import OrderKey

@@ -8,11 +8,12 @@ from typing import get_args
 from sqlalchemy import Connection
 
 from queue_core.errors import EntryNotFoundError, InvalidPostError
-from queue_core.model.entry import Awaited, OnFailed, Posting, State
 from queue_core.model.lanes import WAITING_LANE, Lane
+from queue_core.model.posting import Awaited, OnFailed, Posting
+from queue_core.model.states import State
 from queue_core.posting.draft import Draft
 from queue_core.runtime.shown import shown
-from queue_core.storage.rows import integer, name
+from queue_core.storage.arguments import integer, name
 from queue_core.storage.store import Store
 from sql.statements.waits import Wait
 from sql.tables import KEY_LENGTH, QUEUE_NAME_LENGTH

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from queue_core.links.limit_keys import limit_key_of
 from queue_core.links.links import carries
 from queue_core.links.ordering import KEY_MARK, order_key_of
-from queue_core.model.entry import RetryDue, State
+from queue_core.model.entry import RetryDue
 from queue_core.model.lanes import (
     PARKED,
     PROBES,
@@ -20,6 +20,7 @@ from queue_core.model.lanes import (
     is_paused,
 )
 from queue_core.model.limit import Limit
+from queue_core.model.states import State
 from queue_core.reading.case import Case, is_live
 from queue_core.reading.phrases import moment, times, whereabouts
 from queue_core.reading.reason import Fact, Reason

@@ -11,7 +11,7 @@ from typing import ClassVar
 from sqlalchemy import Connection
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from queue_core.reading.history import REPEATABLE, History
 from queue_core.storage.endings import remove_locked
 from queue_core.storage.store import Store

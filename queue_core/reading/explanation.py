@@ -8,9 +8,9 @@ import msgspec
 from sqlalchemy import Connection
 
 from queue_core.errors import EntryNotFoundError
-from queue_core.model.entry import State
 from queue_core.model.lanes import is_node_lane, is_paused
 from queue_core.model.pause import is_in_force
+from queue_core.model.states import State
 from queue_core.reading.case import Case, is_live
 from queue_core.reading.causes import CAUSES
 from queue_core.reading.nodes import status as node_status
@@ -18,10 +18,10 @@ from queue_core.reading.open_circuits import read_circuits
 from queue_core.reading.phrases import moment, whereabouts
 from queue_core.reading.reason import Fact, Reason
 from queue_core.runtime.callers import CallersConnection
+from queue_core.storage.arguments import integer
 from queue_core.storage.filter import Filter
 from queue_core.storage.limits import StoredLimits
 from queue_core.storage.pauses import StoredPauses
-from queue_core.storage.rows import integer
 from queue_core.storage.store import Store
 from sql.families import NODES
 

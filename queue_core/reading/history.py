@@ -15,16 +15,17 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError
-from queue_core.model.entry import Entry, State, States, several
+from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE
+from queue_core.model.states import State, States, several
 from queue_core.reading.exclusive import exclusive_history
 from queue_core.runtime.arguments import function
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
+from queue_core.storage.arguments import integer
 from queue_core.storage.filter import Filter
 from queue_core.storage.progress import succeeded
-from queue_core.storage.rows import integer
 from queue_core.storage.store import Store
 from sql.transient import EMPTYING
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row
 
 from queue_core.model.keyed import KeyState, KeyStatus
 from queue_core.runtime.callers import CallersConnection
-from queue_core.storage.rows import name
+from queue_core.storage.arguments import name
 from queue_core.storage.store import Store
 from sql.tables import KEY_LENGTH, QUEUE_NAME_LENGTH
 

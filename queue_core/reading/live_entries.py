@@ -8,12 +8,14 @@ from typing import Any
 from sqlalchemy import Connection
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, InvalidPostError
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE
+from queue_core.model.states import State
 from queue_core.runtime.callers import CallersConnection
+from queue_core.storage.arguments import integer, name
 from queue_core.storage.endings import remove_locked
 from queue_core.storage.filter import Filter
-from queue_core.storage.rows import columns_of, integer, name
+from queue_core.storage.search_keys import columns_of
 from queue_core.storage.store import Store
 from sql.search_keys import StoredKey
 

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 from sqlalchemy import Connection
 
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.store import Store
 

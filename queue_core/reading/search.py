@@ -11,8 +11,8 @@ from queue_core.model.entry import Entry
 from queue_core.reading.history import History
 from queue_core.reading.live_entries import Entries
 from queue_core.reading.overview import dead_letter_ids
+from queue_core.storage.arguments import integer, name
 from queue_core.storage.filter import Filter, checked_ids, state_values
-from queue_core.storage.rows import integer, name
 from queue_core.storage.store import Store
 from sql.tables import CLASS_NAME_LENGTH, QUEUE_NAME_LENGTH
 

@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from queue_core.runtime.arguments import not_allowed, of_kind
 from queue_core.runtime.callers import CallersConnection
 from queue_core.runtime.clock import in_utc
-from queue_core.storage.rows import name
+from queue_core.storage.arguments import name
 from queue_core.storage.store import Store
 from sql.statements.statistics import Span, Times
 from sql.tables import QUEUE_NAME_LENGTH

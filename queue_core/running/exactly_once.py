@@ -15,8 +15,9 @@ import msgspec
 from sqlalchemy import Connection, RootTransaction
 from sqlalchemy.exc import DBAPIError
 
-from queue_core.model.entry import State, SubscriberProgress
+from queue_core.model.entry import SubscriberProgress
 from queue_core.model.outcome import Finished, Lost, Recorded, given_up
+from queue_core.model.states import State
 from queue_core.running.run import Run
 from queue_core.running.subscriber import (
     Backlogs,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queue_core.model.answers import error_name
-from queue_core.model.entry import RetryDue, State, SubscriberProgress
+from queue_core.model.entry import RetryDue, SubscriberProgress
 from queue_core.model.outcome import (
     Break,
     Finished,
@@ -15,6 +15,7 @@ from queue_core.model.outcome import (
     given_up,
 )
 from queue_core.model.retry import Circuit, Failure, RetryPolicy, asks_for_date, decide
+from queue_core.model.states import State
 from queue_core.running.run import Run
 from queue_core.running.subscriber import Subscriber
 from queue_core.runtime.clock import Clock

@@ -16,9 +16,10 @@ from typing import Protocol
 
 from queue_core.errors import StickybusError
 from queue_core.model.config import QueueConfig
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.known_codecs import Codecs
 from queue_core.model.outcome import Outcome, Parked, Paused, Released, describe
+from queue_core.model.states import State
 from queue_core.model.validators import Validators
 from queue_core.running.admission import Admission
 from queue_core.running.coroutines import Coroutines

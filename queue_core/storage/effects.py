@@ -10,9 +10,10 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane, circuit_lane
 from queue_core.model.outcome import Paused, Retried
+from queue_core.model.states import State
 from queue_core.storage.progress import encode_progress
 from queue_core.storage.store import Store
 

@@ -8,8 +8,9 @@ from typing import Any
 from sqlalchemy import Connection
 
 from queue_core.links.link import Ending
-from queue_core.model.entry import State, from_row
+from queue_core.model.entry import from_row
 from queue_core.model.outcome import Finished
+from queue_core.model.states import State
 from queue_core.storage.progress import encode_progress
 from queue_core.storage.store import Store
 from sql.tables import ERROR_LENGTH

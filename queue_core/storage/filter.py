@@ -10,10 +10,12 @@ import msgspec
 from sqlalchemy import ColumnElement, FromClause
 
 from queue_core.errors import InvalidPostError
-from queue_core.model.entry import SearchKey, State, States, several
+from queue_core.model.posting import SearchKey
+from queue_core.model.states import State, States, several
 from queue_core.runtime.clock import in_utc
 from queue_core.runtime.shown import shown
-from queue_core.storage.rows import UNSET, Keyless, Unset, integer, name, sought_key
+from queue_core.storage.arguments import integer, name
+from queue_core.storage.search_keys import UNSET, Keyless, Unset, sought_key
 from sql.statements.base import batches
 
 Where = Callable[[FromClause], Sequence[ColumnElement[bool]]]

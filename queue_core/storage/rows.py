@@ -5,64 +5,34 @@ Everything posted is checked here, before anything is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, get_args
-from uuid import UUID
 
 import msgspec
 
-from queue_core.errors import InvalidPostError, NameTooLongError
+from queue_core.errors import InvalidPostError
 from queue_core.links.limit_keys import LIMIT_KEY_MARK
 from queue_core.model.captured_context import NO_CONTEXT, CapturedContext
 from queue_core.model.config import QueueConfig
-from queue_core.model.entry import Entry, Posting, SearchKey, State
+from queue_core.model.entry import Entry
 from queue_core.model.event_types import EventTypes
 from queue_core.model.known_codecs import Codecs, Encoded
 from queue_core.model.lanes import Lane
-from queue_core.model.names import name_fault
+from queue_core.model.posting import Posting, SearchKey
 from queue_core.model.priority import HEAD_STARTS, NORMAL, Priority
 from queue_core.model.run_limit import with_limit
+from queue_core.model.states import State
 from queue_core.runtime.clock import Clock, in_utc
 from queue_core.runtime.shown import shown
+from queue_core.storage.arguments import name
 from queue_core.storage.packet import check_packet
-from sql.search_keys import (
-    RESERVED,
-    SEARCH_KEYS,
-    StoredKey,
-    headers_with,
-    of_text,
-    texts,
-    with_marks,
-)
+from queue_core.storage.search_keys import Unset, columns_of, search_key
+from sql.search_keys import RESERVED, SEARCH_KEYS, StoredKey, texts, with_marks
 from sql.statements.base import AVAILABLE, IN_PROCESSING
-from sql.tables import CLASS_NAME_LENGTH, LIMIT_KEY_LENGTH, NAME_LENGTH
+from sql.tables import CLASS_NAME_LENGTH, LIMIT_KEY_LENGTH
 
-_SMALLEST_KEY, _LARGEST_KEY = -(2**63), 2**63 - 1
-_KEY_LENGTH = 255
-"""Longest search key that is a text, in characters."""
 _TOKEN_LENGTH = 36
-
-
-class Unset:
-    """Not given, where None is a value."""
-
-    def __repr__(self) -> str:
-        return "UNSET"
-
-
-UNSET = Unset()
-
-
-class Keyless:
-    """Without a search key; its one value is `KEYLESS`."""
-
-    def __repr__(self) -> str:
-        return "KEYLESS"
-
-
-KEYLESS = Keyless()
-"""In a search or a removal: only entries that have no such key."""
 
 
 class Rows:
@@ -230,106 +200,6 @@ def _date(posting: Posting, now: datetime, queue_name: str) -> datetime:
             value=shown(priority),
         )
     return min(at, now) - HEAD_STARTS[priority]
-
-
-def columns_of(keys: Mapping[str, StoredKey | None], headers: str | None) -> dict[str, Any]:
-    """The columns of search keys, and `headers` as they are with these."""
-    columns: dict[str, Any] = {
-        column: None if key is None else key.number for column, key in keys.items()
-    }
-    if headers is not None or any(
-        key is not None and key.text is not None for key in keys.values()
-    ):
-        headers = headers_with(headers, keys)
-    return {**columns, "headers": headers}
-
-
-def search_key(value: Any, key: str, queue_name: str) -> StoredKey | None:
-    """Check a search key.
-
-    Raises InvalidPostError unless it is a 64-bit integer, a UUID or a text that can be stored.
-    """
-    if value is None:
-        return None
-    if isinstance(value, UUID):
-        return of_text(str(value))
-    if isinstance(value, str):
-        return of_text(name(value, key, limit=_KEY_LENGTH, queue_name=queue_name))
-    if not _is_integer(value):
-        raise InvalidPostError(
-            f"{queue_name}: {key}={shown(value)} ({type(value).__name__}) can't be a search key. "
-            f"Allowed: 64-bit integers, UUIDs, texts of 1 to {_KEY_LENGTH} characters, or None. "
-            "Nothing was written.",
-            queue_name=queue_name,
-            key=key,
-        )
-    # A subclass such as IntEnum is nothing that every driver knows.
-    return StoredKey(int(value))
-
-
-def sought_key(value: Any, key: str, queue_name: str) -> StoredKey | None:
-    """The key that rows are compared with, None for KEYLESS.
-
-    Raises InvalidPostError for what is neither a search key nor KEYLESS.
-
-    None is most often a variable that was never set: taken as a key it would mean the entries of
-    everybody else.
-    """
-    if isinstance(value, Keyless):
-        return None
-    if value is None:
-        raise InvalidPostError(
-            f"{queue_name}: {key}=None names no entry. Nothing was read or changed; for entries without this key, "
-            f"pass {key}=KEYLESS.",
-            queue_name=queue_name,
-            key=key,
-        )
-    return search_key(value, key, queue_name)
-
-
-def integer(value: Any, key: str, *, least: int = _SMALLEST_KEY) -> int:
-    """Check an id or a limit.
-
-    Raises InvalidPostError unless it is a 64-bit integer of `least` or more.
-    """
-    if not _is_integer(value) or value < least:
-        raise InvalidPostError(
-            f"{key}={shown(value)} ({type(value).__name__}) is no 64-bit integer"
-            f"{f' of {least} or more' if least > _SMALLEST_KEY else ''}. Nothing was changed.",
-            key=key,
-            value=shown(value),
-        )
-    return int(value)
-
-
-def _is_integer(value: Any) -> bool:
-    return (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and _SMALLEST_KEY <= value <= _LARGEST_KEY
-    )
-
-
-def name(value: Any, key: str, *, limit: int = NAME_LENGTH, queue_name: str | None = None) -> str:
-    """Check a name or token.
-
-    Raises InvalidPostError if it is none that every database can store.
-    """
-    fault = (
-        name_fault(value, limit)
-        if isinstance(value, str)
-        else f"a text, not a {type(value).__name__}"
-    )
-    if fault is None:
-        return str.__str__(value)  # an Enum's own would be another text
-    error = NameTooLongError if isinstance(value, str) and len(value) > limit else InvalidPostError
-    raise error(
-        f"{key}={shown(value)} is not allowed: {fault}. Nothing was written.",
-        queue_name=queue_name,
-        key=key,
-        value=shown(value),
-        limit=limit,
-    )
 
 
 def _token(value: Any, key: str, queue_name: str) -> str:

@@ -9,7 +9,8 @@ import msgspec
 import typer
 
 from queue_core.errors import EntryNotFoundError
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
+from queue_core.model.states import State
 from stickybus.cli.entry_changes import discard, release, remove, retry
 from stickybus.cli.entry_options import (
     DEFAULT_TABLE,

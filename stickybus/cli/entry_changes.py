@@ -9,7 +9,7 @@ import typer
 
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
 from queue_core.maintenance import Maintenance, RetryOptions
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from queue_core.storage.filter import Filter
 from stickybus.cli.entry_options import DEFAULT_TABLE, Key1, Key2, Queue, keys_of
 from stickybus.cli.exit_codes import BAD_DATA

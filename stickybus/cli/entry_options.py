@@ -7,7 +7,7 @@ from typing import Annotated, TypedDict
 
 import typer
 
-from queue_core.storage.rows import UNSET, Unset
+from queue_core.storage.search_keys import UNSET, Unset
 
 DEFAULT_TABLE = "bus_events"
 

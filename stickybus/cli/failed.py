@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from queue_core.bulk_changes import BulkChanges
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from stickybus.cli.bulk import Yes, change_all
 from stickybus.cli.entry_options import (
     DEFAULT_TABLE,

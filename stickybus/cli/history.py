@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from queue_core.reading.forgetting import Forgotten
 from stickybus.cli.entry_options import (
     DEFAULT_TABLE,

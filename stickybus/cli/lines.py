@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from queue_core.model.entry import Posting
+from queue_core.model.posting import Posting
 from stickybus.cli.moments import aware
 
 BATCH_LINES = 500

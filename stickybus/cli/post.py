@@ -7,78 +7,37 @@ often one has to start again.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import typer
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from queue_core.engine import QueueEngine
 from queue_core.errors import InvalidPostError, PayloadError, StickybusError
 from queue_core.model.config import BusConfig, NotificationConfig
 from queue_core.model.keyed import Keep, Posted
 from queue_core.model.lanes import ANY_NODE
+from stickybus.cli import line_source
 from stickybus.cli.lines import BadLineError, Fields, Line, batches
 from stickybus.cli.moments import duration
 from stickybus.cli.output import console, errors, plural, write_json
+from stickybus.cli.post_options import (
+    Conflict,
+    Event,
+    EventField,
+    File,
+    FromLine,
+    Kept,
+    Key,
+    Key1,
+    Key2,
+    PayloadField,
+    Urgency,
+)
 from stickybus.cli.target import Json, Url, engine_of
 from stickybus.cli.usage import UsageError
 
 BAD_DATA = 1
-
-File = Annotated[
-    str,
-    typer.Argument(
-        help="File of JSON objects, one a line; - for standard input.", show_default=False
-    ),
-]
-EventField = Annotated[
-    str | None, typer.Option(help="Field that holds the event's name.", show_default=False)
-]
-Event = Annotated[
-    str | None,
-    typer.Option(help="Name of all events, instead of --event-field.", show_default=False),
-]
-Key1 = Annotated[
-    str | None,
-    typer.Option(help="Field that holds search key 1, an integer or null.", show_default=False),
-]
-Key2 = Annotated[
-    str | None,
-    typer.Option(help="Field that holds search key 2, an integer or null.", show_default=False),
-]
-Key = Annotated[
-    str | None,
-    typer.Option(
-        help="Field that holds the idempotency key, a string. See docs/how-to/keys.md.",
-        show_default=False,
-    ),
-]
-Kept = Annotated[
-    str,
-    typer.Option("--keep", help="How long keys are kept: waiting, living, forever, or such as 7d."),
-]
-Conflict = Annotated[
-    str,
-    typer.Option(
-        "--on-conflict",
-        help="What to do if a key is taken: return, raise, replace, requeue or debounce.",
-    ),
-]
-Urgency = Annotated[
-    str, typer.Option("--priority", help="normal, high or urgent: see docs/how-to/priority.md.")
-]
-PayloadField = Annotated[
-    str,
-    typer.Option(
-        help="Field that holds the payload, an object; a line without it is the payload itself."
-    ),
-]
-FromLine = Annotated[int, typer.Option(min=1, help="Number of the first line to post.")]
 
 
 def post(
@@ -220,7 +179,7 @@ def _run(
 ) -> None:
     report = _Report()
     try:
-        with _lines(file, quiet=as_json) as (lines, progress):
+        with line_source.opened(file, quiet=as_json) as (lines, progress):
             for batch in batches(lines, first_line=first_line):
                 if not _post(engine, queue_name, batch, fields, report):
                     break
@@ -304,44 +263,3 @@ def _tell(report: _Report, queue_name: str, *, as_json: bool) -> None:
         f"--from-line {first}.",
         markup=False,
     )
-
-
-@contextmanager
-def _lines(file: str, *, quiet: bool) -> Iterator[tuple[Iterator[bytes], Any]]:
-    """The lines of a file or of standard input, with a progress bar of the bytes read.
-
-    Also yields a function that shows the number of entries.
-    """
-    with _source(file) as (source, size):
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.fields[entries]:,} entries"),
-            *((BarColumn(), TextColumn("{task.percentage:>3.0f}%")) if size else ()),
-            TimeElapsedColumn(),
-        )
-        with Progress(
-            *columns, console=errors(), disable=quiet or not sys.stderr.isatty()
-        ) as progress:
-            task = progress.add_task("post", total=size, entries=0)
-
-            def advancing() -> Iterator[bytes]:
-                read = 0
-                for line in source:
-                    read += len(line)
-                    progress.update(task, completed=read)
-                    yield line
-
-            yield advancing(), lambda entries: progress.update(task, entries=entries)
-
-
-@contextmanager
-def _source(file: str) -> Iterator[tuple[IO[bytes], int | None]]:
-    if file == "-":
-        yield sys.stdin.buffer, None
-        return
-    try:
-        source = Path(file).open("rb")  # noqa: SIM115 -- closed below; only its opening is the user's mistake
-    except OSError as error:
-        raise UsageError(f"{file} can't be read: {error.strerror}") from error
-    with source:
-        yield source, Path(file).stat().st_size or None

@@ -13,7 +13,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, literal, select
 
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
+from queue_core.model.states import State
 from queue_core.storage.store import Store
 from sql.families import NODES
 from stickybus.demo import shop

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, select
 
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
+from queue_core.model.states import State
 from stickybus.demo import shop
 from stickybus.demo.node import LedgerLine
 

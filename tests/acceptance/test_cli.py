@@ -20,8 +20,9 @@ from sqlalchemy import URL, Connection, Engine, text, update
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
 from queue_core.model.config import BusConfig
-from queue_core.model.entry import Posting, State
+from queue_core.model.posting import Posting
 from queue_core.model.retry import ImmediateRetries
+from queue_core.model.states import State
 from queue_core.reading import bulk, changes
 from queue_core.runtime.manual_clock import ManualClock
 from sql import schema

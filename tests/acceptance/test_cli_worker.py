@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import URL
 
 from bus.persistent import PersistentBus
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from tests import requirements as needs
 
 SHOP = """

@@ -18,9 +18,9 @@ from sqlalchemy import URL, Row, update
 
 from queue_core.cluster.node import Node
 from queue_core.engine import QueueEngine
-from queue_core.model.entry import Posting
 from queue_core.model.lanes import Lane
 from queue_core.model.outcome import Outcome
+from queue_core.model.posting import Posting
 from queue_core.runtime.manual_clock import ManualClock
 from sql.statements import nodes
 from sql.tables import queue_nodes

@@ -20,8 +20,9 @@ from queue_core.cluster.node import Node
 from queue_core.engine import QueueEngine
 from queue_core.lifecycle import Lifecycle
 from queue_core.model.config import QueueConfig
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.node_config import NodeConfig
+from queue_core.model.states import State
 from queue_core.running.subscriber import EntryContext
 from queue_core.runtime import clock as clock_module
 from sql.database import Database

@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.retry import ImmediateRetries
+from queue_core.model.states import State
 from queue_core.running.subscriber import EntryContext
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus

@@ -11,7 +11,7 @@ import pytest
 from bus.persistent import PersistentBus
 from notifications.service import NotificationService
 from queue_core.errors import InvalidPostError, LifecycleError
-from queue_core.model.entry import Posting
+from queue_core.model.posting import Posting
 from queue_core.model.retry import ImmediateRetries
 from queue_core.reading import forgetting
 from queue_core.reading.exclusive import exclusive_history

@@ -22,8 +22,9 @@ from queue_core.errors import (
     LifecycleError,
 )
 from queue_core.model.config import BusConfig
-from queue_core.model.entry import Posting, State
+from queue_core.model.posting import Posting
 from queue_core.model.retry import ExponentialRetries, GiveUp
+from queue_core.model.states import State
 from queue_core.running.handler_pool import HandlerPool
 from tests.contract.harness import (
     BOUND_SECONDS,

@@ -11,7 +11,8 @@ from sqlalchemy import URL, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from queue_core.errors import DatabaseUnreachableError
-from queue_core.model.entry import Posting, State
+from queue_core.model.posting import Posting
+from queue_core.model.states import State
 from queue_core.running.subscriber import EntryContext
 from sql.database import Database
 from stickybus import StickybusError

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine
 
 from queue_core.model.config import Mode
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from queue_core.runtime.manual_clock import ManualClock
 from tests import requirements as needs
 from tests.contract.cluster import Cluster

@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from bus.persistent import PersistentBus
-from queue_core.model.entry import Entry, State, claimed
+from queue_core.model.entry import Entry, claimed
 from queue_core.model.lanes import (
     ANY_NODE,
     LIMITED,
@@ -27,6 +27,7 @@ from queue_core.model.lanes import (
     WAITING_LANE,
     keyed_lane,
 )
+from queue_core.model.states import State
 from queue_core.storage.store import FIRST_DATE
 from sql.database import Database
 from sql.doctor.base import Step

@@ -11,7 +11,7 @@ import pytest
 
 from bus.persistent import PersistentBus
 from queue_core.errors import EntryNotChangeableError
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.retry import (
     ExponentialRetries,
     Failure,
@@ -21,6 +21,7 @@ from queue_core.model.retry import (
     RetryPolicy,
     ScheduledRetries,
 )
+from queue_core.model.states import State
 from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import (

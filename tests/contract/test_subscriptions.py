@@ -13,7 +13,7 @@ from sqlalchemy import URL
 from bus.persistent import PersistentBus
 from queue_core.errors import ConfigurationError
 from queue_core.model.config import BusConfig
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from queue_core.running.subscriber import EntryContext
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, eventually, states

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
 from queue_core.errors import ConfigurationError
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from queue_core.running.subscriber import ExactlyOnceContext
 from stickybus.testing import drain
 from tests.contract.conftest import MakeService, Orders

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from bus.persistent import PersistentBus
 from devtools.proxy import Moment, Proxy
 from queue_core.errors import DatabaseUnreachableError
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from sql.database import Database
 from sql.limits import ANSWER_SECONDS, LOCK_SHARE
 from tests import requirements as needs

@@ -11,7 +11,7 @@ from sqlalchemy import URL
 from sqlalchemy.dialects import registry as sqlalchemy_dialects
 
 from queue_core.doctor.examination import examine
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from sql.capabilities import Capabilities
 from sql.database import Database
 from sql.registry import BACKENDS

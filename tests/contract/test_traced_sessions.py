@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import event, select, text
 
-from queue_core.model.entry import Posting
+from queue_core.model.posting import Posting
 from sql.database import Database
 from sql.tables import entry_tables
 from tests import requirements as needs

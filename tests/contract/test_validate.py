@@ -11,7 +11,8 @@ import pytest
 from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
 from queue_core.errors import ConfigurationError, InvalidEventError
-from queue_core.model.entry import Posting, State
+from queue_core.model.posting import Posting
+from queue_core.model.states import State
 from stickybus.testing import drain
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, ended

@@ -10,7 +10,7 @@ from typing import is_typeddict
 
 import pytest
 
-from queue_core.model.entry import StateName
+from queue_core.model.states import StateName
 from queue_core.runtime.callers import CallersConnection
 from stickybus import InMemoryBus, NotificationQueue, NotificationService, PersistentBus, State
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from queue_core.model.entry import TRANSITIONS, State, state_diagram
+from queue_core.model.states import TRANSITIONS, State, state_diagram
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "entry-states.md"
 

@@ -20,7 +20,8 @@ from history_pipeline.errors import (
     ReplayError,
 )
 from history_pipeline.replay import replay_archive
-from queue_core.model.entry import Entry, Posting
+from queue_core.model.entry import Entry
+from queue_core.model.posting import Posting
 from queue_core.reading.live_entries import Entries
 from queue_core.storage.filter import Filter
 from sql.database import Database

@@ -28,10 +28,11 @@ from hypothesis import strategies as st
 
 from queue_core.errors import ConfigurationError, PayloadNotDecodableError
 from queue_core.model.config import BusConfig, NotificationConfig, QueueConfig
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.event_types import EventTypes
 from queue_core.model.known_codecs import Codecs
 from queue_core.model.names import name_fault
+from queue_core.model.states import State
 from stickybus.cli import main
 
 

@@ -18,9 +18,11 @@ from sqlalchemy import Connection, select
 
 from queue_core.cluster.redispatch import recover, redispatch
 from queue_core.holding.holdings import Holdings
-from queue_core.model.entry import Entry, Posting, State
+from queue_core.model.entry import Entry
 from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane
 from queue_core.model.outcome import Finished, Retried
+from queue_core.model.posting import Posting
+from queue_core.model.states import State
 from queue_core.runtime.manual_clock import ManualClock
 from queue_core.storage.effects import Wait
 from sql import schema

@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sqlalchemy import URL, Connection, text
 
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
+from queue_core.model.states import State
 from queue_core.reading.live_entries import Entries
 from queue_core.storage.groups import StoredGroups
 from stickybus import ImmediateRetries, Posting

@@ -18,8 +18,9 @@ from hypothesis.stateful import invariant, precondition, rule
 from sqlalchemy import text
 
 from queue_core.links.keys import key_of
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.keyed import Answer, Keep, KeyState, OnConflict, Posted
+from queue_core.model.states import State
 from queue_core.reading.live_entries import Entries
 from stickybus import DuplicateKeyError, ScheduledRetries
 from tests.contract.harness import Order

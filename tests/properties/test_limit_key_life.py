@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from sqlalchemy import URL
 
 from queue_core.links.limit_keys import LimitKeyLink, limit_key_of
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from queue_core.storage.key_places import KeyPlaces
 from sql.statements import Statements
 from stickybus import ExponentialRetries, Mode

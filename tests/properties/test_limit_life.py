@@ -24,7 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from sqlalchemy import URL
 
 from queue_core.holding.holdings import Holdings
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from queue_core.storage.places import Places, Room
 from sql.statements import Statements
 from stickybus import ExponentialRetries, Mode

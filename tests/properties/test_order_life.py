@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 from sqlalchemy import text
 
-from queue_core.model.entry import OrderFailure, State
+from queue_core.model.posting import OrderFailure
+from queue_core.model.states import State
 from queue_core.reading.live_entries import Entries
 from stickybus import ImmediateRetries
 from tests.contract.harness import Order

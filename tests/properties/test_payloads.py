@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_core.errors import PayloadNotSerialisableError
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.event_types import EventTypes
 from queue_core.model.known_codecs import Codecs, Encoded
+from queue_core.model.states import State
 
 CAP = 1_048_576
 

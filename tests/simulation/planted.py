@@ -27,9 +27,9 @@ from queue_core.holding.gates import Gates
 from queue_core.holding.holdings import Holdings
 from queue_core.holding.ledger import Ledger
 from queue_core.holding.sweep import Sweep
-from queue_core.model.entry import Posting
 from queue_core.model.lanes import Lane
 from queue_core.model.limit import Limit
+from queue_core.model.posting import Posting
 from queue_core.model.transit import Transit
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.insertion import Insertion

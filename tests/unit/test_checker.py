@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from tests.checker import (
     Evidence,
     Invariant,

@@ -17,8 +17,9 @@ from sqlalchemy.exc import OperationalError
 
 from queue_core.metric_families import COUNTERS, GAUGES, HISTOGRAMS, PREFIX
 from queue_core.metrics import Metrics, Reading
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.outcome import Finished, Lost, Outcome, Parked, Recorded, Released, Retried
+from queue_core.model.states import State
 from queue_core.posting.poster import Post
 from queue_core.reading.depths import QueueDepth
 

@@ -26,8 +26,8 @@ from devtools.server import DatabaseServer
 from notifications.queue import NotificationQueue
 from queue_core.errors import ConfigurationError, DatabaseUnreachableError, InvalidConnectionError
 from queue_core.model.config import BusConfig
-from queue_core.model.entry import State
 from queue_core.model.node_config import NodeConfig
+from queue_core.model.states import State
 from sql.tables import entry_tables
 from tests import requirements as needs
 from tests.conftest import NewDatabase

@@ -20,7 +20,7 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, eventually

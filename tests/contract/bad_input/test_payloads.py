@@ -14,7 +14,8 @@ from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
 from queue_core.errors import InvalidPostError, PayloadNotSerialisableError, PayloadTooLargeError
 from queue_core.model.config import Mode
-from queue_core.model.entry import Posting, State
+from queue_core.model.posting import Posting
+from queue_core.model.states import State
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, ended, states
 

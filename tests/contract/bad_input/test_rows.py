@@ -11,9 +11,10 @@ from sqlalchemy import Connection, Engine, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from bus.persistent import PersistentBus
-from queue_core.model.entry import Entry, State
+from queue_core.model.entry import Entry
 from queue_core.model.event_types import EventTypes
 from queue_core.model.lanes import PARKED
+from queue_core.model.states import State
 from queue_core.running.subscriber import EntryContext
 from sql.tables import entry_tables, queue_schedules
 from tests.contract.conftest import MakeBus, MakeService

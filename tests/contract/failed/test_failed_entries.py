@@ -21,8 +21,9 @@ from queue_core.errors import (
     EntryNotFoundError,
     InvalidPostError,
 )
-from queue_core.model.entry import Posting, State
+from queue_core.model.posting import Posting
 from queue_core.model.retry import ImmediateRetries, ScheduledRetries
+from queue_core.model.states import State
 from queue_core.reading import bulk
 from queue_core.reading.bulk import BulkResult, Unchanged
 from sql.statements.history import History

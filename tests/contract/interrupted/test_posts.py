@@ -20,7 +20,8 @@ from sqlalchemy.pool import NullPool
 
 from queue_core.engine import QueueEngine
 from queue_core.holding.ledger import Ledger
-from queue_core.model.entry import Entry, Posting
+from queue_core.model.entry import Entry
+from queue_core.model.posting import Posting
 from queue_core.posting.insertion import Insertion
 from queue_core.posting.linked_insertion import LinkedInsertion
 from queue_core.posting.posted_hand_over import PostedHandOver

@@ -19,7 +19,7 @@ from queue_core.finishing.finisher import Finisher
 from queue_core.finishing.unwritten_outcomes import UnwrittenOutcomes
 from queue_core.holding.ledger import Ledger
 from queue_core.model.config import Mode
-from queue_core.model.entry import Posting
+from queue_core.model.posting import Posting
 from queue_core.posting import posted_hand_over
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.posted_hand_over import PostedHandOver

@@ -14,7 +14,7 @@ from bus.memory import InMemoryBus
 from bus.persistent import PersistentBus
 from queue_core.errors import LifecycleError
 from queue_core.model.config import BusConfig, Mode
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import (
     Order,

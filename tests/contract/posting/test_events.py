@@ -24,8 +24,10 @@ from queue_core.errors import (
     PayloadTooLargeError,
 )
 from queue_core.model.config import BusConfig
-from queue_core.model.entry import Entry, Posting, State
+from queue_core.model.entry import Entry
 from queue_core.model.lanes import PARKED
+from queue_core.model.posting import Posting
+from queue_core.model.states import State
 from tests import requirements as needs
 from tests.contract.harness import (
     Order,

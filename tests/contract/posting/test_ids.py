@@ -15,7 +15,7 @@ from bus.persistent import PersistentBus
 from queue_core.errors import (
     CommitUnknownError,
 )
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from queue_core.storage import reserved_ids
 from sql.writer_lock import WriterLock
 from tests import requirements as needs

@@ -18,9 +18,10 @@ from sqlalchemy.exc import DBAPIError
 from bus.persistent import PersistentBus
 from queue_core.claiming.budget import BATCHES
 from queue_core.model.config import BusConfig
-from queue_core.model.entry import Posting, State
+from queue_core.model.posting import Posting
+from queue_core.model.states import State
 from queue_core.runtime.manual_clock import ManualClock
-from queue_core.storage.rows import KEYLESS
+from queue_core.storage.search_keys import KEYLESS
 from sql.capabilities import Capabilities
 from sql.postgresql import libpq
 from tests import requirements as needs

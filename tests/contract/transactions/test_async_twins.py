@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, c
 
 from bus.persistent import PersistentBus
 from queue_core.errors import InvalidConnectionError, InvalidPostError
-from queue_core.model.entry import Posting
+from queue_core.model.posting import Posting
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus
 from tests.contract.harness import Order, Recorder, delivered, ended

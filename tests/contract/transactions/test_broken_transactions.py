@@ -13,7 +13,7 @@ from sqlalchemy.orm import (
 
 from bus.persistent import PersistentBus
 from queue_core.errors import DatabaseUnreachableError, InvalidConnectionError, WriteLockError
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus, Orders
 from tests.contract.harness import (

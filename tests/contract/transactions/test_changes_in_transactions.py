@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 from bus.persistent import PersistentBus
 from notifications.queue import NotificationQueue
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError
-from queue_core.model.entry import State
 from queue_core.model.retry import ImmediateRetries
+from queue_core.model.states import State
 from sql.tables import queue_replays
 from stickybus import Inspector, inspect
 from stickybus.testing import drain

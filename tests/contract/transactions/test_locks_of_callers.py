@@ -22,7 +22,8 @@ from bus.persistent import PersistentBus
 from notifications.queue import NotificationQueue
 from notifications.service import NotificationService
 from queue_core.errors import EntryNotChangeableError, EntryNotFoundError, GroupNotFoundError
-from queue_core.model.entry import Posting, State
+from queue_core.model.posting import Posting
+from queue_core.model.states import State
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import BOUND_SECONDS, Order, Recorder, ended, states

@@ -31,7 +31,7 @@ from devtools.programs import URL_VARIABLES
 from devtools.server import DatabaseServer
 from notifications.queue import NotificationQueue
 from queue_core.errors import InvalidConnectionError
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from queue_core.reading.history import History
 from sql import schema
 from sql.families import metadata_for

@@ -14,7 +14,7 @@ from sqlalchemy import URL
 
 from bus.persistent import PersistentBus
 from queue_core.errors import InvalidConnectionError, WriteLockError
-from queue_core.model.entry import State
+from queue_core.model.states import State
 from tests import requirements as needs
 from tests.contract.conftest import MakeBus, MakeService
 from tests.contract.harness import Order, Recorder, delivered, ended
