@@ -12,6 +12,7 @@ import stickybus
 from queue_core.claiming.limited_keys import ROUNDS_A_LEASE
 from queue_core.model.lanes import ANY_NODE, SUSPECT, is_keyed, keyed_lane
 from queue_core.reading.depths import depths
+from queue_core.storage import key_places
 from stickybus import InvalidPostError, Mode, PersistentBus, State
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
@@ -291,6 +292,21 @@ def test_without_the_limit_all_that_waited_runs(cluster: Cluster) -> None:
     peer.run()
     go_round(cluster, peer)
     assert keys_with_rows(peer) == set()
+
+
+def test_all_that_waited_runs_page_by_page(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_places, "PAGE", 2)
+    peer = cluster.join("a", handler_threads=10)
+    peer.bus.limit(per_key=1)
+    post(peer, *range(8))
+    peer.claim()
+    assert peer.bus.unlimit()
+    for _ in range(4):
+        peer.claim()
+        cluster.clock.advance(seconds=0.1)
+    assert peer.numbers_held() == list(range(8))
 
 
 def test_a_limit_of_keys_leaves_the_queue_unlimited(cluster: Cluster) -> None:
