@@ -1,6 +1,6 @@
 # What CI calls and what a laptop calls are the same recipes.
 BIN := $(CURDIR)/.venv/bin
-PACKAGES := sql queue_core bus notifications history_pipeline stickybus
+PACKAGES := sql queue_core bus notifications work_queue history_pipeline stickybus
 CHECKED := $(PACKAGES) devtools tests $(wildcard benchmarks examples scripts)
 # Images of containers set it. Each of the tests' processes, hundreds, would compile all of our modules anew.
 unexport PYTHONDONTWRITEBYTECODE

@@ -8,6 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.claiming.backlog_watch import BacklogWatch
 from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.limited_keys import LimitedKeys
 from queue_core.claiming.limited_lanes import LimitedLanes
 from queue_core.claiming.linked_looks import LinkedLooks
 from queue_core.claiming.ordered_keys import OrderedKeys
@@ -15,7 +16,7 @@ from queue_core.claiming.parked_lane import ParkedLane
 from queue_core.claiming.paused_lanes import PausedLanes
 from queue_core.holding.holdings import Holdings
 from queue_core.holding.sweep import Sweep
-from queue_core.model.lanes import Lane
+from queue_core.model.lanes import ANY_NODE, Lane
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.running.pools import Pools
 from queue_core.running.watchdog import Watchdog
@@ -40,6 +41,7 @@ class ClaimLoop:
         parked: ParkedLane,
         paused: PausedLanes,
         limited: LimitedLanes,
+        limited_keys: LimitedKeys,
         pools: Pools,
         watchdog: Watchdog,
         backlog: BacklogWatch,
@@ -55,6 +57,7 @@ class ClaimLoop:
         self._parked = parked
         self._paused = paused
         self._limited = limited
+        self._limited_keys = limited_keys
         self._pools = pools
         self._watchdog = watchdog
         self._backlog = backlog
@@ -89,24 +92,21 @@ class ClaimLoop:
             self._next_turn_at = self._clock.monotonic() + pause
             return pause
 
-    @property
-    def own_lane(self) -> Lane:
-        """See `Holdings.own_lane`."""
-        return self._holdings.own_lane
-
     def wake(self, since: float) -> None:
         """See `Claimer.wake`."""
         self._claimer.wake(since)
 
-    def hear(self, lane: Lane) -> None:
-        """Claim entries of `lane` that another process has committed, in this thread.
+    def hear(self, payload: str) -> None:
+        """Claim entries that another process has committed in a lane of this node's.
 
-        To wake the loop would take longer.
+        In this thread: to wake the loop would take longer.
 
         On a machine that has just woken up, each change of threads takes as long as a tenth of a
         claim.
         """
-        self._claimer.hint(lane)
+        if payload not in {ANY_NODE, self._holdings.own_lane}:
+            return
+        self._claimer.hint(Lane(payload))
         pause = 0.0
         try:
             # Else the loop, which does more than claim, would never have its turn while hints keep
@@ -125,6 +125,7 @@ class ClaimLoop:
     def _look_after_all(self) -> float:
         self._paused.turn(self._clock.monotonic())
         self._limited.turn(self._clock.monotonic())
+        self._limited_keys.turn(self._clock.monotonic())
         self._announced.look_up()
         self._ordered.turn(self._clock.monotonic())
         self._linked.turn(self._clock.monotonic())
@@ -139,6 +140,7 @@ class ClaimLoop:
         looks = [
             self._paused.next_look,
             self._limited.next_look,
+            self._limited_keys.next_look,
             self._ordered.next_look,
             self._linked.next_look,
         ]

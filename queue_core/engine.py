@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from prometheus_client import CollectorRegistry
 from sqlalchemy import URL
@@ -20,10 +19,10 @@ from queue_core.parts import Parts
 from queue_core.reading.depths import depths
 from queue_core.running.subscriber import Router
 from queue_core.runtime.arguments import function, of_kind
-from queue_core.runtime.clock import Clock, SystemClock, read_clock
+from queue_core.runtime.clock import Clock
 from queue_core.storage.groups import incomplete_groups
 from queue_core.storage.store import Store
-from sql.database import Database
+from queue_core.storage.transactions import clock_of
 
 
 class QueueEngine:
@@ -53,7 +52,7 @@ class QueueEngine:
         self.store = Store(
             self.database,
             config,
-            clock or _clock_of(self.database),
+            clock or clock_of(self.database),
             types,
             self.codecs,
             context=context,
@@ -88,12 +87,3 @@ class QueueEngine:
             self.lifecycle.hints.stop()
             self.metrics.close()
         self.database.close()
-
-
-def _clock_of(database: Database) -> Clock:
-    """A clock that shows the database's time from the first post on; beats keep it so."""
-    clock = SystemClock()
-    now = database.dialect.database_now
-    reading = database.fetch(lambda connection: read_clock(partial(now, connection)))
-    clock.follow(reading)
-    return clock

@@ -16,6 +16,7 @@
     │   ├── InvalidEventError       `validate` says no, or raised
     │   ├── NaiveDateTimeError
     │   └── NameTooLongError
+    ├── InvalidRequestError         a call of a work queue that can never be done
     ├── PayloadError
     │   ├── PayloadNotSerialisableError
     │   ├── PayloadTooLargeError
@@ -27,6 +28,7 @@
     ├── GroupNotFoundError
     ├── GroupSealedError            it takes no further members
     ├── GroupLockedError            a transaction that has posted into it is still open
+    ├── DependencyError             something is not as a call of a work queue says (`work_queue`)
     ├── EntryNotFoundError
     ├── EntryNotChangeableError     it runs already, or has ended
     ├── QueueExistsError
@@ -250,3 +252,13 @@ class QueueNotFoundError(StickybusError):
 
 class HistoryConflictError(StickybusError):
     """History already holds `record_id` with other content; the entry stays in the main table."""
+
+
+class InvalidRequestError(StickybusError):
+    """A call of a work queue that can never be done, because of one argument, or of two.
+
+    `key` names the argument, `value` is what was given. Nothing was written.
+    """
+
+    key: str | None = None
+    value: object = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sqlalchemy import URL, make_url
@@ -94,18 +94,37 @@ def _missing_file(target: str | URL | SqlalchemyEngine) -> str | None:
 
 
 def open_tables(target: str | URL | SqlalchemyEngine, config: QueueConfig) -> Database:
-    """As `open_database`, by a configuration.
-
-    Tables that are missing or old are migrated if its `auto_migrate` says so. If it says nothing,
-    SQLite gets those that are missing. Raises a SchemaError if they don't fit then.
-    """
-    database = open_database(
+    """As `open_checked`, by a configuration."""
+    return open_checked(
         target,
+        (config.table,),
+        auto_migrate=config.auto_migrate,
         statement_timeout_seconds=config.node.statement_timeout_seconds,
         application_name=config.application_name,
     )
+
+
+def open_checked(
+    target: str | URL | SqlalchemyEngine,
+    tables: Sequence[str],
+    *,
+    auto_migrate: bool | None = None,
+    statement_timeout_seconds: float = 30.0,
+    application_name: str = "stickybus",
+) -> Database:
+    """As `open_database`, with these main tables.
+
+    Tables that are missing or old are migrated if `auto_migrate` is true. If it is None, SQLite
+    gets those that are missing. Raises a SchemaError if they, or those that a database has once,
+    don't fit then.
+    """
+    database = open_database(
+        target,
+        statement_timeout_seconds=statement_timeout_seconds,
+        application_name=application_name,
+    )
     try:
-        _fit_schema(target, database, config)
+        _fit_schema(target, database, tables, auto_migrate=auto_migrate)
     except BaseException:
         database.close()
         raise
@@ -113,17 +132,20 @@ def open_tables(target: str | URL | SqlalchemyEngine, config: QueueConfig) -> Da
 
 
 def _fit_schema(
-    target: str | URL | SqlalchemyEngine, database: Database, config: QueueConfig
+    target: str | URL | SqlalchemyEngine,
+    database: Database,
+    tables: Sequence[str],
+    *,
+    auto_migrate: bool | None,
 ) -> None:
-    tables = (config.table,)
     with database.read() as connection:
         report = schema.check(connection, tables)
     makes_tables = database.dialect.capabilities.makes_tables
-    if config.auto_migrate is not None:
-        makes_tables = config.auto_migrate
+    if auto_migrate is not None:
+        makes_tables = auto_migrate
     if report.fit is schema.Fit.MISSING and makes_tables:
         schema.ensure(database, tables)
-    elif report.fit is schema.Fit.TOO_OLD and config.auto_migrate:
+    elif report.fit is schema.Fit.TOO_OLD and auto_migrate:
         create_schema(target, tables=tables)
     else:
         refuse_misfit(database, report)

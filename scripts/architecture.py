@@ -20,7 +20,15 @@ PAGE = ROOT / "docs/explanation/architecture.md"
 PICTURE = ROOT / "docs/explanation/architecture.svg"
 BEGIN, END = "<!-- rooms: begin -->\n", "<!-- rooms: end -->\n"
 
-PACKAGES = ("stickybus", "bus", "notifications", "history_pipeline", "queue_core", "sql")
+PACKAGES = (
+    "stickybus",
+    "bus",
+    "notifications",
+    "work_queue",
+    "history_pipeline",
+    "queue_core",
+    "sql",
+)
 INSIDE = ("queue_core", "sql")
 """Packages of which each room is shown."""
 
@@ -115,7 +123,7 @@ def draw(found: Rooms) -> None:
     colours = dict(
         zip(
             PACKAGES,
-            ("#e9d8a6", "#94d2bd", "#94d2bd", "#d9c5e8", "#cfe1f2", "#f6cdb5"),
+            ("#e9d8a6", "#94d2bd", "#94d2bd", "#94d2bd", "#d9c5e8", "#cfe1f2", "#f6cdb5"),
             strict=True,
         )
     )

@@ -265,9 +265,9 @@ class Dialect:
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         """Tell listeners when the connection's transaction commits, where the database can."""
 
-    def notifier(self, engine: Engine, channel: str, payload: str) -> Notifier | None:
+    def notifier(self, engine: Engine, channel: str) -> Notifier | None:
         """A session that tells listeners of others' commits. None where the database can't."""
-        del engine, channel, payload
+        del engine, channel
         return None
 
     def commits_of_others(self, engine: Engine, watch: Watch) -> Generator[Heard, None, None]:

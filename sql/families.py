@@ -24,6 +24,9 @@ from sql.statements.pauses import Pauses
 from sql.statements.schedules import Schedules
 from sql.statements.staging import Staging
 from sql.statements.waits import Waits
+from sql.statements.work.counts import WorkCounts
+from sql.statements.work.docs import WorkDocs
+from sql.statements.work.tasks import WorkTasks
 from sql.tables import (
     define_entries,
     queue_archives,
@@ -31,6 +34,7 @@ from sql.tables import (
     queue_group_ends,
     queue_groups,
     queue_keys,
+    queue_limit_keys,
     queue_limits,
     queue_nodes,
     queue_order_heads,
@@ -42,6 +46,11 @@ from sql.tables import (
     queue_schedules,
     queue_staged,
     queue_waits,
+    work_doc_sets,
+    work_docs,
+    work_namespace_counts,
+    work_queue_counts,
+    work_tasks,
 )
 
 S_co = TypeVar("S_co", covariant=True)
@@ -70,7 +79,7 @@ class Family(Generic[S_co]):
 NODES = Family(Nodes, (queue_nodes,))
 SCHEDULES = Family(Schedules, (queue_schedules,))
 PAUSES = Family(Pauses, (queue_pauses,))
-LIMITS = Family(Limits, (queue_limits, queue_places))
+LIMITS = Family(Limits, (queue_limits, queue_places, queue_limit_keys))
 ARCHIVES = Family(Archives, (queue_archives, queue_replays))
 STAGING = Family(Staging, (queue_staged, queue_posted_runs))
 ORDER = Family(Ordered, (queue_ordered, queue_order_heads))
@@ -78,6 +87,9 @@ KEYS = Family(Keys, (queue_keys,))
 WAITS = Family(Waits, (queue_waits,))
 GROUPS = Family(Groups, (queue_groups, queue_group_ends))
 CIRCUITS = Family(Circuits, (queue_circuits,))
+WORK_TASKS = Family(WorkTasks, (work_tasks,))
+WORK_DOCS = Family(WorkDocs, (work_doc_sets, work_docs))
+WORK_COUNTS = Family(WorkCounts, (work_queue_counts, work_namespace_counts))
 ENTRIES = Family(Statements, define=define_entries, suffixes=("_history",))
 
 FAMILIES: tuple[Family[object], ...] = (
@@ -92,6 +104,9 @@ FAMILIES: tuple[Family[object], ...] = (
     WAITS,
     GROUPS,
     CIRCUITS,
+    WORK_TASKS,
+    WORK_DOCS,
+    WORK_COUNTS,
     ENTRIES,
 )
 

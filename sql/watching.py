@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -72,8 +72,8 @@ class Notifier(Protocol):
         """Whether it can notify still."""
         ...
 
-    def notify(self) -> bool:
-        """Notify.
+    def notify(self, payloads: Collection[str]) -> bool:
+        """Notify of each of the payloads.
 
         False while the answer to the one before is outstanding, or if the server was lost.
         """

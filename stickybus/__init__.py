@@ -1,7 +1,7 @@
 """Stickybus: a persistent event bus and notification queues on the SQL database you have.
 
-Import from here; the packages behind it (`bus`, `notifications`, `queue_core`, `sql`) are its
-rooms, not its face.
+Import from here; the packages behind it (`bus`, `notifications`, `work_queue`, `queue_core`, `sql`)
+are its rooms, not its face.
 """
 
 from pathlib import Path
@@ -10,9 +10,10 @@ import bus
 import notifications
 import queue_core
 import sql
+import work_queue
 from queue_core.errors import ShadowedModuleError
 
-for _room in (bus, notifications, queue_core, sql):
+for _room in (bus, notifications, work_queue, queue_core, sql):
     _path = Path(_room.__file__ or next(iter(_room.__path__), "")).resolve()
     if _path.parent.parent != Path(__file__).resolve().parent.parent:
         raise ShadowedModuleError(
@@ -44,6 +45,7 @@ from queue_core.errors import (  # noqa: E402
     InvalidConnectionError,
     InvalidEventError,
     InvalidPostError,
+    InvalidRequestError,
     KeyLockedError,
     LifecycleError,
     NaiveDateTimeError,
@@ -111,6 +113,26 @@ from queue_core.storage.search_keys import KEYLESS, Keyless  # noqa: E402
 from sql.doctor.finding import Finding  # noqa: E402
 from sql.partitions import Partition, Period  # noqa: E402
 from sql.schema import SchemaReport  # noqa: E402
+from work_queue.counts import NamespaceStats, WorkStats  # noqa: E402
+from work_queue.document import Doc, DocClaim, DocSet  # noqa: E402
+from work_queue.faults import DependencyError, Fault, FaultKind  # noqa: E402
+from work_queue.modification import (  # noqa: E402
+    Change,
+    ChangeDoc,
+    Delete,
+    DeleteDoc,
+    Depend,
+    DependDoc,
+    DependSet,
+    Insert,
+    InsertDoc,
+    Renew,
+    RenewSet,
+)
+from work_queue.modified import Modified  # noqa: E402
+from work_queue.refs import DocRef, SetRef, TaskRef  # noqa: E402
+from work_queue.task import Task  # noqa: E402
+from work_queue.work_queue import WorkQueue  # noqa: E402
 
 __all__ = [
     "KEYLESS",
@@ -120,6 +142,8 @@ __all__ = [
     "BulkResult",
     "BusConfig",
     "CallersConnection",
+    "Change",
+    "ChangeDoc",
     "Circuit",
     "Clock",
     "Codec",
@@ -127,6 +151,16 @@ __all__ = [
     "CompressedCodec",
     "ConfigurationError",
     "DatabaseUnreachableError",
+    "Delete",
+    "DeleteDoc",
+    "Depend",
+    "DependDoc",
+    "DependSet",
+    "DependencyError",
+    "Doc",
+    "DocClaim",
+    "DocRef",
+    "DocSet",
     "Done",
     "DuplicateKeyError",
     "EncryptedCodec",
@@ -140,6 +174,8 @@ __all__ = [
     "ExponentialRetries",
     "Fail",
     "Failure",
+    "Fault",
+    "FaultKind",
     "Feed",
     "Finding",
     "Forgotten",
@@ -153,10 +189,13 @@ __all__ = [
     "HistoryConflictError",
     "ImmediateRetries",
     "InMemoryBus",
+    "Insert",
+    "InsertDoc",
     "Inspector",
     "InvalidConnectionError",
     "InvalidEventError",
     "InvalidPostError",
+    "InvalidRequestError",
     "JsonCodec",
     "KeyLockedError",
     "KeyState",
@@ -168,8 +207,10 @@ __all__ = [
     "ManualClock",
     "MissedPolicy",
     "Mode",
+    "Modified",
     "NaiveDateTimeError",
     "NameTooLongError",
+    "NamespaceStats",
     "NodeConfig",
     "NodeNameTakenError",
     "NodeStatus",
@@ -194,6 +235,8 @@ __all__ = [
     "QueueStats",
     "QueueStatus",
     "Reason",
+    "Renew",
+    "RenewSet",
     "Retry",
     "RetryLater",
     "RetryOutcome",
@@ -207,11 +250,16 @@ __all__ = [
     "SchemaReport",
     "SchemaTooNewError",
     "SchemaTooOldError",
+    "SetRef",
     "ShadowedModuleError",
     "State",
     "StickybusError",
     "SystemClock",
+    "Task",
+    "TaskRef",
     "Unchanged",
+    "WorkQueue",
+    "WorkStats",
     "WorkerStats",
     "WriteLockError",
     "create_schema",

@@ -11,9 +11,8 @@ from contextlib import closing
 from typing import Protocol
 
 from queue_core.claiming.hint_sender import channel
-from queue_core.model.lanes import ANY_NODE, Lane
 from queue_core.runtime.log import get_logger
-from queue_core.storage.store import Store
+from queue_core.storage.transactions import Transactions
 from sql.watching import Watch
 
 log = get_logger(__name__)
@@ -23,27 +22,23 @@ PAUSE_SECONDS = 1.0
 
 
 class Hearer(Protocol):
-    """Claims entries that other processes have committed."""
+    """Claims what other processes have committed."""
 
-    @property
-    def own_lane(self) -> Lane:
-        """The lane of which it wants to hear, beside that of any node."""
-        ...
-
-    def hear(self, lane: Lane) -> None:
-        """Entries were committed in `lane`."""
+    def hear(self, payload: str) -> None:
+        """Something was committed; the payload says where."""
         ...
 
     def wake(self, since: float) -> None:
-        """Hear that entries were committed before `since` (monotonic), in a lane not known."""
+        """Hear that something was committed before `since` (monotonic); it is not known where."""
         ...
 
 
 class HintListener:
-    """Tells the `hearer` of entries that other processes have committed."""
+    """Tells the `hearer` of what other processes have committed, on the channel of a `table`."""
 
-    def __init__(self, store: Store, hearer: Hearer) -> None:
+    def __init__(self, store: Transactions, table: str, hearer: Hearer) -> None:
         self._store = store
+        self._table = table
         self._hearer = hearer
         self._watch: Watch | None = None
         self._thread: threading.Thread | None = None
@@ -52,10 +47,9 @@ class HintListener:
         """Start to listen, where the database tells anything."""
         if not self._store.database.dialect.capabilities.hears_commits:
             return
-        table = self._store.config.table
-        watch = self._watch = Watch(channel(table), self._store.clock.monotonic)
+        watch = self._watch = Watch(channel(self._table), self._store.clock.monotonic)
         thread = threading.Thread(
-            target=self._surviving, args=(watch,), name=f"{table}-listen", daemon=True
+            target=self._surviving, args=(watch,), name=f"{self._table}-listen", daemon=True
         )
         thread.start()
         self._thread = thread  # one that could not start can't be joined
@@ -78,7 +72,7 @@ class HintListener:
             except Exception as error:  # noqa: BLE001 -- hints come back with the database
                 log.warning(
                     "hints_interrupted",
-                    table=self._store.config.table,
+                    table=self._table,
                     error_type=type(error).__name__,
                 )
             watch.bell.wait(PAUSE_SECONDS)
@@ -89,5 +83,5 @@ class HintListener:
             for heard in hints:
                 if heard.payload is None:
                     self._hearer.wake(heard.at)
-                elif heard.payload in {ANY_NODE, self._hearer.own_lane}:
-                    self._hearer.hear(Lane(heard.payload))
+                else:
+                    self._hearer.hear(heard.payload)

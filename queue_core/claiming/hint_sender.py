@@ -1,4 +1,4 @@
-"""What this process tells others of: entries that any node may claim, by NOTIFY on PostgreSQL.
+"""What this process tells others of: what has become claimable, by NOTIFY on PostgreSQL.
 
 Only hints: the poll finds whatever a lost one was about. The poster's thread sends one as soon as
 its commit has returned, and waits for nothing; what comes too soon after the last hint is told of
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from queue_core.model.lanes import ANY_NODE, Lane
+from queue_core.model.lanes import ANY_NODE
 from queue_core.runtime.lock import Lock
 from queue_core.runtime.loop import Loop
 from queue_core.storage.callers_connection import Borrowed
-from queue_core.storage.store import Store
+from queue_core.storage.transactions import Transactions
 from sql.watching import Notifier
 
 WINDOW_SECONDS, BUSY_WINDOW_SECONDS = 0.001, 0.01
@@ -29,14 +29,14 @@ def channel(table: str) -> str:
 
 
 class HintSender:
-    """Tells other processes, by NOTIFY, that there are entries any node may claim."""
+    """Tells other processes that there is something to claim, on the channel of a `table`."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Transactions, table: str) -> None:
         self._store = store
         self._clock = store.clock
         self._told_of = store.database.dialect.capabilities.notifies
-        self._channel = channel(store.config.table)
-        self._loop = Loop(f"{store.config.table}-notify", self.turn, store.clock)
+        self._channel = channel(table)
+        self._loop = Loop(f"{table}-notify", self.turn, store.clock)
         self._running = False
         self._resting = False
         """The thread waits for the end of a window, and then tells of all: no need to wake it."""
@@ -44,27 +44,29 @@ class HintSender:
         self._notifier: Notifier | None = None
         self._sending = Lock()
         self._told = 0
+        self._payloads = set[str]()
         self._busy = False
         self._counted = 0
         self._counted_since = self._next_at = float("-inf")
 
-    def tell_inside(self, borrowed: Borrowed, lane: Lane) -> None:
-        """Send a hint of entries in `lane` when the caller's transaction commits.
+    def tell_inside(self, borrowed: Borrowed, payload: str) -> None:
+        """Send a hint when the caller's transaction commits.
 
         Only PostgreSQL can; elsewhere this does nothing.
 
         Not in a two-phase transaction: what it commits is found by the next poll.
         """
         if not borrowed.has_two_phases:
-            self._store.database.dialect.notify(borrowed.connection, self._channel, lane)
+            self._store.database.dialect.notify(borrowed.connection, self._channel, payload)
 
-    def tell(self, entries: int = 1) -> None:
-        """Send a hint of that many committed entries for any node.
+    def tell(self, entries: int = 1, payload: str = ANY_NODE) -> None:
+        """Send a hint of that many committed entries; the payload says which. Default: any node's.
 
         Only PostgreSQL can; elsewhere this does nothing.
         """
         if not self._told_of:
             return
+        self._payloads.add(payload)  # before the count, by which `_send` knows of it
         self._told += entries
         if not self._running:
             with suppress(
@@ -91,7 +93,7 @@ class HintSender:
         if pause <= 0:
             if self._notifier is None or not self._notifier.is_open:
                 database = self._store.database
-                self._notifier = database.dialect.notifier(database.engine, self._channel, ANY_NODE)
+                self._notifier = database.dialect.notifier(database.engine, self._channel)
             if self._send():
                 return IDLE_SECONDS
             pause = WINDOW_SECONDS
@@ -110,7 +112,9 @@ class HintSender:
                 return False
             # Taken first: what is committed while this is sent needs a hint of its own.
             told, self._told = self._told, 0
-            if not self._notifier.notify():
+            payloads, self._payloads = self._payloads, set()
+            if not self._notifier.notify(payloads):
+                self._payloads |= payloads
                 self._told += told
                 return False
             self._counted += told

@@ -29,7 +29,7 @@ from queue_core.cluster.silence_watch import SilenceWatch
 from queue_core.cluster.subscriber_sets import SubscriberWatch
 from queue_core.links.keys import LOOK_BATCH
 from queue_core.model.entry import Entry
-from queue_core.model.lanes import ANY_NODE, SUSPECT, is_node_lane
+from queue_core.model.lanes import AFTER_KEYED, ANY_NODE, KEYED, SUSPECT, is_node_lane
 from queue_core.model.states import State
 from queue_core.runtime.log import get_logger
 from queue_core.storage.store import Store
@@ -101,7 +101,9 @@ class Reaper:
             self._look_after_keys(store)
             self._forget_groups(store)
             self._make_partitions(store)
-            lanes = node.database.fetch(store.statements.lanes)
+            lanes = node.database.fetch(
+                partial(store.statements.lanes, besides=(KEYED, AFTER_KEYED))
+            )
             for lane in filter(is_node_lane, lanes):
                 if lane in dead or (
                     lane not in rows and self._silence.misses(lane) and self._enter_dead(lane)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, func, literal, select
 
 from queue_core.links.keys import LIVING, WAITING
 from queue_core.links.ordering import KEY_MARK
-from queue_core.model.lanes import PARKED, WAITING_LANE, is_limited, is_paused
+from queue_core.model.lanes import AFTER_KEYED, KEYED, PARKED, WAITING_LANE, is_limited, is_paused
 from queue_core.model.states import State
 from sql.doctor.base import Check, Scope
 from sql.doctor.finding import Finding, Severity, lasting
@@ -37,7 +37,7 @@ def waiting_entries(connection: Connection, scope: Scope) -> Iterator[Finding]:
     """Entries that have been due for long, and nobody runs them."""
     for statements in scope.statements():
         found = dict[str, tuple[int, datetime]]()
-        for lane in statements.lanes(connection):
+        for lane in statements.lanes(connection, besides=(KEYED, AFTER_KEYED)):
             if lane != PARKED and not is_paused(lane) and not is_limited(lane):
                 for row in _waiting(connection, statements, lane, scope.now, WAITING_SECONDS):
                     entries, oldest = found.get(row.queue_name, (0, row.oldest))

@@ -140,7 +140,8 @@ class History:
     def discard(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
         """Count a FAILED entry among the dead letters no more.
 
-        The entry stays in history as it is. It may still be retried.
+        The entry stays in history as it is. It may still be retried. An order key that it holds
+        goes on, also if it was deleted from history.
 
         Returns:
             False if it was discarded before.
@@ -158,7 +159,11 @@ class History:
 
     def discard_inside(self, connection: Connection, record_id: int, now: datetime) -> bool:
         """As `discard`, in a transaction; raises as `retry_inside`."""
-        statements = self._store.statements
+        statements, ordering = self._store.statements, self._store.ordering
+        if statements.ended_as(connection, record_id) is None and ordering.let_go(
+            connection, record_id
+        ):
+            return True
         self._ended(connection, record_id, (State.FAILED,), "discarded")
         last = statements.successor(connection, record_id)
         if last is not None and last[0]:

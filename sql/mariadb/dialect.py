@@ -7,6 +7,7 @@ from sqlalchemy import Connection, Engine
 from sql.limits import Limits, milliseconds, whole
 from sql.mariadb.keys import MariaDBKeys
 from sql.mariadb.statements import MariaDBStatements
+from sql.mariadb.work import MariaDBWorkCounts, MariaDBWorkDocs, MariaDBWorkTasks
 from sql.mysql.dialect import MySQL
 
 
@@ -14,7 +15,13 @@ class MariaDB(MySQL):
     """MariaDB's ways."""
 
     name = "mariadb"
-    own_statements = (MariaDBStatements, MariaDBKeys)
+    own_statements = (
+        MariaDBStatements,
+        MariaDBKeys,
+        MariaDBWorkTasks,
+        MariaDBWorkDocs,
+        MariaDBWorkCounts,
+    )
     # Since 11.0 a small table would be read whole where ids are given, and waits for each row that
     # others have locked.
     _newer_settings = " /*M!110001 , optimizer_scan_setup_cost = 1000000 */"

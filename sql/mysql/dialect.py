@@ -28,6 +28,7 @@ from sql.mysql.keys import MySQLKeys
 from sql.mysql.partitions import MySQLPartitions
 from sql.mysql.raw import MySQLRaw
 from sql.mysql.statements import MySQLStatements, largest_statement
+from sql.mysql.work import MySQLWorkCounts, MySQLWorkDocs, MySQLWorkTasks
 from sql.settling import Ended, OpenDatabase
 
 READ_ONLY = frozenset({(1290,), (1792,), (1836,)})
@@ -52,7 +53,13 @@ class MySQL(Dialect):
     """MySQL's ways."""
 
     name = "mysql"
-    own_statements: tuple[type[object], ...] = (MySQLStatements, MySQLKeys)
+    own_statements: tuple[type[object], ...] = (
+        MySQLStatements,
+        MySQLKeys,
+        MySQLWorkTasks,
+        MySQLWorkDocs,
+        MySQLWorkCounts,
+    )
     capabilities = MYSQL
     raw = MySQLRaw()
     bulk = MySQLBulkReads()

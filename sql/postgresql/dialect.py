@@ -33,6 +33,7 @@ from sql.postgresql.keys import PostgreSQLKeys
 from sql.postgresql.partitions import PostgreSQLPartitions
 from sql.postgresql.raw import PostgreSQLRaw
 from sql.postgresql.statements import PostgreSQLStatements
+from sql.postgresql.work import PostgreSQLWorkTasks
 from sql.settling import Ended, OpenDatabase
 from sql.statements.base import quoted
 from sql.watching import Heard, Notifier, Watch
@@ -67,7 +68,11 @@ class PostgreSQL(Dialect):
     """PostgreSQL's ways."""
 
     name = "postgresql"
-    own_statements: tuple[type[object], ...] = (PostgreSQLStatements, PostgreSQLKeys)
+    own_statements: tuple[type[object], ...] = (
+        PostgreSQLStatements,
+        PostgreSQLKeys,
+        PostgreSQLWorkTasks,
+    )
     capabilities = POSTGRESQL
     raw = PostgreSQLRaw()
     bulk = PostgreSQLBulkReads()
@@ -214,8 +219,8 @@ class PostgreSQL(Dialect):
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         connection.execute(_NOTIFY, {"channel": channel, "payload": payload})
 
-    def notifier(self, engine: Engine, channel: str, payload: str) -> Notifier:
-        return notify.PostgreSQLNotifier(engine, channel, payload, self._limits.answer)
+    def notifier(self, engine: Engine, channel: str) -> Notifier:
+        return notify.PostgreSQLNotifier(engine, channel, self._limits.answer)
 
     def commits_of_others(self, engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
         return notify.commits_of_others(engine, watch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
 from select import POLLIN, poll
 from typing import Any
@@ -36,14 +36,12 @@ class PostgreSQLNotifier:
     It sends through libpq itself, since psycopg would wait for each answer.
     """
 
-    def __init__(self, engine: Engine, channel: str, payload: str, answer_seconds: float) -> None:
+    def __init__(self, engine: Engine, channel: str, answer_seconds: float) -> None:
         self._driver = _detached(engine)
         # A hint need not survive a crash: others' commits should not wait for the log to be flushed
         # once more.
         self._driver.execute("SET synchronous_commit = off")
-        self._command = (
-            f"NOTIFY {engine.dialect.identifier_preparer.quote(channel)}, '{payload}'".encode()
-        )
+        self._command = f"NOTIFY {engine.dialect.identifier_preparer.quote(channel)}, "
         self._answer_seconds = answer_seconds
         self._sent_at = time.monotonic()
 
@@ -52,7 +50,7 @@ class PostgreSQLNotifier:
         """See `Notifier.is_open`."""
         return not self._driver.closed
 
-    def notify(self) -> bool:
+    def notify(self, payloads: Collection[str]) -> bool:
         """See `Notifier.notify`."""
         from psycopg import Error
 
@@ -66,13 +64,16 @@ class PostgreSQLNotifier:
             while session.get_result() is not None:
                 pass  # of the one before: refused or not, it was a hint
             session.consume_input()  # raises if the server has closed it since
-            session.send_query(self._command)
+            session.send_query("; ".join(map(self._notify, payloads)).encode())
             session.flush()
         except Error:
             self.close()
             return False
         self._sent_at = now
         return True
+
+    def _notify(self, payload: str) -> str:
+        return self._command + "'" + payload.replace("'", "''") + "'"
 
     def close(self) -> None:
         """See `Notifier.close`."""

@@ -99,36 +99,13 @@ def full_name(connection: Connection, table: Table) -> str:
     return connection.dialect.identifier_preparer.format_table(table)
 
 
-class PairStatements:
-    """Stands on one pair of tables: `main` with live work, `past` with what has ended."""
+class HotStatements:
+    """Sends statements that a node runs all the time by the driver's own cursor."""
 
     capabilities = Capabilities()
 
-    def __init__(self, tables: EntryTables) -> None:
-        self.tables = tables
-        self.main = tables.main
-        self.past = tables.history
-        self.replays = in_schema(queue_replays, self.main.schema)
+    def __init__(self) -> None:
         self._known = dict[Any, Prepared]()
-        self.columns = [self.main.c[name] for name in ENTRY_COLUMNS]
-
-    def _has_id(self, record_id: ColumnElement[int]) -> ColumnElement[bool]:
-        """Whether the id of another table's row is that of a row of the main table.
-
-        It is looked up in the primary key.
-        """
-        return self.main.c.record_id == record_id
-
-    def _by_id(self, table: Table, statement: S) -> S:
-        """The same change of rows named by ids, made to look them up in the primary key."""
-        del table
-        return statement
-
-    def _by_claims(self, statement: Select[Any]) -> Select[Any]:
-        """The same read of a lane in claim order, made to use the index of claims."""
-        return statement
-
-    # -- statements that a node runs all the time -------------------------------------------------
 
     def _rows(
         self, connection: Connection, statement: Any, parameters: Mapping[str, Any]
@@ -149,3 +126,31 @@ class PairStatements:
         if prepared is None:
             prepared = self._known[statement] = Prepared(statement, connection.dialect)
         return prepared
+
+
+class PairStatements(HotStatements):
+    """Stands on one pair of tables: `main` with live work, `past` with what has ended."""
+
+    def __init__(self, tables: EntryTables) -> None:
+        super().__init__()
+        self.tables = tables
+        self.main = tables.main
+        self.past = tables.history
+        self.replays = in_schema(queue_replays, self.main.schema)
+        self.columns = [self.main.c[name] for name in ENTRY_COLUMNS]
+
+    def _has_id(self, record_id: ColumnElement[int]) -> ColumnElement[bool]:
+        """Whether the id of another table's row is that of a row of the main table.
+
+        It is looked up in the primary key.
+        """
+        return self.main.c.record_id == record_id
+
+    def _by_id(self, table: Table, statement: S) -> S:
+        """The same change of rows named by ids, made to look them up in the primary key."""
+        del table
+        return statement
+
+    def _by_claims(self, statement: Select[Any]) -> Select[Any]:
+        """The same read of a lane in claim order, made to use the index of claims."""
+        return statement

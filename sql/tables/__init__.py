@@ -16,25 +16,45 @@ from sql.tables.entries import (
 )
 from sql.tables.groups import GROUP_NAME_LENGTH, queue_group_ends, queue_groups
 from sql.tables.keys import KEY_LENGTH, queue_keys
-from sql.tables.limits import queue_limits, queue_places
+from sql.tables.limits import LIMIT_KEY_LENGTH, queue_limit_keys, queue_limits, queue_places
 from sql.tables.nodes import queue_nodes
 from sql.tables.ordered import ORDER_KEY_LENGTH, queue_order_heads, queue_ordered
 from sql.tables.pauses import queue_pauses
 from sql.tables.schedules import queue_schedules
 from sql.tables.staging import queue_posted_runs, queue_staged
 from sql.tables.waits import queue_waits
+from sql.tables.work import (
+    CLAIMANT_BYTES,
+    DOC_ID_BYTES,
+    DOC_KEY_BYTES,
+    NAMESPACE_BYTES,
+    TASK_ID_BYTES,
+    TASK_QUEUE_LENGTH,
+    work_doc_sets,
+    work_docs,
+    work_namespace_counts,
+    work_queue_counts,
+    work_tasks,
+)
 
 __all__ = [
+    "CLAIMANT_BYTES",
     "CLASS_NAME_LENGTH",
+    "DOC_ID_BYTES",
+    "DOC_KEY_BYTES",
     "ENTRY_COLUMNS",
     "ERROR_LENGTH",
     "GROUP_NAME_LENGTH",
     "KEY_LENGTH",
+    "LIMIT_KEY_LENGTH",
+    "NAMESPACE_BYTES",
     "NAME_LENGTH",
     "ORDER_KEY_LENGTH",
     "QUEUE_NAME_LENGTH",
     "RUN_LENGTH",
     "STORAGE",
+    "TASK_ID_BYTES",
+    "TASK_QUEUE_LENGTH",
     "EntryTables",
     "define_entries",
     "entry_tables",
@@ -44,6 +64,7 @@ __all__ = [
     "queue_group_ends",
     "queue_groups",
     "queue_keys",
+    "queue_limit_keys",
     "queue_limits",
     "queue_nodes",
     "queue_order_heads",
@@ -55,4 +76,9 @@ __all__ = [
     "queue_schedules",
     "queue_staged",
     "queue_waits",
+    "work_doc_sets",
+    "work_docs",
+    "work_namespace_counts",
+    "work_queue_counts",
+    "work_tasks",
 ]

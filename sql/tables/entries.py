@@ -89,7 +89,7 @@ ENTRY_COLUMNS = ("record_id", *(column.name for column in _entry_columns()))
 """The columns that the main and the history table share, in order."""
 
 
-_MAIN_STORAGE = {
+CHANGED_ROWS = {
     "fillfactor": 70,
     "autovacuum_vacuum_scale_factor": 0.01,
     "autovacuum_vacuum_threshold": 1000,
@@ -106,7 +106,7 @@ STORAGE = "postgresql_storage"
 """Key of a table's `info`: the text between the brackets of ALTER TABLE … SET (…)."""
 
 
-def _store(made: Table, **parameters: float) -> None:
+def store(made: Table, **parameters: float) -> None:
     """Set PostgreSQL's storage parameters when a table is created.
 
     SQLAlchemy 2.0 has no option for them.
@@ -151,7 +151,7 @@ def define_entries(main_name: str, metadata: MetaData, *, schema: str | None = N
         sqlite_autoincrement=True,  # else SQLite reuses the ids of deleted rows
         **OPTIONS,
     )
-    _store(main, **_MAIN_STORAGE)
+    store(main, **CHANGED_ROWS)
     main.append_constraint(
         CheckConstraint(
             readable_or_now(*(column for column in main.c if column.name in _READ)),
@@ -188,7 +188,7 @@ def define_entries(main_name: str, metadata: MetaData, *, schema: str | None = N
         schema=schema,
         **OPTIONS,
     )
-    _store(history, autovacuum_vacuum_insert_scale_factor=0.1)
+    store(history, autovacuum_vacuum_insert_scale_factor=0.1)
     Index(f"{history_name}_keys", history.c.search_key2, history.c.search_key1)
     Index(f"{history_name}_origin", history.c.origin_id)
     Index(f"{history_name}_finished", history.c.finished_date, postgresql_using="brin")

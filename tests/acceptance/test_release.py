@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("sql", "queue_core", "bus", "notifications", "history_pipeline", "stickybus")
+PACKAGES = (
+    "sql",
+    "queue_core",
+    "bus",
+    "notifications",
+    "work_queue",
+    "history_pipeline",
+    "stickybus",
+)
 _LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "site", "dist", "build")
 
 

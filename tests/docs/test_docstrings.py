@@ -12,7 +12,7 @@ import pytest
 import stickybus
 from stickybus import testing
 
-ROOMS = ("stickybus", "bus", "notifications", "queue_core", "sql")
+ROOMS = ("stickybus", "bus", "notifications", "work_queue", "queue_core", "sql")
 DEPRECATED = {"InMemoryBus.register", "PersistentBus.register"}
 RAISES_NOTHING = {
     "PersistentBus.close",
@@ -29,6 +29,11 @@ RAISES_NOTHING = {
     "NotificationQueue.start",
     "NotificationQueue.stop",
     "NotificationService.queues",
+    "WorkQueue.close",
+    "DependencyError.of",
+    *(f"Task.{name}" for name in ("change", "delete", "depend", "renew", "release")),
+    *(f"Doc.{name}" for name in ("change", "delete", "depend")),
+    *(f"DocSet.{name}" for name in ("depend", "renew", "release")),
     "Inspector.close",
     "Clock.now",
     "Clock.monotonic",

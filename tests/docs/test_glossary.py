@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 GLOSSARY = ROOT / "docs/reference/glossary.md"
-PACKAGES = ("sql", "queue_core", "bus", "notifications", "stickybus")
+PACKAGES = ("sql", "queue_core", "bus", "notifications", "work_queue", "stickybus")
 FORBIDDEN = {
     "standing": "a status, a count, or what is in processing",
     "single": "autocommit, or one",

@@ -41,7 +41,7 @@ from stickybus import (
 from tests.properties.test_public_signatures import CALLS, HOSTILE, READS, Order
 
 CONFIGS: tuple[type[Settings], ...] = (BusConfig, NotificationConfig, NodeConfig)
-ROOMS = ("stickybus", "bus", "notifications", "queue_core", "sql")
+ROOMS = ("stickybus", "bus", "notifications", "work_queue", "queue_core", "sql")
 BUILT_IN = (ValueError, RuntimeError, TimeoutError)
 """What a call may raise besides, if its text names it."""
 LEFT = {

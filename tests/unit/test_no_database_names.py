@@ -33,7 +33,15 @@ def modules() -> list[str]:
 
     A migration is written for the databases of its day, and never changes.
     """
-    packages = ("sql", "queue_core", "bus", "notifications", "history_pipeline", "stickybus")
+    packages = (
+        "sql",
+        "queue_core",
+        "bus",
+        "notifications",
+        "work_queue",
+        "history_pipeline",
+        "stickybus",
+    )
     found = (
         path.relative_to(ROOT) for package in packages for path in (ROOT / package).rglob("*.py")
     )

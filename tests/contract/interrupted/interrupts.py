@@ -16,7 +16,9 @@ import tests
 from queue_core.runtime.lock import Lock
 
 _ROOT = str(Path(tests.__file__).parents[1])
-_OURS = tuple(f"{_ROOT}/{package}/" for package in ("bus", "notifications", "queue_core", "sql"))
+_OURS = tuple(
+    f"{_ROOT}/{package}/" for package in ("bus", "notifications", "work_queue", "queue_core", "sql")
+)
 
 
 class InterruptedHereError(BaseException):

@@ -25,6 +25,7 @@ TABLES = {
         "queue_archives",
         "queue_circuits",
         "queue_keys",
+        "queue_limit_keys",
         "queue_limits",
         "queue_nodes",
         "queue_order_heads",
@@ -38,6 +39,11 @@ TABLES = {
         "queue_waits",
         "queue_group_ends",
         "queue_groups",
+        "work_doc_sets",
+        "work_docs",
+        "work_namespace_counts",
+        "work_queue_counts",
+        "work_tasks",
     ),
 }
 

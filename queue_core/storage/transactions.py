@@ -1,0 +1,175 @@
+"""Transactions, a caller's or our own, on one database and by its clock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from queue_core.errors import DatabaseUnreachableError, ForkedError
+from queue_core.runtime.clock import Clock, SystemClock, read_clock
+from queue_core.storage.callers_connection import Borrowed, borrow, explain
+from queue_core.storage.unreachable import unreachable
+from sql.database import Database
+
+T = TypeVar("T")
+
+
+class Transactions:
+    """On the tables that belong to `table`, which have the `schema`.
+
+    `clock_seconds`: for how long a reading of the database's clock is good.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        *,
+        table: str,
+        schema: str | None,
+        clock_seconds: float,
+    ) -> None:
+        self._database = database
+        self._pid = os.getpid()
+        self._table = table
+        self._clock_seconds = clock_seconds
+        self.clock = clock
+        self.schema = schema
+        self._tried_at = float("-inf")
+        """When the database's clock was to be read last (monotonic), by other than beats."""
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def now(self, given: Any = None) -> datetime:
+        """The time by the database's clock; see `keep_time`."""
+        self.keep_time(given)
+        return self.clock.now()
+
+    def keep_time(self, given: Any = None) -> None:
+        """Read the database's clock, unless it was read a short while ago.
+
+        Beats read it where a node runs.
+
+        Raises DatabaseUnreachableError, unless a caller's connection is `given`, which may reach
+        what ours can't: whoever asks for the time would wait for as long again.
+        """
+        clock = self.clock
+        if not isinstance(clock, SystemClock):
+            return
+        age, moment = self._clock_seconds, clock.monotonic()
+        if moment - clock.followed_at < age or moment - self._tried_at < age:
+            return
+        self._tried_at = moment
+        database = self.database
+        ask = database.dialect.database_now
+        try:
+            clock.follow(
+                self.reaching(
+                    lambda: database.fetch(lambda connection: read_clock(partial(ask, connection)))
+                )
+            )
+        except (DatabaseUnreachableError, SQLAlchemyError):
+            if given is None:
+                raise
+
+    def read_time(self, connection: Connection) -> datetime:
+        """The database's clock itself, read on `connection`; a clock that was given goes before."""
+        if isinstance(self.clock, SystemClock):
+            return self._database.dialect.database_now(connection)
+        return self.clock.now()
+
+    # -- process ----------------------------------------------------------------------------------
+
+    @property
+    def database(self) -> Database:
+        """Our connections.
+
+        Raises ForkedError in a child process, which must not talk on those of its parent.
+        """
+        self.check_process()
+        return self._database
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child process of the one that made the store.
+
+        Nothing of it runs here then.
+        """
+        return os.getpid() != self._pid
+
+    def check_process(self) -> None:
+        """Raises ForkedError in a child process: threads and connections don't survive a fork."""
+        if os.getpid() != self._pid:  # not `forked`, which costs each post a call more
+            raise ForkedError(
+                f"{self._table}: made in process {self._pid}, used in its child {os.getpid()} after a fork. "
+                "Nothing was written. Make the bus or service in the child, after the fork.",
+                table=self._table,
+                started_pid=self._pid,
+            )
+
+    # -- transactions -----------------------------------------------------------------------------
+
+    def borrow(self, given: Any) -> Borrowed:
+        """The caller's connection; see `queue_core.storage.callers_connection`."""
+        return borrow(given, self.database, self.schema)
+
+    def inside(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+        """Run `work` in the caller's transaction. Errors are raised and never retried.
+
+        The transaction is lost already.
+        """
+        return self.inside_borrowed(self.borrow(given), queue_name, work)
+
+    def inside_borrowed(
+        self, borrowed: Borrowed, queue_name: str, work: Callable[[Connection], T]
+    ) -> T:
+        """As `inside`, on a connection that was borrowed already."""
+        try:
+            return work(borrowed.connection)
+        except DBAPIError as error:
+            error.hide_parameters = True  # payloads are among them
+            explained = explain(error, self.database, queue_name)
+            if explained is error:
+                raise
+            raise explained from error
+
+    def write(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+        """Run `work` in the caller's transaction if one is given, else in one of our own."""
+        if given is not None:
+            return self.inside(given, queue_name, work)
+        return self.reaching(lambda: self.database.write(work))
+
+    def read(self, given: Any, queue_name: str, work: Callable[[Connection], T]) -> T:
+        """As `write`, for work that only reads."""
+        if given is not None:
+            return self.inside(given, queue_name, work)
+        return self.reaching(lambda: self.database.fetch(work))
+
+    def reaching(self, work: Callable[[], T], written: Sequence[int] = ()) -> T:
+        """Run `work` on connections of our own.
+
+        Raises DatabaseUnreachableError if the database doesn't answer.
+
+        `written` holds the ids that `work` has written by then, as far as they are known.
+        """
+        try:
+            return work()
+        except DBAPIError as error:
+            if error.connection_invalidated or "connect" in str(error.orig).lower():
+                raise unreachable(self.database.url, error, written) from error
+            raise
+
+
+def clock_of(database: Database) -> Clock:
+    """A clock that shows the database's time from the first post on; beats keep it so."""
+    clock = SystemClock()
+    now = database.dialect.database_now
+    reading = database.fetch(lambda connection: read_clock(partial(now, connection)))
+    clock.follow(reading)
+    return clock

@@ -1,0 +1,1 @@
+"""The statements on the tables of the work queue."""

@@ -1,0 +1,254 @@
+"""The statements on `work_tasks`.
+
+Rows are locked in the order of their ids, but by claims, which skip what others have locked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    Row,
+    Select,
+    String,
+    bindparam,
+    delete,
+    insert,
+    literal_column,
+    null,
+    or_,
+    select,
+    union_all,
+    update,
+)
+from sqlalchemy.util import memoized_property
+
+from sql.statements.base import HotStatements
+from sql.statements.insertion import InsertNew
+from sql.tables import in_schema, work_tasks
+from sql.types import UtcDateTime
+
+IDS = 500
+"""The most ids, or queues, that a statement names."""
+
+VALUES = ("value_json", "value_bytes")
+
+
+class WorkTasks(HotStatements):
+    """With a `schema`, they find the table whatever the session's search path is."""
+
+    def __init__(self, schema: str | None = None) -> None:
+        super().__init__()
+        self.table = in_schema(work_tasks, schema)
+        self.columns = list(self.table.c)
+        self.facts = [column for column in self.columns if column.name not in VALUES]
+        self.claim_index = "work_tasks_claim"
+
+    # -- what databases write differently ---------------------------------------------------------
+
+    def _looked_up(self, statement: Select[Any]) -> Select[Any]:
+        """The same read of rows named by ids, made to look them up in the primary key."""
+        return statement
+
+    def _by_arrival(self, statement: Select[Any]) -> Select[Any]:
+        """The same read of a queue's tasks by arrival, made to use the index of claims."""
+        return statement
+
+    def _has_id(self, task_id: ColumnElement[str]) -> ColumnElement[bool]:
+        """Whether the id is that of a row; it is looked up in the primary key."""
+        return self.table.c.task_id == task_id
+
+    # -- claims -----------------------------------------------------------------------------------
+
+    def _available(self, *columns: ColumnElement[Any]) -> Select[Any]:
+        """The first available tasks of a queue, locked; what others hold is skipped."""
+        tasks = self.table
+        return (
+            self._by_arrival(select(*columns))
+            .where(
+                tasks.c.queue == bindparam("of_queue", type_=String()),
+                tasks.c.arrival_date <= bindparam("now", type_=UtcDateTime()),
+            )
+            .order_by(tasks.c.queue, tasks.c.arrival_date, tasks.c.task_id)
+            .limit(bindparam("limit", type_=Integer()))
+            .with_for_update(skip_locked=True)
+        )
+
+    def _taken(self) -> dict[str, Any]:
+        tasks, until = self.table, bindparam("until", type_=UtcDateTime())
+        return {
+            "version": tasks.c.version + literal_column("1"),
+            "claims": tasks.c.claims + literal_column("1"),
+            "claimant": bindparam("by", type_=String()),
+            "arrival_date": until,
+            "lease_date": until,
+            "modified_date": bindparam("now", type_=UtcDateTime()),
+        }
+
+    @memoized_property
+    def _claim(self) -> Any:
+        # Without it a planner may run the LIMIT again for each row of a join, and take more than
+        # the LIMIT says.
+        first = self._available(self.table.c.task_id).cte("first").prefix_with("MATERIALIZED")
+        taken = update(self.table).where(self._has_id(first.c.task_id)).values(**self._taken())
+        return taken.returning(*self.columns)
+
+    def claim(self, connection: Connection, claim: Mapping[str, Any]) -> list[Sequence[Any]]:
+        """Take available tasks of a queue, and return their rows.
+
+        `claim` has `of_queue`, `limit`, `now`, `until`, and `by`, the claimant.
+        """
+        return self._rows(connection, self._claim, claim)
+
+    def first_arrivals(
+        self, connection: Connection, queues: Sequence[str]
+    ) -> list[tuple[str, datetime]]:
+        """The first arrival of each of the queues that has a task, past or to come."""
+        found = list[tuple[str, datetime]]()
+        for start in range(0, len(queues), IDS):
+            part = queues[start : start + IDS]
+            named = {f"queue{place}": queue for place, queue in enumerate(part)}
+            rows = self._rows(connection, self._first_arrivals(len(part)), named)
+            found += [(part[int(row[0])], row[1]) for row in rows]
+        return found
+
+    def _first_arrivals(self, count: int) -> Any:
+        known: dict[int, Any] = self._known_firsts
+        if count not in known:
+            tasks = self.table
+            firsts = []
+            for place in range(count):
+                first = (
+                    self._by_arrival(
+                        select(literal_column(str(place)).label("place"), tasks.c.arrival_date)
+                    )
+                    .where(tasks.c.queue == bindparam(f"queue{place}", type_=String()))
+                    .order_by(tasks.c.queue, tasks.c.arrival_date)
+                    .limit(literal_column("1"))
+                    .subquery(f"first{place}")
+                )
+                firsts.append(select(first.c.place, first.c.arrival_date))
+            known[count] = union_all(*firsts) if count > 1 else firsts[0]
+        return known[count]
+
+    @memoized_property
+    def _known_firsts(self) -> dict[int, Any]:
+        return {}
+
+    def give_back(
+        self, connection: Connection, tasks: Sequence[tuple[str, int]], now: datetime
+    ) -> None:
+        """Undo claims that nobody has seen, of tasks by (id, version)."""
+        table = self.table
+        undone = (
+            update(table)
+            .where(
+                table.c.task_id == bindparam("of_task"), table.c.version == bindparam("of_version")
+            )
+            .values(
+                version=table.c.version + 1,
+                claims=table.c.claims - 1,
+                claimant="",
+                arrival_date=now,
+                lease_date=null(),
+                modified_date=now,
+            )
+        )
+        rows = [{"of_task": task_id, "of_version": version} for task_id, version in sorted(tasks)]
+        connection.execute(undone, rows)
+
+    # -- modifications ----------------------------------------------------------------------------
+
+    def present(self, connection: Connection, ids: Sequence[str]) -> list[Row[Any]]:
+        """The tasks of these ids, without values, as a snapshot that locks nothing."""
+        return self._named(connection, select(*self.facts), ids)
+
+    def lock(
+        self, connection: Connection, ids: Sequence[str], *, shared: bool = False
+    ) -> list[Row[Any]]:
+        """The tasks of these ids, without values, as they are now; they stay so.
+
+        Other transactions may lock them as well if it is `shared`.
+        """
+        locked = select(*self.facts).order_by(self.table.c.task_id).with_for_update(read=shared)
+        return self._named(connection, locked, sorted(ids))
+
+    def _named(
+        self, connection: Connection, statement: Select[Any], ids: Sequence[str]
+    ) -> list[Row[Any]]:
+        named = bindparam("ids", expanding=True, type_=String())
+        looked_up = self._looked_up(statement.where(self.table.c.task_id.in_(named)))
+        found = list[Row[Any]]()
+        for start in range(0, len(ids), IDS):
+            found += connection.execute(looked_up, {"ids": ids[start : start + IDS]})
+        return found
+
+    def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert tasks whose ids are new."""
+        connection.execute(insert(self.table), list(rows))
+
+    def insert_new(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Insert tasks one by one; returns the ids that are taken."""
+        return [
+            row["task_id"]
+            for row in rows
+            if connection.execute(
+                InsertNew(self.table).values(row).execution_options(preserve_rowcount=True)
+            ).rowcount
+            == 0
+        ]
+
+    def change(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write columns of locked tasks; each row has its `of_task`, and all the same others."""
+        columns = [name for name in rows[0] if name != "of_task"]
+        changed = (
+            update(self.table)
+            .where(self.table.c.task_id == bindparam("of_task"))
+            .values(
+                {name: bindparam(f"new_{name}", type_=self.table.c[name].type) for name in columns}
+            )
+        )
+        connection.execute(
+            changed,
+            [
+                {name if name == "of_task" else f"new_{name}": value for name, value in row.items()}
+                for row in rows
+            ],
+        )
+
+    def delete(self, connection: Connection, ids: Sequence[str]) -> None:
+        """Delete locked tasks."""
+        gone = delete(self.table).where(self.table.c.task_id == bindparam("of_task"))
+        connection.execute(gone, [{"of_task": task_id} for task_id in sorted(ids)])
+
+    # -- reads ------------------------------------------------------------------------------------
+
+    def _read_columns(self, *, values: bool) -> list[Any]:
+        return self.columns if values else [*self.facts, *(null().label(one) for one in VALUES)]
+
+    def by_ids(self, connection: Connection, ids: Sequence[str], *, values: bool) -> list[Row[Any]]:
+        """The tasks of these ids, in any order."""
+        return self._named(connection, select(*self._read_columns(values=values)), ids)
+
+    def of_queue(
+        self,
+        connection: Connection,
+        queue: str,
+        *,
+        seen_by: str | None,
+        now: datetime,
+        limit: int | None,
+        values: bool,
+    ) -> list[Row[Any]]:
+        """The tasks of a queue by arrival; those that `seen_by` may work on, if given."""
+        tasks = self.table
+        found = select(*self._read_columns(values=values)).where(tasks.c.queue == queue)
+        if seen_by is not None:
+            found = found.where(or_(tasks.c.arrival_date <= now, tasks.c.claimant == seen_by))
+        ordered = found.order_by(tasks.c.queue, tasks.c.arrival_date, tasks.c.task_id)
+        return list(connection.execute(self._by_arrival(ordered.limit(limit))))

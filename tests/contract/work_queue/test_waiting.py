@@ -1,0 +1,261 @@
+"""Claims that wait: woken by commits, arrivals and ends of leases, in threads and as coroutines.
+
+Their poll is an hour: where nothing else wakes them, the test fails by its bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import Engine
+
+from queue_core.errors import LifecycleError
+from queue_core.runtime.manual_clock import ManualClock
+from tests import requirements as needs
+from tests.contract.harness import BOUND_SECONDS, eventually
+from tests.contract.work_queue.conftest import MakeWork
+from tests.contract.work_queue.test_tasks import claimed
+from work_queue.modification import Action, Insert
+from work_queue.storage.waiting import Waiter
+from work_queue.task import Task
+from work_queue.work_queue import WorkQueue
+
+HOUR = 3600.0
+Start = Callable[..., "Future[Task]"]
+
+
+@pytest.fixture
+def work(make_work: MakeWork) -> WorkQueue:
+    return make_work(claimant="me", poll_seconds=HOUR)
+
+
+@pytest.fixture
+def start(work: WorkQueue) -> Iterator[Start]:
+    """Starts a claim in a thread of its own, and returns when it waits."""
+    with ThreadPoolExecutor(20) as pool:
+
+        def begin(*queues: str, of: WorkQueue = work) -> Future[Task]:
+            before = waiting(of)
+            future = pool.submit(of.claim, *queues, timeout_seconds=BOUND_SECONDS)
+            eventually(lambda: waiting(of) > before or future.done())
+            return future
+
+        yield begin
+
+
+def waiting(work: WorkQueue) -> int:
+    """How many claims wait, and have looked."""
+    room = work._backend._room  # type: ignore[attr-defined]
+    waiters = {waiter for queue in list(room._waiters.values()) for waiter in list(queue)}
+    return sum(not waiter.look for waiter in waiters)
+
+
+def test_scenario_11_an_insert_wakes_a_claim(work: WorkQueue, start: Start) -> None:
+    claim = start("a", "b")
+    task = work.insert("b")
+    assert claim.result(3).id == task.id
+
+
+def test_scenario_42_each_of_many_inserts_wakes_one(work: WorkQueue, start: Start) -> None:
+    for _ in range(5):
+        claims = [start("a") for _ in range(10)]
+        work.modify(*(Insert(queue="a") for _ in range(10)))
+        tasks = [claim.result(BOUND_SECONDS) for claim in claims]
+        assert len({task.id for task in tasks}) == 10
+        assert {task.claims for task in tasks} == {1}
+
+
+@pytest.mark.parametrize("how", ["change", "release", "move"])
+def test_scenario_19_what_becomes_ready_wakes_a_claim(
+    work: WorkQueue, start: Start, how: str
+) -> None:
+    work.insert("a" if how != "move" else "b")
+    held = claimed(work, held_queue(how))
+    claim = start("a")
+    actions: dict[str, Action] = {
+        "change": held.change(),
+        "release": held.release(),
+        "move": held.change(queue="a"),
+    }
+    work.modify(actions[how])
+    assert claim.result(3).id == held.id
+
+
+def held_queue(how: str) -> str:
+    return "b" if how == "move" else "a"
+
+
+def test_scenario_86_the_end_of_a_lease_wakes_a_claim(work: WorkQueue, start: Start) -> None:
+    task = work.insert("a")
+    claimed(work, lease_seconds=0.3)
+    assert start("a").result(3).id == task.id
+
+
+def test_scenario_86_an_arrival_wakes_a_claim(work: WorkQueue, start: Start) -> None:
+    work.insert("a", delay=HOUR)
+    claim = start("a")
+    task = work.insert("a", delay=0.3)
+    assert claim.result(3).id == task.id
+
+
+def test_time_is_that_of_the_clock(make_work: MakeWork, start: Start) -> None:
+    clock = ManualClock()
+    work = make_work(clock=clock, poll_seconds=HOUR)
+    task = work.insert("a", delay=60)
+    with ThreadPoolExecutor(1) as pool:
+        claim = pool.submit(work.claim, "a")
+        clock.wait_until_waiting(1)
+        clock.advance(seconds=59)
+        assert not claim.done()
+        clock.advance(seconds=1)
+        assert claim.result(BOUND_SECONDS).id == task.id
+
+
+@needs.heard_commits
+def test_scenario_11_an_insert_of_another_process_wakes_a_claim(
+    work: WorkQueue, make_work: MakeWork, start: Start
+) -> None:
+    other = make_work()
+    for _ in range(5):
+        claim = start("a")
+        task = other.insert("a")
+        assert claim.result(3).id == task.id
+
+
+@needs.heard_commits
+def test_a_commit_of_a_callers_transaction_wakes_a_claim(
+    work: WorkQueue, start: Start, engine: Engine
+) -> None:
+    claim = start("a")
+    with engine.begin() as connection:
+        task = work.insert("a", connection=connection)
+    assert claim.result(3).id == task.id
+
+
+def test_scenario_87_a_poll_finds_what_nobody_told_of(
+    make_work: MakeWork, start: Start, engine: Engine
+) -> None:
+    work = make_work(poll_seconds=0.2)
+    work._backend._room._listens = True  # type: ignore[attr-defined]  # it hears of nothing
+    claim = start("a", of=work)
+    task = make_work().insert("a")
+    assert claim.result(BOUND_SECONDS).id == task.id
+    work._backend._room._listens = False  # type: ignore[attr-defined]
+
+
+def test_a_claim_ends_after_its_time(work: WorkQueue) -> None:
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        work.claim("a", "b", timeout_seconds=0.1)
+    assert work.claim_many("a", limit=2, timeout_seconds=0.1) == []
+    assert 0.2 <= time.monotonic() - began < BOUND_SECONDS
+
+
+def test_a_claim_that_leaves_hands_on_what_it_was_told(work: WorkQueue) -> None:
+    room, told = work._backend._room, list[str]()  # type: ignore[attr-defined]
+    first = Waiter(("a",), lambda: told.append("first"))
+    second = Waiter(("a",), lambda: told.append("second"))
+    for waiter in (first, second):
+        room.enter(waiter)
+        assert room.begin_look(waiter)
+    room.tell(["a"])
+    assert told == ["first"]
+    room.leave(first)
+    assert told == ["first", "second"]
+    assert room.begin_look(second)
+    room.leave(second)
+
+
+def test_a_close_ends_claims_that_wait(make_work: MakeWork, start: Start) -> None:
+    work = make_work(poll_seconds=HOUR)
+    claim = start("a", of=work)
+    work.close()
+    with pytest.raises(LifecycleError):
+        claim.result(BOUND_SECONDS)
+
+
+def test_scenario_43_short_queues_get_their_share(work: WorkQueue) -> None:
+    sizes = {"large": 300, "medium": 60, "small": 20}
+    work.modify(*(Insert(queue=queue) for queue, size in sizes.items() for _ in range(size)))
+    left, ended, done = Counter(sizes), dict[str, int](), 0
+    while task := work.try_claim(*sizes):
+        done += 1
+        left[task.queue] -= 1
+        if not left[task.queue]:
+            ended[task.queue] = done
+    assert done == sum(sizes.values())
+    assert ended["small"] <= done / 3
+    assert ended["medium"] <= done * 3 / 4
+
+
+# -- coroutines -----------------------------------------------------------------------------------
+
+
+def test_coroutines_wait_without_threads(work: WorkQueue) -> None:
+    async def run() -> None:
+        claims = [asyncio.create_task(work.claim_async("a")) for _ in range(60)]
+        while waiting(work) < 60:  # noqa: ASYNC110 -- what waits tells nobody
+            await asyncio.sleep(0.005)
+        await work.modify_async(*(Insert(queue="a") for _ in range(60)))
+        async with asyncio.timeout(BOUND_SECONDS):
+            tasks = await asyncio.gather(*claims)
+        assert len({task.id for task in tasks}) == 60
+
+    asyncio.run(run())
+
+
+def test_scenario_88_a_cancelled_claim_leaves_its_task_to_others(work: WorkQueue) -> None:
+    async def run() -> None:
+        claim = asyncio.create_task(work.claim_async("a"))
+        while waiting(work) < 1:  # noqa: ASYNC110 -- as above
+            await asyncio.sleep(0.005)
+        claim.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claim
+        await work.insert_async("a")
+
+    asyncio.run(run())
+    [task] = work.tasks("a")
+    assert (task.version, task.claims) == (0, 0)
+
+
+def test_scenario_88_what_a_cancelled_claim_had_taken_is_given_back(
+    work: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work.insert("a")
+    claims = work._backend._claims  # type: ignore[attr-defined]
+    take = claims.take
+
+    async def run() -> None:
+        began, go_on = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def slowly(request: object) -> object:
+            taken = take(request)
+            loop.call_soon_threadsafe(began.set)
+            asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(BOUND_SECONDS)
+            return taken
+
+        monkeypatch.setattr(claims, "take", slowly)
+        claim = asyncio.create_task(work.try_claim_async("a"))
+        await began.wait()
+        claim.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claim
+        go_on.set()
+        await asyncio.sleep(0.05)
+
+    asyncio.run(run())
+    monkeypatch.undo()
+
+    def given_back() -> bool:
+        [task] = work.tasks("a")
+        return (task.claims, task.claimant) == (0, "")
+
+    eventually(given_back)
+    assert claimed(work).claims == 1

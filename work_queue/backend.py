@@ -1,0 +1,70 @@
+"""What a work queue stands on: a database, or a service somewhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from work_queue.counts import NamespaceStats, WorkStats
+from work_queue.document import Doc, DocSet
+from work_queue.modification import Action
+from work_queue.modified import Modified
+from work_queue.requests import ClaimRequest, DocClaimRequest, DocQuery, NameQuery, TaskQuery
+from work_queue.task import Task
+
+
+class Backend(Protocol):
+    """`connection` is a caller's, whose transaction a call joins; only a database takes one."""
+
+    def try_claim(self, request: ClaimRequest) -> list[Task]:
+        """Claim what is available now; nothing if there is nothing."""
+        ...
+
+    def claim(self, request: ClaimRequest, timeout_seconds: float | None) -> list[Task]:
+        """Wait until something can be claimed; nothing if the time has passed."""
+        ...
+
+    async def try_claim_async(self, request: ClaimRequest) -> list[Task]:
+        """As `try_claim`. If it is cancelled, nothing stays claimed."""
+        ...
+
+    async def claim_async(self, request: ClaimRequest, timeout_seconds: float | None) -> list[Task]:
+        """As `claim`, without a thread that waits. If it is cancelled, nothing stays claimed."""
+        ...
+
+    def modify(self, claimant: str, actions: Sequence[Action], connection: Any) -> Modified:
+        """Do all of it, or raise DependencyError."""
+        ...
+
+    def claim_docs(self, request: DocClaimRequest) -> list[DocSet]:
+        """Claim all of the sets, in the order of the request, or raise DependencyError."""
+        ...
+
+    def tasks(self, query: TaskQuery, connection: Any) -> list[Task]:
+        """Read tasks."""
+        ...
+
+    def docs(self, query: DocQuery, connection: Any) -> list[Doc]:
+        """Read docs."""
+        ...
+
+    def queues(self, query: NameQuery) -> dict[str, int]:
+        """Read how many tasks each queue has."""
+        ...
+
+    def queue_stats(self, query: NameQuery) -> list[WorkStats]:
+        """Read what each queue has."""
+        ...
+
+    def namespace_stats(self, query: NameQuery) -> list[NamespaceStats]:
+        """Read what each namespace has."""
+        ...
+
+    def time(self) -> datetime:
+        """Read the clock that decides."""
+        ...
+
+    def close(self) -> None:
+        """End all waits, and let go of what is open."""
+        ...

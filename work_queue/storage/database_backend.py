@@ -1,0 +1,171 @@
+"""The work queue on a database, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine
+
+from queue_core.claiming.hint_sender import HintSender
+from queue_core.opening import open_checked
+from queue_core.runtime.arguments import is_number, not_allowed, of_kind
+from queue_core.runtime.clock import Clock
+from queue_core.storage.callers_connection import Borrowed
+from queue_core.storage.transactions import Transactions, clock_of
+from sql.families import WORK_COUNTS, WORK_DOCS, WORK_TASKS
+from work_queue.document import DocSet
+from work_queue.modification import Action
+from work_queue.modified import Modified
+from work_queue.requests import ClaimRequest, DocClaimRequest
+from work_queue.storage.claims import Claims
+from work_queue.storage.doc_claims import claim_docs
+from work_queue.storage.folding import Folding
+from work_queue.storage.modifying import Modification, Statements
+from work_queue.storage.moment import Moment
+from work_queue.storage.reads import Reads
+from work_queue.storage.waiting import WaitingRoom, payload_of
+from work_queue.storage.waits import Waits
+from work_queue.task import Task
+
+TABLE = "work_tasks"
+CLOCK_SECONDS = 30.0
+"""For how long a reading of the database's clock is good."""
+POLL_SECONDS, DEAF_POLL_SECONDS = 5.0, 0.25
+"""How often a claim that waits looks at least; the latter where commits of others are not heard."""
+COMMIT_SECONDS = 0.01
+"""What a COMMIT may take that was announced, where nobody hears of it."""
+
+
+class DatabaseBackend:
+    """See `Backend`."""
+
+    def __init__(
+        self,
+        database: str | URL | Engine,
+        *,
+        poll_seconds: float | None = None,
+        max_value_bytes: int,
+        clock: Clock | None = None,
+    ) -> None:
+        if clock is not None:
+            of_kind(clock, Clock, key="clock")
+        if poll_seconds is not None and not (is_number(poll_seconds) and poll_seconds > 0):
+            raise not_allowed("poll_seconds", poll_seconds, "seconds above 0, or None")
+        if not is_number(max_value_bytes) or max_value_bytes < 1:
+            raise not_allowed("max_value_bytes", max_value_bytes, "1 or more")
+        opened = self._database = open_checked(database, ())
+        dialect = opened.dialect
+        schema = opened.fetch(lambda connection: dialect.schema_of(connection, TABLE))
+        transactions = self._transactions = Transactions(
+            opened,
+            clock or clock_of(opened),
+            table=TABLE,
+            schema=schema,
+            clock_seconds=CLOCK_SECONDS,
+        )
+        self._statements = Statements(
+            dialect.statements_for(WORK_TASKS)(schema),
+            dialect.statements_for(WORK_DOCS)(schema),
+            dialect.statements_for(WORK_COUNTS)(schema),
+        )
+        self._cap_bytes = max_value_bytes
+        self._hears = dialect.capabilities.hears_commits
+        poll = POLL_SECONDS if self._hears else DEAF_POLL_SECONDS
+        self._hints = HintSender(transactions, TABLE)
+        self._room = WaitingRoom(transactions, TABLE, poll_seconds or poll)
+        self._claims = Claims(transactions, self._statements.tasks)
+        self._waits = Waits(self._claims, self._room, transactions.clock)
+        self._folding = Folding(transactions, self._statements.counts)
+        self._reads = Reads(transactions, self._statements, self._folding)
+        self.tasks = self._reads.tasks
+        self.docs = self._reads.docs
+        self.queues = self._reads.queues
+        self.queue_stats = self._reads.queue_stats
+        self.namespace_stats = self._reads.namespace_stats
+        self.try_claim = self._claims.take
+        self.claim = self._waits.claim
+        self.claim_async = self._waits.claim_async
+
+    async def try_claim_async(self, request: ClaimRequest) -> list[Task]:
+        """See `Backend.try_claim_async`."""
+        return await self._waits.seen(lambda: self._claims.take(request))
+
+    def modify(self, claimant: str, actions: Sequence[Action], connection: Any) -> Modified:
+        """See `Backend.modify`."""
+        modification = Modification(actions, self._cap_bytes)
+        if connection is not None:
+            return self._modify_inside(claimant, modification, connection)
+        self._transactions.keep_time()
+        modified = self._transactions.write(
+            None,
+            TABLE,
+            lambda inner: modification.run(inner, self._statements, self._moment(claimant)),
+        )
+        self._room.arrive(modification.arrivals)
+        for queue in {queue for queue, _ in modification.arrivals}:
+            self._hints.tell(payload=payload_of(queue))
+        self._folding.added(modification.counted)
+        return modified
+
+    def _modify_inside(
+        self, claimant: str, modification: Modification, connection: Any
+    ) -> Modified:
+        transactions = self._transactions
+        transactions.keep_time(connection)
+        borrowed = transactions.borrow(connection)
+        modified = transactions.inside_borrowed(
+            borrowed,
+            TABLE,
+            lambda inner: modification.run(
+                inner,
+                self._statements,
+                self._moment(claimant),
+                transactions.database.dialect.part,
+            ),
+        )
+        self._folding.added_elsewhere(modification.counted)
+        self._tell_inside(borrowed, modification)
+        return modified
+
+    def _tell_inside(self, borrowed: Borrowed, modification: Modification) -> None:
+        """Let claims look when the caller's transaction has committed."""
+        queues = {queue for queue, _ in modification.arrivals}
+        for queue in queues:
+            self._hints.tell_inside(borrowed, payload_of(queue))
+        if self._hears or not queues:
+            return
+
+        def announced() -> None:
+            soon = self._transactions.clock.now() + timedelta(seconds=COMMIT_SECONDS)
+            self._room.arrive([(queue, soon) for queue in queues])
+
+        if borrowed.announces:
+            borrowed.when_ended(announced)
+
+    def claim_docs(self, request: DocClaimRequest) -> list[DocSet]:
+        """See `Backend.claim_docs`."""
+        self._transactions.keep_time()
+
+        def work(connection: Connection) -> list[DocSet]:
+            moment = self._moment(request.claimant)
+            return claim_docs(
+                connection, self._statements.tasks, self._statements.docs, request, moment
+            )
+
+        return self._transactions.write(None, TABLE, work)
+
+    def time(self) -> datetime:
+        """See `Backend.time`."""
+        return self._transactions.read(None, TABLE, self._transactions.read_time)
+
+    def close(self) -> None:
+        """See `Backend.close`. In a child process of a fork only its memory is let go."""
+        if not self._transactions.forked:
+            self._room.close()
+            self._hints.stop()
+        self._database.close()
+
+    def _moment(self, claimant: str) -> Moment:
+        return Moment(self._transactions.clock.now(), claimant)

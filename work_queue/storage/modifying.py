@@ -1,0 +1,93 @@
+"""One modification in one transaction: examined as a whole, then written as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from sql.statements.work.counts import WorkCounts
+from sql.statements.work.docs import WorkDocs
+from sql.statements.work.tasks import WorkTasks
+from work_queue.faults import Fault, refusal
+from work_queue.modification import Action
+from work_queue.modified import Modified
+from work_queue.storage.doc_changes import DocChanges
+from work_queue.storage.moment import Moment
+from work_queue.storage.task_changes import TaskChanges
+
+T = TypeVar("T")
+
+Part = Callable[[Connection], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """The statements on the work queue's tables."""
+
+    tasks: WorkTasks
+    docs: WorkDocs
+    counts: WorkCounts
+
+
+class Modification:
+    """The actions of one call. Their values are encoded once, however often a transaction runs."""
+
+    def __init__(self, actions: Sequence[Action], cap_bytes: int) -> None:
+        self._tasks = TaskChanges(actions, cap_bytes)
+        self._docs = DocChanges(actions, cap_bytes)
+        self.arrivals: tuple[tuple[str, datetime], ...] = ()
+        """Queue and arrival of each task that was inserted or changed."""
+        self.counted = 0
+        """Rows that were added to the counts."""
+
+    def run(
+        self,
+        connection: Connection,
+        statements: Statements,
+        moment: Moment,
+        part: Part | None = None,
+    ) -> Modified:
+        """Do it in the transaction of `connection`. Raises DependencyError.
+
+        In a caller's transaction it is a `part`, which is undone alone.
+        """
+        borrowed = part is not None
+        with nullcontext() if part is None else part(connection):
+            faults = self._tasks.examine(connection, statements.tasks, moment, borrowed=borrowed)
+            if self._docs.any:
+                faults |= self._docs.examine(connection, statements.docs, moment, borrowed=borrowed)
+            _refuse(faults)
+            return self._write(connection, statements, moment)
+
+    def _write(self, connection: Connection, statements: Statements, moment: Moment) -> Modified:
+        tasks = self._tasks.write(connection, statements.tasks, moment)
+        docs = self._docs.write(connection, statements.docs, moment)
+        _refuse(tasks.faults | docs.faults)
+        counts = statements.counts
+        of_queues, of_namespaces = list(tasks.counts()), list(docs.counts())
+        counts.add(connection, counts.queues, of_queues)
+        counts.add(connection, counts.namespaces, of_namespaces)
+        self.counted = len(of_queues) + len(of_namespaces)
+        here = (*tasks.inserted.values(), *tasks.changed.values())
+        self.arrivals = tuple((task.queue, task.at) for task in here)
+        return Modified(
+            inserted=tuple(_ordered(tasks.inserted)),
+            changed=tuple(_ordered(tasks.changed)),
+            inserted_docs=tuple(_ordered(docs.inserted)),
+            changed_docs=tuple(_ordered(docs.changed)),
+            changed_sets=tuple(_ordered(docs.sets)),
+        )
+
+
+def _refuse(faults: Mapping[int, Fault]) -> None:
+    if faults:
+        raise refusal("the modification", _ordered(faults))
+
+
+def _ordered(by_place: Mapping[int, T]) -> Iterator[T]:
+    return (by_place[place] for place in sorted(by_place))

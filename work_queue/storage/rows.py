@@ -1,0 +1,68 @@
+"""Tasks and docs as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from work_queue.document import Doc, DocSet
+from work_queue.task import Task
+from work_queue.values import decode
+
+
+def task_of(row: Any) -> Task:
+    """The task of a row with all columns."""
+    return Task(
+        id=row.task_id,
+        version=row.version,
+        queue=row.queue,
+        at=row.arrival_date,
+        claimant=row.claimant,
+        claims=row.claims,
+        value=decode(row.value_json, row.value_bytes),
+        created=row.created_date,
+        modified=row.modified_date,
+        attempt=row.attempt,
+        err=row.err or "",
+    )
+
+
+def task_of_values(row: Sequence[Any]) -> Task:
+    """The same of a driver's row, whose columns are in the order of the table."""
+    task_id, queue, version, at, _, claimant, claims, attempt, created, modified, err, *value = row
+    return Task(
+        task_id,
+        version,
+        queue,
+        at,
+        claimant,
+        claims,
+        decode(*value),
+        created,
+        modified,
+        attempt,
+        err or "",
+    )
+
+
+def doc_of(row: Any) -> Doc:
+    """The doc of a row with all columns, and those of its set."""
+    return Doc(
+        namespace=row.namespace,
+        id=row.doc_id,
+        version=row.version,
+        claimant=row.claimant,
+        at=row.arrival_date,
+        key=row.doc_key,
+        secondary_key=row.secondary_key,
+        content=decode(row.content_json, row.content_bytes),
+        created=row.created_date,
+        modified=row.modified_date,
+    )
+
+
+def set_of(row: Any, docs: Sequence[Doc] = ()) -> DocSet:
+    """The set of a row."""
+    return DocSet(
+        row.namespace, row.doc_key, row.version, row.claimant, row.arrival_date, tuple(docs)
+    )

@@ -1,0 +1,157 @@
+"""How a claim waits: in its thread, or as a coroutine that needs none."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from types import TracebackType
+from typing import Self, TypeVar
+
+from queue_core.errors import LifecycleError
+from queue_core.runtime.clock import Clock
+from queue_core.runtime.signal import Signal
+from work_queue.requests import ClaimRequest
+from work_queue.storage.claims import Claims
+from work_queue.storage.waiting import Waiter, WaitingRoom
+from work_queue.task import Task
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.5
+"""Between looks at tasks that are available, but locked: by a claim, or by a modification."""
+
+T = TypeVar("T")
+
+
+class Waits:
+    """Claims that wait in a room."""
+
+    def __init__(self, claims: Claims, room: WaitingRoom, clock: Clock) -> None:
+        self._claims = claims
+        self._room = room
+        self._clock = clock
+
+    def claim(self, request: ClaimRequest, timeout_seconds: float | None) -> list[Task]:
+        """See `Backend.claim`."""
+        signal = Signal()
+        with self._wait(request, signal.set, timeout_seconds) as wait:
+            while True:
+                if wait.must_look() and (taken := wait.look()):
+                    return taken
+                seconds = wait.seconds()
+                if seconds is None:
+                    return []
+                self._clock.wait(signal, seconds)
+
+    async def claim_async(self, request: ClaimRequest, timeout_seconds: float | None) -> list[Task]:
+        """See `Backend.claim_async`."""
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop has ended, and the claim with it
+                loop.call_soon_threadsafe(woken.set)
+
+        with self._wait(request, wake, timeout_seconds) as wait:
+            while True:
+                if wait.must_look() and (taken := await self.seen(wait.look)):
+                    return taken
+                seconds = wait.seconds()
+                if seconds is None:
+                    return []
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(woken.wait(), seconds)
+                woken.clear()
+
+    async def seen(self, take: Callable[[], list[Task]]) -> list[Task]:
+        """Claim in a thread. What nobody sees any more, after a cancellation, is given back."""
+        taking = asyncio.ensure_future(asyncio.to_thread(take))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(self._give_back)
+            raise
+
+    def _give_back(self, taking: asyncio.Future[list[Task]]) -> None:
+        if taking.cancelled() or taking.exception() is not None or not (taken := taking.result()):
+            return
+
+        def undo() -> None:
+            self._claims.give_back(taken)
+            self._room.tell({task.queue for task in taken})
+
+        # Not in the loop's pool, which a loop that ends does not wait for.
+        thread = threading.Thread(target=undo, name="work_queue-give-back")
+        thread.start()
+
+    def _wait(
+        self, request: ClaimRequest, wake: Callable[[], None], timeout_seconds: float | None
+    ) -> _Wait:
+        return _Wait(
+            self._claims,
+            self._room,
+            self._clock,
+            request,
+            wake=wake,
+            timeout_seconds=timeout_seconds,
+        )
+
+
+class _Wait:
+    """One claim that waits, from its first look on."""
+
+    def __init__(
+        self,
+        claims: Claims,
+        room: WaitingRoom,
+        clock: Clock,
+        request: ClaimRequest,
+        *,
+        wake: Callable[[], None],
+        timeout_seconds: float | None,
+    ) -> None:
+        self._claims, self._room, self._clock = claims, room, clock
+        self._request = request
+        self._waiter = Waiter(request.queues, wake)
+        self._pause = FIRST_PAUSE_SECONDS
+        self._deadline = None if timeout_seconds is None else clock.monotonic() + timeout_seconds
+
+    def __enter__(self) -> Self:
+        self._room.enter(self._waiter)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._room.leave(self._waiter)
+
+    def must_look(self) -> bool:
+        """Whether there may be something to claim now."""
+        if self._room.closed:
+            raise LifecycleError("the work queue was closed. Nothing was claimed.")
+        return self._room.begin_look(self._waiter)
+
+    def look(self) -> list[Task]:
+        """Claim, or note when the next look is due."""
+        queues = self._request.queues
+        if taken := self._claims.take(self._request):
+            return taken
+        now, arrivals = self._clock.now(), self._claims.first_arrivals(queues)
+        locked = [queue for queue, date in arrivals.items() if date <= now]
+        if locked:
+            again = now + timedelta(seconds=self._pause)
+            arrivals |= dict.fromkeys(locked, again)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS) if locked else FIRST_PAUSE_SECONDS
+        self._room.expect(arrivals, queues)
+        return []
+
+    def seconds(self) -> float | None:
+        """How long to wait at most before the next turn; None: no longer."""
+        seconds = self._room.seconds_to_look(self._waiter)
+        if self._deadline is None:
+            return seconds
+        left = self._deadline - self._clock.monotonic()
+        return None if left <= 0 else min(seconds, left)

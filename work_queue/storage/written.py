@@ -1,0 +1,60 @@
+"""What a modification has written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from sql.statements.work.counts import Count
+from work_queue.document import Doc, DocSet
+from work_queue.faults import Fault
+from work_queue.storage.moment import Moment, minute_of
+from work_queue.task import Task
+
+Faults = dict[int, Fault]
+"""What is at fault, by the place of the action."""
+
+
+class WrittenTasks:
+    """What was written of tasks, by the places of actions, and what follows from it."""
+
+    def __init__(self) -> None:
+        self.inserted = dict[int, Task]()
+        self.changed = dict[int, Task]()
+        self.faults = Faults()
+        self._counts = Counter[tuple[str, datetime | None]]()
+
+    def count(self, row: Any, moment: Moment, amount: int) -> None:
+        """Count a task that is there now, or is no more."""
+        self._counts[row.queue, None] += amount
+        if row.arrival_date > moment.now and not row.claims:
+            self._counts[row.queue, minute_of(row.arrival_date)] += amount
+
+    def counts(self) -> Iterator[Count]:
+        """What has changed in the numbers of tasks."""
+        for (queue, minute), amount in self._counts.items():
+            if amount:
+                yield Count(queue, amount, minute)
+
+
+class WrittenDocs:
+    """What was written of docs, by the places of actions, and what follows from it."""
+
+    def __init__(self) -> None:
+        self.inserted = dict[int, Doc]()
+        self.changed = dict[int, Doc]()
+        self.sets = dict[int, DocSet]()
+        self.faults = Faults()
+        self._counts = Counter[str]()
+
+    def count(self, namespace: str, amount: int) -> None:
+        """Count a doc that is there now, or is no more."""
+        self._counts[namespace] += amount
+
+    def counts(self) -> Iterator[Count]:
+        """What has changed in the numbers of docs."""
+        for namespace, amount in self._counts.items():
+            if amount:
+                yield Count(namespace, amount)

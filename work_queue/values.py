@@ -1,0 +1,85 @@
+"""The values of tasks and the contents of docs, as they are stored: JSON, or bytes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from queue_core.errors import (
+    PayloadNotDecodableError,
+    PayloadNotSerialisableError,
+    PayloadTooLargeError,
+)
+
+Stored = tuple[str | None, bytes | None]
+"""JSON, or bytes. Neither is a value that is None."""
+
+_SINGLE = frozenset({type(None), bool, int, float, str})
+
+
+def encode(value: Any, cap_bytes: int, *, what: str) -> Stored:
+    """A value as two columns hold it. `what` names it in messages.
+
+    Raises PayloadNotSerialisableError and PayloadTooLargeError.
+    """
+    if value is None:
+        return None, None
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = bytes(value)
+        _check_size(len(data), cap_bytes, what)
+        return None, data
+    try:
+        _check_kinds(value)
+        data = msgspec.json.encode(value)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise PayloadNotSerialisableError(
+            f"{what} can't be stored: {error}. Nothing was written. Give a JSON value, or bytes.",
+            codec="json",
+        ) from error
+    _check_size(len(data), cap_bytes, what)
+    return data.decode(), None
+
+
+def decode(text: str | None, data: bytes | None) -> Any:
+    """The value that two columns hold.
+
+    Raises PayloadNotDecodableError for what this library has not written.
+    """
+    if data is not None:
+        return bytes(data)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise PayloadNotDecodableError(f"a stored value is no JSON: {error}") from error
+
+
+def _check_kinds(value: Any) -> None:
+    """Raise ValueError unless a value arrives as it was given: of JSON's types, all do."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        kind = type(one)
+        if kind is dict:
+            if any(type(name) is not str for name in one):
+                raise ValueError("a name in it is no text")
+            waiting.extend(one.values())
+        elif kind is list:
+            waiting.extend(one)
+        elif kind not in _SINGLE:
+            raise ValueError(f"it holds a {kind.__name__}")
+        elif kind is float and not math.isfinite(one):
+            raise ValueError(f"it holds {one}")
+
+
+def _check_size(size: int, cap_bytes: int, what: str) -> None:
+    if size > cap_bytes:
+        raise PayloadTooLargeError(
+            f"{what} has {size:,} bytes, the cap is {cap_bytes:,}. Nothing was written. Store it "
+            "elsewhere and refer to it, or raise max_value_bytes.",
+            size_bytes=size,
+            cap_bytes=cap_bytes,
+        )

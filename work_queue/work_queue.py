@@ -1,0 +1,105 @@
+"""The work queue."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import URL, Engine
+
+from queue_core.runtime.clock import Clock
+from work_queue import checks
+from work_queue.face.claiming import Claiming
+from work_queue.face.modifying import Modifying
+from work_queue.face.reading import Reading
+from work_queue.storage.database_backend import DatabaseBackend
+
+LEASE_SECONDS = 45.0
+MAX_VALUE_BYTES = 10_000_000
+
+
+class WorkQueue(Claiming, Modifying, Reading):
+    """Tasks that consumers claim under a lease, and docs that they share.
+
+    A task is finished by its delete. Whoever names the newest version of a task may change it: work
+    may run twice, its result is written once.
+
+    Args:
+        database: A URL, as a text or SQLAlchemy's, or an Engine, whose URL and way to connect are
+            taken.
+        claimant: Who claims and modifies, unless a call says otherwise: one name for each consumer,
+            at most 64 bytes. Default: a random one.
+        lease_seconds: The lease of a claim that gives none.
+        poll_seconds: How often a waiting claim looks at least. Commits, arrivals and ends of leases
+            wake it before; but on MySQL and MariaDB nothing tells of other processes' commits,
+            which are found by this look. Default: 5, and 0.25 on MySQL and MariaDB.
+        max_value_bytes: The longest value of a task or content of a doc, as it is stored.
+        clock: The time that decides. Default: the database's.
+
+    Raises:
+        ConfigurationError: An argument is not allowed.
+        DatabaseUnreachableError: The database does not answer.
+        SchemaError: The tables are missing, or don't fit this version.
+
+    Example:
+        >>> work = WorkQueue("sqlite:///shop.db")
+        >>> work.insert("mail", {"to": "ann@example.com"})
+        >>> task = work.claim("mail")
+        >>> work.modify(task.delete())
+    """
+
+    def __init__(
+        self,
+        database: str | URL | Engine,
+        *,
+        claimant: str | None = None,
+        lease_seconds: float = LEASE_SECONDS,
+        poll_seconds: float | None = None,
+        max_value_bytes: int = MAX_VALUE_BYTES,
+        clock: Clock | None = None,
+    ) -> None:
+        name = checks.claimant(claimant, secrets.token_hex(8))
+        lease = checks.lease(lease_seconds, LEASE_SECONDS)
+        backend = DatabaseBackend(
+            database, poll_seconds=poll_seconds, max_value_bytes=max_value_bytes, clock=clock
+        )
+        super().__init__(backend, name, lease)
+
+    @property
+    def claimant(self) -> str:
+        """Who claims and modifies, unless a call says otherwise."""
+        return self._claimant
+
+    def close(self) -> None:
+        """End claims that wait, and close the library's connections."""
+        self._backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- awaitable twins --------------------------------------------------------------------------
+
+    async def close_async(self) -> None:
+        """Awaitable twin of `close`."""
+        await asyncio.to_thread(self.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close_async()
