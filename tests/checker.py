@@ -34,6 +34,8 @@ class Invariant(StrEnum):
     STICKY = "sticky"
     NEVER_SILENT = "never silent"
     BOUNDED = "bounded"
+    ONE_A_KEY = "one a key"
+    IN_TURN = "in turn"
 
 
 @dataclass(frozen=True, kw_only=True)

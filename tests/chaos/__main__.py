@@ -35,7 +35,7 @@ class _Planned:
     seed: int
 
     def __str__(self) -> str:
-        return f"{self.scenario.name:10} {self.database:10} {self.mode.value:14}"
+        return f"{self.scenario.name:13} {self.database:10} {self.mode.value:14}"
 
 
 app = typer.Typer(add_completion=False)

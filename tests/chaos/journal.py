@@ -43,6 +43,8 @@ class Answered(_Line, frozen=True, tag=True, kw_only=True):
     keys: list[int]
     committed: bool | None
     sticky: bool
+    not_added: list[int] = []
+    """Keys whose idempotency key another entry had."""
 
 
 class Started(_Line, frozen=True, tag=True, kw_only=True):

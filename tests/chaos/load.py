@@ -11,8 +11,8 @@ from enum import StrEnum
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from stickybus import Mode, PersistentBus, Posting, StickybusError
-from tests.chaos import journal
+from stickybus import Mode, PersistentBus, Posted, Posting, StickybusError
+from tests.chaos import journal, linked
 from tests.chaos.journal import Answered, Journal, monotonic
 
 KEYS_PER_PROCESS = 1_000_000
@@ -69,6 +69,7 @@ class Load:
         number: int,
         rate: float,
         poisons: int,
+        link: str,
     ) -> None:
         self._bus = bus
         self._users = users
@@ -76,6 +77,7 @@ class Load:
         self._node = node
         self._rate = rate
         self._poisons = poisons
+        self._link = link
         self._keys = itertools.count(number * KEYS_PER_PROCESS + 1)
         self._random = random.Random(number)  # noqa: S311 -- a load, no secret
         self._stopping = threading.Event()
@@ -116,19 +118,20 @@ class Load:
         )
         lease = self._lease()
         committed: bool | None = None
+        ids: list[int] = []
         try:
             if way in {Way.OWN, Way.OWN_MANY}:
-                self._bus.post_many([_posting(key, kind) for key in keys])
+                ids = self._bus.post_many([self._posting(key, kind) for key in keys])
                 committed = True
             else:
                 committed = False
                 with self._users.connect() as connection, connection.begin() as transaction:
-                    self._bus.post_many(
-                        [_posting(key, kind) for key in keys], connection=connection
+                    ids = self._bus.post_many(
+                        [self._posting(key, kind) for key in keys], connection=connection
                     )
                     for key in undone:
                         inner = connection.begin_nested()
-                        self._bus.post_many([_posting(key, kind)], connection=connection)
+                        self._bus.post_many([self._posting(key, kind)], connection=connection)
                         inner.rollback()
                     if way is not Way.ROLLBACK:
                         committed = None
@@ -142,7 +145,17 @@ class Load:
             # Had the lease lapsed meanwhile, the entry would be for any node.
             sticky = lease is not None and lease == self._lease()
             self._ledger.write(
-                Answered(at=monotonic(), keys=keys, committed=committed, sticky=sticky)
+                Answered(
+                    at=monotonic(),
+                    keys=keys,
+                    committed=committed,
+                    sticky=sticky and not self._link,
+                    not_added=[
+                        key
+                        for key, posted in zip(keys, ids, strict=False)
+                        if isinstance(posted, Posted) and not posted.created
+                    ],
+                )
             )
         return committed is not None
 
@@ -153,6 +166,6 @@ class Load:
             return None
         return lifecycle.node.lease.steady_from(lifecycle.node.config.lease_seconds / 2)
 
-
-def _posting(key: int, kind: Kind) -> Posting:
-    return Posting(event=Work(key, kind), search_key1=key)
+    def _posting(self, key: int, kind: Kind) -> Posting:
+        more = linked.options(self._link, key)
+        return Posting(event=Work(key, kind), search_key1=key, **more)

@@ -38,6 +38,7 @@ from stickybus import (
     StickybusError,
 )
 from tests.chaos.journal import Beaten, Ended, Journal, Left, Sampled, Started, Stopping, monotonic
+from tests.chaos.linked import Link
 from tests.chaos.load import Kind, Load, Work
 
 BEATS_PER_LEASE: Final = 8
@@ -74,6 +75,8 @@ class Settings:
     pool_size: int | None = None
     samples: bool = False
     bus_options: dict[str, Any] = field(default_factory=dict)
+    link: str = Link.NONE
+    """What the posts have in common."""
     neighbour: bool = False
     """Whether a notification service shares the node with the bus, which may leave and return."""
 
@@ -171,6 +174,7 @@ class _Member:
                 number=settings.number,
                 rate=settings.rate,
                 poisons=settings.poisons,
+                link=settings.link,
             )
             self._load.start()
         self._obey()

@@ -20,6 +20,7 @@ from devtools.proxy import Moment
 from devtools.server import StopMode
 from stickybus import Mode, PersistentBus
 from tests.chaos.journal import monotonic
+from tests.chaos.linked import CONCURRENCY, HEARD_SECONDS, Link
 from tests.chaos.member import Command
 from tests.chaos.stage import Stage
 from tests.checker import Standing
@@ -265,6 +266,24 @@ def rejoin(stage: Stage, sizes: Sizes) -> None:
         stage.pause(stage.random.uniform(0.1, 1.0))
 
 
+def links(stage: Stage, sizes: Sizes) -> None:
+    """Nodes are killed, and stopped past their lease, while entries have keys or a limit."""
+    if stage.link == Link.LIMIT:
+        with PersistentBus(stage.url, metrics_registry=CollectorRegistry()) as bus:
+            bus.limit(concurrency=CONCURRENCY)
+        stage.mark("limit")
+        stage.pause(HEARD_SECONDS)
+    for done in sizes.times(20, 1):
+        stage.say(f"kill and freeze {done + 1}")
+        stage.kill(stage.random.choice(stage.nodes()))
+        frozen = stage.random.choice(stage.nodes())
+        frozen.signal(signal.SIGSTOP)
+        stage.pause(stage.random.uniform(2.5, sizes.of(5.0, 3.0)))
+        frozen.signal(signal.SIGCONT)
+        stage.mark("thaw", returned=True)
+        stage.pause(sizes.of(3.0, 0.5))
+
+
 _EACH_MODE = (Mode.STICKY_EVENTS, Mode.POLLING, Mode.STICKY_POLLING)
 SCENARIOS = {
     scenario.name: scenario
@@ -273,6 +292,13 @@ SCENARIOS = {
         Scenario("freeze", freeze, modes=_EACH_MODE),
         Scenario("poison", poison, modes=_EACH_MODE, poisons=(5, 1)),
         Scenario("restart", restart, SERVERS, own_server=True),
+        Scenario(
+            "order-restart",
+            restart,
+            ("postgresql", "mariadb"),
+            own_server=True,
+            settings={"link": Link.ORDER},
+        ),
         Scenario("commit-cut", commit_cut, SERVERS, _EACH_MODE, through_proxy=True),
         Scenario("half-open", half_open, SERVERS, through_proxy=True),
         Scenario("black-hole", black_hole, SERVERS, through_proxy=True),
@@ -290,6 +316,10 @@ SCENARIOS = {
         Scenario("disk-full", disk_full, ("sqlite",)),
         Scenario("busy", busy, ("sqlite",)),
         Scenario("rolling", rolling, modes=_EACH_MODE),
+        *(
+            Scenario(name, links, modes=_EACH_MODE, settings={"link": link})
+            for name, link in (("keys", Link.KEY), ("order", Link.ORDER), ("limits", Link.LIMIT))
+        ),
         Scenario("rejoin", rejoin, modes=_EACH_MODE, settings={"neighbour": True}),
     )
 }

@@ -207,6 +207,11 @@ class Stage:
         with self._lock:
             return list(self._members)
 
+    @property
+    def link(self) -> str:
+        """What the posts of this run have in common."""
+        return self._settings.link
+
     def nodes(self) -> list[Member]:
         """The nodes that live, by name."""
         return sorted(

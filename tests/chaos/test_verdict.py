@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.chaos.journal import Answered, Beaten, Ended, Line, Posting, Started, Stopping
+from tests.chaos.linked import CONCURRENCY, KEYS, Link, violations
 from tests.chaos.load import Kind
 from tests.chaos.stage import Death
 from tests.chaos.verdict import _leases_ended, _posted, _recovery, _reruns, _runs
-from tests.checker import LeaseEnded, Violation
+from tests.checker import LeaseEnded, Ran, Violation
 
 LEASE = 2.0
 STEP = LEASE / 8
@@ -131,3 +132,59 @@ def test_the_full_rate_is_back_when_a_second_has_four_fifths_of_it() -> None:
     assert recovered is not None
     assert 1.5 < recovered < 2.5
     assert _recovery(handled, 10.0, rate_before=100.0) is None
+
+
+def ran(key: int, started: float, ended: float | None) -> Ran:
+    return Ran(
+        key=key,
+        record_id=key,
+        claim_count=1,
+        node="a",
+        incarnation=1,
+        started=started,
+        ended=ended,
+    )
+
+
+def told(link: Link, lines: Sequence[Line], *runs: Ran, leases: Sequence[LeaseEnded] = ()) -> int:
+    return len(list(violations(link, [lines], runs, leases, 0.0)))
+
+
+def answered(key: int, at: float, *, added: bool = True) -> list[Line]:
+    began = Posting(at=at - 0.5, node="a", keys=[key], undone=[], kind=Kind.QUICK)
+    not_added = [] if added else [key]
+    return [
+        began,
+        Answered(at=at, keys=[key], committed=True, sticky=False, not_added=not_added),
+    ]
+
+
+def test_two_entries_of_an_order_key_run_one_after_the_other() -> None:
+    other, lines = 1 + KEYS, [*answered(1, 1.0), *answered(1 + KEYS, 2.0)]
+
+    assert told(Link.ORDER, lines, ran(1, 3.0, 4.0), ran(other, 4.0, 5.0)) == 0
+    assert told(Link.ORDER, lines, ran(1, 3.0, 4.0), ran(2, 3.5, 5.0)) == 0
+    assert told(Link.ORDER, lines, ran(other, 3.0, 4.0), ran(1, 4.0, 5.0)) == 1  # out of order
+    assert told(Link.ORDER, lines, ran(1, 3.0, 4.0), ran(other, 3.5, 5.0)) == 2  # and beside it
+
+
+def test_who_was_cut_off_is_beside_nobody_once_its_lease_has_ended() -> None:
+    runs = [ran(1, 3.0, None), ran(1 + KEYS, 5.0, 6.0)]
+
+    assert told(Link.ORDER, [], *runs) == 1
+    assert told(Link.ORDER, [], *runs, leases=[LeaseEnded(node="a", incarnation=1, at=4.0)]) == 0
+
+
+def test_an_entry_is_not_added_while_another_one_has_its_key() -> None:
+    first, again = answered(1, 1.0), answered(1 + KEYS, 3.0)
+
+    assert told(Link.KEY, [*first, *again], ran(1, 1.0, 2.0)) == 0
+    assert told(Link.KEY, [*first, *again], ran(1, 1.0, 4.0)) == 1
+    assert told(Link.KEY, [*first, *answered(1 + KEYS, 3.0, added=False)], ran(1, 1.0, 4.0)) == 0
+
+
+def test_no_more_run_at_once_than_the_limit_says() -> None:
+    runs = [ran(number, 1.0 + number / 10, 9.0) for number in range(CONCURRENCY)]
+
+    assert told(Link.LIMIT, [], *runs) == 0
+    assert told(Link.LIMIT, [], *runs, ran(99, 5.0, 6.0)) == 1

@@ -10,7 +10,7 @@ from itertools import groupby, pairwise
 from math import inf
 
 from stickybus import State
-from tests.chaos import journal
+from tests.chaos import journal, linked
 from tests.chaos.journal import Answered, Beaten, Ended, Left, Line, Posting, Started, Stopping
 from tests.chaos.load import Kind
 from tests.chaos.member import Settings
@@ -122,6 +122,13 @@ def result_of(stage: Stage, settings: Settings, *, scenario: str, seed: int) -> 
             *judge(evidence),
             *(one for one in leases if isinstance(one, Violation)),
             *_misjudged(history, kinds),
+            *linked.violations(
+                settings.link,
+                files,
+                evidence.ran,
+                evidence.leases_ended,
+                first_fault + linked.HEARD_SECONDS,
+            ),
         ],
         problems=list(stage.problems),
         committed=sum(post.committed is True for post in posted),
@@ -152,6 +159,8 @@ def _posted(lines: Sequence[Line]) -> Iterator[Posted]:
             committed = answer.committed if answer else None
             sticky = answer.sticky if answer else False
             for key in line.keys:
+                if answer and key in answer.not_added:
+                    continue
                 yield Posted(
                     key=key, node=line.node, at=line.at, sticky=sticky, committed=committed
                 )

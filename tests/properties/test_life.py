@@ -33,7 +33,7 @@ def test_all_is_as_promised(tmp_path: Path) -> None:
         shutil.copyfile(_template(), path)
         return ClusterLife(URL.create("sqlite", database=str(path)))
 
-    _run(life, settings(max_examples=60, stateful_step_count=30))
+    _run(life, settings(max_examples=40, stateful_step_count=30))
 
 
 @needs.server

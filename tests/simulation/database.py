@@ -54,7 +54,7 @@ class Databases:
     def __init__(self, url: URL) -> None:
         self.url = url
         self.watcher: Watcher | None = None
-        self._one_writer = capabilities_of(url.get_backend_name()).one_writer
+        self.one_writer = capabilities_of(url.get_backend_name()).one_writer
         self._observing = create_engine(url, isolation_level="AUTOCOMMIT")
         self._observer = self._observing.raw_connection()
         self._touched: dict[int, set[str]] = {}
@@ -75,7 +75,7 @@ class Databases:
             kind = dialect.statements_for
             dialect.statements_for = functools.cache(lambda family: functools.cache(kind(family)))
             application = create_engine(self.url, **self._options(database))
-            if self._one_writer:
+            if self.one_writer:
                 # Processes don't share the lock of one process; the file's own lock is waited for
                 # by the scheduler.
                 dialect._queue.lock = _Unshared()
@@ -86,13 +86,13 @@ class Databases:
                     event.remove(engine, "begin", dialect._begin)
             for engine in (*database.engines, application):
                 self._hook(engine)
-            if self._one_writer:
+            if self.one_writer:
                 for engine in (database.engine, database.lent):
                     event.listen(engine, "begin", dialect._begin)
                 event.listen(application, "begin", self._begin_immediate)
             # Asked once by a database, which serves many simulations: none of them is to see it.
             assert database.key
-            assert database.server or self._one_writer
+            assert database.server or self.one_writer
             self._free.append((database, application))
         taken = self._free.pop()
         self._used.append(taken)
@@ -116,9 +116,16 @@ class Databases:
             "queue_pauses",
             "queue_limits",
             "queue_places",
+            "queue_keys",
+            "queue_ordered",
+            "queue_order_heads",
+            "queue_waits",
+            "queue_groups",
+            "queue_group_ends",
+            "queue_replays",
             "simulated_effects",
         ]
-        if self._one_writer:
+        if self.one_writer:
             tables.append("sqlite_sequence")
         cursor = self._observer.cursor()
         for statement in ("BEGIN", *(f"DELETE FROM {table}" for table in tables), "COMMIT"):
@@ -173,7 +180,7 @@ class Databases:
         Not on a server: this thread may hold locks there, in a transaction, and to connect anew
         takes real time.
         """
-        return self._one_writer and self._commits_statements(connection)
+        return self.one_writer and self._commits_statements(connection)
 
     def _begin_immediate(self, connection: Connection) -> None:
         """As an application does, but for the wait: it is the scheduler's."""
@@ -273,7 +280,7 @@ class Databases:
             return
         _check_alive(task)
         if (
-            self._one_writer
+            self.one_writer
         ):  # elsewhere others would wait for this transaction's locks, and for good: in this thread
             watcher.scheduler.pause("COMMIT")
         fault = task.fault

@@ -24,6 +24,7 @@ from tests.simulation.steps import (
     Jump,
     Kill,
     Leave,
+    Link,
     Outage,
     Pass,
     Post,
@@ -76,6 +77,9 @@ class Generator:
         self._fault_rate = random.choice([0.0, 0.0, 0.05, 0.3])
         self._failing = random.choice([0.0, 0.2, 0.6])
         self._poisonous = random.choice([0.0, 0.0, 0.05])
+        self._links = random.choice(
+            [[Link.NONE], [Link.NONE, Link.KEY], [Link.ORDER], [Link.NONE, Link.AFTER], list(Link)]
+        )
         self._next_key = 1
         self._number = dict.fromkeys(self._nodes, 0)
         self._scene = list[Step]()
@@ -157,6 +161,7 @@ class Generator:
             delay=random.choice([0.0, 0.0, 3.0, 12.0, 45.0]) if face == "service" else 0.0,
             stops=self._stops(),
             fault=self._fault(),
+            link=random.choice(self._links),
         )
 
     def _go(self, alive: list[Process], *, resumed: bool) -> Step | None:

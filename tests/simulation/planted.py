@@ -15,11 +15,15 @@ from sqlalchemy import Connection, bindparam, literal, update
 
 import queue_core.cluster.reaper
 import queue_core.lifecycle
+import queue_core.links.dependencies
 import sql.statements.base
 import sql.statements.claims
+import sql.statements.groups
 import sql.statements.lanes
 from queue_core.claiming import set_aside
 from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.linked_looks import LinkedLooks
+from queue_core.claiming.ordered_keys import OrderedKeys
 from queue_core.cluster.node import Node
 from queue_core.cluster.reaper import Reaper
 from queue_core.cluster.silence_watch import SilenceWatch
@@ -27,15 +31,22 @@ from queue_core.holding.gates import Gates
 from queue_core.holding.holdings import Holdings
 from queue_core.holding.ledger import Ledger
 from queue_core.holding.sweep import Sweep
+from queue_core.links.groups import GroupLink
+from queue_core.links.keys import KeyLink
+from queue_core.links.ordering import Ordering
 from queue_core.model.lanes import Lane
 from queue_core.model.limit import Limit
 from queue_core.model.posting import Posting
+from queue_core.model.states import State
 from queue_core.model.transit import Transit
 from queue_core.posting.announced_commits import AnnouncedCommits
 from queue_core.posting.insertion import Insertion
+from queue_core.posting.keyed_posts import KeyedPosts
+from queue_core.posting.ordered_posts import OrderedPosts
 from queue_core.posting.poster import Post, Poster
 from queue_core.running.exactly_once import ExactlyOnce
 from queue_core.running.handler_pool import HandlerPool
+from queue_core.storage.effects import Wait
 from queue_core.storage.moves import Moves
 from queue_core.storage.places import Places
 from queue_core.storage.store import Store
@@ -504,3 +515,99 @@ def paused_left_behind() -> list[Planting]:
 def paused_to_anybody() -> list[Planting]:
     """What was set aside in a pause comes back to the node that looks first."""
     return [(set_aside, "_sticky_nodes", lambda _store: set())]
+
+
+# -- links ---------------------------------------------------------------------------------------
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """In place of what is forgotten."""
+
+
+@_bug
+def key_lost_at_the_reaping() -> list[Planting]:
+    """The copy of a reaped entry does not have its idempotency key."""
+    return [(KeyLink, "renewed", _nothing)]
+
+
+@_bug
+def key_taken_blindly() -> list[Planting]:
+    """A post takes its key, whoever has it."""
+    return [(KeyedPosts, "_settle", lambda self, key, draft, _hold: self._gain(key, draft))]
+
+
+@_bug
+def order_lost_at_the_reaping() -> list[Planting]:
+    """The copy of a reaped entry is not the head of its order key."""
+    return [(Ordering, "renewed", _nothing)]
+
+
+@_bug
+def order_key_started_by_each_post() -> list[Planting]:
+    """An entry with an order key does not wait for those before it."""
+    before: Any = OrderedPosts.before
+
+    def started(self: OrderedPosts) -> None:
+        before(self)
+        for draft, _, lane in self._ordered:
+            draft.row |= {"lane": lane, "processing_state": State.AVAILABLE.value}
+
+    return [(OrderedPosts, "before", started)]
+
+
+@_bug
+def order_keys_of_callers_forgotten() -> list[Planting]:
+    """Nobody starts the order keys of callers' transactions."""
+    return [(OrderedKeys, "turn", lambda self, now: self._looks.end(now, found=False, more=False))]
+
+
+@_bug
+def order_key_goes_on_at_a_failure() -> list[Planting]:
+    """The next of an order key starts when its head has failed, and is to run again."""
+    begin: Any = Wait.__init__
+    apply: Any = Wait.apply
+
+    def begun(self: Any, store: Store, *arguments: Any) -> None:
+        begin(self, store, *arguments)
+        self._ordering = store.ordering
+
+    def applied(self: Any, connection: Connection) -> Any:
+        held = apply(self, connection)
+        entry, ordering = self._outcome.entry, self._ordering
+        if '"!order"' in (entry.headers or ""):
+            key = ordering.key_of(entry.queue_name, entry.headers)
+            ordering.statements.remove(connection, key.table_name, entry.record_id)
+            ordering._go_on(connection, key, entry.record_id)
+        return held
+
+    return [(Wait, "__init__", begun), (Wait, "apply", applied)]
+
+
+@_bug
+def links_not_looked_after() -> list[Planting]:
+    """Nobody looks at what entries of callers' transactions wait for."""
+    return [(LinkedLooks, "turn", lambda self, now: self._looks.end(now, found=False, more=False))]
+
+
+@_bug
+def wait_over_at_the_first_look() -> list[Planting]:
+    """An entry starts though what it waits for has not ended."""
+    module = queue_core.links.dependencies
+    return [(module, "_verdict", lambda _rows: (module._Verdict.RELEASE, None))]
+
+
+@_bug
+def group_complete_at_its_seal() -> list[Planting]:
+    """A group is complete as soon as it is sealed."""
+
+    def completable(self: Any, connection: Connection, ids: Sequence[int]) -> list[Any]:
+        rows = self.read(connection, ids)
+        return [row for row in rows if row.sealed_date and not row.completed_date]
+
+    return [(sql.statements.groups.Groups, "completable", completable)]
+
+
+@_bug
+def group_does_not_count() -> list[Planting]:
+    """The ends of members are not counted."""
+    return [(GroupLink, "ended", _nothing)]

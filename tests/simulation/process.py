@@ -35,7 +35,7 @@ from stickybus import (
     PersistentBus,
     Posting,
 )
-from tests.simulation.steps import Behaviour, Change, Ending, Post
+from tests.simulation.steps import Behaviour, Change, Ending, Link, Post
 from tests.simulation.threads import Killed, Lock, Scheduler, Task
 
 if TYPE_CHECKING:
@@ -405,6 +405,10 @@ class Process:
         """Post as the step says. What is to be committed now is in the task's `keys`."""
         lifecycle = self.lifecycles[step.face]
 
+        links = self.simulation.links
+        settle = list[Callable[[bool], None]]()
+        """What is to be called once it is known whether the transaction has committed."""
+
         def insert(keys: tuple[int, ...], connection: Any) -> None:
             at = None if not step.delay else self.clock.now() + timedelta(seconds=step.delay)
             self.simulation.posting(
@@ -412,17 +416,26 @@ class Process:
                 keys,
                 sticky=lifecycle.running
                 and lifecycle.config.mode is not Mode.POLLING
-                and self.simulation.concurrency is None,
+                and self.simulation.concurrency is None
+                and not step.link,
+                known=step.link is not Link.KEY,
             )
-            task().keys += keys
-            postings = [Posting(event=Order(key), search_key1=key, at=at) for key in keys]
-            if step.face == "service" and self.queue is not None:
-                self.queue.schedule_many(postings, connection=connection)
-            elif self.bus is not None:
-                self.bus.post_many(postings, connection=connection)
+            if step.link is not Link.KEY:
+                task().keys += keys
+            face: Any = self.queue if step.face == "service" else self.bus
+            options = links.options(self, face, step, keys, connection)
+            postings = [
+                Posting(event=Order(key), search_key1=key, at=at, **options) for key in keys
+            ]
+            post = face.schedule_many if step.face == "service" else face.post_many
+            ids = post(postings, connection=connection)
+            if step.link is Link.GROUP:
+                face.seal(options["group"], connection=connection)
+            settle.append(partial(links.settle, step, keys, ids))
 
         if step.ending is Ending.OWN:
             insert(step.keys, None)
+            settle[0](True)
             return
         with self.application.connect() as connection:
             transaction = connection.begin()
@@ -433,11 +446,14 @@ class Process:
                 savepoint = connection.begin_nested()
                 insert(step.keys[half:], connection)
                 savepoint.rollback()
-                del task().keys[half:]
+                del task().keys[len(task().keys) - len(step.keys[half:]) :]
+                settle.pop()(False)
             if step.ending is Ending.ROLLBACK:
                 transaction.rollback()
             else:
                 transaction.commit()
+            for one in settle:
+                one(step.ending is not Ending.ROLLBACK)
 
     def change(self, step: Change) -> None:
         """Remove or retry an entry, truncate history, pause for some time, resume, or limit."""
@@ -461,6 +477,10 @@ class Process:
             reads: Any = self.bus if step.face == "bus" else self.queue
             for entry in reads.history(search_key1=step.key, states=["FAILED", "REMOVED"]):
                 face.retry(entry.record_id)
+
+    def order(self, key: int) -> Order:
+        """The event of this key."""
+        return Order(key)
 
     # -- handlers ---------------------------------------------------------------------------------
 

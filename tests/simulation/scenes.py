@@ -16,6 +16,7 @@ from tests.simulation.steps import (
     Go,
     Jump,
     Kill,
+    Link,
     Outage,
     Pass,
     Post,
@@ -41,10 +42,10 @@ def _post(
     ending: Ending = Ending.OWN,
     fault: Fault = Fault.NONE,
     stops: int | None = None,
+    link: Link = Link.NONE,
 ) -> Post:
-    return Post(
-        process, "bus", keys, Behaviour(fails, boundaries, poison), ending, stops=stops, fault=fault
-    )
+    behaviour = Behaviour(fails, boundaries, poison)
+    return Post(process, "bus", keys, behaviour, ending, stops=stops, fault=fault, link=link)
 
 
 def _claim(process: str) -> Go:
@@ -137,6 +138,33 @@ _LIMITED_BUS: list[Step] = [
     _post("b1", 3),
 ]
 """Two nodes have heard that one entry runs at a time, and both have posted."""
+
+
+def _died_with(link: Link) -> list[Step]:
+    """A node has died that ran the first of two such entries, and another one has reaped it."""
+    return [
+        Start("a1"),
+        Start("b1"),
+        _post("a1", 1, 2, link=link),
+        _claim("a1"),
+        _handle("a1", stops=1),
+        Kill("a1"),
+        Pass(32.0, ("b1",)),
+    ]
+
+
+def _begun(link: Link = Link.NONE) -> list[Step]:
+    """A handler has begun."""
+    return [
+        Start("a1"),
+        _post("a1", 1, boundaries=2, link=link),
+        _claim("a1"),
+        _handle("a1", stops=1),
+    ]
+
+
+_BESIDE: list[Step] = [_claim("a1"), _handle("a1", 1)]
+"""Another thread takes what it finds."""
 
 SCENES: dict[str, Scene] = {
     "born_claimed_past_a_limit": Scene(_LIMITED_BUS),
@@ -332,5 +360,29 @@ SCENES: dict[str, Scene] = {
     "failed_post_kept": Scene(_UNKNOWN_COMMIT),
     "paused_left_behind": Scene(_PAUSED),
     "paused_to_anybody": Scene(_PAUSED),
+    "key_lost_at_the_reaping": Scene([*_died_with(Link.KEY), _post("b1", 3, link=Link.KEY)]),
+    "key_taken_blindly": Scene(
+        [Start("a1"), _post("a1", 1, link=Link.KEY), _post("a1", 2, link=Link.KEY)]
+    ),
+    "order_lost_at_the_reaping": Scene(_died_with(Link.ORDER)),
+    "order_key_started_by_each_post": Scene([Start("a1"), _post("a1", 1, 2, link=Link.ORDER)]),
+    "order_keys_of_callers_forgotten": Scene(
+        [Start("a1"), _post("a1", 1, link=Link.ORDER, ending=Ending.COMMIT)]
+    ),
+    "order_key_goes_on_at_a_failure": Scene(
+        [
+            Start("a1"),
+            _post("a1", 1, 2, fails=1, link=Link.ORDER),
+            _claim("a1"),
+            _handle("a1"),
+            _finish("a1"),
+        ]
+    ),
+    "links_not_looked_after": Scene(
+        [Start("a1"), _post("a1", 1), _post("a1", 2, link=Link.AFTER, ending=Ending.COMMIT)]
+    ),
+    "wait_over_at_the_first_look": Scene([*_begun(), _post("a1", 2, link=Link.AFTER), *_BESIDE]),
+    "group_complete_at_its_seal": Scene([*_begun(Link.GROUP), *_BESIDE]),
+    "group_does_not_count": Scene([Start("a1"), _post("a1", 1, link=Link.GROUP)]),
 }
 """By planted bug. With it, the scene breaks an invariant; without, it breaks none."""

@@ -32,6 +32,7 @@ from queue_core.running.subscriber import EntryContext
 from sql.statements import nodes as node_rows
 from sql.tables import entry_tables
 from tests.checker import (
+    ENDS,
     Evidence,
     Invariant,
     LeaseEnded,
@@ -44,6 +45,7 @@ from tests.checker import (
     judge,
 )
 from tests.simulation.database import TABLES, Databases, watching
+from tests.simulation.linked_posts import LinkedPosts
 from tests.simulation.process import Process, Settings
 from tests.simulation.steps import (
     Behaviour,
@@ -80,7 +82,7 @@ class _Post:
     node: str
     at: float
     sticky: bool
-    committed: bool = False
+    committed: bool | None = False
 
 
 @dataclass
@@ -147,6 +149,7 @@ class Simulation:
         self._found: list[Violation] = []
         self.concurrency: int | None = None
         """The limit of the bus."""
+        self.links = LinkedPosts(self)
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -354,15 +357,41 @@ class Simulation:
             )
         )
 
-    def posting(self, process: Process, keys: Iterable[int], *, sticky: bool) -> None:
-        """Entries of these keys are about to be posted."""
+    def posting(
+        self, process: Process, keys: Iterable[int], *, sticky: bool, known: bool = True
+    ) -> None:
+        """Entries of these keys are about to be posted.
+
+        `known`: a commit tells that they are there.
+        """
         for key in keys:
-            self._posted[key] = _Post(process.node_name, self.scheduler.time, sticky)
+            committed = False if known else None
+            self._posted[key] = _Post(process.node_name, self.scheduler.time, sticky, committed)
+
+    def settle(self, key: int, *, committed: bool) -> None:
+        """Note whether an entry of this key has been posted."""
+        self._posted[key].committed = committed
+
+    def not_added(self, key: int) -> None:
+        """Note that another entry has had its idempotency key."""
+        del self._posted[key]
+
+    def found(self, violation: Violation) -> None:
+        """Note what contradicts an invariant."""
+        self._found.append(violation)
+
+    def has_ended(self, table: str, key: int) -> bool:
+        """Whether an entry of this key has ever ended."""
+        return any(
+            row["search_key1"] == key and row["processing_state"] in ENDS
+            for row in self._history(table)
+        )
 
     def began(self, process: Process, key: int, context: EntryContext) -> _Run:
         """A handler has begun."""
         epoch = process.last_node.epoch if process.last_node is not None else 0
         claim_count, opened = process.handling()
+        self.links.began(key, context)
         self.tell(f"  {process.label} handles {key} (entry {context.record_id}, lease {epoch})")
         run = _Run(
             key,
@@ -385,6 +414,7 @@ class Simulation:
             self.tell(f"  committed: {', '.join(map(str, task.keys))}")
         if nodes:
             self._look_at_nodes()
+        self.links.committed()
         if self.concurrency is not None:
             self._count_claims(self.concurrency)
 

@@ -30,6 +30,16 @@ class Ending(StrEnum):
     SAVEPOINT = "half before, half in a savepoint that is rolled back, committed"
 
 
+class Link(StrEnum):
+    """What the entries of a post have in common with others."""
+
+    NONE = ""
+    KEY = "with the idempotency key"
+    ORDER = "with the order key"
+    AFTER = "after the last one"
+    GROUP = "as a sealed group"
+
+
 @dataclass(frozen=True)
 class Behaviour:
     """The handler's work on an event.
@@ -65,11 +75,14 @@ class Post:
     delay: float = 0.0
     stops: int | None = None
     fault: Fault = Fault.NONE
+    link: Link = Link.NONE
 
     def __str__(self) -> str:
         told = [
             f"{self.process} posts {', '.join(map(str, self.keys))} to the {self.face} {self.ending.value}"
         ]
+        if self.link:
+            told.append(self.link.value)
         if self.delay:
             told.append(f"due in {self.delay:g} s")
         if self.behaviour.fails:
