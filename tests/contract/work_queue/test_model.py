@@ -252,14 +252,6 @@ def _version_stays(self: Any, place: int, action: Any, moment: Moment) -> dict[s
     return columns | {"version": columns["version"] - 1}
 
 
-def _no_lease_is_noted(self: Any, place: int, action: Any, moment: Moment) -> dict[str, Any]:
-    return _changed_columns(self, place, action, moment) | {"lease_date": None}
-
-
-def _renewal_resets(self: Any, place: int, action: Any, moment: Moment) -> dict[str, Any]:
-    return _changed_columns(self, place, action, moment) | {"claims": 0}
-
-
 def _removals_are_not_counted(self: Any, row: Any, moment: Moment, amount: int) -> None:
     if amount > 0:
         _count(self, row, moment, amount)
@@ -274,13 +266,12 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
     "a released task keeps its holder": (Moment, "holder", _holder_stays),
     "versions are not asked": (task_changes.TaskChanges, "_judge", _versions_are_not_asked),
     "a change keeps the version": (task_changes.TaskChanges, "_changed", _version_stays),
-    "a renewal notes no lease": (task_changes.TaskChanges, "_changed", _no_lease_is_noted),
-    "a renewal resets claims": (task_changes.TaskChanges, "_changed", _renewal_resets),
     "removals are not counted": (written.WrittenTasks, "count", _removals_are_not_counted),
     "minutes are not counted": (written.WrittenTasks, "count", _minutes_are_not_counted),
 }
 
 
+@pytest.mark.slow
 @needs.any_database
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_caught(
