@@ -12,6 +12,7 @@ from benchmarks.floor import floor
 from benchmarks.groups import groups
 from benchmarks.growth import growth
 from benchmarks.latency import latency, latency_elsewhere, punctuality, truncate
+from benchmarks.limit_keys import limit_keys
 from benchmarks.measurement import Measurement
 from benchmarks.nodes import idle, memory, nodes
 from benchmarks.peers import peers
@@ -28,6 +29,7 @@ SCENARIOS: dict[str, Scenario] = {
     "through": through,
     "claim-batch": claim_batch,
     "limits": limits,
+    "limit-keys": limit_keys,
     "latency": latency,
     "latency-elsewhere": latency_elsewhere,
     "punctuality": punctuality,

@@ -76,6 +76,7 @@ class EventBus(Subscribing):
         group: int | None = None,
         max_run_seconds: float | None = None,
         priority: Priority = "normal",
+        limit_key: str | None = None,
         connection: CallersConnection | None = None,
     ) -> int:
         """Post one event. Either the row is written or the call raises.
@@ -119,6 +120,9 @@ class EventBus(Subscribing):
                 limit this one replaces. Default: that limit.
             priority: "high" overtakes what was posted up to ten minutes before, "urgent" up to an
                 hour. Only for what is due now. Default: "normal".
+            limit_key: A text of 1 to 128 characters, such as a customer's id. Of this bus's events
+                that have the same one, no more run at once than `limit(per_key=...)` says. Default:
+                none.
             connection: A SQLAlchemy Connection or Session, Django's connection, or a raw psycopg,
                 PyMySQL or sqlite3 connection. The event is part of its transaction: a commit
                 delivers, a rollback does not. Default: the call commits before it returns.
@@ -164,6 +168,7 @@ class EventBus(Subscribing):
             group=group,
             max_run_seconds=max_run_seconds,
             priority=priority,
+            limit_key=limit_key,
         )
         return self._post([posting], connection)[0]
 

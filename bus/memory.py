@@ -160,9 +160,7 @@ class InMemoryBus(EventBus):
                 pool.stop(0)
                 raise
             self._pool, self._running = pool, True
-            self._submit(
-                [entry for entry in self._live.values() if entry.record_id not in self._submitted]
-            )
+            self._submit(self._unsubmitted())
         return self
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
@@ -248,6 +246,9 @@ class InMemoryBus(EventBus):
         with self._changed:
             self._live.update((entry.record_id, entry) for entry in entries)
             self._submit(entries)
+
+    def _unsubmitted(self) -> list[Entry]:
+        return [entry for entry in self._live.values() if entry.record_id not in self._submitted]
 
     def _submit(self, entries: list[Entry]) -> None:
         """Hand entries to the pool that runs; else they wait for the next start.

@@ -33,6 +33,11 @@ def refuse_links(queue_name: str, postings: Sequence[Posting], rules: AfterRules
                 queue_name=queue_name,
                 key="key",
             )
+    if any(posting.limit_key is not None for posting in postings):
+        raise InvalidPostError(
+            "limit_key needs the persistent bus: in memory nothing is limited. Nothing was posted.",
+            key="limit_key",
+        )
     if any(posting.group is not None for posting in postings):
         raise InvalidPostError(
             "group needs the persistent bus: in memory no group is counted. Nothing was posted.",

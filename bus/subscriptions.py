@@ -76,7 +76,7 @@ class Subscriptions:
         with self._lock:
             kept = self._others(handler)
             removed = len(kept) < len(self._subscribed)
-            if any(subscriber.handler == handler for subscriber in self._of_others):
+            if handler in [subscriber.handler for subscriber in self._of_others]:
                 self._of_others, removed = (), True
             self._subscribed, self._resolved = kept, {}
         return removed

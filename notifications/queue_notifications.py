@@ -83,6 +83,7 @@ class QueueNotifications(Reads, QueueKeys):
         group: int | None = None,
         max_run_seconds: float | None = None,
         priority: Priority = "normal",
+        limit_key: str | None = None,
         connection: CallersConnection | None = None,
     ) -> int:
         """Schedule a notification. Either the row is written or the call raises.
@@ -115,6 +116,7 @@ class QueueNotifications(Reads, QueueKeys):
             group: As for `PersistentBus.post`. Default: none.
             max_run_seconds: As for `PersistentBus.post`. Default: the limit of the queue.
             priority: As for `PersistentBus.post`. Default: "normal".
+            limit_key: As for `PersistentBus.post`. Default: none.
             connection: As for `PersistentBus.post`: the notification is part of its transaction.
 
         Returns:
@@ -156,6 +158,7 @@ class QueueNotifications(Reads, QueueKeys):
             group=group,
             max_run_seconds=max_run_seconds,
             priority=priority,
+            limit_key=limit_key,
         )
         return self.schedule_many([posting], connection=connection)[0]
 

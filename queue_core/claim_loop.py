@@ -8,6 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from queue_core.claiming.backlog_watch import BacklogWatch
 from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.limited_keys import LimitedKeys
 from queue_core.claiming.limited_lanes import LimitedLanes
 from queue_core.claiming.linked_looks import LinkedLooks
 from queue_core.claiming.ordered_keys import OrderedKeys
@@ -40,6 +41,7 @@ class ClaimLoop:
         parked: ParkedLane,
         paused: PausedLanes,
         limited: LimitedLanes,
+        limited_keys: LimitedKeys,
         pools: Pools,
         watchdog: Watchdog,
         backlog: BacklogWatch,
@@ -55,6 +57,7 @@ class ClaimLoop:
         self._parked = parked
         self._paused = paused
         self._limited = limited
+        self._limited_keys = limited_keys
         self._pools = pools
         self._watchdog = watchdog
         self._backlog = backlog
@@ -122,6 +125,7 @@ class ClaimLoop:
     def _look_after_all(self) -> float:
         self._paused.turn(self._clock.monotonic())
         self._limited.turn(self._clock.monotonic())
+        self._limited_keys.turn(self._clock.monotonic())
         self._announced.look_up()
         self._ordered.turn(self._clock.monotonic())
         self._linked.turn(self._clock.monotonic())
@@ -136,6 +140,7 @@ class ClaimLoop:
         looks = [
             self._paused.next_look,
             self._limited.next_look,
+            self._limited_keys.next_look,
             self._ordered.next_look,
             self._linked.next_look,
         ]

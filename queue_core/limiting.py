@@ -27,6 +27,9 @@ class LimitOptions(TypedDict, total=False):
     rate: int | None
     per: timedelta
     burst: int
+    per_key: int | None
+    rate_per_key: int | None
+    burst_per_key: int
     by: str | None
 
 
@@ -46,23 +49,31 @@ class Limiting:
         rate: int | None = None,
         per: timedelta = ONE_SECOND,
         burst: int = 1,
+        per_key: int | None = None,
+        rate_per_key: int | None = None,
+        burst_per_key: int = 1,
         by: str | None = None,
     ) -> Limit:
         """Let all nodes together run no more of it than this, until `unlimit`.
 
-        At least one of `concurrency`, `per_node` and `rate` is given. The limit is stored, so that
-        it holds over restarts, and replaces the one before. Posting goes on; entries that find no
-        place wait, and other queues run. A node learns of a first limit within a second, and what
-        runs then counts; a changed one holds from the next start on. It is written in a transaction
-        of its own.
+        At least one of `concurrency`, `per_node`, `rate`, `per_key` and `rate_per_key` is given.
+        The limit is stored, so that it holds over restarts, and replaces the one before. Posting
+        goes on; entries that find no place wait, and other queues run. A node learns of a first
+        limit within a second, and what runs then counts; a changed one holds from the next start
+        on. It is written in a transaction of its own.
 
         Args:
             concurrency: How many entries run at once, on all nodes together. Default: any number.
             per_node: How many entries run at once on each node. Default: any number.
             rate: How many entries start in each `per`, on all nodes together. Default: any number.
-            per: The time that `rate` is about, from a millisecond to 366 days.
+            per: The time that the rates are about, from a millisecond to 366 days.
             burst: How many of `rate` may start at once, after a time in which none has. They come
                 evenly spaced otherwise: at a high rate, each burst is one claim.
+            per_key: How many entries of each `limit_key` run at once, on all nodes together.
+                Default: any number. Entries that were posted without a key are not concerned.
+            rate_per_key: How many entries of each `limit_key` start in each `per`. Default: any
+                number.
+            burst_per_key: As `burst`, for `rate_per_key`.
             by: Who limits it, in at most 255 characters. Default: the user of this process and its
                 machine.
 
@@ -76,25 +87,32 @@ class Limiting:
         Example:
             >>> bus.limit(concurrency=10)
             >>> bus.limit(rate=100, per=timedelta(minutes=1), burst=10)
+            >>> bus.limit(per_key=3)
+            >>> bus.post(order, limit_key="customer 7")
         """
         store = self._limiting_engine.store
-        if concurrency is None and per_node is None and rate is None:
-            raise InvalidPostError(
-                f"{self._limited_queue}: a limit needs concurrency, per_node or rate. Nothing was written. "
-                "To end a limit, call unlimit().",
-                queue_name=self._limited_queue,
-            )
         limit = Limit(
             table=store.config.table,
             queue_name=self._limited_queue,
             concurrency=None if concurrency is None else self._count(concurrency, "concurrency"),
             per_node=None if per_node is None else self._count(per_node, "per_node"),
             rate=None if rate is None else self._count(rate, "rate"),
+            per_key=None if per_key is None else self._count(per_key, "per_key"),
+            rate_per_key=None
+            if rate_per_key is None
+            else self._count(rate_per_key, "rate_per_key"),
+            burst_per_key=self._count(burst_per_key, "burst_per_key"),
             per=self._time(per),
             burst=self._count(burst, "burst"),
             limited_by=self._name(by) or somebody(),
             since=store.now(),
         )
+        if not (limit.limits_queue or limit.limits_keys):
+            raise InvalidPostError(
+                f"{self._limited_queue}: a limit needs concurrency, per_node, rate, per_key or rate_per_key. "
+                "Nothing was written. To end a limit, call unlimit().",
+                queue_name=self._limited_queue,
+            )
         self._stored_limits.put(limit)
         self._limits_changed()
         return limit

@@ -116,12 +116,7 @@ class Membership:
         self._holdings.stopping = True
         try:
             self._finisher.write_all()
-            in_hand = self._in_hand()
-            # From the table, for it knows of the callers' commits too that nobody has looked up
-            # yet.
-            if self._holdings.release(
-                [claim for claim in self._holdings.in_processing() if claim not in in_hand], seconds
-            ):
+            if self._holdings.release(self._not_begun(), seconds):
                 self._hints.tell()
         finally:
             # First: what is posted from here on is for other nodes, whatever fails below.
@@ -143,6 +138,12 @@ class Membership:
         # In this order: a pool lets go of a run when its outcome is with the finisher.
         running = self._pools.running()
         return {entry.claim for entry in [*running, *self._finisher.unwritten]}
+
+    def _not_begun(self) -> list[tuple[int, int]]:
+        """The claims that are to be given back."""
+        in_hand = self._in_hand()
+        # From the table, for it knows of the callers' commits too that nobody has looked up yet.
+        return [claim for claim in self._holdings.in_processing() if claim not in in_hand]
 
     def describe(self) -> dict[str, Any]:
         """See `member.Member`."""

@@ -98,6 +98,7 @@ def open_tables(target: str | URL | SqlalchemyEngine, config: QueueConfig) -> Da
     return open_checked(
         target,
         (config.table,),
+        auto_migrate=config.auto_migrate,
         statement_timeout_seconds=config.node.statement_timeout_seconds,
         application_name=config.application_name,
     )
@@ -107,12 +108,15 @@ def open_checked(
     target: str | URL | SqlalchemyEngine,
     tables: Sequence[str],
     *,
+    auto_migrate: bool | None = None,
     statement_timeout_seconds: float = 30.0,
     application_name: str = "stickybus",
 ) -> Database:
-    """As `open_database`, with these main tables, which SQLite gets at once.
+    """As `open_database`, with these main tables.
 
-    Also raises a SchemaError if they, or those that a database has once, don't fit.
+    Tables that are missing or old are migrated if `auto_migrate` is true. If it is None, SQLite
+    gets those that are missing. Raises a SchemaError if they, or those that a database has once,
+    don't fit then.
     """
     database = open_database(
         target,
@@ -120,19 +124,35 @@ def open_checked(
         application_name=application_name,
     )
     try:
-        _check_schema(database, tables)
+        _fit_schema(target, database, tables, auto_migrate=auto_migrate)
     except BaseException:
         database.close()
         raise
     return database
 
 
-def _check_schema(database: Database, tables: Sequence[str]) -> None:
+def _fit_schema(
+    target: str | URL | SqlalchemyEngine,
+    database: Database,
+    tables: Sequence[str],
+    *,
+    auto_migrate: bool | None,
+) -> None:
     with database.read() as connection:
         report = schema.check(connection, tables)
-    if report.fit is schema.Fit.MISSING and database.dialect.capabilities.makes_tables:
+    makes_tables = database.dialect.capabilities.makes_tables
+    if auto_migrate is not None:
+        makes_tables = auto_migrate
+    if report.fit is schema.Fit.MISSING and makes_tables:
         schema.ensure(database, tables)
-        return
+    elif report.fit is schema.Fit.TOO_OLD and auto_migrate:
+        create_schema(target, tables=tables)
+    else:
+        refuse_misfit(database, report)
+
+
+def refuse_misfit(database: Database, report: schema.SchemaReport) -> None:
+    """Raise the SchemaError of a schema that does not work with this version."""
     facts = {"found": report.found, "expected": report.expected}
     where = database.url.render_as_string(hide_password=True)
     match report.fit:

@@ -7,6 +7,7 @@ from queue_core.claiming.backlog_watch import BacklogWatch
 from queue_core.claiming.claimer import Claimer
 from queue_core.claiming.hint_listener import HintListener
 from queue_core.claiming.hint_sender import HintSender
+from queue_core.claiming.limited_keys import LimitedKeys
 from queue_core.claiming.limited_lanes import LimitedLanes
 from queue_core.claiming.linked_looks import LinkedLooks
 from queue_core.claiming.ordered_keys import OrderedKeys
@@ -72,7 +73,10 @@ class Parts:
         linked = LinkedLooks(holdings, claimer)
         self.parked = ParkedLane(holdings, router, claimer, self.failed_hooks)
         paused = PausedLanes(holdings, pauses, claimer)
-        limited = LimitedLanes(holdings, pools, claimer, lambda: router.describe()["queues"])
+        limited_keys = LimitedKeys(holdings, claimer, hints)
+        limited = LimitedLanes(
+            holdings, pools, claimer, lambda: router.describe()["queues"], keys=limited_keys
+        )
         watchdog = Watchdog(store.config, finisher.complete)
         self.backlog = BacklogWatch(store, router, pools)
         claim_loop = ClaimLoop(
@@ -84,6 +88,7 @@ class Parts:
             parked=self.parked,
             paused=paused,
             limited=limited,
+            limited_keys=limited_keys,
             pools=pools,
             watchdog=watchdog,
             backlog=self.backlog,

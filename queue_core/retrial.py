@@ -65,21 +65,24 @@ class Retrial:
         feed = self._feeds.listen(listener, 10_000)  # before the entry can end
         try:
             record_id = self._watched = retry()
-            while True:
-                found = self._look(record_id)
-                left = deadline - monotonic()
-                if left <= 0 or self._is_told(found, left):
-                    return _outcome(record_id, found)
-                ended = _ended(feed, record_id, min(POLL_SECONDS, left))
-                if ended is not None:
-                    return RetryOutcome(
-                        record_id=record_id,
-                        state=ended.state,
-                        error_count=ended.error_count,
-                        last_error=ended.last_error,
-                    )
+            return self._awaited(record_id, feed, deadline)
         finally:
             self._feeds.forget(listener)
+
+    def _awaited(self, record_id: int, feed: Feed, deadline: float) -> RetryOutcome:
+        while True:
+            found = self._look(record_id)
+            left = deadline - monotonic()
+            if left <= 0 or self._is_told(found, left):
+                return _outcome(record_id, found)
+            ended = _ended(feed, record_id, min(POLL_SECONDS, left))
+            if ended is not None:
+                return RetryOutcome(
+                    record_id=record_id,
+                    state=ended.state,
+                    error_count=ended.error_count,
+                    last_error=ended.last_error,
+                )
 
     def _is_told(self, found: Entry | None, left: float) -> bool:
         """Whether more time would tell nothing new."""

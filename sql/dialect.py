@@ -19,6 +19,7 @@ from sql.drivers.bulk import BulkReads
 from sql.drivers.raw import RawDriver
 from sql.families import Family
 from sql.limits import Limits
+from sql.partitions import Partitions
 from sql.settling import Ended, OpenDatabase
 from sql.watching import Heard, Notifier, Watch
 from sql.writer_lock import NO_LOCK, WriterLock
@@ -51,6 +52,8 @@ class Dialect:
     """The facts by which callers choose."""
     bulk = BulkReads()
     """How many rows are read at once."""
+    partitions = Partitions()
+    """How history is divided."""
     raw: RawDriver
     """Callers' connections by this database's own driver."""
     _limits: Limits

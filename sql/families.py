@@ -34,6 +34,7 @@ from sql.tables import (
     queue_group_ends,
     queue_groups,
     queue_keys,
+    queue_limit_keys,
     queue_limits,
     queue_nodes,
     queue_order_heads,
@@ -78,7 +79,7 @@ class Family(Generic[S_co]):
 NODES = Family(Nodes, (queue_nodes,))
 SCHEDULES = Family(Schedules, (queue_schedules,))
 PAUSES = Family(Pauses, (queue_pauses,))
-LIMITS = Family(Limits, (queue_limits, queue_places))
+LIMITS = Family(Limits, (queue_limits, queue_places, queue_limit_keys))
 ARCHIVES = Family(Archives, (queue_archives, queue_replays))
 STAGING = Family(Staging, (queue_staged, queue_posted_runs))
 ORDER = Family(Ordered, (queue_ordered, queue_order_heads))

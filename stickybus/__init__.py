@@ -29,6 +29,7 @@ from notifications.queue import NotificationQueue  # noqa: E402
 from notifications.recurrence import MissedPolicy  # noqa: E402
 from notifications.recurring_schedules import Schedule  # noqa: E402
 from notifications.service import NotificationService  # noqa: E402
+from queue_core.dividing import partition_history  # noqa: E402
 from queue_core.errors import (  # noqa: E402
     CommitUnknownError,
     ConfigurationError,
@@ -110,6 +111,7 @@ from queue_core.runtime.clock import Clock, SystemClock  # noqa: E402
 from queue_core.runtime.manual_clock import ManualClock  # noqa: E402
 from queue_core.storage.search_keys import KEYLESS, Keyless  # noqa: E402
 from sql.doctor.finding import Finding  # noqa: E402
+from sql.partitions import Partition, Period  # noqa: E402
 from sql.schema import SchemaReport  # noqa: E402
 from work_queue.counts import NamespaceStats, WorkStats  # noqa: E402
 from work_queue.document import Doc, DocClaim, DocSet  # noqa: E402
@@ -216,11 +218,13 @@ __all__ = [
     "NotificationQueue",
     "NotificationService",
     "OpenCircuit",
+    "Partition",
     "Pause",
     "PayloadError",
     "PayloadNotDecodableError",
     "PayloadNotSerialisableError",
     "PayloadTooLargeError",
+    "Period",
     "PersistentBus",
     "Posted",
     "Posting",
@@ -260,4 +264,5 @@ __all__ = [
     "WriteLockError",
     "create_schema",
     "inspect",
+    "partition_history",
 ]

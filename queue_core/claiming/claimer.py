@@ -304,6 +304,9 @@ class Claimer:
             self._outlook.claimed(lane, entries[-1].effective_date, whole=due == limit)
         if claimed.found < limit:
             self._outlook.emptied(lane)
+        if claimed.keys_go_on is not None:
+            self._holdings.places.keys.expect(claimed.keys_go_on)
+            self._awake.set()
         for refused, date in claimed.refused.items():
             self._wait_for_place(
                 refused, date, held[refused] + len(claimed.placed.get(refused, ()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.limited_keys import LimitedKeys
 from queue_core.claiming.set_aside import bring_back
 from queue_core.holding.holdings import Holdings
 from queue_core.model.limit import Limit
@@ -33,15 +34,20 @@ class LimitedLanes:
         pools: Pools,
         claimer: Claimer,
         served_queues: Callable[[], Collection[str]],
+        *,
+        keys: LimitedKeys,
     ) -> None:
         self._holdings = holdings
         self._stored = StoredLimits(holdings.store)
         self._pools = pools
         self._claimer = claimer
         self._served_queues = served_queues
+        self.keys = keys
+        self._of_keys = list[Limit]()
+        """The limits of keys, as the last look has found them."""
         self._at = 0.0
         self._registered = set[str]()
-        """The limited queues of which what ran here before is counted."""
+        """Limits of which what ran here before is counted: a queue's lane, for keys its name."""
 
     @property
     def next_look(self) -> float:
@@ -61,7 +67,7 @@ class LimitedLanes:
         holdings = self._holdings
         limits, lanes = holdings.store.database.fetch(self._stored.all_and_lanes)
         self._learn(limits)
-        limited = {limit.lane: limit for limit in limits}
+        limited = {limit.lane: limit for limit in limits if limit.limits_queue}
         served = self._served_queues()
         for lane in lanes:
             if lane in limited and limited[lane].queue_name in served:
@@ -86,14 +92,20 @@ class LimitedLanes:
     def _learn(self, limits: list[Limit]) -> None:
         places = self._holdings.places
         names = {limit.queue_name for limit in limits}
-        for name in names ^ places.lanes.keys():
+        before = places.lanes.keys() | places.keys.queues
+        for name in names ^ before:
             log.info(
-                "unlimited" if name in places.lanes else "limited",
+                "unlimited" if name in before else "limited",
                 table=self._holdings.config.table,
                 queue_name=name,
             )
         places.learn(limits)  # first: from here on, nothing starts without a place
-        new = names - self._registered
+        of_keys = [limit for limit in limits if limit.limits_keys]
+        if of_keys != self._of_keys:
+            self.keys.changed()
+        self._of_keys = of_keys
+        limited = {*places.lanes.values(), *places.keys.queues}
+        new = limited - self._registered
         if new:
             running = [
                 entry
@@ -101,4 +113,4 @@ class LimitedLanes:
                 if self._holdings.lane_without_place(entry) is not None
             ]
             self._holdings.moves.register(self._holdings.name, running)
-        self._registered = names
+        self._registered = limited

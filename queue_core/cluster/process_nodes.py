@@ -68,7 +68,7 @@ def join(member: Member, config: QueueConfig, make: MakeNode = Node) -> Node:
         node = _nodes.get(key)
         if node is not None:
             table = member.store.config.table
-            if any(other.store.config.table == table for other in node.members):
+            if table in [other.store.config.table for other in node.members]:
                 raise LifecycleError(
                     f"node {name!r} already runs a bus or service on the table {table!r} in this process. Nothing was "
                     "started. Give this one another table or node_name.",

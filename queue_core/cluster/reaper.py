@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Row
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from queue_core.cluster.node import Node
 from queue_core.cluster.redispatch import redispatch
@@ -29,17 +29,21 @@ from queue_core.cluster.silence_watch import SilenceWatch
 from queue_core.cluster.subscriber_sets import SubscriberWatch
 from queue_core.links.keys import LOOK_BATCH
 from queue_core.model.entry import Entry
-from queue_core.model.lanes import ANY_NODE, SUSPECT, is_node_lane
+from queue_core.model.lanes import AFTER_KEYED, ANY_NODE, KEYED, SUSPECT, is_node_lane
 from queue_core.model.states import State
 from queue_core.runtime.log import get_logger
 from queue_core.storage.store import Store
+from sql import partitioning
 from sql.families import NODES
 from sql.statements import nodes
+from sql.transient import OWN_TRANSACTION
 
 log = get_logger(__name__)
 
 FORGET_SECONDS = 86_400.0
 """How long the row of a dead node without entries is kept, for `status`."""
+PARTITION_SECONDS = 3_600.0
+"""How often the next partitions of history are looked for."""
 LANE_TURNS = 6
 """One in this many turns looks for lanes that no node has or serves, though no node is dead."""
 
@@ -61,6 +65,8 @@ class Reaper:
         self._silence = SilenceWatch(node)
         self._served: dict[str, set[str]] = {}
         self._subscribers = SubscriberWatch(node.name)
+        self._partitions_at = dict[str, float]()
+        """The monotonic times of the next look for partitions, by main table."""
         self.looks = 0
 
     def turn(self) -> float:
@@ -94,7 +100,10 @@ class Reaper:
         }.values():
             self._look_after_keys(store)
             self._forget_groups(store)
-            lanes = node.database.fetch(store.statements.lanes)
+            self._make_partitions(store)
+            lanes = node.database.fetch(
+                partial(store.statements.lanes, besides=(KEYED, AFTER_KEYED))
+            )
             for lane in filter(is_node_lane, lanes):
                 if lane in dead or (
                     lane not in rows and self._silence.misses(lane) and self._enter_dead(lane)
@@ -117,6 +126,34 @@ class Reaper:
         if store.database.fetch(store.groups.are_old):
             while store.database.write(store.groups.forget) and self._node.lease.holds():
                 pass
+
+    def _make_partitions(self, store: Store) -> None:
+        """Make the next partitions of a divided history, unless somebody changes it just now."""
+        table, now = store.config.table, self._node.clock.monotonic()
+        if now < self._partitions_at.get(table, now):
+            return
+        self._partitions_at[table] = now + PARTITION_SECONDS
+        database, past = store.database, store.statements.past
+        if not partitioning.are_missing(database, past, now=store.clock.now()):
+            return
+        try:
+            with database.holding(store.config.history_table) as connection:
+                made = 0
+                if connection is not None:
+                    made = partitioning.make_ahead(
+                        database,
+                        connection,
+                        past,
+                        now=store.clock.now(),
+                        patience=OWN_TRANSACTION,
+                    )
+        except DBAPIError as error:
+            # A role that may not change tables, or a lock that was not had. The last partition
+            # takes what ends meanwhile.
+            log.warning("partitions_not_made", table=past.name, error=str(error.orig))
+        else:
+            if made:
+                log.info("partitions_made", table=past.name, partitions=made)
 
     def _has_left(self, live: dict[str, Row[Any]]) -> bool:
         """Whether a live node serves less than at the last look."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, literal, select
 
+from queue_core.links.keys import LIVING, WAITING
 from queue_core.links.ordering import KEY_MARK
-from queue_core.model.lanes import PARKED, WAITING_LANE, is_limited, is_paused
+from queue_core.model.lanes import AFTER_KEYED, KEYED, PARKED, WAITING_LANE, is_limited, is_paused
 from queue_core.model.states import State
 from sql.doctor.base import Check, Scope
 from sql.doctor.finding import Finding, Severity, lasting
+from sql.families import KEYS
 from sql.statements import Statements
 from sql.statements.base import due_since
 from sql.statements.waits import Waits
@@ -34,7 +37,7 @@ def waiting_entries(connection: Connection, scope: Scope) -> Iterator[Finding]:
     """Entries that have been due for long, and nobody runs them."""
     for statements in scope.statements():
         found = dict[str, tuple[int, datetime]]()
-        for lane in statements.lanes(connection):
+        for lane in statements.lanes(connection, besides=(KEYED, AFTER_KEYED)):
             if lane != PARKED and not is_paused(lane) and not is_limited(lane):
                 for row in _waiting(connection, statements, lane, scope.now, WAITING_SECONDS):
                     entries, oldest = found.get(row.queue_name, (0, row.oldest))
@@ -81,6 +84,35 @@ def lost_waits(connection: Connection, scope: Scope) -> Iterator[Finding]:
                 f"{_entries(len(ids))} of {statements.main.name} wait for others, and no row of queue_waits says for which: "
                 "somebody has deleted it by hand. Nothing will release them.",
                 f"stickybus entries release {named} --table {statements.main.name}",
+            )
+
+
+def lost_keys(connection: Connection, scope: Scope) -> Iterator[Finding]:
+    """Keys that are kept for an entry that is nowhere, and whose end nobody has noted."""
+    for statements in scope.statements():
+        main = statements.main
+        keys = scope.dialect.statements_for(KEYS)(main.schema)
+        rows = [
+            row
+            for row in keys.page(
+                connection, main.name, queue_name=None, after=None, limit=LOOKED_AT
+            )
+            if row.record_id and row.ended_state is None and row.keep not in {WAITING, LIVING}
+        ]
+        ids = [row.record_id for row in rows]
+        # In this order: an entry that ends in between is in history by then.
+        there = statements.live_ids(connection, ids=ids) | statements.ended_ids(connection, ids=ids)
+        lost = [row for row in rows if row.record_id not in there]
+        if lost:
+            named = ", ".join(f"{row.entry_key!r} of {row.queue_name!r}" for row in lost[:10])
+            yield Finding(
+                "lost-keys",
+                Severity.DANGER,
+                main.name,
+                f"{len(lost):,} keys of {main.name} are kept for entries that are neither live nor in history: {named}. "
+                "Somebody has deleted them by hand, and posts with these keys write nothing.",
+                f"stickybus keys release {shlex.quote(lost[0].entry_key)} --queue {shlex.quote(lost[0].queue_name)} "
+                f"--table {main.name}",
             )
 
 
@@ -153,10 +185,30 @@ def retention(connection: Connection, scope: Scope) -> Iterator[Finding]:
             )
 
 
+def missing_partitions(connection: Connection, scope: Scope) -> Iterator[Finding]:
+    """A divided history for which nobody has made the partition of now."""
+    for statements in scope.statements():
+        past = statements.past
+        found = scope.dialect.partitions.found(connection, past)
+        ended = [(one, one.until) for one in found if one.until is not None]
+        if ended and ended[-1][1] <= scope.now:
+            newest, until = ended[-1]
+            yield Finding(
+                "missing-partitions",
+                Severity.SLOW,
+                past.name,
+                f"the newest partition of {past.name} ended on {until:%Y-%m-%d}. What ends now is in the last one, which is "
+                "never dropped: no node runs, or none may change tables.",
+                f"stickybus history partition --table {statements.main.name} --by {newest.period or 'month'}",
+            )
+
+
 ENTRY_CHECKS: tuple[Check, ...] = (
     waiting_entries,
     parked_entries,
     lost_waits,
+    lost_keys,
     dead_letters,
     retention,
+    missing_partitions,
 )

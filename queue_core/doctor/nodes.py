@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Row, select
 
 from queue_core.cluster.subscriber_sets import differences
-from queue_core.model.lanes import is_node_lane
+from queue_core.model.lanes import AFTER_KEYED, KEYED, is_node_lane
 from sql.doctor.base import Check, Doctor, Scope
 from sql.doctor.finding import Finding, Severity, lasting
 from sql.statements import nodes
@@ -63,7 +63,8 @@ def stranded_lane(connection: Connection, scope: Scope) -> Iterator[Finding]:
             for served in _served(row)
         ):
             continue
-        for lane in filter(is_node_lane, statements.lanes(connection)):
+        lanes = statements.lanes(connection, besides=(KEYED, AFTER_KEYED))
+        for lane in filter(is_node_lane, lanes):
             yield Finding(
                 "stranded-lane",
                 Severity.DANGER,

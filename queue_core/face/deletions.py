@@ -29,8 +29,8 @@ class FaceDeletions(FacePart):
 
         Without `before` and `states` the whole table is emptied at once. Its exclusive lock is
         waited for at most 50 ms a try; outcomes written meanwhile wait for it. With them, and on
-        SQLite and MySQL, rows go in batches of 2,000, each a transaction. Live entries are never
-        touched.
+        SQLite and MySQL, rows go in batches of 2,000, each a transaction. Partitions all of whose
+        rows ended before are dropped, unless `states` are given. Live entries are never touched.
 
         Args:
             before: Only entries that ended before this aware date. Default: all that had ended when
@@ -39,7 +39,7 @@ class FaceDeletions(FacePart):
             progress: Called after each batch with (rows deleted so far, rows to be deleted).
 
         Returns:
-            The number of deleted rows.
+            The number of deleted rows; of a dropped partition with more than 10,000 a guess.
 
         Raises:
             InvalidPostError: A state is not allowed; NaiveDateTimeError for a date without a time

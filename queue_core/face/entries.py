@@ -117,7 +117,8 @@ class FaceEntries(FacePart):
     def discard(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
         """Count an entry that ended FAILED among the dead letters no more.
 
-        The entry stays in history as it is. A later `retry` is still possible.
+        The entry stays in history as it is. A later `retry` is still possible. An order key that
+        it holds goes on, also if the entry was deleted from history.
 
         Args:
             record_id: The id of the entry in history.

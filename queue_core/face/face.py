@@ -10,12 +10,13 @@ from queue_core.face.deletions import FaceDeletions
 from queue_core.face.entries import FaceEntries
 from queue_core.face.health import FaceHealth
 from queue_core.face.listeners import FaceListeners
+from queue_core.face.statistics import FaceStatistics
 from queue_core.model.config import ChangeableSettings
 from queue_core.old_names import OldFaceNames
 from queue_core.runtime.arguments import wait_seconds
 
 
-class Face(FaceListeners, FaceHealth, FaceDeletions, FaceEntries, OldFaceNames):
+class Face(FaceListeners, FaceHealth, FaceStatistics, FaceDeletions, FaceEntries, OldFaceNames):
     """Stands on one engine; a context manager that starts it and closes it."""
 
     def start(self) -> Self:

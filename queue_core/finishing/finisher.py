@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 
 from sqlalchemy.exc import DataError
@@ -261,8 +262,8 @@ class Finisher:
             self._hints.tell()
         now, tells_all = holdings.clock.now(), _standard_log.isEnabledFor(logging.DEBUG)
         for outcome in batch:
-            if tells_all:
-                _tell_processed(outcome, lost)
+            if tells_all or outcome.entry.error_count:
+                _tell_processed(outcome, lost, now)
             if isinstance(outcome, Retried):
                 # At `at`, or at another date if it waits for a circuit: then a look tells.
                 self._claimer.expect(now if outcome.opens else max(now, outcome.at))
@@ -276,7 +277,7 @@ class Finisher:
                 )
 
 
-def _tell_processed(outcome: Outcome, lost: set[int]) -> None:
+def _tell_processed(outcome: Outcome, lost: set[int], now: datetime) -> None:
     entry = outcome.entry
     if (
         isinstance(outcome, ENDED)
@@ -291,6 +292,16 @@ def _tell_processed(outcome: Outcome, lost: set[int]) -> None:
             user_token=entry.user_token,
             error_count=outcome.error_count,
         )
+        if outcome.error_count:
+            log.info(
+                "entry_recovered",
+                record_id=entry.record_id,
+                queue_name=entry.queue_name,
+                class_name=entry.class_name,
+                user_token=entry.user_token,
+                tries=outcome.error_count + 1,
+                milliseconds=round((now - entry.created_date).total_seconds() * 1000),
+            )
 
 
 def _besides(batch: Sequence[Outcome], ids: set[int]) -> list[Outcome]:

@@ -10,13 +10,16 @@ import math
 from collections.abc import Sequence
 from operator import attrgetter, itemgetter
 
+from sqlalchemy import Connection
+
 from queue_core.cluster.node import Node
 from queue_core.holding.gates import Gates
 from queue_core.holding.ledger import Ledger
 from queue_core.holding.pace import Pace
 from queue_core.model.config import Mode
-from queue_core.model.entry import Entry
+from queue_core.model.entry import Entry, from_row
 from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT, Lane
+from queue_core.storage.key_places import ALL_KEYS
 from queue_core.storage.moves import Moves
 from queue_core.storage.places import Places
 from queue_core.storage.store import Store
@@ -84,11 +87,13 @@ class Holdings:
         return node is not None and node.lease.holds() and node.epoch == epoch
 
     def lane_without_place(self, entry: Entry) -> Lane | None:
-        """Where an entry of a limited queue waits that has no place; None if it may start."""
+        """Where an entry goes that has no place of its queue or key; None if it may start."""
         lane = self.places.lanes.get(entry.queue_name)
-        if lane is None or self.ledger.has_place(lane, entry.record_id):
-            return None
-        return lane
+        if lane is not None and not self.ledger.has_place(lane, entry.record_id):
+            return lane
+        if self.places.keys.concern(entry) and not self.ledger.has_place(ALL_KEYS, entry.record_id):
+            return ANY_NODE  # a claim finds out whether it may start
+        return None
 
     def _idle_threads(self) -> int:
         return max(0, self.config.handler_threads - self.ledger.active)
@@ -130,17 +135,26 @@ class Holdings:
         self.set_aside(PARKED, claims)
 
     def set_aside(self, lane: Lane, claims: Sequence[tuple[int, int]]) -> None:
-        """Give up claims of entries that wait in `lane`, suspects too."""
-        self._release(lane, lane, claims)
+        """Give up claims of entries that wait in `lane`, suspects too, unless any node runs it."""
+        self._release(lane, SUSPECT if lane == ANY_NODE else lane, claims)
 
     def _release(self, lane: Lane, suspect_lane: Lane, claims: Sequence[tuple[int, int]]) -> int:
         if not claims:
             return 0
-        released = self.store.database.write(
-            lambda connection: self.store.statements.release(
+        store = self.store
+
+        def work(connection: Connection) -> int:
+            released = store.statements.release(
                 connection, owner=self.name, lane=lane, suspect_lane=suspect_lane, claims=claims
             )
-        )
+            if lane == suspect_lane and self.places.keys.queues:
+                # They wait for long, perhaps: others of their keys may go.
+                ids = [record_id for record_id, _ in claims]
+                rows = store.statements.locked_marked(connection, ids=ids)
+                store.limit_keys.freed(connection, [*map(from_row, rows)])
+            return released
+
+        released = store.database.write(work)
         # The claim loop may have claimed again what was given back.
         self.ledger.give_up(claims)
         return released

@@ -95,6 +95,19 @@ class Ordering:
         """See `Link.discarded`. The others go on."""
         self._go_on(connection, self.key_of(old.queue_name, old.headers), old.record_id)
 
+    def let_go(self, connection: Connection, record_id: int) -> bool:
+        """Let the others go on behind a failed entry that history no longer has.
+
+        False if no key is held by it.
+        """
+        for row in self.statements.held(connection, self._entries.main.name):
+            if row.record_id == record_id:
+                self._go_on(
+                    connection, OrderKey(row.table_name, row.queue_name, row.order_key), record_id
+                )
+                return True
+        return False
+
     def retried(
         self, connection: Connection, old: Entry, new_id: int, *, before: State | None, force: bool
     ) -> None:

@@ -58,6 +58,7 @@ class TomlQueueSettings(TypedDict, total=False):
     max_execution_seconds: float | None
     unknown_retention_days: float | None
     application_name: str | None
+    auto_migrate: bool | None
 
 
 class TomlBusSettings(TomlQueueSettings, total=False):
@@ -124,6 +125,7 @@ class QueueConfig(Settings, OldNodeKeys):
     max_execution_seconds: Seconds = 300.0
     unknown_retention_days: Annotated[float, Field(gt=0, le=36_525)] = 14.0
     application_name: ApplicationName = "stickybus"
+    auto_migrate: bool | None = None
 
     @property
     def history_table(self) -> str:

@@ -31,6 +31,10 @@ LIMITED = "!limited:"
 """How the lanes of limited queues begin: a lane for each."""
 AFTER_LIMITED = "!limited;"
 """The lanes of limited queues lie before it."""
+KEYED = "!keyed:"
+"""How the lanes of entries begin that wait for a place of their limit key: a lane for each key."""
+AFTER_KEYED = "!keyed;"
+"""The lanes of limit keys lie before it. There may be many: who goes through lanes skips them."""
 PAUSED = "!paused:"
 """How the lanes of paused entries begin: a lane for each queue and handler that is paused."""
 AFTER_PAUSED = "!paused;"
@@ -65,6 +69,20 @@ def limited_lane(queue_name: str) -> Lane:
     Any live node claims from it that serves the queue, as far as the limit has places.
     """
     return Lane(LIMITED + blake2s(queue_name.encode(), digest_size=16).hexdigest())
+
+
+def keyed_lane(queue_name: str, limit_key: str) -> Lane:
+    """Lane of the entries of a limit key that found no place.
+
+    Nobody claims from it: who frees a place of the key lets the first one out.
+    """
+    names = f"{queue_name}\0{limit_key}"
+    return Lane(KEYED + blake2s(names.encode(), digest_size=16).hexdigest())
+
+
+def is_keyed(lane: str) -> bool:
+    """Whether the entries of a lane wait for a place of their limit key."""
+    return lane.startswith(KEYED)
 
 
 def is_limited(lane: str) -> bool:

@@ -20,6 +20,9 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
         rate: How many start in each `per`, on all nodes together; None for any number.
         per: The time that `rate` is about.
         burst: How many may start at once, when nothing has started for some time.
+        per_key: How many of each limit key run at once, on all nodes together; None for any number.
+        rate_per_key: How many of each limit key start in each `per`; None for any number.
+        burst_per_key: As `burst`, of each limit key.
         limited_by: Who set the limit.
         since: When it was set.
     """
@@ -31,6 +34,9 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     rate: int | None = None
     per: timedelta = timedelta(seconds=1)
     burst: int = 1
+    per_key: int | None = None
+    rate_per_key: int | None = None
+    burst_per_key: int = 1
     limited_by: str
     since: datetime
 
@@ -38,6 +44,16 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     def lane(self) -> Lane:
         """Where its entries wait for a place."""
         return limited_lane(self.queue_name)
+
+    @property
+    def limits_queue(self) -> bool:
+        """Whether it says anything of the queue as a whole."""
+        return not (self.concurrency is None and self.per_node is None and self.rate is None)
+
+    @property
+    def limits_keys(self) -> bool:
+        """Whether it says anything of each limit key."""
+        return not (self.per_key is None and self.rate_per_key is None)
 
     @property
     def told(self) -> str:
@@ -49,4 +65,8 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
             parts.append(f"{self.per_node:,} at once on each node")
         if self.rate is not None:
             parts.append(f"{self.rate:,} in {self.per.total_seconds():g} s")
+        if self.per_key is not None:
+            parts.append(f"{self.per_key:,} at once of each key")
+        if self.rate_per_key is not None:
+            parts.append(f"{self.rate_per_key:,} in {self.per.total_seconds():g} s of each key")
         return ", ".join(parts)

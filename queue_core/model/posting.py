@@ -46,7 +46,8 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     `on_conflict` and `key_wait` as for a post. Entries of one `order_key` run one after the other
     in the order of posting. `after` holds ids, or (queue name, key) pairs, of entries that it
     waits for. `group` is the id of the group of which it is a member. `max_run_seconds` limits
-    each run. `priority` is for what is due now.
+    each run. `priority` is for what is due now. Of the entries of one `limit_key`, no more run at
+    once than the queue's limit says.
     """
 
     event: object
@@ -68,6 +69,7 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
     group: int | None = None
     max_run_seconds: float | None = None
     priority: Priority = NORMAL
+    limit_key: str | None = None
 
 
 class PostOptions(TypedDict, total=False):
@@ -91,6 +93,7 @@ class PostOptions(TypedDict, total=False):
     group: int | None
     max_run_seconds: float | None
     priority: Priority
+    limit_key: str | None
 
 
 class KeyedOptions(PostOptions, total=False):

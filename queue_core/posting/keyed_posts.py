@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from queue_core.errors import DuplicateKeyError
 from queue_core.links.following import Following
 from queue_core.links.keys import KEY_MARK, WAITING, Hold
+from queue_core.links.limit_keys import LIMIT_KEY_MARK
 from queue_core.model.keyed import Answer, KeyState, Posted
 from queue_core.model.run_limit import LIMIT_MARK
 from queue_core.posting.draft import Draft
@@ -226,9 +227,10 @@ class KeyedPosts:
 
     def _replace(self, draft: Draft, hold: Hold) -> None:
         """Write the draft into an entry that waits, and is locked."""
-        # Marks of other features belong to the entry, search keys and a limit to what is posted.
+        # Marks of other features belong to the entry, search keys and limits to what is posted.
         marks = marks_of(self._headers[hold.record_id])
-        marks.pop(LIMIT_MARK, None)
+        for mark in (LIMIT_MARK, LIMIT_KEY_MARK):
+            marks.pop(mark, None)
         values = {
             **{name: draft.row[name] for name in _REPLACED},
             "headers": with_marks(draft.row["headers"], marks),

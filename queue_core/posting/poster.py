@@ -153,8 +153,12 @@ class Poster:
         running = holdings.running
         if not running:
             self._store.keep_time(post.connection)
+        keyed = post.queue_name in holdings.places.keys.queues and any(
+            posting.limit_key is not None for posting in postings
+        )
         claimed = (
             running
+            and not keyed
             and may_claim
             and self._config.mode is Mode.STICKY_EVENTS
             and post.queue_name not in holdings.places.lanes  # else it would pass by the limit
@@ -168,7 +172,8 @@ class Poster:
             postings,
             creator=self.creator,
             lane=holdings.own_lane
-            if running and self._config.mode is not Mode.POLLING
+            # Entries of a limit key are claimed by age, whoever has posted them.
+            if running and self._config.mode is not Mode.POLLING and not keyed
             else ANY_NODE,
             claimed=claimed,
         )

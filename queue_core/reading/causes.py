@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+from queue_core.links.limit_keys import limit_key_of
 from queue_core.links.links import carries
 from queue_core.links.ordering import KEY_MARK, order_key_of
 from queue_core.model.entry import RetryDue
@@ -13,10 +14,12 @@ from queue_core.model.lanes import (
     PROBES,
     SUSPECT,
     circuit_lane,
+    is_keyed,
     is_limited,
     is_node_lane,
     is_paused,
 )
+from queue_core.model.limit import Limit
 from queue_core.model.states import State
 from queue_core.reading.case import Case, is_live
 from queue_core.reading.phrases import moment, times, whereabouts
@@ -90,9 +93,12 @@ def _circuit_open(case: Case) -> Iterator[Reason]:
 
 def _limited(case: Case) -> Iterator[Reason]:
     lane, limit = case.entry.lane, case.limit
-    if not is_limited(lane):
+    if is_keyed(lane) and limit is not None and limit.limits_keys:
+        yield from _limited_key(case, limit)
         return
-    if limit is None:
+    if not is_limited(lane) and not is_keyed(lane):
+        return
+    if limit is None or is_keyed(lane) or not limit.limits_queue:
         yield Reason(
             code="unlimited",
             text="It was set aside at a limit that has ended: a live node of this queue's table brings it back within a "
@@ -111,6 +117,27 @@ def _limited(case: Case) -> Iterator[Reason]:
             "rate": limit.rate,
             "per_seconds": limit.per.total_seconds(),
             "burst": limit.burst,
+            "running": running,
+            "limited_by": limit.limited_by,
+            "since": limit.since,
+        },
+    )
+
+
+def _limited_key(case: Case, limit: Limit) -> Iterator[Reason]:
+    lane, key = case.entry.lane, limit_key_of(case.entry.headers)
+    places = case.store.statements.key_places(case.connection, lanes=[lane])
+    running = sum(stands for _, _, _, stands in places)
+    yield Reason(
+        code="limited",
+        text=f"The queue is limited to {limit.told} by {limit.limited_by} since {moment(limit.since)}, and {running:,} of "
+        f"the limit key {key} run now: it waits for a place of its key.",
+        facts={
+            "limit_key": key,
+            "per_key": limit.per_key,
+            "rate_per_key": limit.rate_per_key,
+            "per_seconds": limit.per.total_seconds(),
+            "burst_per_key": limit.burst_per_key,
             "running": running,
             "limited_by": limit.limited_by,
             "since": limit.since,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 from sqlalchemy import Connection
 
-from queue_core.model.lanes import PARKED, is_paused
+from queue_core.model.lanes import AFTER_KEYED, KEYED, PARKED, is_paused
 from queue_core.storage.store import Store
 
 COUNT_LIMIT = 10_000
@@ -62,12 +62,13 @@ def _depths_of(
 
     def work(connection: Connection) -> dict[str, QueueDepth]:
         found = {name: QueueDepth(table=table, queue_name=name) for name in queue_names}
-        lanes = store.statements.lanes(connection)
+        lanes = store.statements.lanes(connection, besides=(KEYED, AFTER_KEYED))
         limit = max(COUNT_LIMIT // 10, COUNT_LIMIT // max(1, len(lanes)))
-        for lane in lanes:
+        for lane in (*lanes, KEYED):
+            end = AFTER_KEYED if lane == KEYED else None
             until = None if lane == PARKED or is_paused(lane) else now
             for row in store.statements.lane_counts(
-                connection, lane=lane, until=until, limit=limit
+                connection, lane=lane, until=until, limit=limit, end=end
             ):
                 depth = found.setdefault(
                     row.queue_name, QueueDepth(table=table, queue_name=row.queue_name)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from sqlalchemy import Connection
+
 from queue_core.errors import LifecycleError
 from queue_core.storage.store import Store
 
 
 @contextmanager
-def exclusive_history(store: Store) -> Iterator[None]:
-    """Hold the named lock of a history.
+def exclusive_history(store: Store) -> Iterator[Connection]:
+    """Hold the named lock of a history, and yield the connection that holds it.
 
     Raises LifecycleError if another holds it; nothing was deleted then.
     """
@@ -22,4 +24,4 @@ def exclusive_history(store: Store) -> Iterator[None]:
                 f"{table}: another truncation, archive or forgetting is under way. Nothing was deleted.",
                 table=table,
             )
-        yield
+        yield connection

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 import msgspec
 from sqlalchemy import Connection
 
 from queue_core.errors import EntryNotFoundError
+from queue_core.links.groups import group_of
+from queue_core.links.links import carries
 from queue_core.model.lanes import is_node_lane, is_paused
 from queue_core.model.pause import is_in_force
 from queue_core.model.states import State
@@ -20,6 +23,7 @@ from queue_core.reading.reason import Fact, Reason
 from queue_core.runtime.callers import CallersConnection
 from queue_core.storage.arguments import integer
 from queue_core.storage.filter import Filter
+from queue_core.storage.groups import status_of
 from queue_core.storage.limits import StoredLimits
 from queue_core.storage.pauses import StoredPauses
 from queue_core.storage.store import Store
@@ -108,10 +112,34 @@ def explain(
 
 def _reasons(case: Case) -> list[Reason]:
     if case.entry.processing_state.terminal:
-        return [_ended(case)]
-    if case.entry.processing_state is State.IN_PROCESSING:
-        return [_running(case)]
-    return [reason for cause in CAUSES for reason in cause(case)] or [_ready(case)]
+        reasons = [_ended(case)]
+    elif case.entry.processing_state is State.IN_PROCESSING:
+        reasons = [_running(case)]
+    else:
+        reasons = [reason for cause in CAUSES for reason in cause(case)] or [_ready(case)]
+    return [*reasons, *_open_group(case)]
+
+
+def _open_group(case: Case) -> Iterator[Reason]:
+    """The group of a member, if its callbacks are still to come."""
+    groups = case.store.groups
+    group_id = group_of(case.entry.headers) if carries(case.entry.headers, groups.mark) else None
+    for row in [] if group_id is None else groups.statements.read(case.connection, [group_id]):
+        if row.completed_date is not None:
+            continue
+        group = status_of(row)
+        sealed = "" if group.sealed_date else " The group is not sealed yet."
+        yield Reason(
+            code="group-open",
+            text=f"It is a member of group {group_id}: {group.live:,} of {group.total:,} members have not ended, and the "
+            f"callbacks wait for them.{sealed}",
+            facts={
+                "group_id": group_id,
+                "live": group.live,
+                "total": group.total,
+                "sealed_date": group.sealed_date,
+            },
+        )
 
 
 def _ended(case: Case) -> Reason:

@@ -27,6 +27,7 @@ from queue_core.storage.arguments import integer
 from queue_core.storage.filter import Filter
 from queue_core.storage.progress import succeeded
 from queue_core.storage.store import Store
+from sql import partitioning
 from sql.transient import EMPTYING
 
 T = TypeVar("T")
@@ -139,7 +140,8 @@ class History:
     def discard(self, record_id: int, *, connection: CallersConnection | None = None) -> bool:
         """Count a FAILED entry among the dead letters no more.
 
-        The entry stays in history as it is. It may still be retried.
+        The entry stays in history as it is. It may still be retried. An order key that it holds
+        goes on, also if it was deleted from history.
 
         Returns:
             False if it was discarded before.
@@ -157,7 +159,11 @@ class History:
 
     def discard_inside(self, connection: Connection, record_id: int, now: datetime) -> bool:
         """As `discard`, in a transaction; raises as `retry_inside`."""
-        statements = self._store.statements
+        statements, ordering = self._store.statements, self._store.ordering
+        if statements.ended_as(connection, record_id) is None and ordering.let_go(
+            connection, record_id
+        ):
+            return True
         self._ended(connection, record_id, (State.FAILED,), "discarded")
         last = statements.successor(connection, record_id)
         if last is not None and last[0]:
@@ -230,8 +236,9 @@ class History:
         Rows that ended at `before` (aware) or later stay. Rows in other states than `states` stay.
         The call empties the whole table at once if neither of the two is given. Each try
         waits at most 50 ms for the exclusive lock. Outcomes written meanwhile wait for that lock.
-        Otherwise, and on databases that can't do so, rows go in batches of `DELETE_BATCH`. Each
-        batch is a transaction. Entries in the main table are never touched.
+        Otherwise, and on databases that can't do so, partitions that are to go as a whole are
+        dropped, and the other rows go in batches of `DELETE_BATCH`. Each batch is a transaction.
+        Entries in the main table are never touched.
 
         Returns:
             The number of deleted rows.
@@ -243,12 +250,12 @@ class History:
         wanted = None if states is None else _terminal(states)
         if progress is not None:
             function(progress, key="progress")
-        with exclusive_history(self._store):
+        with exclusive_history(self._store) as locked:
             if limit is None and wanted is None:
                 emptied = self._empty(progress)
                 if emptied is not None:
                     return emptied
-            return self._delete(limit, wanted, progress)
+            return self._delete(locked, limit, wanted, progress)
 
     def _empty(self, progress: Progress | None) -> int | None:
         store, statements = self._store, self._store.statements
@@ -271,18 +278,23 @@ class History:
         return older + recent
 
     def _delete(
-        self, before: datetime | None, states: list[str] | None, progress: Progress | None
+        self,
+        locked: Connection,
+        before: datetime | None,
+        states: list[str] | None,
+        progress: Progress | None,
     ) -> int:
         store, statements = self._store, self._store.statements
         # What ends from now on stays, else a busy queue would never let this end.
         until = store.now() if before is None else before
-        total = 0
+        deleted = total = 0
+        if states is None:
+            deleted = partitioning.drop_ended(store.database, locked, statements.past, before=until)
         if progress is not None:
-            total = store.database.fetch(
+            total = deleted + store.database.fetch(
                 lambda connection: statements.count_history(connection, before=until, states=states)
             )
-            progress(0, total)
-        deleted = 0
+            progress(deleted, total)
         while True:
             ids = store.database.fetch(
                 lambda connection: statements.history_page(

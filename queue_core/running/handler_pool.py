@@ -130,10 +130,12 @@ class HandlerPool:
         """
         before = len(transit.submitted)
         runs = [Run(entry, self, epoch) for entry in transit.ready[before:]]
+        # Mostly none is ahead, which costs no call for each. Not in the `try`: Python 3.14 guards a
+        # loop that ends with a condition not everywhere.
+        ahead = [run for run in runs if run.entry.effective_date < run.entry.created_date]
         try:
             self._keep_places(runs)
-            # Mostly none is ahead, which costs no call for each.
-            if [run for run in runs if run.entry.effective_date < run.entry.created_date]:
+            if ahead:
                 for is_ahead, some in groupby(runs, key=_is_ahead):
                     self._put(list(some), transit, ahead=is_ahead)
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queue_core.model.answers import error_name
-from queue_core.model.entry import RetryDue, SubscriberProgress
+from queue_core.model.entry import Entry, RetryDue, SubscriberProgress
 from queue_core.model.outcome import (
     Break,
     Finished,
@@ -32,6 +32,11 @@ def _all_succeeded(progress: SubscriberProgress) -> bool:
     return True
 
 
+def _has_head_start(entry: Entry) -> bool:
+    """Whether a priority has put an entry ahead of its post."""
+    return entry.effective_date < entry.created_date
+
+
 def outcome_of(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
     """The outcome of a run whose subscribers were called.
 
@@ -46,10 +51,13 @@ def outcome_of(run: Run, policy: RetryPolicy, clock: Clock) -> Outcome:
     waiting = run.waiting()
     dates = [so_far.due for name, so_far in waiting.items() if name not in run.broken]
     if waiting:
+        now = clock.now()
+        at = min(dates, default=now)
         return Retried(
             entry=entry,
-            # What waits for a circuit runs as soon as the entry does.
-            at=min(dates, default=clock.now()),
+            # What waits for a circuit runs as soon as the entry does. What runs again at once keeps
+            # the head start of its priority; no date in the future could have one.
+            at=min(at, entry.effective_date) if at <= now and _has_head_start(entry) else at,
             error_count=error_count,
             # A single subscriber's count and date are the entry's own.
             progress={} if run.has_one_subscriber else run.progress,

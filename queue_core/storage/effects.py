@@ -10,7 +10,8 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
-from queue_core.model.lanes import SUSPECT, Lane, circuit_lane
+from queue_core.model.entry import Entry
+from queue_core.model.lanes import ANY_NODE, SUSPECT, Lane, circuit_lane
 from queue_core.model.outcome import Paused, Retried
 from queue_core.model.states import State
 from queue_core.storage.progress import encode_progress
@@ -19,6 +20,11 @@ from queue_core.storage.store import Store
 
 class Effect(Protocol):
     """A change that belongs to the outcome of one entry."""
+
+    @property
+    def entry(self) -> Entry:
+        """The entry."""
+        ...
 
     @property
     def record_id(self) -> int:
@@ -57,10 +63,15 @@ class Wait:
         if self._opens is not None:
             self._circuit = circuit_lane(outcome.entry.queue_name, self._opens.handler)
             self._lane = self._circuit
-        elif isinstance(outcome, Paused):
+        elif isinstance(outcome, Paused) and outcome.lane != ANY_NODE:
             self._lane = outcome.lane
         else:
             self._lane = SUSPECT if outcome.entry.crash_count else lane
+
+    @property
+    def entry(self) -> Entry:
+        """See `Effect.entry`."""
+        return self._outcome.entry
 
     @property
     def record_id(self) -> int:

@@ -29,14 +29,19 @@ class StoredLimits:
 
     def put(self, limit: Limit) -> None:
         """Add a limit, or replace that of its queue."""
-        rated = limit.rate is not None
+        rated, keys_rated = limit.rate is not None, limit.rate_per_key is not None
         columns = {
             "queue_name": limit.queue_name,
             "concurrency": limit.concurrency,
             "per_node": limit.per_node,
             "rate": limit.rate,
-            "per_microseconds": limit.per // timedelta(microseconds=1) if rated else None,
+            "per_microseconds": limit.per // timedelta(microseconds=1)
+            if rated or keys_rated
+            else None,
             "burst": limit.burst if rated else None,
+            "per_key": limit.per_key,
+            "rate_per_key": limit.rate_per_key,
+            "burst_per_key": limit.burst_per_key if keys_rated else None,
             "limited_by": limit.limited_by,
             "since": limit.since,
         }
@@ -80,10 +85,15 @@ def _limit(row: Row[Any]) -> Limit:
         queue_name=row.queue_name,
         concurrency=row.concurrency,
         per_node=row.per_node,
+        per_key=row.per_key,
         limited_by=row.limited_by,
         since=row.since,
     )
-    if row.rate is None:
-        return limit
-    per = timedelta(microseconds=row.per_microseconds)
-    return msgspec.structs.replace(limit, rate=row.rate, per=per, burst=row.burst)
+    rates = dict[str, Any]()
+    if row.per_microseconds is not None:
+        rates["per"] = timedelta(microseconds=row.per_microseconds)
+    if row.rate is not None:
+        rates |= {"rate": row.rate, "burst": row.burst}
+    if row.rate_per_key is not None:
+        rates |= {"rate_per_key": row.rate_per_key, "burst_per_key": row.burst_per_key}
+    return msgspec.structs.replace(limit, **rates)

@@ -22,6 +22,7 @@ from queue_core.model.lanes import Lane
 from queue_core.model.outcome import Finished
 from queue_core.storage.effects import Effect
 from queue_core.storage.endings import end_awaited, endings_of
+from queue_core.storage.key_places import ALL_KEYS
 from queue_core.storage.places import Claimed, Places
 from queue_core.storage.progress import encode_progress
 from queue_core.storage.store import FIRST_DATE, Store
@@ -72,16 +73,25 @@ class Moves:
             return self._told(self._store.database.write(partial(self._claim_places, claim)))
         move = partial(self._store.statements.move, owner=owner, claim=claim)
         _, rows = self._run_move(move, lambda connection, moved: moved(connection))
-        return _all_of(_entries(claim, rows))
+        entries = _entries(claim, rows)
+        if not self._places.concern(entries):
+            return _all_of(entries)
+        # None of them starts before it has a place.
+        seat = partial(self._seat, claim=claim, entries=entries)
+        return self._told(self._store.database.write(seat))
+
+    def _seat(self, connection: Connection, claim: Claim, entries: Sequence[Entry]) -> Claimed:
+        return self._places.seating(connection, claim).seat(entries)
 
     def register(self, owner: str, entries: Sequence[Entry]) -> None:
         """Count entries that `owner` runs, and that took no place, as if they had."""
-        by_lane = self._places.by_lane(entries)
-        if by_lane:
+        if self._places.concern(entries):
             register = partial(self._places.register, owner=owner, entries=entries)
             self._store.database.write(register)
-            for lane, those in by_lane:
+            for lane, those in self._places.by_lane(entries):
                 self._placed(lane, [entry.record_id for entry in those])
+            keyed = [entry.record_id for entry in entries if self._places.keys.concern(entry)]
+            self._placed(ALL_KEYS, keyed)
 
     def _claim_places(self, claim: Claim, connection: Connection) -> Claimed:
         seating = self._places.seating(connection, claim)
@@ -119,7 +129,7 @@ class Moves:
         links = self._store.links
         linked = [one for one in headed if one not in awaited and links.concern(one.entry.headers)]
 
-        limited = claim is not None and bool(self._places.lanes)
+        limited = claim is not None and self._places.limit_any
 
         def move(connection: Connection) -> Moved:
             return self._move_checked(connection, owner, batch, None if limited else claim)
@@ -134,6 +144,9 @@ class Moves:
             # recorded: that has told them.
             if linked:
                 links.ended(connection, endings_of(linked, besides=lost))
+            waiting = [effect.entry for effect in effects if effect.record_id not in lost]
+            if waiting:
+                self._store.limit_keys.freed(connection, waiting)
             if lost:
                 lost -= self._recorded(
                     connection, owner, [one for one in finished if one.entry.record_id in lost]

@@ -22,6 +22,7 @@ from queue_core.model.entry import Entry
 from queue_core.model.lanes import SUSPECT, Lane, is_limited
 from queue_core.model.limit import Limit
 from queue_core.model.rate import Rate
+from queue_core.storage.key_places import ALL_KEYS, KeyPlaces
 from queue_core.storage.store import FIRST_DATE, Store
 from sql.statements.base import LARGEST_COUNT
 from sql.statements.claims import Claim
@@ -40,12 +41,14 @@ class Claimed(NamedTuple):
         placed: The ids of entries that took places, by the lane of their limit.
         refused: The lanes of limits that had no more places. When they have one again, as far as
             that is known.
+        keys_go_on: When the rate of a limit key allows the next start, if some wait for it.
     """
 
     entries: list[Entry]
     found: int
     placed: dict[Lane, list[int]] = {}  # noqa: RUF012 -- never changed
     refused: dict[Lane, datetime | None] = {}  # noqa: RUF012 -- never changed
+    keys_go_on: datetime | None = None
 
 
 class Room(msgspec.Struct, kw_only=True):
@@ -70,6 +73,7 @@ class Places:
     def __init__(self, store: Store, idle_threads: Callable[[], int]) -> None:
         self._store = store
         self._idle_threads = idle_threads
+        self.keys = KeyPlaces(store, idle_threads)
         self.lanes = dict[str, Lane]()
         """Of the queues that are limited, as the last look has found; empty, as mostly."""
         self.nodes = 1
@@ -77,7 +81,20 @@ class Places:
 
     def learn(self, limits: Iterable[Limit]) -> None:
         """These are the limits now."""
-        self.lanes = {limit.queue_name: limit.lane for limit in limits}
+        limits = [*limits]
+        self.lanes = {limit.queue_name: limit.lane for limit in limits if limit.limits_queue}
+        self.keys.learn(limits)
+
+    @property
+    def limit_any(self) -> bool:
+        """Whether there are limits, as far as is known."""
+        return bool(self.lanes or self.keys.queues)
+
+    def concern(self, entries: Iterable[Entry]) -> bool:
+        """Whether some of the entries need places."""
+        return self.limit_any and any(
+            entry.queue_name in self.lanes or self.keys.concern(entry) for entry in entries
+        )
 
     def seating(self, connection: Connection, claim: Claim) -> Seating:
         """For a claim in the transaction of `connection`."""
@@ -92,6 +109,9 @@ class Places:
             claims = [entry.claim for entry in mine if entry.claim not in held]
             if claims:
                 statements.take_places(connection, lane=lane, owner=owner, claims=claims)
+        keyed = self.keys.by_lane(entries)
+        if keyed:
+            self.keys.register(connection, owner, keyed)
 
     def by_lane(self, entries: Iterable[Entry]) -> list[tuple[Lane, list[Entry]]]:
         """The entries of limited queues, by the lane of their limit: in order, as it is locked."""
@@ -199,6 +219,18 @@ class Seating:
         else:
             entries = list(found)
         placed, waiting = dict[Lane, list[int]](), set[int]()
+        # All limits are locked before the keys are.
+        for lane, those in self._places.by_lane(entries):
+            self._room(lane, len(those))
+        by_key = self._places.keys.by_lane(entries)
+        rooms = self._places.keys.rooms(self._connection, by_key) if by_key else {}
+        first = self._places.keys.first(rooms, by_key)
+        refused = {
+            lane: [entry for entry in those if entry.record_id not in first]
+            for lane, those in by_key.items()
+        }
+        waiting.update(entry.record_id for those in refused.values() for entry in those)
+        entries = [entry for entry in entries if entry.record_id not in waiting]
         for lane, those in self._places.by_lane(entries):
             room = self._room(lane, len(those))
             seated, left = those[: room.free], those[room.free :]
@@ -210,7 +242,14 @@ class Seating:
                 self._leave(lane, left)
                 waiting.update(entry.record_id for entry in left)
         entries = [entry for entry in entries if entry.record_id not in waiting]
-        return Claimed(entries, len(found), placed, self._refused)
+        go_on = None
+        if by_key:
+            by_lane = self._places.keys.by_lane(entries)
+            placed[ALL_KEYS] = [entry.record_id for those in by_lane.values() for entry in those]
+            go_on = self._places.keys.settle(
+                self._connection, self._owner, rooms, seated=by_lane, refused=refused
+            )
+        return Claimed(entries, len(found), placed, self._refused, go_on)
 
     def _room(self, lane: Lane, wanted: int) -> Room:
         if lane not in self._rooms:

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import msgspec
 
 from queue_core.errors import InvalidPostError
+from queue_core.links.limit_keys import LIMIT_KEY_MARK
 from queue_core.model.captured_context import NO_CONTEXT, CapturedContext
 from queue_core.model.config import QueueConfig
 from queue_core.model.entry import Entry
@@ -27,9 +28,9 @@ from queue_core.runtime.shown import shown
 from queue_core.storage.arguments import name
 from queue_core.storage.packet import check_packet
 from queue_core.storage.search_keys import Unset, columns_of, search_key
-from sql.search_keys import RESERVED, SEARCH_KEYS, StoredKey, texts
+from sql.search_keys import RESERVED, SEARCH_KEYS, StoredKey, texts, with_marks
 from sql.statements.base import AVAILABLE, IN_PROCESSING
-from sql.tables import CLASS_NAME_LENGTH
+from sql.tables import CLASS_NAME_LENGTH, LIMIT_KEY_LENGTH
 
 _TOKEN_LENGTH = 36
 
@@ -105,6 +106,8 @@ class Rows:
             headers = self._context.capture(headers, queue_name)
         if posting.max_run_seconds is not None:
             headers = with_limit(headers, posting.max_run_seconds, queue_name)
+        if posting.limit_key is not None:
+            headers = _with_limit_key(headers, posting.limit_key, queue_name)
         if key1 is not None or key2 is not None:
             keyed = columns_of(self.keys(queue_name, search_key1=key1, search_key2=key2), headers)
             key1, key2, headers = keyed["search_key1"], keyed["search_key2"], keyed["headers"]
@@ -165,6 +168,18 @@ class Rows:
         )
         found = {name: text for name, text in texts(entry.headers).items() if name in SEARCH_KEYS}
         return msgspec.structs.replace(entry, **found) if found else entry
+
+
+def _with_limit_key(headers: str | None, limit_key: object, queue_name: str) -> str:
+    key = name(limit_key, "limit_key", limit=LIMIT_KEY_LENGTH, queue_name=queue_name)
+    if not key:
+        raise InvalidPostError(
+            f"{queue_name}: limit_key='' is not allowed: a text that is not empty. Nothing was written.",
+            queue_name=queue_name,
+            key="limit_key",
+            value="",
+        )
+    return with_marks(headers, {LIMIT_KEY_MARK: key})
 
 
 def _date(posting: Posting, now: datetime, queue_name: str) -> datetime:

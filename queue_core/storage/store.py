@@ -15,6 +15,7 @@ from queue_core.links.circuits import Circuits
 from queue_core.links.dependencies import Dependencies
 from queue_core.links.groups import GroupLink
 from queue_core.links.keys import KeyLink
+from queue_core.links.limit_keys import LimitKeyLink
 from queue_core.links.link import Link
 from queue_core.links.links import Links
 from queue_core.links.ordering import Ordering
@@ -80,9 +81,17 @@ class Store(Transactions):
         others: list[Link] = [self.keys, self.ordering, self.groups, self.circuits]
         waits = dialect.statements_for(WAITS)(schema)
         self.dependencies = Dependencies(waits, self.statements, clock, Links(others))
+        self.limit_keys = LimitKeyLink(self.statements, clock)
         # Groups last: others that end members wait for them.
         self.links = Links(
-            [self.keys, self.ordering, self.circuits, self.dependencies, self.groups]
+            [
+                self.keys,
+                self.ordering,
+                self.circuits,
+                self.dependencies,
+                self.limit_keys,
+                self.groups,
+            ]
         )
         self.reserved_ids = ReservedIds(database, self.statements)
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from alembic import context, op
-from sqlalchemy import inspect
+from sqlalchemy import MetaData, Table, inspect
 
 from sql.migrations.tables import may_be_there
+from sql.postgresql.partitions import PostgreSQLPartitions
 
 
 def create(name: str, table: str, columns: Sequence[str], **options: Any) -> None:
@@ -22,6 +23,12 @@ def create(name: str, table: str, columns: Sequence[str], **options: Any) -> Non
     if not _beside_traffic():
         if not (may_be_there() and _exists(name, table)):
             op.create_index(name, table, columns, **options)
+        return
+    for part in _partitions(table):
+        create(f"{name[:53]}_{part[-9:]}", part, columns, **options)
+    if _partitions(table):
+        # It takes those of the partitions for its own, and builds none.
+        op.create_index(name, table, columns, if_not_exists=True, **options)
         return
     with op.get_context().autocommit_block():
         op.drop_index(name, table, if_exists=True, postgresql_concurrently=True)
@@ -39,6 +46,12 @@ def replace(name: str, table: str, columns: Sequence[str], **options: Any) -> No
     op.drop_index(name, table)
     quote = op.get_context().dialect.identifier_preparer.quote
     op.execute(f"ALTER INDEX {quote(f'{name}_new')} RENAME TO {quote(name)}")
+
+
+def _partitions(table: str) -> list[str]:
+    """The partitions of a divided history."""
+    past = Table(table, MetaData())
+    return [one.name for one in PostgreSQLPartitions().found(op.get_bind(), past)]
 
 
 def _exists(name: str, table: str) -> bool:

@@ -25,6 +25,7 @@ from sql.mysql import settling
 from sql.mysql.bulk import MySQLBulkReads
 from sql.mysql.capabilities import MYSQL
 from sql.mysql.keys import MySQLKeys
+from sql.mysql.partitions import MySQLPartitions
 from sql.mysql.raw import MySQLRaw
 from sql.mysql.statements import MySQLStatements, largest_statement
 from sql.mysql.work import MySQLWorkCounts, MySQLWorkDocs, MySQLWorkTasks
@@ -62,6 +63,7 @@ class MySQL(Dialect):
     capabilities = MYSQL
     raw = MySQLRaw()
     bulk = MySQLBulkReads()
+    partitions = MySQLPartitions()
     _newer_settings = ""
     """More of them, in a comment that only a server of a version that knows them reads."""
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Executable, FromClause, Select, Table, bindparam, text
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Executable,
+    FromClause,
+    Select,
+    Table,
+    bindparam,
+    text,
+)
 from sqlalchemy.util import memoized_property
 
 from sql.mysql.statements import written
@@ -40,8 +49,15 @@ class MySQLKeys(Keys):
         # A scan, which the optimisers prefer while the table is small, would lock all rows.
         return statement.with_hint(table, "FORCE INDEX (PRIMARY)")
 
-    def _in_order(self, table: Table, statement: Select[Any]) -> Select[Any]:
-        return self._looked_up(table, statement).prefix_with("STRAIGHT_JOIN")
+    def _for_each(
+        self,
+        listed: FromClause,
+        table: Table,
+        condition: ColumnElement[bool],
+        statement: Select[Any],
+    ) -> Select[Any]:
+        found = super()._for_each(listed, table, condition, self._looked_up(table, statement))
+        return found.prefix_with("STRAIGHT_JOIN")
 
     def _changed(self, table: Table, statement: S) -> S:
         return statement.prefix_with(f"/*+ INDEX({table.name} PRIMARY) */")

@@ -30,10 +30,12 @@ from sql.postgresql.bulk import PostgreSQLBulkReads
 from sql.postgresql.capabilities import POSTGRESQL
 from sql.postgresql.inserts import INSERTS
 from sql.postgresql.keys import PostgreSQLKeys
+from sql.postgresql.partitions import PostgreSQLPartitions
 from sql.postgresql.raw import PostgreSQLRaw
 from sql.postgresql.statements import PostgreSQLStatements
 from sql.postgresql.work import PostgreSQLWorkTasks
 from sql.settling import Ended, OpenDatabase
+from sql.statements.base import quoted
 from sql.watching import Heard, Notifier, Watch
 
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
@@ -74,6 +76,7 @@ class PostgreSQL(Dialect):
     capabilities = POSTGRESQL
     raw = PostgreSQLRaw()
     bulk = PostgreSQLBulkReads()
+    partitions = PostgreSQLPartitions()
 
     def schema_of(self, connection: Connection, table_name: str) -> str | None:
         found = (
@@ -81,7 +84,7 @@ class PostgreSQL(Dialect):
             "WHERE pg_class.oid = to_regclass(:name)"
         )
         schema: str | None = connection.execute(
-            text(found), {"name": _quoted(connection, table_name)}
+            text(found), {"name": quoted(connection, table_name)}
         ).scalar()
         return schema
 
@@ -221,7 +224,3 @@ class PostgreSQL(Dialect):
 
     def commits_of_others(self, engine: Engine, watch: Watch) -> Generator[Heard, None, None]:
         return notify.commits_of_others(engine, watch)
-
-
-def _quoted(connection: Connection, name: str) -> str:
-    return connection.dialect.identifier_preparer.quote(name)

@@ -76,6 +76,8 @@ def autovacuum(connection: Connection, scope: Scope) -> Iterator[Finding]:
     wanted = _storage_settings(scope)
     for row in _tables(connection, scope):
         options = row.reloptions or []
+        if row.partitioned:  # its partitions have the settings
+            continue
         if any(
             option in {"autovacuum_enabled=false", "autovacuum_enabled=off"} for option in options
         ):
@@ -136,7 +138,7 @@ def _of_tables(statement: str) -> Any:
 
 def _tables(connection: Connection, scope: Scope) -> list[Row[Any]]:
     statement = _of_tables(
-        "SELECT relname AS name, reloptions, relpersistence AS persistence FROM pg_class "
+        "SELECT relname AS name, reloptions, relpersistence AS persistence, relkind = 'p' AS partitioned FROM pg_class "
         "WHERE oid IN (SELECT oid FROM ours) ORDER BY relname"
     )
     return list(connection.execute(statement, {"tables": scope.names}))

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, FromClause, Insert, Select, text
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    Insert,
+    Select,
+    Table,
+    false,
+    func,
+    text,
+)
 from sqlalchemy.dialects.sqlite import insert
 
 from sql.statements.key_shapes import BATCH_COLUMNS
@@ -27,6 +37,17 @@ class SQLiteKeys(Keys):
     def _listed_ids(self) -> FromClause:
         source = text("SELECT value AS record_id FROM json_each(:ids)")
         return source.columns(record_id=BigInteger()).subquery("listed")
+
+    def _for_each(
+        self,
+        listed: FromClause,
+        table: Table,
+        condition: ColumnElement[bool],
+        statement: Select[Any],
+    ) -> Select[Any]:
+        # See `SQLiteMoves._found`: SQLite 3.53 would read all keys of a queue.
+        joined = listed.outerjoin(table, condition)
+        return statement.select_from(joined).where(func.coalesce(condition, false()))
 
     def _or_change(self, statement: Select[Any], names: Sequence[str]) -> Insert:
         put = insert(self.table).from_select(list(names), statement)

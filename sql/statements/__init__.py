@@ -26,11 +26,11 @@ from sql.statements.base import AVAILABLE, WAITING, batches, full_name
 from sql.statements.claims import Claim, Claims
 from sql.statements.keyed import Keyed
 from sql.statements.lanes import Lanes
+from sql.statements.limit_keys import LimitKeys
 from sql.statements.outcomes import Batch, Outcomes
 from sql.statements.overview import Overview
 from sql.statements.places import Places
 from sql.statements.statistics import Statistics
-from sql.statements.waiting import Waiting
 from sql.statements.windows import Windows
 from sql.tables import ENTRY_COLUMNS
 
@@ -38,7 +38,7 @@ Moved = Callable[[Connection], tuple[set[int], list[Sequence[Any]]]]
 """Asked of its connection, tells the ids that a move has ended, and the rows that it claimed."""
 
 
-class Statements(Claims, Waiting, Places, Outcomes, Lanes, Windows, Overview, Statistics, Keyed):
+class Statements(Claims, LimitKeys, Places, Outcomes, Lanes, Windows, Overview, Statistics, Keyed):
     """All statements on one pair of tables.
 
     Those of its bases, and those for a user's posts, searches and changes.

@@ -89,6 +89,11 @@ def lane_by_suspicion(table: Table, lane: str, suspect_lane: str) -> ColumnEleme
     return case((table.c.crash_count > 0, literal(suspect_lane)), else_=literal(lane))
 
 
+def quoted(connection: Connection, name: str) -> str:
+    """A name, quoted for a text that goes to the driver."""
+    return connection.dialect.identifier_preparer.quote(name)
+
+
 def full_name(connection: Connection, table: Table) -> str:
     """A table's name with its schema, quoted for a text that goes to the driver."""
     return connection.dialect.identifier_preparer.format_table(table)

@@ -179,7 +179,7 @@ class Groups:
         due = select(groups.c.group_id).where(
             groups.c.table_name == table_name, groups.c.look_date <= now
         )
-        return due.order_by(groups.c.table_name, groups.c.look_date).limit(limit)
+        return due.order_by(groups.c.look_date).limit(limit)
 
     def are_due(self, connection: Connection, table_name: str, *, now: datetime) -> bool:
         """Whether there is anything to look at."""
@@ -210,7 +210,7 @@ class Groups:
         old = select(ends.c.group_id).where(
             ends.c.table_name == table_name, ends.c.completed_date < before
         )
-        ordered = old.order_by(ends.c.table_name, ends.c.completed_date).limit(limit)
+        ordered = old.order_by(ends.c.completed_date).limit(limit)
         return sorted(connection.execute(ordered).scalars())
 
     def remove(self, connection: Connection, ids: Sequence[int]) -> None:

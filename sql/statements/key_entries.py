@@ -59,5 +59,5 @@ class KeyEntries(KeyShapes):
     def _by_ids(self, table: Table, statement: Select[Any]) -> Select[Any]:
         """The statement on the rows whose ids are in the parameter `ids`."""
         listed = self._listed_ids()
-        joined = listed.join(table, table.c.record_id == listed.c.record_id)
-        return self._in_order(table, statement).select_from(joined)
+        condition = table.c.record_id == listed.c.record_id
+        return self._for_each(listed, table, condition, statement)

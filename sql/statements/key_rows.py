@@ -97,8 +97,8 @@ class KeyRows(KeyShapes):
 
     def _finding(self, locking: Locking) -> Select[Any]:
         table, listed = self.table, self._listed_keys()
-        joined = listed.join(table, and_(*self._is(listed.c.entry_key)))
-        statement = self._in_order(table, select(table)).select_from(joined)
+        condition = and_(*self._is(listed.c.entry_key))
+        statement = self._for_each(listed, table, condition, select(table))
         return locking.of(statement.order_by(listed.c.entry_key), table)
 
     def _is(self, key: ColumnElement[str]) -> list[ColumnElement[bool]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, Double, FromClause, Select, String, Table
+from sqlalchemy import BigInteger, ColumnElement, Double, FromClause, Select, String, Table
 from sqlalchemy.types import TypeEngine
 
 from sql.statements.base import IDS, S
@@ -62,10 +62,18 @@ class KeyShapes:
         del table
         return statement
 
-    def _in_order(self, table: Table, statement: Select[Any]) -> Select[Any]:
-        """The statement, made to look up the rows of `table` for each row that is listed."""
-        del table
-        return statement
+    def _for_each(
+        self,
+        listed: FromClause,
+        table: Table,
+        condition: ColumnElement[bool],
+        statement: Select[Any],
+    ) -> Select[Any]:
+        """The statement on the rows of `table` that meet the condition with a row of `listed`.
+
+        It is made to look them up for each row that is listed.
+        """
+        return statement.select_from(listed.join(table, condition))
 
     def _changed(self, table: Table, statement: S) -> S:
         """The same for a change."""

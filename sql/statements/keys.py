@@ -5,10 +5,11 @@ All of them are about keys of one queue, in the order of which rows are locked.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, select
 
 from sql.statements.key_entries import KeyEntries
 from sql.statements.key_posts import KeyPosts
@@ -23,7 +24,7 @@ class Keys(KeyPosts, KeyEntries):
         statement = select(table.c.look_date).where(
             table.c.table_name == table_name, table.c.look_date <= now
         )
-        ordered = statement.order_by(table.c.table_name, table.c.look_date).limit(1)
+        ordered = statement.order_by(table.c.look_date).limit(1)
         return connection.execute(ordered).first() is not None
 
     def to_look_at(
@@ -32,7 +33,7 @@ class Keys(KeyPosts, KeyEntries):
         """Lock and return keys whose look date has come. Those that others hold are skipped."""
         table = self.table
         statement = select(table).where(table.c.table_name == table_name, table.c.look_date <= now)
-        ordered = statement.order_by(table.c.table_name, table.c.look_date).limit(limit)
+        ordered = statement.order_by(table.c.look_date).limit(limit)
         return list(connection.execute(ordered.with_for_update(skip_locked=True)))
 
     def page(
@@ -45,19 +46,27 @@ class Keys(KeyPosts, KeyEntries):
         limit: int,
     ) -> list[Row[Any]]:
         """Keys of one queue, or of all, in the order of queue and key, after one of them."""
+        queues, keys = self.table.c.queue_name, self.table.c.entry_key
+        # By no column that has one value: MariaDB would sort all rows.
+        if after is None and queue_name is None:
+            return self._first(connection, table_name, [], [queues, keys], limit)
+        queue, key = after or (queue_name, "")
+        found = self._first(connection, table_name, [queues == queue, keys > key], [keys], limit)
+        # As one statement, MariaDB would read the queue from its begin.
+        if queue_name is None and len(found) < limit:
+            others = [queues > queue]
+            found += self._first(connection, table_name, others, [queues, keys], limit - len(found))
+        return found
+
+    def _first(
+        self,
+        connection: Connection,
+        table_name: str,
+        where: Sequence[ColumnElement[bool]],
+        order: Sequence[ColumnElement[str]],
+        limit: int,
+    ) -> list[Row[Any]]:
         table = self.table
-        statement = select(table).where(table.c.table_name == table_name)
-        if queue_name is not None:
-            statement = statement.where(table.c.queue_name == queue_name)
-        if after is not None and queue_name is not None:
-            statement = statement.where(table.c.entry_key > after[1])
-        elif after is not None:
-            queue, key = after
-            later = (table.c.queue_name == queue) & (table.c.entry_key > key)
-            statement = statement.where(
-                table.c.queue_name >= queue, or_(table.c.queue_name > queue, later)
-            )
-        ordered = statement.order_by(
-            table.c.table_name, table.c.queue_name, table.c.entry_key
-        ).limit(limit)
+        statement = select(table).where(table.c.table_name == table_name, *where)
+        ordered = self._looked_up(table, statement.order_by(*order).limit(limit))
         return list(connection.execute(ordered))

@@ -86,8 +86,11 @@ class Lanes(PairStatements):
         [found] = self._rows(connection, self._due_and_next, {**bound, "now": now})
         return {lane: (found[2 * place], found[2 * place + 1]) for place, lane in enumerate(lanes)}
 
-    def lanes(self, connection: Connection) -> list[str]:
-        """The distinct lanes, one index seek each, however many entries they hold."""
+    def lanes(self, connection: Connection, *, besides: tuple[str, str] = ("", "")) -> list[str]:
+        """The distinct lanes, one index seek each, however many entries they hold.
+
+        `besides`: those from the first of the two on, and before the second, are left out.
+        """
         main, found = self.main, list[str]()
         # Not min(): a statement without parameters keeps the plan that was made while the table was
         # empty.
@@ -96,6 +99,9 @@ class Lanes(PairStatements):
         # On SQLite a lane by hand may be no UTF-8; as it is read, it is not the one that it is
         # sought by.
         while lane is not None and lane not in found[-1:]:
+            if besides[0] <= lane < besides[1]:
+                lane = connection.execute(lowest.where(main.c.lane >= besides[1])).scalar()
+                continue
             found.append(lane)
             lane = connection.execute(lowest.where(main.c.lane > lane)).scalar()
         return found
@@ -146,21 +152,33 @@ class Lanes(PairStatements):
         return list(connection.execute(ordered))
 
     def lane_counts(
-        self, connection: Connection, *, lane: str, until: datetime | None, limit: int
+        self,
+        connection: Connection,
+        *,
+        lane: str,
+        until: datetime | None,
+        limit: int,
+        end: str | None = None,
     ) -> list[Row[Any]]:
         """Counts of the AVAILABLE entries among a lane's first `limit` entries.
 
-        Columns: queue_name, entries, and since when the oldest is due.
+        Columns: queue_name, entries, and since when the oldest is due. With an `end`, it is about
+        all lanes from `lane` on, and before that.
 
         `until` leaves out entries that are due later.
         """
         main = self.main
         names = ("queue_name", "processing_state", "created_date", "effective_date")
         columns = [main.c[name] for name in names]
-        first = self._by_claims(select(*columns)).where(main.c.lane == lane)
+        of_lanes = (
+            (main.c.lane == lane,) if end is None else (main.c.lane >= lane, main.c.lane < end)
+        )
+        first = self._by_claims(select(*columns)).where(*of_lanes)
         if until is not None:
             first = first.where(main.c.effective_date <= until)
-        some = first.order_by(main.c.effective_date, main.c.record_id).limit(limit).subquery()
+        ordered = first if end is None else first.order_by(main.c.lane)
+        ordered = ordered.order_by(main.c.effective_date, main.c.record_id)
+        some = ordered.limit(limit).subquery()
         statement = select(
             some.c.queue_name,
             func.count().label("entries"),

@@ -92,7 +92,7 @@ class Waits:
     def _due(self, table_name: str, now: datetime, limit: int) -> Select[Any]:
         table = self.table
         due = select(table).where(table.c.table_name == table_name, table.c.look_date <= now)
-        return due.order_by(table.c.table_name, table.c.look_date).limit(limit)
+        return due.order_by(table.c.look_date).limit(limit)
 
     def are_due(self, connection: Connection, table_name: str, *, now: datetime) -> bool:
         """Whether there is anything to look at."""

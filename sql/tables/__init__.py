@@ -16,7 +16,7 @@ from sql.tables.entries import (
 )
 from sql.tables.groups import GROUP_NAME_LENGTH, queue_group_ends, queue_groups
 from sql.tables.keys import KEY_LENGTH, queue_keys
-from sql.tables.limits import queue_limits, queue_places
+from sql.tables.limits import LIMIT_KEY_LENGTH, queue_limit_keys, queue_limits, queue_places
 from sql.tables.nodes import queue_nodes
 from sql.tables.ordered import ORDER_KEY_LENGTH, queue_order_heads, queue_ordered
 from sql.tables.pauses import queue_pauses
@@ -46,6 +46,7 @@ __all__ = [
     "ERROR_LENGTH",
     "GROUP_NAME_LENGTH",
     "KEY_LENGTH",
+    "LIMIT_KEY_LENGTH",
     "NAMESPACE_BYTES",
     "NAME_LENGTH",
     "ORDER_KEY_LENGTH",
@@ -63,6 +64,7 @@ __all__ = [
     "queue_group_ends",
     "queue_groups",
     "queue_keys",
+    "queue_limit_keys",
     "queue_limits",
     "queue_nodes",
     "queue_order_heads",

@@ -1,15 +1,19 @@
-"""The tables of limits: a row for each limited queue, and one for each place that is taken."""
+"""The tables of limits: a row for each limited queue, each place that is taken, and each key."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Integer, MetaData, String, Table
+from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, MetaData, String, Table
 
 from sql.tables.conventions import NAME_LENGTH, OPTIONS, QUEUE_NAME_LENGTH
 from sql.types import UtcDateTime, long_text, name, readable
 
+LIMIT_KEY_LENGTH = 128
+
+_METADATA = MetaData()
+
 queue_limits = Table(
     "queue_limits",
-    MetaData(),
+    _METADATA,
     Column("table_name", name(NAME_LENGTH), primary_key=True),
     # Says which queue in a length that a key may have.
     Column("lane", name(NAME_LENGTH), primary_key=True),
@@ -22,6 +26,9 @@ queue_limits = Table(
     Column("limited_by", String(255), nullable=False),
     Column("since", UtcDateTime, nullable=False),
     Column("arrival_date", UtcDateTime),
+    Column("per_key", Integer),
+    Column("rate_per_key", Integer),
+    Column("burst_per_key", Integer),
     **OPTIONS,
 )
 """`arrival_date`: when the next start is due at this rate, by the database's clock."""
@@ -34,7 +41,7 @@ queue_limits.append_constraint(
 
 queue_places = Table(
     "queue_places",
-    MetaData(),
+    _METADATA,
     Column("table_name", name(NAME_LENGTH), primary_key=True),
     Column("lane", name(NAME_LENGTH), primary_key=True),
     Column("record_id", BigInteger, primary_key=True, autoincrement=False),
@@ -44,8 +51,28 @@ queue_places = Table(
     Column("claims", long_text(), nullable=False),
     **OPTIONS,
 )
-"""Places of limited queues, those of one claim of entries in a row that bears the first one's name.
+"""Places of limited queues, those of one claim in a row that bears the first one's name.
+
+Of limit keys, each place has a row.
 
 `claims` lists them in JSON, `places` is their number. One counts as long as its entry is claimed as
 it says, and no longer. So whoever ends, retries or reaps an entry need not know of its place.
 """
+
+queue_limit_keys = Table(
+    "queue_limit_keys",
+    _METADATA,
+    Column("table_name", name(NAME_LENGTH), primary_key=True),
+    # Says which queue and key in a length that a key may have.
+    Column("lane", name(NAME_LENGTH), primary_key=True),
+    Column("queue_name", name(QUEUE_NAME_LENGTH), nullable=False),
+    Column("limit_key", name(LIMIT_KEY_LENGTH), nullable=False),
+    Column("arrival_date", UtcDateTime),
+    Column("look_date", UtcDateTime),
+    **OPTIONS,
+)
+"""Limit keys that have places, or entries that wait for some. Whoever changes either locks the row.
+
+`arrival_date` is as that of a queue's limit. `look_date`: when the rate allows the next start.
+"""
+Index("queue_limit_keys_look", queue_limit_keys.c.table_name, queue_limit_keys.c.look_date)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
 import typer
 
+from queue_core.dividing import partition_history
 from queue_core.model.states import State
 from queue_core.reading.forgetting import Forgotten
+from sql.partitions import Period
 from stickybus.cli.entry_options import (
     DEFAULT_TABLE,
     AnyTable,
@@ -27,11 +30,11 @@ from stickybus.cli.exit_codes import BAD_DATA
 from stickybus.cli.moments import moment
 from stickybus.cli.output import console, errors, plural, write_json, write_table
 from stickybus.cli.progress import bar
-from stickybus.cli.target import Json, TableName, Url, inspected, maintained
+from stickybus.cli.target import Json, TableName, Url, inspected, maintained, url_of
 from stickybus.cli.usage import UsageError
 
 app = typer.Typer(
-    no_args_is_help=True, help="List, archive, replay, truncate and forget what has ended."
+    no_args_is_help=True, help="List, archive, replay, truncate, divide and forget what has ended."
 )
 
 COLUMNS = {
@@ -152,6 +155,33 @@ def truncate(
         write_json({"table": f"{table}_history", "removed": removed})
     else:
         console().print(f"{plural(removed, 'row')} removed from {table}_history", markup=False)
+
+
+@app.command()
+def partition(
+    *,
+    by: Annotated[Period, typer.Option(help="What a partition holds, in UTC.")] = Period.MONTH,
+    table: TableName = DEFAULT_TABLE,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Divide history of a table into partitions, while its queues run.
+
+    truncate --before drops those that are old as a whole. Nodes make the next ones ahead; run again
+    it does so, too. MySQL and MariaDB copy the table once, and outcomes wait meanwhile.
+
+    Examples:
+      stickybus history partition --by month
+
+      stickybus history partition --table notifications --by day
+    """
+    found = partition_history(url_of(url), by=by, table=table)
+    if as_json:
+        write_json({"table": f"{table}_history", "partitions": [asdict(one) for one in found]})
+        return
+    rows = [{"name": one.name, "until": one.until} for one in found]
+    columns = {"name": "PARTITION", "until": "ENDED BEFORE (UTC)"}
+    write_table(f"Partitions of {table}_history", columns, rows, empty="")
 
 
 @app.command()

@@ -21,6 +21,9 @@ COLUMNS = {
     "per_node": "PER NODE",
     "rate": "RATE",
     "burst": "BURST",
+    "per_key": "PER KEY",
+    "rate_per_key": "RATE PER KEY",
+    "burst_per_key": "BURST PER KEY",
     "limited_by": "LIMITED BY",
     "since": "SINCE (UTC)",
 }
@@ -46,8 +49,25 @@ def limit(
         int | None,
         typer.Option(help="How many entries start in each time --per.", show_default=False),
     ] = None,
-    per: Annotated[str, typer.Option(help="The time of --rate, such as 1s, 1m or 1h.")] = "1s",
+    per: Annotated[str, typer.Option(help="The time of the rates, such as 1s, 1m or 1h.")] = "1s",
     burst: Annotated[int, typer.Option(help="How many of --rate may start at once.")] = 1,
+    per_key: Annotated[
+        int | None,
+        typer.Option(
+            help="How many entries of each limit key run at once, on all nodes.",
+            show_default=False,
+        ),
+    ] = None,
+    rate_per_key: Annotated[
+        int | None,
+        typer.Option(
+            help="How many entries of each limit key start in each time --per.",
+            show_default=False,
+        ),
+    ] = None,
+    burst_per_key: Annotated[
+        int, typer.Option(help="How many of --rate-per-key may start at once.")
+    ] = 1,
     by: Annotated[
         str | None,
         typer.Option(
@@ -67,6 +87,8 @@ def limit(
       stickybus limit bus --concurrency 10
 
       stickybus limit shop:mails --table notifications --rate 100 --per 1m --burst 10
+
+      stickybus limit bus --per-key 3
     """
     with opened(url, table) as engine:
         made = Limiting(engine, queue).limit(
@@ -75,6 +97,9 @@ def limit(
             rate=rate,
             per=duration(per),
             burst=burst,
+            per_key=per_key,
+            rate_per_key=rate_per_key,
+            burst_per_key=burst_per_key,
             by=by,
         )
     if as_json:
@@ -119,6 +144,9 @@ def limits(*, table: AnyTable = None, url: Url = None, as_json: Json = False) ->
 
 def _row(limit: Limit) -> dict[str, Any]:
     row = msgspec.structs.asdict(limit)
-    if limit.rate is None:
-        return row | {"burst": None}
-    return row | {"rate": f"{limit.rate} in {limit.per}"}
+    for rate, burst in (("rate", "burst"), ("rate_per_key", "burst_per_key")):
+        if row[rate] is None:
+            row[burst] = None
+        else:
+            row[rate] = f"{row[rate]} in {limit.per}"
+    return row

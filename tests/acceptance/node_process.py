@@ -3,7 +3,7 @@
 As a program: `python -m tests.acceptance.node_process URL NAME` runs a bus; it reads commands from
 standard input (`post N …`, `fill COUNT`, `go`, `stop`) and says what happens, one line each
 (`ready`, `posted N`, `filled COUNT`, `run N`, `done N`, `error …`). Orders below zero run until
-`go`.
+`go`. `keyed N …` posts with limit keys, of which every third order has the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from typing import Any, Final
 
 from sqlalchemy import URL
 
-from stickybus import BusConfig, ImmediateRetries, NodeConfig, PersistentBus, StickybusError
+from stickybus import (
+    BusConfig,
+    ImmediateRetries,
+    NodeConfig,
+    PersistentBus,
+    Posting,
+    StickybusError,
+)
 
 LEASE_SECONDS: Final = 2.0
 SETTINGS: Final[dict[str, Any]] = {
@@ -36,6 +43,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "retry": ImmediateRetries(3),
 }
 FILLED_AT_ONCE: Final = 1_000
+KEYS: Final = 3
 _BOUND_SECONDS: Final = 30.0
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -48,6 +56,16 @@ class Order:
 def bus_on(url: URL | str, name: str) -> PersistentBus:
     """A bus with a short lease."""
     return PersistentBus(url, BusConfig(node_name=name, **SETTINGS))
+
+
+def key_of(number: int) -> str:
+    """The limit key of an order."""
+    return f"key-{number % KEYS}"
+
+
+def keyed(number: int) -> Posting:
+    """An order with its limit key."""
+    return Posting(event=Order(number), limit_key=key_of(number))
 
 
 class NodeProcess:
@@ -173,7 +191,8 @@ def main(url: str, name: str) -> None:
                 bus.post_many([Order(number) for number in range(first, first + FILLED_AT_ONCE)])
             say(f"filled {numbers[0]}")
         else:
-            bus.post_many([Order(int(number)) for number in numbers])
+            posting = keyed if word == "keyed" else Order
+            bus.post_many([posting(int(number)) for number in numbers])
             for number in numbers:
                 say(f"posted {number}")
     bus.close()

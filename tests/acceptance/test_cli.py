@@ -938,6 +938,15 @@ def test_a_queue_is_limited_listed_and_unlimited(cli: Cli, bus: PersistentBus) -
     assert "needs concurrency" in cli("limit", "bus", expect=1).err
 
 
+def test_the_keys_of_a_queue_are_limited(cli: Cli, bus: PersistentBus) -> None:
+    told = cli("limit", "bus", "--per-key", "3", "--rate-per-key", "10", "--burst-per-key", "2")
+
+    assert told.out == "bus is limited to 3 at once of each key, 10 in 1 s of each key\n"
+    [limit] = bus.limits()
+    assert (limit.per_key, limit.rate_per_key, limit.burst_per_key) == (3, 10, 2)
+    assert "10 in 0:00:01" in cli("limits").out
+
+
 @pytest.mark.parametrize("until", ["soon", "2026-01-31T09:00:00"])
 def test_a_pause_until_no_date_is_a_usage_error(cli: Cli, until: str) -> None:
     assert "--until" not in cli("pause", "bus", "--until", until, expect=2).out

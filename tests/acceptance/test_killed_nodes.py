@@ -9,14 +9,23 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 
 import pytest
 from sqlalchemy import URL, ColumnElement, Table, func, select, text
 from sqlalchemy.exc import DBAPIError
 
+from queue_core.model.lanes import keyed_lane
 from sql.statements import nodes
 from stickybus import Entry, PersistentBus, State
-from tests.acceptance.node_process import LEASE_SECONDS, SETTINGS, bus_on, node_process
+from tests.acceptance.node_process import (
+    KEYS,
+    LEASE_SECONDS,
+    SETTINGS,
+    bus_on,
+    key_of,
+    node_process,
+)
 from tests.contract.harness import eventually
 
 SLACK_SECONDS = 5.0
@@ -194,6 +203,41 @@ def test_no_more_is_claimed_than_a_limit_says_while_nodes_are_killed(
         watched.result()
 
     assert 0 < most[0] <= limit
+
+
+def test_no_more_of_a_key_has_places_than_its_limit_says_while_nodes_are_killed(
+    database_url: URL, observer: PersistentBus
+) -> None:
+    """A dozen entries of each key wait for two places; who is killed has some of them."""
+    limit, count, kills = 2, 36, 2
+    observer.limit(per_key=limit)
+    store, ended = observer._engine.store, threading.Event()
+    lanes = [keyed_lane("bus", key_of(number)) for number in range(KEYS)]
+    most = Counter[str]()
+
+    def watch() -> None:
+        while not ended.is_set():
+            places = store.database.fetch(partial(store.statements.key_places, lanes=lanes))
+            for lane, places_of_key in Counter(place[0] for place in places if place[3]).items():
+                most[lane] = max(most[lane], places_of_key)
+
+    with ThreadPoolExecutor(1) as watching, node_process(database_url, "last") as last:
+        watched = watching.submit(watch)
+        try:
+            for number in range(kills):
+                with node_process(database_url, f"killed-{number}") as killed:
+                    numbers = range(number * count, (number + 1) * count)
+                    killed.tell(f"keyed {' '.join(map(str, numbers))}")
+                    killed.wait(f"posted {numbers[-1]}")
+                    killed.kill()
+            last.tell("go")
+            all_ended(observer, kills * count)
+        finally:
+            ended.set()
+        watched.result()
+
+    assert set(most) == set(lanes)
+    assert max(most.values()) <= limit
 
 
 def test_a_freeze_shorter_than_the_lease_costs_nothing(

@@ -51,6 +51,22 @@ def test_each_run_of_an_event_tells_its_user_token(
     )
 
 
+def test_an_entry_that_is_done_after_retries_is_told_of(
+    bus: PersistentBus, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="queue_core"):
+        record_id = run_one(bus, failures=2)
+        [recovered] = eventually(lambda: told(caplog, "entry_recovered"), "the third run is told")
+        caplog.clear()
+        bus.post({}, event_name="Order")
+        ended(bus, 2)
+
+    facts = {"record_id": record_id, "queue_name": "bus", "user_token": TOKEN, "level": "INFO"}
+    assert recovered.items() >= {**facts, "tries": 3}.items()
+    assert 0 <= recovered["milliseconds"] < 60_000
+    assert told(caplog, "entry_recovered") == []
+
+
 def test_an_exactly_once_run_is_told_like_any_other(
     bus: PersistentBus, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,6 +16,7 @@ from sqlalchemy import text
 from queue_core.model.lanes import WAITING_LANE
 from sql.statements.ordered import OrderKey
 from stickybus import (
+    EntryNotFoundError,
     ImmediateRetries,
     InMemoryBus,
     InvalidPostError,
@@ -146,6 +147,26 @@ def test_a_failed_entry_that_is_discarded_lets_the_others_go_on(cluster: Cluster
     peer.run()
     peer.bus.discard(first)
     peer.run()
+    assert ran(peer) == [1, 2]
+    assert rows(peer) == (0, 0)
+
+
+def test_a_key_that_a_deleted_entry_holds_goes_on_when_that_is_discarded(
+    cluster: Cluster,
+) -> None:
+    peer = cluster.join("a", retry=ImmediateRetries(0))
+    peer.handler = Recorder(failures=1)
+    first, _ = post(peer, 1, 2)
+    peer.run()
+    cluster.tick(1, peer)
+    assert peer.bus.truncate_history() == 1
+    assert [held.record_id for held in peer.bus.held_keys()] == [first]
+
+    assert peer.bus.discard(first)
+    with pytest.raises(EntryNotFoundError):
+        peer.bus.discard(first)
+    peer.run()
+
     assert ran(peer) == [1, 2]
     assert rows(peer) == (0, 0)
 

@@ -31,6 +31,8 @@ MOST_READ = 600
 """What a statement reads at most: rows, or hundreds of instructions on SQLite."""
 TABLES = "queue_ordered", "queue_order_heads", "queue_waits", "queue_keys"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LATE = datetime(2200, 1, 1, tzinfo=UTC)
+"""Everything is due by then."""
 IDS = [7, 8, 9]
 FEW = [f"key-{number}" for number in IDS]
 ORDER_KEY = OrderKey("bus_events", "bus", "key-7")
@@ -58,7 +60,11 @@ class Links:
         getattr(keys, name)(self.connection, "bus_events", "bus", **given)
 
     def due_keys(self, name: str, given: Mapping[str, Any]) -> None:
-        getattr(self.store.keys.keys, name)(self.connection, "bus_events", now=NOW, **given)
+        options = {"now": NOW, **given}
+        getattr(self.store.keys.keys, name)(self.connection, "bus_events", **options)
+
+    def page_of_keys(self, given: Mapping[str, Any]) -> None:
+        self.store.keys.keys.page(self.connection, "bus_events", **given)
 
     def of_entries(self, name: str, given: Mapping[str, Any]) -> None:
         main = self.store.statements.main
@@ -109,6 +115,18 @@ def operations() -> Iterator[tuple[str, Callable[[Links], object]]]:
         yield f"keys {name}", partial(Links.keys, name=name, given=options)
     yield "keys are_due", partial(Links.due_keys, name="are_due", given={})
     yield "keys to_look_at", partial(Links.due_keys, name="to_look_at", given={"limit": 10})
+    all_due = {"now": LATE, "limit": 10}
+    yield "keys all due", partial(Links.due_keys, name="to_look_at", given=all_due)
+    yield "waits all due", partial(Links.waits, name="lock_due", given=all_due)
+    for name, queue, key in (
+        ("first", None, None),
+        ("of all", None, "key-5"),
+        ("of one", "bus", "key-5"),
+        ("at the end", None, "key-9999"),
+    ):
+        after = None if key is None else ("bus", key)
+        page: dict[str, Any] = {"queue_name": queue, "after": after, "limit": 10}
+        yield f"keys page {name}", partial(Links.page_of_keys, given=page)
     yield "keys states", partial(Links.of_entries, name="states", given={"dates": True})
     yield "keys lock_waiting", partial(Links.of_entries, name="lock_waiting", given={})
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from queue_core.model.lanes import ANY_NODE, PARKED, SUSPECT
-from stickybus import InMemoryBus, InvalidPostError, Posting
+from stickybus import InMemoryBus, InvalidPostError, Posting, ScheduledRetries
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import BOUND_SECONDS, Order, eventually, lifecycle_of
+from tests.contract.harness import BOUND_SECONDS, Order, Recorder, eventually, lifecycle_of
 
 
 def in_claim_order(peer: Peer) -> list[int]:
@@ -39,6 +39,34 @@ def test_no_priority_overtakes_what_was_posted_a_head_start_before(
     poster.bus.post(Order(2))
     poster.bus.post(Order(3), priority=priority)
     assert in_claim_order(poster) == [1, 3, 2]
+
+
+def test_a_retry_that_runs_at_once_keeps_its_place(cluster: Cluster) -> None:
+    peer = cluster.peer("a")
+    peer.handler = Recorder(failures=2)
+    peer.join()
+    peer.bus.post(Order(1))
+    peer.bus.post(Order(2), priority="urgent")
+    posted = peer.bus.find()
+    cluster.clock.advance(seconds=1)
+    peer.lifecycle.run_due()
+    normal, urgent = peer.bus.find()
+    assert normal.error_count == urgent.error_count == 1
+    assert normal.effective_date == posted[0].effective_date + timedelta(seconds=1)
+    assert urgent.effective_date == posted[1].effective_date
+
+
+def test_a_later_retry_has_no_head_start(cluster: Cluster) -> None:
+    peer = cluster.peer("a", retry=ScheduledRetries((timedelta(hours=2),)))
+    peer.handler = Recorder(failures=1)
+    peer.join()
+    peer.bus.post(Order(1), priority="urgent")
+    peer.run()
+    [entry] = peer.bus.find()
+    assert entry.effective_date > cluster.clock.now()
+    cluster.clock.advance(seconds=30)
+    peer.run()
+    assert len(peer.handler.events) == 1
 
 
 def test_a_head_start_is_no_lateness(cluster: Cluster) -> None:

@@ -19,7 +19,14 @@ from sqlalchemy import Connection, Engine, event
 
 from bus.persistent import PersistentBus
 from queue_core.model.entry import Entry, claimed
-from queue_core.model.lanes import ANY_NODE, LIMITED, PARKED, SUSPECT, WAITING_LANE
+from queue_core.model.lanes import (
+    ANY_NODE,
+    LIMITED,
+    PARKED,
+    SUSPECT,
+    WAITING_LANE,
+    keyed_lane,
+)
 from queue_core.model.states import State
 from queue_core.storage.store import FIRST_DATE
 from sql.database import Database
@@ -37,6 +44,7 @@ SIZES = (0, 1_000, 1_000_000)
 BATCH = 100
 NODE = "node"
 """Who claims: into a lane of its own, so that the others keep what waits in front."""
+ANN = keyed_lane("bus", "ann")
 OWN, DEAD = "own", "dead"
 """Lanes of a node with much to do, and of one that died and left little that ran."""
 
@@ -232,6 +240,33 @@ class Tables:
         assert bool(held[NODE]) == bool(self.ids)
         statements.free_places(connection, lane=LIMITED)
 
+    def place_of_key(self) -> None:
+        """What claims and endings of entries with limit keys ask and write besides."""
+        statements, connection = self.statements, self.connection
+        claims = [(ANN, *row.claim) for row in self.claim(OWN)[:10]] or [(ANN, 1, 1)]
+        statements.key_terms(connection, lanes=[LIMITED])
+        statements.add_keys(connection, {ANN: ("bus", "ann")})
+        statements.lock_keys(connection, lanes=[ANN])
+        statements.take_key_places(connection, owner=NODE, claims=claims)
+        taken = statements.key_places(connection, lanes=[ANN])
+        assert any(stands for _, _, _, stands in taken) == bool(self.ids)
+        statements.let_wait(connection, owner=NODE, claims=claims)
+        first = statements.first_of_keys(connection, lanes=[ANN])
+        assert bool(first) == bool(self.ids)
+        statements.wake(connection, ids=first.values() or [1], suspect_lane=SUSPECT)
+        statements.free_key_places(connection, lanes=[ANN], ids=[one for _, one, _ in claims])
+        statements.change_keys(connection, dates={ANN: (self.now, self.now)})
+
+    def look_at_keys(self) -> None:
+        """What a node asks of limit keys now and then."""
+        statements, connection = self.statements, self.connection
+        statements.page_of_keys(connection, after="", limit=10)
+        statements.keys_to_look_at(connection, now=self.now, limit=10)
+        statements.next_look_at_keys(connection)
+        statements.remove_idle_keys(connection, lanes=[ANN])
+        statements.lanes(connection, besides=(ANN, ANN + "~"))
+        statements.lane_counts(connection, lane=ANN, end=ANN + "~", until=self.now, limit=BATCH)
+
     def bring_back(self) -> None:
         """The lanes in a range, and the first entries of one of them."""
         for lane in self.statements.lanes_between(self.connection, PARKED, PARKED + "~"):
@@ -372,6 +407,8 @@ OPERATIONS = (
     Operation("sweep", Tables.sweep),
     Operation("page of the parked", Tables.park),
     Operation("places of a limited queue", Tables.place, _IN_ORDER),
+    Operation("places of limit keys", Tables.place_of_key, _IN_ORDER),
+    Operation("look at limit keys", Tables.look_at_keys, _IN_ORDER | _FEW),
     Operation("lanes and page of the paused", Tables.bring_back, _IN_ORDER),
     # The lowest lane is the first entry of the index; what waits is grouped by its queue's name.
     Operation("look at the lanes", Tables.look, _IN_ORDER | _FEW),
@@ -442,8 +479,7 @@ class Session:
             _c: object, _cursor: object, statement: str, parameters: Any, _x: object, many: object
         ) -> None:
             if "bus_events" in statement:
-                assert not many
-                self._caught.append((statement, parameters))
+                self._caught.append((statement, parameters[0] if many else parameters))
 
         self._caught = []
         event.listen(self._connection, "before_cursor_execute", catch)

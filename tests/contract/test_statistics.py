@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ import pytest
 from sqlalchemy import URL, Engine, event, insert
 
 import stickybus
+from queue_core.face.statistics import StatsOptions
 from sql.statements.statistics import Span
 from sql.tables import entry_tables
 from stickybus import (
@@ -22,6 +24,7 @@ from stickybus import (
     PersistentBus,
 )
 from stickybus.cli import main
+from tests.contract.conftest import MakeService
 from tests.contract.harness import engine_of
 
 TABLES = entry_tables("bus_events")
@@ -203,3 +206,32 @@ def test_what_can_not_be_meant_is_refused(inspector: Inspector) -> None:
         inspector.retry_stats(now=datetime(2026, 1, 1))  # noqa: DTZ001 -- the fault
     with pytest.raises(InvalidPostError):
         inspector.retry_stats(queue_name="")
+
+
+def test_a_bus_and_a_service_tell_those_of_their_table(
+    inspector: Inspector, engine: Engine, bus: PersistentBus, make_service: MakeService
+) -> None:
+    service = make_service()
+    write(engine, {"micros": 1_000}, {"queue_name": "other", "error_count": 2})
+    unit, wanted = timedelta(milliseconds=1), StatsOptions(now=NOW, age=timedelta(days=1))
+
+    assert bus.queue_stats(**wanted) == inspector.queue_stats(**wanted)
+    assert bus.retry_stats(**wanted) == inspector.retry_stats(**wanted)
+    assert bus.processing_time_stats(unit=unit, **wanted) == inspector.processing_time_stats(
+        unit=unit, **wanted
+    )
+    assert [one.ok for one in bus.retry_stats(queue_name="bus", now=NOW)] == [1]
+    assert service.queue_stats(age=None) == []
+
+    async def twins() -> tuple[object, ...]:
+        return (
+            await bus.queue_stats_async(**wanted),
+            await bus.retry_stats_async(**wanted),
+            await bus.processing_time_stats_async(**wanted),
+        )
+
+    assert asyncio.run(twins()) == (
+        bus.queue_stats(**wanted),
+        bus.retry_stats(**wanted),
+        bus.processing_time_stats(**wanted),
+    )

@@ -120,6 +120,25 @@ def test_a_callback_is_told_of_its_group(cluster: Cluster) -> None:
     assert (entry.search_key1, entry.user_token, entry.creating_owner) == ("k", "u", "a")
 
 
+def test_a_member_tells_why_the_callbacks_have_not_come(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    group = open_group(peer)
+    first = peer.bus.post(Order(1), group=group)
+    peer.run()
+    second = peer.bus.post(Order(2), group=group)
+
+    ended, reason = peer.bus.explain(first).reasons
+    assert (ended.code, reason.code) == ("ended", "group-open")
+    assert reason.facts == {"group_id": group, "live": 1, "total": 2, "sealed_date": None}
+    assert reason.text.endswith("The group is not sealed yet.")
+    assert peer.bus.explain(second).reasons[-1].facts == reason.facts
+
+    peer.bus.seal(group)
+    assert "sealed" not in peer.bus.explain(first).reasons[-1].text
+    peer.run()
+    assert [one.code for one in peer.bus.explain(first).reasons] == ["ended"]
+
+
 def test_an_empty_group_is_complete_when_it_is_sealed(cluster: Cluster) -> None:
     peer = cluster.join("a")
     group = open_group(peer)

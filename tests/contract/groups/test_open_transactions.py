@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
 
 from queue_core.reading.live_entries import Entries
 from stickybus import GroupLockedError, GroupNotFoundError, GroupSealedError, Posting
@@ -24,7 +25,7 @@ from tests.contract.groups.test_groups import (
     failing,
     open_group,
 )
-from tests.contract.harness import Order, database_of, elsewhere, eventually
+from tests.contract.harness import Order, database_of, elsewhere, eventually, see_what_changes
 
 
 @needs.many_writers
@@ -185,9 +186,30 @@ def test_a_caller_may_post_into_a_group_that_its_snapshot_does_not_see(cluster: 
     database = database_of(peer.bus)
     isolation = "READ COMMITTED" if database.dialect.name == "postgresql" else "REPEATABLE READ"
     with database.engine.connect().execution_options(isolation_level=isolation) as connection:
+        see_what_changes(connection)
         peer.bus.find(connection=connection)
         group = elsewhere(lambda: open_group(peer))
         peer.bus.post(Order(1), group=group, connection=connection)
+        connection.commit()
+    assert counts(peer, group) == (1, 0, 0, 0)
+
+
+@needs.mariadb
+def test_mariadb_may_refuse_a_group_that_has_changed_after_the_callers_snapshot(
+    cluster: Cluster,
+) -> None:
+    """As it does with any row. Another try, in a transaction of its own, finds the group."""
+    peer = cluster.join("a")
+    engine = database_of(peer.bus).engine
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        connection.exec_driver_sql("SET SESSION innodb_snapshot_isolation = ON")
+        connection.commit()
+        peer.bus.find(connection=connection)
+        group = elsewhere(lambda: open_group(peer))
+        with pytest.raises(OperationalError, match="1020"):
+            peer.bus.post(Order(1), group=group, connection=connection)
+        connection.rollback()
+        peer.bus.post(Order(2), group=group, connection=connection)
         connection.commit()
     assert counts(peer, group) == (1, 0, 0, 0)
 

@@ -18,7 +18,7 @@ from stickybus import Answer, DuplicateKeyError, KeyLockedError, Posting
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import Orders
-from tests.contract.harness import BOUND_SECONDS, Order
+from tests.contract.harness import BOUND_SECONDS, Order, see_what_changes
 from tests.contract.keys.test_posts import handled, numbers
 from tests.contract.transactions.test_raw_connections import Connect, connect
 
@@ -173,6 +173,7 @@ def test_a_transaction_that_has_read_before_sees_the_end_of_the_keys_entry(
     one, other = two
     ended = poster.bus.post(Order(1), key="a")
     for connection in two:
+        see_what_changes(connection)
         connection.execute(select(orders.table)).all()
     node = cluster.join("node")
     node.run()

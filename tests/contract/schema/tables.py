@@ -25,6 +25,7 @@ TABLES = {
         "queue_archives",
         "queue_circuits",
         "queue_keys",
+        "queue_limit_keys",
         "queue_limits",
         "queue_nodes",
         "queue_order_heads",

@@ -325,6 +325,10 @@ def test_what_does_not_exist_can_not_be_waited_for(cluster: Cluster) -> None:
         {"after": [1], "on_failed": "stop"},
         {"after": range(1001)},
         {"after": [1], "order_key": "k"},
+        *(
+            {"after": [1], "key": "k", "on_conflict": on}
+            for on in ("replace", "requeue", "debounce")
+        ),
     ],
 )
 def test_what_can_not_be_waited_for_is_refused(cluster: Cluster, options: Any) -> None:

@@ -8,8 +8,8 @@ from alembic import context, op
 from sql.migrations import indices, tables
 from sql.types import UtcDateTime, Utf8, long_bytes, long_text, name, record_id
 
-revision = "0018"
-down_revision = "0015"
+revision = "0017"
+down_revision = "0016"
 
 OPTIONS: dict[str, Any] = {
     f"{family}_{option}": value

@@ -1,0 +1,92 @@
+"""Looks at limit keys: at those whose rate allows the next start, and at what nobody has told of.
+
+Who ends a claim lets the next entry of its key go. He can't if he is a node of an older version, or
+has died; and a changed limit may let more go. So each node goes through all keys now and then.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+from queue_core.claiming.claimer import Claimer
+from queue_core.claiming.hint_sender import HintSender
+from queue_core.holding.holdings import Holdings
+from queue_core.storage.key_places import PAGE
+
+LOOK_SECONDS = 0.9
+"""A date that another node has noted is known after this time, if that node has died."""
+BUSY_SECONDS = 0.05
+"""While no thread is idle, nothing is let go that has to start at once."""
+ROUNDS_A_LEASE = 2
+
+
+class LimitedKeys:
+    """The limit keys of one main table, as one node sees them."""
+
+    def __init__(self, holdings: Holdings, claimer: Claimer, hints: HintSender) -> None:
+        self._holdings = holdings
+        self._keys = holdings.places.keys
+        self._claimer = claimer
+        self._hints = hints
+        self._look_at = self._round_at = 0.0
+        self._after = ""
+        """The lane of the last key that this round has come to."""
+        self._changed = True
+        """Whether this round is the first since a limit has changed."""
+
+    @property
+    def next_look(self) -> float:
+        """The monotonic time of the next turn."""
+        return min(self._look_at, self._round_at, self._keys.goes_on_at)
+
+    def changed(self) -> None:
+        """A limit of keys has changed: go through all of them."""
+        self._changed, self._after, self._round_at = True, "", 0.0
+
+    def turn(self, now: float) -> None:
+        """Look, if it is time to."""
+        if now >= self._round_at:
+            self._go_round(now)
+        if now >= min(self._look_at, self._keys.goes_on_at):
+            self._look(now)
+
+    def _go_round(self, now: float) -> None:
+        changed = self._changed
+        lanes, last = self._holdings.store.database.fetch(
+            partial(self._keys.overlooked, after=self._after, changed=changed)
+        )
+        self._let_go(lanes)
+        self._after = last or ""
+        if last is None:
+            self._changed = False
+            self._round_at = now + self._holdings.config.node.lease_seconds / ROUNDS_A_LEASE
+
+    def _look(self, now: float) -> None:
+        keys, store = self._keys, self._holdings.store
+        self._look_at = now + LOOK_SECONDS
+        if not keys.queues and keys.goes_on_at == math.inf:
+            return
+        keys.goes_on_at = math.inf
+        # What is let go has to start now.
+        limit = min(PAGE, keys.idle_threads())
+        if limit <= 0:
+            keys.goes_on_at = now + BUSY_SECONDS
+            return
+        date = self._holdings.clock.now()
+        self._let_go(
+            store.database.fetch(
+                lambda inner: store.statements.keys_to_look_at(inner, now=date, limit=limit)
+            )
+        )
+        upcoming = store.database.fetch(store.statements.next_look_at_keys)
+        if upcoming is not None:
+            keys.expect(upcoming)
+
+    def _let_go(self, lanes: list[str]) -> None:
+        if lanes:
+            date = self._holdings.store.database.write(partial(self._keys.look, lanes=lanes))
+            if date is not None:
+                self._keys.expect(date)
+            self._claimer.wake()
+            self._hints.tell()

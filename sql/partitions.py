@@ -1,0 +1,143 @@
+"""Partitions of history: each holds what ended in one day, month or year.
+
+To drop one costs no more than to drop a table. The partitions of a history are what the database's
+catalogue says, and their names tell by which period they were made: no other record of them is
+kept.
+
+What ended before a history was divided is in one partition, without a beginning. A last one,
+without an end, takes what no other takes, so that an entry ends although nobody has made the next
+partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, Select, Table, func, select
+
+AHEAD = 3
+"""Partitions that are made ahead of the current one."""
+MARGIN = timedelta(days=1)
+"""What ends during a division is no later than that."""
+
+
+class Period(StrEnum):
+    """The time that a partition holds."""
+
+    DAY = "day"
+    MONTH = "month"
+    YEAR = "year"
+
+    def begin(self, date: datetime) -> datetime:
+        """The begin of the period of a date (UTC)."""
+        midnight = date.replace(hour=0, minute=0, second=0, microsecond=0)
+        match self:
+            case Period.DAY:
+                return midnight
+            case Period.MONTH:
+                return midnight.replace(day=1)
+            case Period.YEAR:
+                return midnight.replace(month=1, day=1)
+
+    def end(self, date: datetime) -> datetime:
+        """The end of the period of a date (UTC), which is the begin of the next."""
+        longest = {Period.DAY: 1, Period.MONTH: 31, Period.YEAR: 366}[self]
+        return self.begin(self.begin(date) + timedelta(days=longest))
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition of a history.
+
+    Attributes:
+        name: Its name in the database.
+        until: The date before which all its rows ended; None for the last one.
+        rows: How many rows it has, as the database's statistics guess.
+    """
+
+    name: str
+    until: datetime | None = None
+    rows: int = 0
+
+    @property
+    def period(self) -> Period | None:
+        """The period for which it was made; None for the first and the last one."""
+        letter = self.name.rpartition("_")[2][:1]
+        return next((period for period in Period if period[0] == letter), None)
+
+
+FIRST, LAST = "before", "later"
+"""Ends of the names of the first and the last partition. No period begins with their letters."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A period for which a partition is to be made."""
+
+    period: Period
+    since: datetime
+    until: datetime
+
+    @property
+    def stem(self) -> str:
+        """The end of its partition's name."""
+        return f"{self.period[0]}{self.since:%Y%m%d}"
+
+
+def spans(period: Period, since: datetime, now: datetime) -> list[Span]:
+    """The periods from the one of `since` to the last that is to be made ahead of `now`."""
+    last = now
+    for _ in range(AHEAD):
+        last = period.end(last)
+    found = list[Span]()
+    while since <= last:
+        until = period.end(since)
+        found.append(Span(period, since, until))
+        since = until
+    return found
+
+
+class Partitions:
+    """The partitions of a history in a database: here, in one that has none.
+
+    Statements that change them wait for locks no longer than the session does
+    (`Dialect.impatient`), and none of them waits for the rows of others.
+    """
+
+    supported = False
+
+    def found(self, connection: Connection, past: Table) -> list[Partition]:
+        """The partitions of a history, the oldest first; none if it is not divided."""
+        del connection, past
+        return []
+
+    def divide(self, connection: Connection, past: Table, wanted: Sequence[Span]) -> None:
+        """Divide a history.
+
+        What it holds is before the first span. Commits.
+        """
+        raise NotImplementedError
+
+    def add(self, connection: Connection, past: Table, span: Span) -> None:
+        """Make a partition after all others but the last, whose rows of that time it takes.
+
+        Commits.
+        """
+        raise NotImplementedError
+
+    def count(self, connection: Connection, past: Table, partition: Partition, most: int) -> int:
+        """How many rows a partition has, or `most` if it has more."""
+        rows = self.rows(past, partition).limit(most).subquery()
+        return int(connection.execute(select(func.count()).select_from(rows)).scalar_one())
+
+    def rows(self, past: Table, partition: Partition) -> Select[Any]:
+        """Selects a 1 for each row of a partition."""
+        raise NotImplementedError
+
+    def drop(self, connection: Connection, past: Table, partition: Partition) -> None:
+        """Drop a partition with its rows. Commits."""
+        raise NotImplementedError

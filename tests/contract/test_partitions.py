@@ -1,0 +1,329 @@
+"""History in partitions: what ends goes into the current one, and old ones are dropped."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from alembic.config import Config
+from alembic.operations import Operations
+from alembic.runtime.environment import EnvironmentContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, text
+
+from queue_core.doctor.entries import missing_partitions
+from sql import partitioning
+from sql.doctor.base import Scope
+from sql.doctor.finding import Finding
+from sql.migrations import indices
+from sql.registry import doctor_of
+from stickybus import (
+    ConfigurationError,
+    LifecycleError,
+    Partition,
+    Period,
+    PersistentBus,
+    SchemaMissingError,
+    State,
+    inspect,
+    partition_history,
+)
+from tests import requirements as needs
+from tests.contract.cluster import Cluster
+from tests.contract.conftest import MakeBus
+from tests.contract.harness import Order, Recorder, database_of, engine_of, eventually
+
+HISTORY = "bus_events_history"
+
+
+def ended_on(bus: PersistentBus, *dates: datetime) -> None:
+    """Put an entry into history for each date, which tells when it ended."""
+    rows = [{"record_id": -number, "ended": date} for number, date in enumerate(dates, 1)]
+    past = engine_of(bus).store.statements.past
+    with database_of(bus).begin() as connection:
+        for row in rows:
+            connection.execute(
+                past.insert().values(
+                    record_id=row["record_id"],
+                    finished_date=row["ended"],
+                    class_name="Order",
+                    processing_state="PROCESSED",
+                )
+            )
+
+
+def names(found: list[Partition]) -> list[str]:
+    return [one.name.rpartition("_")[2] for one in found]
+
+
+def rows_of(bus: PersistentBus, partition: Partition) -> int:
+    database, past = database_of(bus), engine_of(bus).store.statements.past
+    return database.fetch(
+        lambda connection: database.dialect.partitions.count(
+            connection, past, partition, most=1_000
+        )
+    )
+
+
+def divided(bus: PersistentBus) -> list[Partition]:
+    return partitioning.partitions(database_of(bus), engine_of(bus).store.statements.past)
+
+
+@needs.server
+@pytest.mark.parametrize("by", list(Period))
+def test_what_was_there_stays_in_the_first_partition_and_the_next_are_made_ahead(
+    bus: PersistentBus, engine: Engine, by: Period
+) -> None:
+    now = datetime.now(UTC)
+    ended_on(bus, now, now - timedelta(days=500))
+
+    found = partition_history(engine.url, by=by)
+
+    assert names(found)[0] == "before"
+    assert names(found)[-1] == "later"
+    assert [one.period for one in found[1:-1]] == [by] * (len(found) - 2)
+    ends = [one.until for one in found if one.until is not None]
+    assert ends == sorted(ends)
+    assert ends[0] >= now + timedelta(days=1)
+    assert ends[-1] > by.end(by.end(now))
+    assert rows_of(bus, found[0]) == 2
+    assert len(bus.history()) == 2
+
+
+@needs.server
+def test_entries_end_in_the_partition_of_their_time(bus: PersistentBus, engine: Engine) -> None:
+    found = partition_history(engine.url, by="day")
+    _, second, *_, newest, _later = found
+    assert second.until is not None
+    assert newest.until is not None
+    ended_on(
+        bus, second.until - timedelta(hours=1), newest.until, newest.until - timedelta.resolution
+    )
+
+    assert [rows_of(bus, one) for one in divided(bus)] == [0, 1, *[0] * (len(found) - 4), 1, 1]
+
+
+@needs.server
+def test_a_bus_works_on_a_divided_history(cluster: Cluster, engine: Engine) -> None:
+    peer = cluster.join("a")
+    peer.handler = Recorder(failures=9)
+    peer.bus.post(Order(1))
+    peer.run()
+    partition_history(engine.url, by="month")
+    peer.bus.post(Order(2))
+    peer.run()
+    failed = peer.bus.history(states=State.FAILED)
+    assert len(failed) == 2
+
+    peer.handler = Recorder()
+    peer.bus.retry(failed[0].record_id)
+    peer.run()
+
+    assert [entry.processing_state for entry in peer.bus.history()] == [
+        State.FAILED,
+        State.FAILED,
+        State.PROCESSED,
+    ]
+    cluster.clock.advance(seconds=1)
+    assert peer.bus.truncate_history() == 3
+    assert peer.bus.history() == []
+    assert len(divided(peer.bus)) > 3
+
+
+@needs.server
+def test_old_partitions_are_dropped_and_what_is_old_in_others_is_deleted(
+    bus: PersistentBus, engine: Engine
+) -> None:
+    first, second, third, *others = partition_history(engine.url, by="day")
+    assert first.until is not None
+    assert second.until is not None
+    assert third.until is not None
+    day = timedelta(days=1)
+    ended_on(bus, first.until - day, first.until, second.until - day / 2, second.until, third.until)
+    told = list[tuple[int, int]]()
+
+    deleted = bus.truncate_history(
+        before=second.until + day / 2, progress=lambda *done: told.append(done)
+    )
+
+    assert deleted == 4
+    assert [one.name for one in divided(bus)] == [one.name for one in (third, *others)]
+    assert [entry.record_id for entry in bus.history()] == [-5]
+    assert told == [(3, 4), (4, 4)]
+
+
+@needs.server
+def test_rows_of_one_state_are_deleted_from_partitions_that_stay(
+    bus: PersistentBus, engine: Engine
+) -> None:
+    found = partition_history(engine.url, by="day")
+    assert found[0].until is not None
+    ended_on(bus, found[0].until - timedelta(days=1))
+
+    assert bus.truncate_history(before=found[0].until, states=State.FAILED) == 0
+
+    assert len(divided(bus)) == len(found)
+
+
+@needs.server
+def test_the_newest_partition_is_not_dropped_however_old_it_is(
+    bus: PersistentBus, engine: Engine
+) -> None:
+    found = partition_history(engine.url, by="day")
+    newest = found[-2]
+    assert newest.until is not None
+    ended_on(bus, newest.until - timedelta(hours=1))
+
+    assert bus.truncate_history(before=newest.until + timedelta(days=9)) == 1
+
+    assert [one.name for one in divided(bus)] == [newest.name, found[-1].name]
+    assert names(partition_history(engine.url, by="month"))[-2].startswith("m")
+
+
+@needs.server
+def test_a_node_makes_the_next_partitions_and_nothing_was_lost_meanwhile(
+    cluster: Cluster, engine: Engine
+) -> None:
+    peer = cluster.join("a")
+    before = partition_history(engine.url, by="day")
+    newest = before[-2].until
+    assert newest is not None
+    ended_on(peer.bus, newest, newest + timedelta(hours=30), newest + timedelta(days=900))
+
+    cluster.clock.advance(seconds=(newest - cluster.clock.now()).total_seconds() + 60)
+    peer.beat()
+    peer.reap()
+
+    after = divided(peer.bus)
+    assert names(after)[: len(before) - 1] == names(before)[:-1]
+    assert after[-2].until == newest + timedelta(days=4)
+    assert [rows_of(peer.bus, one) for one in after[-5:]] == [1, 1, 0, 0, 1]
+    assert len(peer.bus.history()) == 3
+
+
+@needs.any_database
+def test_a_database_without_partitions_says_so(bus: PersistentBus, engine: Engine) -> None:
+    with pytest.raises(ConfigurationError, match="sqlite has no partitions"):
+        partition_history(engine.url, by="day")
+
+
+@needs.server
+def test_wrong_arguments_are_refused(bus: PersistentBus, engine: Engine) -> None:
+    with pytest.raises(ConfigurationError, match="day, month, year"):
+        partition_history(engine.url, by="week")
+    with pytest.raises(ConfigurationError, match="table"):
+        partition_history(engine.url, by="day", table="1; DROP")
+    with pytest.raises(SchemaMissingError, match="orders"):
+        partition_history(engine.url, by="day", table="orders")
+
+
+@needs.server
+def test_a_history_that_is_being_truncated_is_not_divided(
+    bus: PersistentBus, engine: Engine
+) -> None:
+    with (
+        database_of(bus).holding(HISTORY),
+        pytest.raises(LifecycleError, match="Nothing was changed"),
+    ):
+        partition_history(engine.url, by="day")
+    assert divided(bus) == []
+
+
+@needs.server
+def test_the_doctor_finds_nothing_wrong_with_partitions(bus: PersistentBus, engine: Engine) -> None:
+    partition_history(engine.url, by="month")
+
+    assert [one for one in _about_history(engine) if one.check != "retention"] == []
+
+
+@needs.server
+def test_the_doctor_tells_of_missing_partitions(bus: PersistentBus, engine: Engine) -> None:
+    newest = partition_history(engine.url, by="day")[-2].until
+    assert newest is not None
+    database = database_of(bus)
+
+    def look(now: datetime) -> list[Finding]:
+        scope = Scope(database.dialect, ("bus_events",), now, 60.0)
+        return database.fetch(lambda connection: list(missing_partitions(connection, scope)))
+
+    assert look(newest - timedelta.resolution) == []
+    [finding] = look(newest)
+    assert finding.cure == "stickybus history partition --table bus_events --by day"
+
+
+def _about_history(engine: Engine) -> list[Finding]:
+    with inspect(engine.url) as inspector:
+        return [one for one in inspector.doctor() if one.subject == HISTORY]
+
+
+@needs.server
+def test_outcomes_are_written_while_a_history_is_divided(make_bus: MakeBus, engine: Engine) -> None:
+    bus = make_bus()
+    handler = Recorder()
+    bus.subscribe(Order, handler, name="orders")
+    with bus:
+        with ThreadPoolExecutor(1) as pool:
+            dividing = pool.submit(partition_history, engine.url, by="day")
+            posted = 0
+            while not dividing.done() or posted < 50:
+                bus.post(Order(posted))
+                posted += 1
+            dividing.result()
+        eventually(lambda: len(bus.history()) == posted, "all have ended")
+    assert len(handler.events) == posted
+
+
+@needs.postgresql
+def test_rights_are_kept(bus: PersistentBus, engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text(f"GRANT SELECT, DELETE ON {HISTORY} TO PUBLIC"))
+
+    partition_history(engine.url, by="year")
+
+    rights = text(
+        "SELECT privilege_type FROM information_schema.role_table_grants "
+        "WHERE table_name = :name AND grantee = 'PUBLIC'"
+    )
+    with engine.connect() as connection:
+        found = connection.execute(rights, {"name": HISTORY}).scalars()
+        assert sorted(found) == ["DELETE", "SELECT"]
+
+
+@needs.postgresql
+def test_a_division_that_was_cut_off_goes_through_the_next_time(
+    bus: PersistentBus, engine: Engine
+) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                f"ALTER TABLE {HISTORY} ADD CONSTRAINT {HISTORY}_divided "
+                "CHECK (finished_date < '2030-01-01') NOT VALID"
+            )
+        )
+
+    assert len(partition_history(engine.url, by="year")) > 3
+
+
+@needs.postgresql
+def test_a_migration_makes_an_index_of_a_divided_history(
+    bus: PersistentBus, engine: Engine
+) -> None:
+    found = partition_history(engine.url, by="year")
+    config = Config()
+    config.set_main_option("script_location", "sql:migrations")
+    config.attributes.update(in_use=True)
+    with (
+        engine.connect() as connection,
+        EnvironmentContext(config, ScriptDirectory.from_config(config)) as environment,
+    ):
+        environment.configure(connection=connection, transaction_per_migration=True)
+        context = environment.get_context()
+        with context.begin_transaction(_per_migration=True), Operations.context(context):
+            indices.create(f"{HISTORY}_state", HISTORY, ["processing_state"])
+
+    keys = doctor_of("postgresql").keys
+    with engine.connect() as connection:
+        there = keys(connection, [HISTORY, *(one.name for one in found)])
+    assert there[HISTORY].indices[f"{HISTORY}_state"] == ["processing_state"]
+    assert all(["processing_state"] in one.indices.values() for one in there.values())

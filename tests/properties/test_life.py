@@ -1,0 +1,49 @@
+"""All features together on real tables against a model, whatever comes.
+
+Keys, order keys, dependencies, groups, limits, pauses, priorities and retry policies in any
+combination; failures, retries by hand, removals, truncations, callers' transactions, nodes that
+die, sleep or leave: nothing is lost or done twice, each starts in its turn and no more than the
+limit says, callbacks come once, and in the end all has ended.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+from sqlalchemy import URL
+
+from tests import requirements as needs
+from tests.conftest import NewDatabase
+from tests.properties.life.cluster_life import ClusterLife
+from tests.properties.test_claims import _template
+
+
+@pytest.mark.sqlite
+def test_all_is_as_promised(tmp_path: Path) -> None:
+    numbers = count()
+
+    def life() -> ClusterLife:
+        path = tmp_path / f"{next(numbers)}.db"
+        shutil.copyfile(_template(), path)
+        return ClusterLife(URL.create("sqlite", database=str(path)))
+
+    _run(life, settings(max_examples=60, stateful_step_count=30))
+
+
+@needs.server
+def test_all_is_as_promised_on_a_server(new_database: NewDatabase) -> None:
+    numbers = count()
+    _run(
+        lambda: ClusterLife(new_database(f"life{next(numbers)}")),
+        settings(max_examples=8, stateful_step_count=20),
+    )
+
+
+def _run(life: Callable[[], ClusterLife], how: settings) -> None:
+    run_state_machine_as_test(life, settings=how)  # type: ignore[arg-type]  # any factory will do
