@@ -1,0 +1,106 @@
+"""The locks of a caller's open transaction, in its database's default isolation.
+
+See `tests/contract/transactions/test_locks_of_callers.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from sqlalchemy import URL, Connection, Engine, create_engine
+
+from tests import requirements as needs
+from tests.contract.work_queue.conftest import MakeWork
+from tests.contract.work_queue.test_docs import new
+from tests.contract.work_queue.test_tasks import claimed
+from work_queue.faults import DependencyError
+from work_queue.modification import (
+    ChangeDoc,
+    Delete,
+    DeleteDoc,
+    Depend,
+    DependDoc,
+    DependSet,
+    Insert,
+    Renew,
+    RenewSet,
+)
+from work_queue.refs import DocRef, SetRef, TaskRef
+from work_queue.work_queue import WorkQueue
+
+ABSENT = "ffffffff-ffff-7fff-bfff-ffffffffffff"
+"""An id past the last row's."""
+HELD_SECONDS = 5.0
+
+ACTIONS: dict[str, Callable[[TaskRef, DocRef], Any]] = {
+    "insert": lambda _task, _doc: Insert(queue="a"),
+    "insert-own-id": lambda _task, _doc: Insert(queue="a", id="zz"),
+    "insert-taken-id": lambda task, _doc: Insert(queue="a", id=task.id),
+    "delete": lambda task, _doc: Delete(task),
+    "delete-absent": lambda _task, _doc: Delete(TaskRef(ABSENT, 0)),
+    "depend": lambda task, _doc: Depend(task),
+    "depend-absent": lambda _task, _doc: Depend(TaskRef(ABSENT, 0)),
+    "renew": lambda task, _doc: Renew(task, 5),
+    "renew-absent": lambda _task, _doc: Renew(TaskRef(ABSENT, 0), 5),
+    "insert-doc": lambda _task, _doc: new("mine"),
+    "insert-doc-into-set": lambda _task, _doc: new("k", "mine"),
+    "change-doc": lambda _task, doc: ChangeDoc(doc, 2),
+    "delete-doc": lambda _task, doc: DeleteDoc(doc),
+    "delete-doc-absent": lambda _task, _doc: DeleteDoc(DocRef("n", ABSENT, 0)),
+    "depend-doc-absent": lambda _task, _doc: DependDoc(DocRef("n", ABSENT, 0)),
+    "depend-set-absent": lambda _task, _doc: DependSet(SetRef("n", "zz", 0)),
+    "renew-set-absent": lambda _task, _doc: RenewSet(SetRef("n", "zz", 0), 5),
+}
+
+
+@pytest.fixture
+def work(make_work: MakeWork) -> WorkQueue:
+    return make_work(claimant="me")
+
+
+@pytest.fixture
+def caller(database_url: URL) -> Iterator[Engine]:
+    engine = create_engine(database_url, isolation_level="REPEATABLE READ")
+    yield engine
+    engine.dispose()
+
+
+def others_work(work: WorkQueue, connection: Connection) -> None:
+    """All that others do to other tasks and docs waits for no lock of the caller's."""
+
+    def go_on() -> None:
+        work.modify(Insert(queue="b", id="z2"), Insert(queue="b"), new("other"), new("zzz"))
+        work.modify(claimed(work, "b").delete())
+        [doc] = work.docs("n", key="other")
+        work.modify(doc.change(3), *(task.delete() for task in work.tasks("b")))
+        work.queue_stats()
+
+    with ThreadPoolExecutor(1) as pool:
+        going_on = pool.submit(go_on)
+        try:
+            going_on.result(HELD_SECONDS)
+        finally:
+            connection.rollback()
+
+
+@needs.many_writers
+@pytest.mark.parametrize("filled", [True, False])
+@pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
+def test_a_caller_that_keeps_its_transaction_open_holds_up_nobody(
+    work: WorkQueue,
+    caller: Engine,
+    action: Callable[[TaskRef, DocRef], Any],
+    filled: bool,  # noqa: FBT001 -- a parameter of the test
+) -> None:
+    task, doc = TaskRef(ABSENT, 0), DocRef("n", ABSENT, 0)
+    if filled:
+        task = work.insert("a").ref
+        doc = work.modify(new(secondary="1"), new(secondary="2")).inserted_docs[0].ref
+    with caller.connect() as connection:
+        with suppress(DependencyError):
+            work.modify(action(task, doc), connection=connection)
+        others_work(work, connection)
