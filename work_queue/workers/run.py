@@ -57,7 +57,7 @@ class Run:
         limit = self._options.max_claims
         if limit is not None and self._task.claims > limit:
             log.warning("task_moved", **self._facts, claims=self._task.claims)
-            await self._write_alone(after_claims(self._task, self._options))
+            await self._write(after_claims(self._task, self._options))
             return
         try:
             if not await self._has_docs():
@@ -89,7 +89,7 @@ class Run:
             log.info("docs_held", **self._facts)
             if not self._lease.is_lost(error):
                 seconds = CONTENTION_SECONDS * (1 - random.random() / 4)  # noqa: S311 -- spreads them
-                await self._write_alone(
+                await self._write(
                     task.change(
                         delay=seconds, attempt=task.attempt, err=task.err, reset_claims=True
                     )
@@ -211,12 +211,9 @@ class Run:
         )
         await self._write(change)
 
-    async def _write_alone(self, action: Action) -> None:
-        self._lease.close()
-        await self._write(action)
-
     async def _write(self, action: Action) -> None:
         """Write what becomes of the task. If that fails, the end of the lease decides."""
+        self._lease.close()
         try:
             await asyncio.to_thread(self._lease.write, (action,))
         except REFUSED as error:
