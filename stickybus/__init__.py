@@ -133,6 +133,9 @@ from work_queue.modified import Modified  # noqa: E402
 from work_queue.refs import DocRef, SetRef, TaskRef  # noqa: E402
 from work_queue.task import Task  # noqa: E402
 from work_queue.work_queue import WorkQueue  # noqa: E402
+from work_queue.workers.job import Job  # noqa: E402
+from work_queue.workers.requests import FailWorker, MoveTask, StopWorker  # noqa: E402
+from work_queue.workers.worker import Worker  # noqa: E402
 
 __all__ = [
     "KEYLESS",
@@ -173,6 +176,7 @@ __all__ = [
     "Explanation",
     "ExponentialRetries",
     "Fail",
+    "FailWorker",
     "Failure",
     "Fault",
     "FaultKind",
@@ -196,6 +200,7 @@ __all__ = [
     "InvalidEventError",
     "InvalidPostError",
     "InvalidRequestError",
+    "Job",
     "JsonCodec",
     "KeyLockedError",
     "KeyState",
@@ -208,6 +213,7 @@ __all__ = [
     "MissedPolicy",
     "Mode",
     "Modified",
+    "MoveTask",
     "NaiveDateTimeError",
     "NameTooLongError",
     "NamespaceStats",
@@ -254,12 +260,14 @@ __all__ = [
     "ShadowedModuleError",
     "State",
     "StickybusError",
+    "StopWorker",
     "SystemClock",
     "Task",
     "TaskRef",
     "Unchanged",
     "WorkQueue",
     "WorkStats",
+    "Worker",
     "WorkerStats",
     "WriteLockError",
     "create_schema",

@@ -16,7 +16,7 @@ def rows() -> list[list[str]]:
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in lines
-        if re.match(r"\| ([KYC]\d|explain|priority)", line)
+        if re.match(r"\| ([KYCE]\d|explain|priority)", line)
     ]
 
 

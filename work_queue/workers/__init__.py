@@ -1,0 +1,1 @@
+"""Workers: they claim tasks, run a handler, and write what it returns."""

@@ -1,0 +1,64 @@
+"""What becomes of a task after a failed run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from queue_core.model.outcome import describe
+from queue_core.model.retry import Failure, GiveUp, RetryLater, decide
+from work_queue.modification import Change
+from work_queue.task import Task
+from work_queue.workers.options import Options
+from work_queue.workers.requests import MoveTask
+
+
+def after_failure(task: Task, error: BaseException, options: Options, run_seconds: float) -> Change:
+    """The change that runs the task again later, or moves it to another queue.
+
+    Args:
+        task: As it was claimed.
+        error: What the handler raised.
+        options: The worker's.
+        run_seconds: The time since the claim.
+    """
+    attempt = task.attempt + 1
+    delay = None if isinstance(error, MoveTask) else _delay(task, error, options, run_seconds)
+    queue = None
+    if isinstance(error, MoveTask):
+        queue = error.queue
+    elif delay is None:
+        queue = options.error_queue_of(task.queue)
+    return task.change(
+        queue=queue, delay=delay, attempt=attempt, err=err_of(error), reset_claims=True
+    )
+
+
+def _delay(
+    task: Task, error: BaseException, options: Options, run_seconds: float
+) -> timedelta | None:
+    """Until the next run; None: there is none."""
+    attempt, now = task.attempt + 1, task.modified + timedelta(seconds=run_seconds)
+    if options.max_attempts is not None and attempt >= options.max_attempts:
+        return None
+    date = decide(
+        options.retry,
+        Failure(error=error, error_count=attempt, effective_date=task.modified, now=now),
+    )
+    return None if date is None else max(date - now, timedelta())
+
+
+def after_claims(task: Task, options: Options) -> Change:
+    """The change that moves a task that was claimed too often."""
+    return task.change(
+        queue=options.error_queue_of(task.queue),
+        attempt=task.attempt + 1,
+        err=f"claimed {task.claims} times, of which the last {options.max_claims} led to no end",
+        reset_claims=True,
+    )
+
+
+def err_of(error: BaseException) -> str:
+    """The text that a task keeps: what the handler says, or the error and its way."""
+    if isinstance(error, MoveTask | RetryLater | GiveUp) and str(error):
+        return str(error).replace("\0", "\\0").encode(errors="backslashreplace").decode()
+    return describe(error)

@@ -1,0 +1,46 @@
+"""What a handler gets."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from work_queue.document import DocSet
+from work_queue.task import Task
+
+
+class Job:
+    """A claimed task, and what was claimed with it, for one call of a handler.
+
+    Attributes:
+        task: The task as it was claimed. What the handler returns may name this version.
+        sets: The doc sets that were claimed for it, in the order of the worker's `docs`.
+        connection: In a worker with an `engine`: the connection whose transaction ends with the
+            handler: a Connection, or in a coroutine an AsyncConnection. Else None.
+    """
+
+    def __init__(self, task: Task, sets: tuple[DocSet, ...], given_up: threading.Event) -> None:
+        self.task = task
+        self.sets = sets
+        self.connection: Any = None
+        self._given_up = given_up
+
+    @property
+    def given_up(self) -> bool:
+        """Whether what the handler returns is no longer written, so that it had better end.
+
+        Its lease was lost, its time is over, or its worker was stopped. A coroutine is cancelled
+        then.
+        """
+        return self._given_up.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep in a handler that is no coroutine, until the time is over or the job is given up.
+
+        Args:
+            seconds: How long at most.
+
+        Returns:
+            Whether it was given up.
+        """
+        return self._given_up.wait(seconds)

@@ -1,0 +1,132 @@
+"""What a handler's run holds: a task and doc sets, at their newest versions."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+
+from queue_core.runtime.callers import CallersConnection
+from work_queue.document import DocSet
+from work_queue.faults import DependencyError
+from work_queue.modification import Action
+from work_queue.refs import DocRef, SetRef, TaskRef
+from work_queue.task import Task
+from work_queue.work_queue import WorkQueue
+from work_queue.workers.newest import newest
+
+RENEWAL_PART = 2 / 3
+"""Of a lease: when it is renewed."""
+RENEWAL_SECONDS = 10.0
+"""The longest wait for a renewal that is under way when the work is done."""
+
+
+class LeaseClosedError(Exception):
+    """The run was given up before its handler returned: what that returns is not written."""
+
+
+class Lease:
+    """Held by renewals until somebody closes it: the handler's return, or whoever gives it up.
+
+    Used by several threads.
+    """
+
+    def __init__(self, work: WorkQueue, task: Task, claimed: float) -> None:
+        self._work = work
+        self.task = task
+        self.sets: Sequence[DocSet] = ()
+        self._set_keys = dict[tuple[str, str], str]()
+        self.seconds = task.lease.total_seconds()
+        self.granted = claimed
+        """When it was claimed or renewed last, as time.monotonic() tells."""
+        self._closing = threading.Lock()
+        self._closed = False
+        self._renewing = threading.Lock()
+
+    def holds(self, sets: Sequence[DocSet]) -> None:
+        """The doc sets were claimed for the task."""
+        self.sets = sets
+        self._set_keys = {(doc.namespace, doc.id): doc.key for docs in sets for doc in docs.docs}
+
+    @property
+    def seconds_to_renewal(self) -> float:
+        """How long to wait for the next renewal."""
+        return max(0.0, self.granted + self.seconds * RENEWAL_PART - time.monotonic())
+
+    @property
+    def seconds_left(self) -> float:
+        """How long nobody else can claim the task."""
+        return max(0.0, self.granted + self.seconds - time.monotonic())
+
+    def renew(self) -> None:
+        """Renew task and doc sets together, unless the lease is closed.
+
+        Raises DependencyError if one of them is no longer held.
+        """
+        with self._renewing:
+            if self._closed:
+                return
+            granted = time.monotonic()
+            modified = self._work.modify(
+                self.task.renew(self.seconds),
+                *(docs.renew(self.seconds) for docs in self.sets),
+                claimant=self.task.claimant,
+            )
+            self.task, self.sets = modified.changed[0], modified.changed_sets
+            self.granted = granted
+
+    def close(self) -> bool:
+        """End the renewals. Only the first who does may write."""
+        with self._closing:
+            first, self._closed = not self._closed, True
+        return first
+
+    def finish(self, actions: Iterable[Action], connection: CallersConnection | None) -> None:
+        """Write what the handler has returned.
+
+        Raises LeaseClosedError if the run was given up, and what `write` raises.
+        """
+        if not self.close():
+            raise LeaseClosedError(
+                "the run was given up. What its handler returned is not written."
+            )
+        self.write(actions, connection)
+
+    def write(self, actions: Iterable[Action], connection: CallersConnection | None = None) -> None:
+        """Modify at the newest versions. The lease is closed.
+
+        Raises what `WorkQueue.modify` raises.
+        """
+        given, task = tuple(actions), self.task
+        try:
+            self._modify(given, connection)
+        except DependencyError as error:
+            # A renewal that was under way may have been faster.
+            if not (self.is_lost(error) and self._renewing.acquire(timeout=RENEWAL_SECONDS)):
+                raise
+            self._renewing.release()
+            if self.task is task:
+                raise
+            self._modify(given, connection)
+
+    def _modify(self, actions: tuple[Action, ...], connection: CallersConnection | None) -> None:
+        self._work.modify(
+            *newest(actions, self.task, self.sets, self._set_keys),
+            claimant=self.task.claimant,
+            connection=connection,
+        )
+
+    def is_lost(self, error: DependencyError) -> bool:
+        """Whether what was refused is about the task itself, or a doc set that was held for it."""
+        held = {(docs.namespace, docs.key) for docs in self.sets}
+        return any(
+            ref.id == self.task.id
+            if isinstance(ref, TaskRef)
+            else (ref.namespace, self._key_of(ref)) in held
+            for ref in (fault.ref for fault in error.faults)
+        )
+
+    def _key_of(self, ref: DocRef | SetRef) -> str:
+        if isinstance(ref, SetRef):
+            return ref.key
+        return self._set_keys.get((ref.namespace, ref.id), "")

@@ -1,0 +1,122 @@
+"""The claims of a worker, while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Coroutine
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError
+
+from queue_core.errors import DatabaseUnreachableError
+from queue_core.runtime.log import get_logger
+from work_queue.task import Task
+from work_queue.work_queue import WorkQueue
+from work_queue.workers.options import Options
+from work_queue.workers.requests import StopWorker
+from work_queue.workers.run import Run
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
+"""Between claims that the database does not answer."""
+
+log = get_logger(__name__)
+
+
+class Loop:
+    """One run of a worker: as many claims at a time as it runs handlers."""
+
+    def __init__(
+        self, work: WorkQueue, options: Options, *, until_empty: bool, limit: int | None
+    ) -> None:
+        self._work = work
+        self._options = options
+        self._until_empty = until_empty
+        self._left = limit
+        """How many tasks may still be claimed; None: any number."""
+        self._loop = asyncio.get_running_loop()
+        self._claims = set[asyncio.Future[Any]]()
+        self._stopping = False
+        self._cut = self._loop.create_future()
+
+    async def turn(self) -> None:
+        """Claim and run until there is a reason to stop; raises what is fatal."""
+        slots = [asyncio.ensure_future(self._slot()) for _ in range(self._options.concurrency)]
+        try:
+            await asyncio.wait(slots, return_when=asyncio.FIRST_EXCEPTION)
+            self._stop(self._options.grace_seconds)
+            await asyncio.wait(slots)
+        finally:
+            for slot in slots:
+                slot.cancel()
+            await asyncio.gather(*slots, return_exceptions=True)
+        for slot in slots:
+            slot.result()
+
+    def stop_soon(self, timeout_seconds: float | None) -> None:
+        """Stop; from any thread."""
+        self._loop.call_soon_threadsafe(self._stop, timeout_seconds)
+
+    def _stop(self, timeout_seconds: float | None) -> None:
+        self._stopping = True
+        for claim in self._claims:
+            claim.cancel()
+        if timeout_seconds is not None:
+            self._loop.call_later(timeout_seconds, self._cut_off)
+
+    def _cut_off(self) -> None:
+        if not self._cut.done():
+            self._cut.set_result(None)
+
+    async def _slot(self) -> None:
+        claimant = secrets.token_hex(8)
+        while (task := await self._claimed(claimant)) is not None:
+            try:
+                await Run(self._work, self._options, task, self._cut).pass_through()
+            except StopWorker:
+                self._stop(None)
+
+    async def _claimed(self, claimant: str) -> Task | None:
+        """The next task; None: there is none, or the worker stops."""
+        if self._stopping or self._left == 0:
+            return None
+        if self._left is not None:
+            self._left -= 1
+        task = await self._until_stop(self._claim(claimant))
+        if task is None and self._left is not None:
+            self._left += 1
+        return task
+
+    async def _until_stop(self, claim: Coroutine[Any, Any, Task | None]) -> Task | None:
+        claiming = asyncio.ensure_future(claim)
+        self._claims.add(claiming)
+        try:
+            return await claiming
+        except asyncio.CancelledError:
+            if not self._stopping or self._is_cancelled():
+                raise
+            return None
+        finally:
+            self._claims.discard(claiming)
+
+    @staticmethod
+    def _is_cancelled() -> bool:
+        """Whether it is the slot that was cancelled, not its claim alone."""
+        current = asyncio.current_task()
+        return current is not None and current.cancelling() > 0
+
+    async def _claim(self, claimant: str) -> Task | None:
+        claim = self._work.try_claim_async if self._until_empty else self._work.claim_async
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return await claim(
+                    *self._options.queues,
+                    lease_seconds=self._options.lease_seconds,
+                    claimant=claimant,
+                )
+            except (DatabaseUnreachableError, DBAPIError) as error:
+                log.warning("claim_failed", error=type(error).__name__, pause=pause)
+            await asyncio.sleep(random.uniform(0, pause))  # noqa: S311 -- spreads them
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

@@ -1,0 +1,107 @@
+"""The options of a worker, checked."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
+
+from sqlalchemy import Engine
+
+from queue_core.model.retry import Circuit, RetryPolicy
+from queue_core.runtime.arguments import function, is_number, not_allowed, of_kind
+from work_queue.document import DocClaim
+from work_queue.modification import Action
+from work_queue.task import Task
+from work_queue.workers.job import Job
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+Written: TypeAlias = Action | Iterable[Action] | None
+"""What a handler returns."""
+Handler: TypeAlias = Callable[[Job], Written] | Callable[[Job], Awaitable[Written]]
+AnyEngine: TypeAlias = Union[Engine, "AsyncEngine"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """See `Worker`."""
+
+    handler: Handler
+    queues: tuple[str, ...]
+    docs: Callable[[Task], Iterable[DocClaim]] | None
+    lease_seconds: float | None
+    retry: RetryPolicy
+    max_attempts: int | None
+    max_claims: int | None
+    error_queue: str | Callable[[str], str] | None
+    max_run_seconds: float | None
+    concurrency: int
+    engine: AnyEngine | None
+    grace_seconds: float
+
+    def __post_init__(self) -> None:
+        function(self.handler, key="handler", arguments=1)
+        if self.docs is not None:
+            function(self.docs, key="docs", arguments=1)
+        of_kind(self.retry, RetryPolicy, key="retry")
+        if isinstance(self.retry, Circuit):
+            raise not_allowed("retry", self.retry, "a policy that no other task has a part in")
+        _number(self.max_attempts, key="max_attempts")
+        _number(self.max_claims, key="max_claims")
+        if not (self.error_queue is None or isinstance(self.error_queue, str)):
+            function(self.error_queue, key="error_queue", arguments=1)
+        if self.max_run_seconds is not None and not (
+            is_number(self.max_run_seconds) and self.max_run_seconds > 0
+        ):
+            raise not_allowed("max_run_seconds", self.max_run_seconds, "above 0, or None")
+        if self.concurrency is None:
+            raise not_allowed("concurrency", self.concurrency, "1 or more")
+        _number(self.concurrency, key="concurrency")
+        if not (is_number(self.grace_seconds) and self.grace_seconds >= 0):
+            raise not_allowed("grace_seconds", self.grace_seconds, "0 or more")
+        if self.engine is not None and not isinstance(self.engine, self._engine_kind):
+            kind = self._engine_kind.__name__
+            raise not_allowed("engine", self.engine, f"an {kind}, as the handler needs it")
+
+    @property
+    def _engine_kind(self) -> type:
+        if not self.is_asynchronous:
+            return Engine
+        # Not imported here: it needs greenlet, which the base install does not have.
+        module = sys.modules.get("sqlalchemy.ext.asyncio")
+        kind: type = module.AsyncEngine if module else type(None)
+        return kind
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether the handler is a coroutine function."""
+        return any(
+            inspect.iscoroutinefunction(call)
+            for call in (self.handler, getattr(self.handler, "__call__", None))  # noqa: B004 -- an object's
+        )
+
+    def error_queue_of(self, queue: str) -> str:
+        """Where the failed tasks of a queue go."""
+        if self.error_queue is None:
+            return f"{queue}/err"
+        return self.error_queue if isinstance(self.error_queue, str) else self.error_queue(queue)
+
+
+def actions_of(returned: Any) -> tuple[Any, ...]:
+    """What a handler has returned as actions; `modify` says whether they are such."""
+    if returned is None:
+        return ()
+    if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):
+        return tuple(returned)
+    return (returned,)
+
+
+def _number(value: object, *, key: str) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise not_allowed(key, value, "1 or more, or None" if key != "concurrency" else "1 or more")

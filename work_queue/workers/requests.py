@@ -1,0 +1,34 @@
+"""What a handler may raise to say what becomes of its task, or of the worker."""
+
+from __future__ import annotations
+
+
+class MoveTask(Exception):
+    """Raised by a handler: the task goes to another queue, ready at once, with the reason as `err`.
+
+    Args:
+        queue: That queue.
+        reason: Why. Default: a text that says who asked for it.
+    """
+
+    def __init__(self, queue: str, reason: str = "") -> None:
+        super().__init__(queue, reason)
+        self.queue = queue
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason or "the handler asked for it"
+
+
+class StopWorker(Exception):
+    """Raised by a handler: the task is given back as if it had not been claimed.
+
+    The worker claims nothing more, and its `run` returns when all handlers have ended.
+    """
+
+
+class FailWorker(Exception):
+    """Raised by a handler: the worker's `run` raises it.
+
+    The task stays as it is until its lease ends.
+    """

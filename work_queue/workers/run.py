@@ -1,0 +1,228 @@
+"""One run of a handler: under renewals, from the claim to what is written."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError
+
+from queue_core.errors import StickybusError
+from queue_core.runtime.awaitable import awaited
+from queue_core.runtime.log import get_logger
+from work_queue.faults import DependencyError
+from work_queue.modification import Action
+from work_queue.task import Task
+from work_queue.work_queue import WorkQueue
+from work_queue.workers.failures import after_claims, after_failure
+from work_queue.workers.job import Job
+from work_queue.workers.lease import Lease, LeaseClosedError
+from work_queue.workers.options import Options, actions_of
+from work_queue.workers.requests import FailWorker, StopWorker
+from work_queue.workers.threads import in_thread
+
+CONTENTION_SECONDS = 1.0
+"""About how long a task is put off whose doc sets somebody else holds."""
+CANCEL_SECONDS = 10.0
+"""How long a cancelled coroutine may take to end."""
+REFUSED = StickybusError, DBAPIError
+"""What a database answers, or that it does not."""
+
+log = get_logger(__name__)
+
+
+class Run:
+    """A claimed task on its way."""
+
+    def __init__(
+        self, work: WorkQueue, options: Options, task: Task, cut: asyncio.Future[None]
+    ) -> None:
+        self._work = work
+        self._options = options
+        self._task = task
+        self._cut = cut
+        """Done when the worker waits for handlers no longer."""
+        self._begun = time.monotonic()
+        self._lease = Lease(work, task, self._begun)
+        self._given_up = threading.Event()
+
+    async def pass_through(self) -> None:
+        """Run the handler, and write what comes of it.
+
+        Raises StopWorker and FailWorker, and what is no Exception, if the handler raises them.
+        """
+        limit = self._options.max_claims
+        if limit is not None and self._task.claims > limit:
+            log.warning("task_moved", **self._facts, claims=self._task.claims)
+            await self._write(after_claims(self._task, self._options))
+            return
+        try:
+            if not await self._has_docs():
+                return
+            error = await self._handled()
+        except Exception as failed:  # noqa: BLE001 -- of the function that names the docs
+            error = failed
+        if error is not None:
+            await self._failed(error)
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        return {"queue": self._task.queue, "task_id": self._task.id, "attempt": self._task.attempt}
+
+    # -- docs -------------------------------------------------------------------------------------
+
+    async def _has_docs(self) -> bool:
+        """Claim the doc sets. If others hold one, put the task off for a moment."""
+        if self._options.docs is None:
+            return True
+        task = self._task
+        if not (claims := tuple(self._options.docs(task))):
+            return True
+        try:
+            sets = await self._work.claim_docs_async(
+                *claims, until=task.ref, claimant=task.claimant
+            )
+        except DependencyError as error:
+            log.info("docs_held", **self._facts)
+            if not self._lease.is_lost(error):
+                seconds = CONTENTION_SECONDS * (1 - random.random() / 4)  # noqa: S311 -- spreads them
+                await self._write(
+                    task.change(
+                        delay=seconds, attempt=task.attempt, err=task.err, reset_claims=True
+                    )
+                )
+            return False
+        self._lease.holds(sets)
+        return True
+
+    # -- the handler ------------------------------------------------------------------------------
+
+    async def _handled(self) -> BaseException | None:
+        """Await the handler and its commit; returns why they failed."""
+        job = Job(self._task, tuple(self._lease.sets), self._given_up)
+        running = self._start(job)
+        renewing = asyncio.ensure_future(self._renewed())
+        try:
+            await asyncio.wait(
+                {running, renewing, self._cut},
+                timeout=self._options.max_run_seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if not running.done() and self._lease.close():
+                return await self._given_up_on(running, lost=renewing.done())
+            await asyncio.wait({running})  # its commit is under way
+        except asyncio.CancelledError:
+            if self._lease.close():
+                self._given_up.set()
+                running.cancel()
+            raise
+        finally:
+            renewing.cancel()
+        if running.cancelled():
+            return asyncio.CancelledError("the handler was cancelled")
+        return running.exception()
+
+    def _start(self, job: Job) -> asyncio.Future[None]:
+        if self._options.is_asynchronous:
+            return asyncio.ensure_future(self._call_async(job))
+        return in_thread(lambda: self._call(job))
+
+    def _call(self, job: Job) -> None:
+        handler: Any = self._options.handler
+        engine: Any = self._options.engine
+        if engine is None:
+            self._lease.finish(_no_iteration_end(handler, job), None)
+            return
+        with engine.begin() as job.connection:
+            self._lease.finish(_no_iteration_end(handler, job), job.connection)
+
+    async def _call_async(self, job: Job) -> None:
+        handler: Any = self._options.handler
+        engine: Any = self._options.engine
+        if engine is None:
+            await self._finish_async(actions_of(await handler(job)), None)
+            return
+        async with engine.begin() as job.connection:
+            await self._finish_async(actions_of(await handler(job)), job.connection)
+
+    async def _finish_async(self, actions: tuple[Action, ...], connection: Any) -> None:
+        await awaited(lambda inner: self._lease.finish(actions, inner), connection)
+
+    async def _given_up_on(
+        self, running: asyncio.Future[None], *, lost: bool
+    ) -> BaseException | None:
+        self._given_up.set()
+        running.cancel()
+        if self._options.is_asynchronous:
+            await asyncio.wait({running}, timeout=CANCEL_SECONDS)
+            if running.done() and not running.cancelled():
+                running.exception()  # seen; the handler's clean-up has failed
+        if lost:
+            log.warning("lease_lost", **self._facts)
+            return None
+        if self._cut.done():
+            log.warning("task_given_back", **self._facts)
+            await self._write(self._task.release())
+            return None
+        return TimeoutError(f"the run took longer than {self._options.max_run_seconds} s")
+
+    # -- renewals ---------------------------------------------------------------------------------
+
+    async def _renewed(self) -> None:
+        """Renew, and return when the lease is lost."""
+        pause = 0.0
+        while True:
+            await asyncio.sleep(pause or self._lease.seconds_to_renewal)
+            try:
+                await asyncio.to_thread(self._lease.renew)
+                pause = 0.0
+            except DependencyError:
+                return
+            except REFUSED as error:
+                log.warning("renewal_failed", **self._facts, error=type(error).__name__)
+                margin = self._lease.seconds / 3
+                longest = self._lease.seconds - margin
+                pause = min(2 * pause, longest) if pause else margin / 8
+
+    # -- what is written --------------------------------------------------------------------------
+
+    async def _failed(self, error: BaseException) -> None:
+        self._lease.close()
+        if isinstance(error, LeaseClosedError):
+            return
+        if isinstance(error, FailWorker) or not isinstance(
+            error, Exception | asyncio.CancelledError
+        ):
+            raise error
+        if isinstance(error, StopWorker):
+            await self._write(self._task.change(attempt=self._task.attempt, err=self._task.err))
+            raise error
+        if isinstance(error, DependencyError) and self._lease.is_lost(error):
+            log.warning("lease_lost", **self._facts)
+            return
+        change = after_failure(self._task, error, self._options, time.monotonic() - self._begun)
+        log.warning(
+            "task_retried" if change.queue is None else "task_moved",
+            **self._facts,
+            error=type(error).__name__,
+        )
+        await self._write(change)
+
+    async def _write(self, action: Action) -> None:
+        """Write what becomes of the task. If that fails, the end of the lease decides."""
+        self._lease.close()
+        try:
+            await asyncio.to_thread(self._lease.write, (action,))
+        except REFUSED as error:
+            log.warning("task_left", **self._facts, error=type(error).__name__)
+
+
+def _no_iteration_end(handler: Any, job: Job) -> tuple[Action, ...]:
+    """Call it; futures take no StopIteration."""
+    try:
+        return actions_of(handler(job))
+    except StopIteration as error:
+        raise RuntimeError("the handler raised StopIteration") from error

@@ -1,0 +1,30 @@
+"""Calls in threads of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def in_thread(call: Callable[[], T]) -> asyncio.Future[T]:
+    """Run it in a thread that nobody has to wait for, as one that hangs would hold up the rest."""
+    future = Future[T]()
+    future.set_running_or_notify_cancel()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            result = context.run(call)
+        except BaseException as error:  # noqa: BLE001 -- for whoever awaits it
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=run, name="work_queue-handler", daemon=True).start()
+    return asyncio.wrap_future(future)
