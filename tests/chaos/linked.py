@@ -16,7 +16,7 @@ from tests.chaos.journal import Answered, Line, Posting
 from tests.checker import Invariant, LeaseEnded, Ran, Violation
 
 KEYS = 40
-CONCURRENCY = 6
+CONCURRENCY = 8
 HEARD_SECONDS = 2.0
 """After this time all nodes that live have heard of a limit."""
 
