@@ -132,6 +132,7 @@ from work_queue.modification import (  # noqa: E402
 from work_queue.modified import Modified  # noqa: E402
 from work_queue.refs import DocRef, SetRef, TaskRef  # noqa: E402
 from work_queue.task import Task  # noqa: E402
+from work_queue.values import UNREAD  # noqa: E402
 from work_queue.work_queue import WorkQueue  # noqa: E402
 from work_queue.workers.job import Job  # noqa: E402
 from work_queue.workers.requests import FailWorker, MoveTask, StopWorker  # noqa: E402
@@ -139,6 +140,7 @@ from work_queue.workers.worker import Worker  # noqa: E402
 
 __all__ = [
     "KEYLESS",
+    "UNREAD",
     "Answer",
     "AsyncCallersConnection",
     "BoundCodec",

@@ -16,6 +16,17 @@ from queue_core.errors import (
 Stored = tuple[str | None, bytes | None]
 """JSON, or bytes. Neither is a value that is None."""
 
+
+class Unread:
+    """A value that was not read, where None is a value. It can't be written."""
+
+    def __repr__(self) -> str:
+        return "UNREAD"
+
+
+UNREAD = Unread()
+"""The value of a task, or the content of a doc, that was read without."""
+
 _SINGLE = frozenset({type(None), bool, int, float, str})
 
 
@@ -63,6 +74,8 @@ def _check_kinds(value: Any) -> None:
     while waiting:
         one = waiting.pop()
         kind = type(one)
+        if kind is Unread:
+            raise ValueError("it was not read: read it, or give a new one")
         if kind is dict:
             if any(type(name) is not str for name in one):
                 raise ValueError("a name in it is no text")

@@ -47,7 +47,7 @@ class Reads:
                     values=query.with_values,
                 ),
             )
-            return [task_of(row) for row in rows]
+            return [task_of(row, has_value=query.with_values) for row in rows]
         ids = query.ids
         rows = self._transactions.read(
             given,
@@ -55,7 +55,7 @@ class Reads:
             lambda connection: tasks.by_ids(connection, ids, values=query.with_values),
         )
         found = {
-            row.task_id: task_of(row)
+            row.task_id: task_of(row, has_value=query.with_values)
             for row in rows
             if query.queue in {None, row.queue}
             and (query.claimant in {None, row.claimant} or row.arrival_date <= now)
@@ -73,7 +73,9 @@ class Reads:
                     connection, query.namespace, ids, contents=query.with_contents
                 ),
             )
-            return _in_order(ids, {row.doc_id: doc_of(row) for row in rows})
+            return _in_order(
+                ids, {row.doc_id: doc_of(row, has_content=query.with_contents) for row in rows}
+            )
         rows = self._transactions.read(
             given,
             query.namespace,
@@ -87,7 +89,7 @@ class Reads:
                 contents=query.with_contents,
             ),
         )
-        return [doc_of(row) for row in rows]
+        return [doc_of(row, has_content=query.with_contents) for row in rows]
 
     def queues(self, query: NameQuery) -> dict[str, int]:
         """See `Backend.queues`."""

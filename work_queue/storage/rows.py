@@ -7,11 +7,11 @@ from typing import Any
 
 from work_queue.document import Doc, DocSet
 from work_queue.task import Task
-from work_queue.values import decode
+from work_queue.values import UNREAD, decode
 
 
-def task_of(row: Any) -> Task:
-    """The task of a row with all columns."""
+def task_of(row: Any, *, has_value: bool = True) -> Task:
+    """The task of a row with all columns. `has_value`: the value's were read."""
     return Task(
         id=row.task_id,
         version=row.version,
@@ -19,7 +19,7 @@ def task_of(row: Any) -> Task:
         at=row.arrival_date,
         claimant=row.claimant,
         claims=row.claims,
-        value=decode(row.value_json, row.value_bytes),
+        value=decode(row.value_json, row.value_bytes) if has_value else UNREAD,
         created=row.created_date,
         modified=row.modified_date,
         attempt=row.attempt,
@@ -45,8 +45,11 @@ def task_of_values(row: Sequence[Any]) -> Task:
     )
 
 
-def doc_of(row: Any) -> Doc:
-    """The doc of a row with all columns, and those of its set."""
+def doc_of(row: Any, *, has_content: bool = True) -> Doc:
+    """The doc of a row with all columns, and those of its set.
+
+    `has_content`: the content's were read.
+    """
     return Doc(
         namespace=row.namespace,
         id=row.doc_id,
@@ -55,7 +58,7 @@ def doc_of(row: Any) -> Doc:
         at=row.arrival_date,
         key=row.doc_key,
         secondary_key=row.secondary_key,
-        content=decode(row.content_json, row.content_bytes),
+        content=decode(row.content_json, row.content_bytes) if has_content else UNREAD,
         created=row.created_date,
         modified=row.modified_date,
     )

@@ -20,6 +20,7 @@ from work_queue.modification import (
     RenewSet,
 )
 from work_queue.refs import DocRef, SetRef, TaskRef
+from work_queue.values import UNREAD
 from work_queue.work_queue import WorkQueue
 
 
@@ -82,7 +83,7 @@ def test_scenario_57_docs_are_read_by_range_key_and_ids(work: WorkQueue) -> None
     ids = [doc.id for doc in reversed(docs)]
     assert [doc.id for doc in work.docs("n", ids=[*ids, "no"], limit=2)] == ids
     assert [doc.content for doc in work.docs("n", limit=2)] == ["a", "b"]
-    assert [doc.content for doc in work.docs("n", limit=1, with_contents=False)] == [None]
+    assert [doc.content for doc in work.docs("n", limit=1, with_contents=False)] == [UNREAD]
 
 
 def test_scenario_58_keys_are_in_the_order_of_bytes(work: WorkQueue) -> None:

@@ -6,11 +6,13 @@ from datetime import timedelta
 
 import pytest
 
+from queue_core.errors import PayloadNotSerialisableError
 from queue_core.runtime.manual_clock import ManualClock
 from work_queue.faults import DependencyError, Fault, FaultKind
 from work_queue.modification import Delete, Depend, Insert, Renew
 from work_queue.refs import TaskRef
 from work_queue.task import Task
+from work_queue.values import UNREAD
 from work_queue.work_queue import WorkQueue
 
 HOUR = 3600.0
@@ -97,7 +99,11 @@ def test_scenario_09_tasks_are_read_without_values(work: WorkQueue) -> None:
     work.modify(*(Insert(queue="a", value=value) for value in range(3)))
     full, bare = work.tasks("a"), work.tasks("a", with_values=False)
     assert [task.value for task in full] == [0, 1, 2]
-    assert [task.value for task in bare] == [None] * 3
+    assert [task.value for task in bare] == [UNREAD] * 3
+    with pytest.raises(PayloadNotSerialisableError, match="it was not read"):
+        work.modify(bare[0].change(attempt=1))
+    work.modify(bare[0].change(value="new"))
+    assert {task.value for task in work.tasks("a")} == {"new", 1, 2}
     assert [task.ref for task in full] == [task.ref for task in bare]
 
 
