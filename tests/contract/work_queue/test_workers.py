@@ -570,9 +570,9 @@ def test_a_worker_runs_once_at_a_time_and_not_on_a_closed_work_queue(
     ],
 )
 def test_what_is_not_allowed(work: WorkQueue, options: dict[str, Any]) -> None:
-    handler = options.pop("handler", lambda _job: None)
+    given: dict[str, Any] = {"handler": lambda _job: None, **options}
     with pytest.raises(ConfigurationError, match=r"is not allowed\. Allowed"):
-        Worker(work, handler, "a", **options)
+        Worker(work, given.pop("handler"), "a", **given)
 
 
 def test_what_is_not_allowed_of_a_run(work: WorkQueue) -> None:
