@@ -124,31 +124,31 @@ def open_checked(
         application_name=application_name,
     )
     try:
-        _check_schema(database, tables, auto_migrate=auto_migrate)
+        _fit_schema(target, database, tables, auto_migrate=auto_migrate)
     except BaseException:
         database.close()
         raise
     return database
 
 
-def _check_schema(database: Database, tables: Sequence[str], *, auto_migrate: bool | None) -> None:
+def _fit_schema(
+    target: str | URL | SqlalchemyEngine,
+    database: Database,
+    tables: Sequence[str],
+    *,
+    auto_migrate: bool | None,
+) -> None:
     with database.read() as connection:
         report = schema.check(connection, tables)
-    if report.fit is schema.Fit.MISSING:
-        makes = auto_migrate
-        if makes is None:
-            makes = database.dialect.capabilities.makes_tables
+    makes_tables = database.dialect.capabilities.makes_tables
+    if auto_migrate is not None:
+        makes_tables = auto_migrate
+    if report.fit is schema.Fit.MISSING and makes_tables:
+        schema.ensure(database, tables)
+    elif report.fit is schema.Fit.TOO_OLD and auto_migrate:
+        create_schema(target, tables=tables)
     else:
-        makes = report.fit is schema.Fit.TOO_OLD and auto_migrate
-    if not makes:
         refuse_misfit(database, report)
-        return
-    # A step of an upgrade takes longer than any other statement may.
-    patient = database.reopened(statement_timeout_seconds=schema.STEP_SECONDS)
-    try:
-        schema.ensure(patient, tables)
-    finally:
-        patient.close()
 
 
 def refuse_misfit(database: Database, report: schema.SchemaReport) -> None:

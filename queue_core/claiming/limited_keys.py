@@ -16,6 +16,8 @@ from queue_core.storage.key_places import PAGE
 
 LOOK_SECONDS = 0.9
 """A date that another node has noted is known after this time, if that node has died."""
+BUSY_SECONDS = 0.05
+"""While no thread is idle, nothing is let go that has to start at once."""
 ROUNDS_A_LEASE = 2
 
 
@@ -66,10 +68,15 @@ class LimitedKeys:
         if not keys.queues and keys.goes_on_at == math.inf:
             return
         keys.goes_on_at = math.inf
+        # What is let go has to start now.
+        limit = min(PAGE, keys.idle_threads())
+        if limit <= 0:
+            keys.goes_on_at = now + BUSY_SECONDS
+            return
         date = self._holdings.clock.now()
         self._let_go(
             store.database.fetch(
-                lambda inner: store.statements.keys_to_look_at(inner, now=date, limit=PAGE)
+                lambda inner: store.statements.keys_to_look_at(inner, now=date, limit=limit)
             )
         )
         upcoming = store.database.fetch(store.statements.next_look_at_keys)

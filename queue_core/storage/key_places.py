@@ -29,8 +29,6 @@ PAGE = 500
 """Keys that one transaction looks at, and entries of a key whose limit has ended."""
 SHORTEST_SECONDS = 0.002
 """Between two looks at a rate."""
-BUSY = timedelta(seconds=0.1)
-"""After this time, entries that no thread could start at their rate are claimed again."""
 
 ByLane = Mapping[Lane, Sequence[Entry]]
 
@@ -41,19 +39,24 @@ class KeyRoom(msgspec.Struct, kw_only=True):
     row: Row[Any]
     free: int
     rate: Rate | None
+    arrival: datetime
+    """From when on the rate counts."""
     now: datetime
+    waits: bool = False
+    """Whether entries wait for its places."""
+
+    def start(self, count: int) -> None:
+        """So many have started."""
+        self.free -= count
+        if self.rate is not None and count:
+            self.arrival = self.rate.after(self.arrival, self.now, count)
 
     def starts(self, idle: int) -> int:
         """How many may start now, with so many idle threads."""
         if self.rate is None:
             return self.free
         # What is claimed counts as started, so it has to start now.
-        return min(self.free, self.rate.free(self.arrival, self.now), idle)
-
-    @property
-    def arrival(self) -> datetime:
-        """From when on the rate counts."""
-        return self.row.arrival_date or FIRST_DATE
+        return max(0, min(self.free, self.rate.free(self.arrival, self.now), idle))
 
 
 class KeyPlaces:
@@ -61,7 +64,7 @@ class KeyPlaces:
 
     def __init__(self, store: Store, idle_threads: Callable[[], int]) -> None:
         self._store = store
-        self._idle_threads = idle_threads
+        self.idle_threads = idle_threads
         self.queues = frozenset[str]()
         """Those whose keys are limited, as the last look has found; empty, as mostly."""
         self.goes_on_at = math.inf
@@ -107,7 +110,7 @@ class KeyPlaces:
 
     def first(self, rooms: Mapping[Lane, KeyRoom], by_lane: ByLane) -> set[int]:
         """The ids of the entries that may have places, the first ones of each key."""
-        idle, chosen = self._idle_threads(), set[int]()
+        idle, chosen = self.idle_threads(), set[int]()
         for lane, entries in by_lane.items():
             starting = entries[: rooms[lane].starts(idle)]
             chosen.update(entry.record_id for entry in starting)
@@ -155,7 +158,7 @@ class KeyPlaces:
         rows = self._store.statements.lock_keys(connection, lanes=lanes)
         rooms = self._counted(connection, rows)
         date = self._go_on(connection, rooms, {})
-        idle = [lane for lane, room in rooms.items() if room.arrival <= room.now]
+        idle = [lane for lane, room in rooms.items() if not room.waits and room.arrival <= room.now]
         self._store.statements.remove_idle_keys(connection, lanes=idle)
         return date
 
@@ -211,36 +214,36 @@ class KeyPlaces:
             most = LARGEST_COUNT if allowed is None else allowed.per_key or LARGEST_COUNT
             free = max(0, most - taken[lane])
             rate = None if allowed is None else _rate_of(allowed)
-            rooms[Lane(lane)] = KeyRoom(row=row, free=free, rate=rate, now=now)
+            arrival = row.arrival_date or FIRST_DATE
+            rooms[Lane(lane)] = KeyRoom(row=row, free=free, rate=rate, arrival=arrival, now=now)
         return rooms
 
     def _go_on(
         self, connection: Connection, rooms: Mapping[Lane, KeyRoom], started: Mapping[Lane, int]
     ) -> datetime | None:
         """Let others go, after so many of each key have `started`, and note when to look again."""
-        store, idle = self._store, self._idle_threads() - sum(started.values())
+        store, idle = self._store, self.idle_threads() - sum(started.values())
         waiting = store.statements.first_of_keys(connection, lanes=rooms) if rooms else {}
-        counts, dates = dict[str, int](), list[datetime]()
+        counts = dict[str, int]()
+        dates = dict[str, tuple[datetime | None, datetime | None]]()
         for lane, room in rooms.items():
-            starts, look, arrival = started.get(lane, 0), None, room.row.arrival_date
-            room.free -= starts
-            if room.rate is not None and starts:
-                arrival = room.rate.after(room.arrival, room.now, starts)
-            if lane in waiting and room.free:
-                allowed = PAGE
+            arrival, look = room.row.arrival_date, None
+            room.start(started.get(lane, 0))
+            if room.rate is not None and lane in started:
+                arrival = room.arrival
+            room.waits = lane in waiting
+            if room.waits and room.free:
+                counts[lane] = count = min(room.starts(idle), PAGE)
                 if room.rate is not None:
-                    allowed = room.rate.free(arrival or FIRST_DATE, room.now)
-                    if not allowed:
-                        look = room.rate.next(arrival or FIRST_DATE, room.now)
-                    elif idle <= 0:
-                        allowed, look = 0, room.now + BUSY
-                counts[lane] = min(allowed, room.free, PAGE)
+                    idle -= count
+                    look = room.rate.next(room.arrival, room.now) if not count else None
+                elif count == PAGE:
+                    look = room.now  # more may wait
             if (arrival, look) != (room.row.arrival_date, room.row.look_date):
-                store.statements.change_key(connection, lane=lane, arrival=arrival, look=look)
-            if look is not None:
-                dates.append(look)
+                dates[lane] = arrival, look
+        store.statements.change_keys(connection, dates=dates)
         store.limit_keys.wake(connection, {lane: count for lane, count in counts.items() if count})
-        return min(dates, default=None)
+        return min((look for _, look in dates.values() if look is not None), default=None)
 
 
 def _claims(by_lane: ByLane) -> list[tuple[str, int, int]]:

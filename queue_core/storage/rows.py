@@ -28,13 +28,7 @@ from queue_core.runtime.shown import shown
 from queue_core.storage.arguments import name
 from queue_core.storage.packet import check_packet
 from queue_core.storage.search_keys import Unset, columns_of, search_key
-from sql.search_keys import (
-    RESERVED,
-    SEARCH_KEYS,
-    StoredKey,
-    texts,
-    with_marks,
-)
+from sql.search_keys import RESERVED, SEARCH_KEYS, StoredKey, texts, with_marks
 from sql.statements.base import AVAILABLE, IN_PROCESSING
 from sql.tables import CLASS_NAME_LENGTH, LIMIT_KEY_LENGTH
 

@@ -75,20 +75,39 @@ class LimitKeys(Waiting):
 
     def add_keys(self, connection: Connection, keys: Mapping[str, tuple[str, str]]) -> None:
         """Make rows of keys, unless others do; `keys` has queue name and key by lane."""
-        for lane in sorted(keys):
-            queue_name, limit_key = keys[lane]
-            values = {"queue_name": queue_name, "limit_key": limit_key}
-            new = InsertNew(self._keys).values(table_name=self.main.name, lane=lane, **values)
-            connection.execute(new)
+        table_name = self.main.name
+        rows = [
+            {"table_name": table_name, "lane": lane, "queue_name": queue_name, "limit_key": key}
+            for lane, (queue_name, key) in sorted(keys.items())
+        ]
+        connection.execute(InsertNew(self._keys).inline(), rows)
 
-    def change_key(
-        self, connection: Connection, *, lane: str, arrival: datetime | None, look: datetime | None
-    ) -> None:
-        """Note from when on the rate of a key counts, and when it allows the next start."""
-        values = {"arrival_date": arrival, "look_date": look}
-        connection.execute(
-            update(self._keys).where(*self._mine(self._keys, [lane])).values(**values)
+    @memoized_property
+    def _change_key(self) -> Any:
+        keys = self._keys
+        mine = (keys.c.table_name == self.main.name, keys.c.lane == bindparam("of_lane"))
+        return (
+            update(keys)
+            .where(*mine)
+            .values(arrival_date=bindparam("arrival"), look_date=bindparam("look"))
         )
+
+    def change_keys(
+        self,
+        connection: Connection,
+        *,
+        dates: Mapping[str, tuple[datetime | None, datetime | None]],
+    ) -> None:
+        """Note from when on the rates of keys count, and when they allow the next start.
+
+        `dates` has both by lane.
+        """
+        rows = [
+            {"of_lane": lane, "arrival": arrival, "look": look}
+            for lane, (arrival, look) in sorted(dates.items())
+        ]
+        if rows:
+            connection.execute(self._change_key, rows)
 
     def page_of_keys(self, connection: Connection, *, after: str, limit: int) -> list[Row[Any]]:
         """(lane, queue_name, arrival_date, look_date, waits) of keys in the order of their lanes.

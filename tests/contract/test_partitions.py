@@ -189,7 +189,7 @@ def test_a_node_makes_the_next_partitions_and_nothing_was_lost_meanwhile(
     before = partition_history(engine.url, by="day")
     newest = before[-2].until
     assert newest is not None
-    ended_on(peer.bus, newest, newest + timedelta(days=1), newest + timedelta(days=900))
+    ended_on(peer.bus, newest, newest + timedelta(hours=30), newest + timedelta(days=900))
 
     cluster.clock.advance(seconds=(newest - cluster.clock.now()).total_seconds() + 60)
     peer.beat()

@@ -255,7 +255,7 @@ class Tables:
         assert bool(first) == bool(self.ids)
         statements.wake(connection, ids=first.values() or [1], suspect_lane=SUSPECT)
         statements.free_key_places(connection, lanes=[ANN], ids=[one for _, one, _ in claims])
-        statements.change_key(connection, lane=ANN, arrival=self.now, look=self.now)
+        statements.change_keys(connection, dates={ANN: (self.now, self.now)})
 
     def look_at_keys(self) -> None:
         """What a node asks of limit keys now and then."""

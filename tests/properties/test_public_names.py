@@ -27,7 +27,9 @@ import stickybus
 from queue_core.model.settings import Settings
 from stickybus import (
     BusConfig,
+    DocClaim,
     InMemoryBus,
+    InsertDoc,
     ManualClock,
     NodeConfig,
     NotificationConfig,
@@ -36,6 +38,7 @@ from stickybus import (
     Posting,
     StickybusError,
     SystemClock,
+    WorkQueue,
     testing,
 )
 from tests.properties.test_public_signatures import CALLS, HOSTILE, READS, Order
@@ -48,6 +51,8 @@ LEFT = {
     "NotificationQueue": "create_queue makes it",
     "Inspector": "inspect makes it",
     "Feed": "listen makes it",
+    "WorkQueue.claim": "it waits as long as it is told to",
+    "WorkQueue.claim_many": "as for WorkQueue.claim",
     "Feed.get": "it waits as long as it is told to",
     "EntryContext.queue_size": "the engine makes contexts; test_handler_facts.py asks them",
     "ExactlyOnceContext.queue_size": "as for EntryContext",
@@ -136,7 +141,8 @@ class World:
         )
         self.service = NotificationService(self.url, NotificationConfig(handler_threads=1))
         self.inspector = stickybus.inspect(self.url)
-        self.made: list[Any] = [self.bus, self.service, self.inspector]
+        self.work = WorkQueue(self.url, claimant="me")
+        self.made: list[Any] = [self.bus, self.service, self.inspector, self.work]
         self._names = iter(range(10**9))
 
     def object_of(self, kind: type) -> Any:
@@ -146,6 +152,10 @@ class World:
                 "own", f"queue-{next(self._names)}", lambda _event: None
             )
         known: dict[type, Callable[[], Any]] = {
+            WorkQueue: lambda: self.work,
+            stickybus.Task: lambda: self.work.insert("queue"),
+            stickybus.Doc: self._doc,
+            stickybus.DocSet: lambda: self.work.claim_docs(DocClaim("namespace", "key"))[0],
             PersistentBus: lambda: self.bus,
             NotificationService: lambda: self.service,
             stickybus.Inspector: lambda: self.inspector,
@@ -155,6 +165,10 @@ class World:
             **{config: config for config in (BusConfig, NotificationConfig, NodeConfig)},
         }
         return known[kind]()
+
+    def _doc(self) -> stickybus.Doc:
+        new = InsertDoc(namespace="namespace", key=f"key-{next(self._names)}")
+        return self.work.modify(new).inserted_docs[0]
 
     def fitting(self, call: str, parameter: str) -> Any:
         """A value that works, for a parameter without a default, or whose default takes long."""

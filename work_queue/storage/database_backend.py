@@ -34,6 +34,7 @@ CLOCK_SECONDS = 30.0
 """For how long a reading of the database's clock is good."""
 POLL_SECONDS, DEAF_POLL_SECONDS = 5.0, 0.25
 """How often a claim that waits looks at least; the latter where commits of others are not heard."""
+LONGEST_POLL_SECONDS = 86_400.0
 COMMIT_SECONDS = 0.01
 """What a COMMIT may take that was announced, where nobody hears of it."""
 
@@ -51,8 +52,10 @@ class DatabaseBackend:
     ) -> None:
         if clock is not None:
             of_kind(clock, Clock, key="clock")
-        if poll_seconds is not None and not (is_number(poll_seconds) and poll_seconds > 0):
-            raise not_allowed("poll_seconds", poll_seconds, "seconds above 0, or None")
+        if poll_seconds is not None and not (
+            is_number(poll_seconds) and 0 < poll_seconds <= LONGEST_POLL_SECONDS
+        ):
+            raise not_allowed("poll_seconds", poll_seconds, "seconds above 0, up to a day, or None")
         if not is_number(max_value_bytes) or max_value_bytes < 1:
             raise not_allowed("max_value_bytes", max_value_bytes, "1 or more")
         opened = self._database = open_checked(database, ())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from queue_core.errors import InvalidRequestError
 from work_queue.task import NOBODY
 
 _MINUTE = timedelta(minutes=1)
+_LAST_MINUTE = datetime.max.replace(second=0, microsecond=0, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +47,6 @@ class Moment:
 def minute_of(date: datetime) -> datetime:
     """The end of the minute in which a date is; see `work_queue_counts`."""
     floor = date.replace(second=0, microsecond=0)
-    return floor if floor == date else floor + _MINUTE
+    if floor in {date, _LAST_MINUTE}:
+        return floor
+    return floor + _MINUTE

@@ -157,6 +157,8 @@ class WorkCounts:
             tasks.c.arrival_date > now,
             tasks.c.arrival_date <= minute,
             tasks.c.claims == literal_column("0"),
+            # True of all; it tells PostgreSQL that the index of claims has all of them.
+            tasks.c.queue >= literal_column("''"),
         )
         later = self._by(
             select(func.sum(counts.c.amount)), counts, "work_queue_counts_by_name"

@@ -12,7 +12,8 @@ import stickybus
 from queue_core.claiming.limited_keys import ROUNDS_A_LEASE
 from queue_core.model.lanes import ANY_NODE, SUSPECT, is_keyed, keyed_lane
 from queue_core.reading.depths import depths
-from stickybus import InvalidPostError, Mode, PersistentBus, State
+from queue_core.storage import key_places
+from stickybus import ExactlyOnceContext, InvalidPostError, Mode, PersistentBus, State
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus, MakeService
@@ -293,6 +294,21 @@ def test_without_the_limit_all_that_waited_runs(cluster: Cluster) -> None:
     assert keys_with_rows(peer) == set()
 
 
+def test_all_that_waited_runs_page_by_page(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_places, "PAGE", 2)
+    peer = cluster.join("a", handler_threads=10)
+    peer.bus.limit(per_key=1)
+    post(peer, *range(8))
+    peer.claim()
+    assert peer.bus.unlimit()
+    for _ in range(4):
+        peer.claim()
+        cluster.clock.advance(seconds=0.1)
+    assert peer.numbers_held() == list(range(8))
+
+
 def test_a_limit_of_keys_leaves_the_queue_unlimited(cluster: Cluster) -> None:
     peer = cluster.join("a", handler_threads=10)
     peer.bus.limit(concurrency=1)
@@ -415,6 +431,38 @@ def test_a_limit_key_goes_with_an_order_key_and_with_dependencies(cluster: Clust
     numbers = peer.handler.numbers()
     assert sorted(numbers) == [0, 1, 2, 3]
     assert numbers.index(0) < numbers.index(1)
+
+
+def test_the_end_of_an_exactly_once_handler_lets_the_next_go(make_bus: MakeBus) -> None:
+    """Long before a node goes through the keys."""
+    bus, numbers = make_bus(lease_seconds=300.0), list[int]()
+
+    def handle(order: Order, context: ExactlyOnceContext) -> None:
+        context.connection.exec_driver_sql("SELECT 1")
+        numbers.append(order.number)
+
+    bus.subscribe(Order, handle, name="orders", exactly_once=True)
+    bus.limit(per_key=1)
+    bus.start()
+    for number in range(4):
+        bus.post(Order(number), limit_key="ann")
+    ended(bus, 4)
+    assert numbers == list(range(4))
+
+
+def test_what_a_caller_posts_is_limited_once_it_has_committed(cluster: Cluster) -> None:
+    peer = cluster.join("a")
+    peer.bus.limit(per_key=1)
+    engine = create_engine(peer.store.database.url)
+    with engine.begin() as connection:
+        for number in range(3):
+            peer.bus.post(Order(number), limit_key="ann", connection=connection)
+    engine.dispose()
+    peer.claim()
+    assert peer.numbers_held() == [0]
+    assert lanes(peer) == [ANN] * 2
+    peer.run()
+    assert peer.handler.numbers() == [0, 1, 2]
 
 
 def test_what_replaces_an_entry_brings_its_own_limit_key(cluster: Cluster) -> None:

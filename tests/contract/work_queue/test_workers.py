@@ -249,7 +249,7 @@ def test_scenario_46_task_and_docs_are_renewed_together(work: WorkQueue) -> None
     assert (doc.content, doc.claimant) == (2, "")
 
 
-@pytest.mark.parametrize("ends", [Task.delete, Task.change])
+@pytest.mark.parametrize("ends", [Task.delete, lambda task: task.change(queue="taken")])
 def test_scenario_48_a_lost_lease_cancels_the_handler(
     work: WorkQueue, ends: Callable[[Task], Action]
 ) -> None:
@@ -270,7 +270,7 @@ def test_scenario_48_a_lost_lease_cancels_the_handler(
     work.insert("a", "other", delay=0.01)
     Worker(work, handle, "a", lease_seconds=SHORT).run(limit=2)
     assert seen == ["cancelled"]
-    assert "b" not in work.queues()
+    assert work.queues().keys() <= {"taken"}
 
 
 def test_scenario_48_a_function_is_told_that_its_lease_is_lost(work: WorkQueue) -> None:

@@ -1,0 +1,107 @@
+"""Every statement of the work queue reads by index, however many tasks and docs there are."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, event
+
+from queue_core.runtime.manual_clock import ManualClock
+from sql.doctor.base import Step
+from sql.registry import doctor_of
+from sql.statements.work.counts import Count, Names
+from tests.contract.work_queue.test_docs import new
+from work_queue.modification import Insert
+from work_queue.storage.database_backend import DatabaseBackend
+from work_queue.storage.moment import minute_of
+from work_queue.work_queue import WorkQueue
+
+ROWS = 3_000
+TABLES = ("work_tasks", "work_docs", "work_doc_sets")
+"""Those of counts are short, and are read whole where all queues are asked for."""
+
+
+def test_every_statement_reads_by_index(work: WorkQueue, clock: ManualClock) -> None:
+    work.modify(*(Insert(queue=f"q{number % 3}", id=f"{number}") for number in range(ROWS)))
+    work.modify(*(Insert(queue="later", delay=60 * number) for number in range(ROWS)))
+    work.modify(
+        *(
+            new(key=f"k{number % 100}", secondary=f"{number}", id=f"{number}")
+            for number in range(ROWS)
+        )
+    )
+    work.claim_many("q0", limit=50)
+    backend = work._backend
+    assert isinstance(backend, DatabaseBackend)
+    database, caught = backend._database, list[tuple[str, Any]]()
+
+    def catch(
+        _c: object, _cursor: object, statement: str, parameters: Any, _x: object, _many: object
+    ) -> None:
+        caught.append((statement, parameters[0] if isinstance(parameters, list) else parameters))
+
+    doctor, faults = doctor_of(database.dialect.name), list[str]()
+    with database.engine.connect() as connection:
+        event.listen(connection, "before_cursor_execute", catch)
+        run_all(backend, connection, clock)
+        event.remove(connection, "before_cursor_execute", catch)
+        read = [one for one in caught if not one[0].upper().startswith("INSERT")]
+        for statement, parameters in read:
+            plan = connection.exec_driver_sql(doctor.explain + statement, parameters)
+            rows = [dict(row) for row in plan.mappings()]
+            for table in TABLES:
+                found = doctor.faults(rows, table) if table in statement else []
+                faults += [f"{one.step}: {statement}" for one in found if one.step is Step.SCAN]
+        connection.rollback()
+    assert len(read) >= 26
+    assert not faults, "\n\n".join(faults)
+
+
+def run_all(backend: DatabaseBackend, connection: Connection, clock: ManualClock) -> None:
+    """All that is sent to the database."""
+    tasks, docs = backend._statements.tasks, backend._statements.docs
+    counts, now = backend._statements.counts, clock.now()
+    claim = {
+        "of_queue": "q1",
+        "limit": 2,
+        "now": now,
+        "until": now + timedelta(seconds=5),
+        "by": "me",
+    }
+    taken = tasks.claim(connection, claim)
+    assert len(taken) == 2
+    assert len(tasks.first_arrivals(connection, ["q0", "q1", "later", "no"])) == 3
+    assert len(tasks.first_arrivals(connection, ["q0"])) == 1
+    tasks.give_back(connection, [(row[0], row[2]) for row in taken], now)
+    tasks.present(connection, ["1", "2"])
+    tasks.lock(connection, ["1", "2"])
+    tasks.lock(connection, ["3"], shared=True)
+    tasks.change(connection, [{"of_task": "1", "version": 7}])
+    tasks.delete(connection, ["2"])
+    tasks.by_ids(connection, ["1", "4"], values=True)
+    for seen_by in (None, "me"):
+        tasks.of_queue(connection, "q1", seen_by=seen_by, now=now, limit=9, values=True)
+    assert docs.sets_present(connection, [("n", "k1")])
+    assert docs.lock_sets(connection, [("n", "k1"), ("n", "k2")])
+    docs.lock_sets(connection, [("n", "k3")], shared=True)
+    row = {"of_namespace": "n", "of_key": "k1"}
+    docs.change_sets(
+        connection, [{**row, "new_version": 2, "new_arrival_date": now, "new_claimant": ""}]
+    )
+    assert docs.present(connection, [("n", "1")])
+    assert docs.lock(connection, [("n", "1"), ("n", "2")])
+    assert docs.at_places(connection, "n", "k1", ["1", "101"])
+    content = {"new_modified_date": now, "new_content_json": "1", "new_content_bytes": None}
+    docs.change(connection, [{"of_namespace": "n", "of_id": "1", **content}])
+    docs.delete(connection, [("n", "2")])
+    assert docs.by_ids(connection, "n", ["1", "3"], contents=True)
+    assert docs.by_keys(connection, "n", key="k1")
+    assert docs.by_keys(connection, "n", first="k1", end="k2", limit=9)
+    counts.add(connection, counts.queues, [Count("q1", 1)])
+    assert counts.fold(connection, counts.queues, now=now, limit=100)
+    counts.has_more(connection, counts.queues, than=2_000)
+    for names in (Names(), Names([("q", "r")], ["later"], 9)):
+        counts.totals(connection, counts.queues, names)
+        counts.queue_stats(connection, names, now=now, minute=minute_of(now))
+    counts.namespace_stats(connection, Names(names=["n"]), now=now)
