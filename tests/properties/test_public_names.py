@@ -57,7 +57,15 @@ LEFT = {
     "EntryContext.queue_size": "the engine makes contexts; test_handler_facts.py asks them",
     "ExactlyOnceContext.queue_size": "as for EntryContext",
     "Posted": "the library makes it",
-    "GiveUp": "an error of Python's that handlers raise",
+    **dict.fromkeys(
+        ("FailWorker", "GiveUp", "MoveTask", "StopWorker"),
+        "an error of Python's that handlers raise",
+    ),
+    "Job": "a worker makes it",
+    "Job.wait": "it waits as long as it is told to",
+    "Worker": "its queues are positional; test_workers.py tries what is not allowed",
+    "Worker.run": "it runs until it is stopped; test_workers.py does",
+    "Worker.stop": "as for Worker.run",
     **{
         f"{codec}.{call}": "the engine calls it; a codec may raise anything"
         for codec in ("BoundCodec", "CompressedCodec", "EncryptedCodec", "JsonCodec")

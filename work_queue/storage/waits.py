@@ -59,8 +59,10 @@ class Waits:
                 seconds = wait.seconds()
                 if seconds is None:
                     return []
+                # Not by wait_for: before Python 3.12 one that is just woken can't be cancelled.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(woken.wait(), seconds)
+                    async with asyncio.timeout(seconds):
+                        await woken.wait()
                 woken.clear()
 
     async def seen(self, take: Callable[[], list[Task]]) -> list[Task]:

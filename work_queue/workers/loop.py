@@ -20,6 +20,8 @@ from work_queue.workers.run import Run
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
 """Between claims that the database does not answer."""
+LOCKED_PAUSE_SECONDS = 0.05
+"""Between claims of tasks that are available, but locked."""
 
 log = get_logger(__name__)
 
@@ -107,7 +109,7 @@ class Loop:
         return current is not None and current.cancelling() > 0
 
     async def _claim(self, claimant: str) -> Task | None:
-        claim = self._work.try_claim_async if self._until_empty else self._work.claim_async
+        claim = self._try_claim if self._until_empty else self._work.claim_async
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -120,3 +122,12 @@ class Loop:
                 log.warning("claim_failed", error=type(error).__name__, pause=pause)
             await asyncio.sleep(random.uniform(0, pause))  # noqa: S311 -- spreads them
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def _try_claim(self, *queues: str, **options: Any) -> Task | None:
+        """A task, unless none is available. One that is locked, as by another claim, may be."""
+        while (task := await self._work.try_claim_async(*queues, **options)) is None:
+            stats = await self._work.queue_stats_async(*queues)
+            if not any(queue.available for queue in stats):
+                return None
+            await asyncio.sleep(LOCKED_PAUSE_SECONDS)
+        return task

@@ -259,3 +259,30 @@ def test_scenario_88_what_a_cancelled_claim_had_taken_is_given_back(
 
     eventually(given_back)
     assert claimed(work).claims == 1
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_claim_that_is_woken_while_it_is_cancelled_ends(
+    work: WorkQueue, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = work._backend._room  # type: ignore[attr-defined]
+
+    async def run() -> None:
+        waits = asyncio.Event()
+
+        def told(_waiter: Waiter) -> float:
+            waits.set()
+            return HOUR
+
+        monkeypatch.setattr(room, "seconds_to_look", told)
+        claim = asyncio.ensure_future(work.claim_async("a"))
+        await waits.wait()
+        await asyncio.sleep(0)
+        room.tell(["a"])
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        claim.cancel()
+        await asyncio.wait({claim}, timeout=BOUND_SECONDS / 4)
+        assert claim.cancelled()
+
+    asyncio.run(run())

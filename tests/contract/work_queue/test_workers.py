@@ -249,7 +249,7 @@ def test_scenario_46_task_and_docs_are_renewed_together(work: WorkQueue) -> None
     assert (doc.content, doc.claimant) == (2, "")
 
 
-@pytest.mark.parametrize("ends", [Task.delete, Task.change])
+@pytest.mark.parametrize("ends", [Task.delete, lambda task: task.change(queue="taken")])
 def test_scenario_48_a_lost_lease_cancels_the_handler(
     work: WorkQueue, ends: Callable[[Task], Action]
 ) -> None:
@@ -270,7 +270,7 @@ def test_scenario_48_a_lost_lease_cancels_the_handler(
     work.insert("a", "other", delay=0.01)
     Worker(work, handle, "a", lease_seconds=SHORT).run(limit=2)
     assert seen == ["cancelled"]
-    assert "b" not in work.queues()
+    assert work.queues().keys() <= {"taken"}
 
 
 def test_scenario_48_a_function_is_told_that_its_lease_is_lost(work: WorkQueue) -> None:
@@ -570,9 +570,9 @@ def test_a_worker_runs_once_at_a_time_and_not_on_a_closed_work_queue(
     ],
 )
 def test_what_is_not_allowed(work: WorkQueue, options: dict[str, Any]) -> None:
-    handler = options.pop("handler", lambda _job: None)
+    given: dict[str, Any] = {"handler": lambda _job: None, **options}
     with pytest.raises(ConfigurationError, match=r"is not allowed\. Allowed"):
-        Worker(work, handler, "a", **options)
+        Worker(work, given.pop("handler"), "a", **given)
 
 
 def test_what_is_not_allowed_of_a_run(work: WorkQueue) -> None:
