@@ -6,111 +6,37 @@ more is claimed than the limit says, and in the end all has run.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from itertools import count
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from sqlalchemy import URL
+from hypothesis.stateful import invariant, rule
 
 from queue_core.holding.holdings import Holdings
-from queue_core.model.states import State
 from queue_core.storage.places import Places, Room
 from sql.statements import Statements
-from stickybus import ExponentialRetries, Mode
-from tests.contract.cluster import Cluster, Peer
-from tests.contract.harness import Order
-from tests.properties.test_claims import _template
-
-LIVE = 2
-"""Nodes that live at a time."""
+from tests.properties.limited_life import LIVE, LimitedLife, run_steps
 
 
-class LimitLife(RuleBasedStateMachine):
-    """Two nodes, which may die, and a process that only posts."""
+class LimitLife(LimitedLife):
+    """A queue with a limit, which changes."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._folder = tempfile.TemporaryDirectory()
-        path = Path(self._folder.name) / "limits.db"
-        shutil.copyfile(_template(), path)
-        self.cluster = Cluster(URL.create("sqlite", database=str(path)))
-        self.names, self.numbers = count(1), count(1)
-        self.poster = self.cluster.peer("poster")
-        self.failures = 0
         self.concurrency: int | None = None
         self.per_node: int | None = None
-        self.claimed = Counter[str]()
-        self.nodes = [self._join() for _ in range(LIVE)]
+        self.claimed = Counter[str | None]()
         self.limit(concurrency=2, per_node=None)
-
-    def _join(self) -> Peer:
-        peer = self.cluster.peer(
-            f"n{next(self.names)}",
-            mode=Mode.STICKY_EVENTS,
-            handler_threads=3,
-            retry=ExponentialRetries(initial_seconds=3, max_retries=100, jitter=0),
-            max_redispatches=1_000,
-        )
-        peer.handler = self._handle  # type: ignore[assignment]
-        return peer.join()
-
-    def teardown(self) -> None:
-        self.cluster.close()
-        self._folder.cleanup()
-
-    def _handle(self, _order: Order, _context: Any) -> None:
-        if self.failures:
-            self.failures -= 1
-            raise RuntimeError
-
-    def _hear(self) -> None:
-        """Let the time pass after which each node has heard of a change."""
-        self.cluster.live(1, *self.nodes)
-        for node in self.nodes:
-            node.lifecycle.limited.turn(self.cluster.clock.monotonic())
-
-    # -- what happens -----------------------------------------------------------------------------
 
     @rule(delay=st.sampled_from([0, 0, 0, 4]), entries=st.integers(1, 5), by=st.integers(0, LIVE))
     def post(self, *, delay: int, entries: int, by: int) -> None:
-        bus = [*self.nodes, self.poster][by].bus
-        for _ in range(entries):
-            # Without a date, it could be born claimed.
-            bus.post(Order(next(self.numbers)), delay=delay or None)
-
-    @rule(node=st.integers(0, LIVE - 1))
-    def claim(self, *, node: int) -> None:
-        self.nodes[node].lifecycle.limited.look()
-        self.nodes[node].claim()
-
-    @rule(node=st.integers(0, LIVE - 1), failures=st.sampled_from([0, 1, 3]))
-    def run(self, *, node: int, failures: int) -> None:
-        self.failures = failures
-        self.nodes[node].lifecycle.run_due()
-        self.failures = 0
-
-    @rule(seconds=st.sampled_from([1, 4]))
-    def live(self, *, seconds: int) -> None:
-        self.cluster.live(seconds, *self.nodes)
-
-    @rule(node=st.integers(0, LIVE - 1), claims=st.booleans())
-    def die(self, *, node: int, claims: bool) -> None:
-        dead = self.nodes[node]
-        if claims:
-            dead.claim()
-        self.nodes[node] = self._join()
-        self.cluster.bury(dead.bus.config.node_name or "", *self.nodes)
+        self._post(entries, by, delay)
 
     @rule(
         concurrency=st.sampled_from([1, 2, 3, 5, None]),
@@ -130,28 +56,9 @@ class LimitLife(RuleBasedStateMachine):
         self.concurrency = self.per_node = None
         self._hear()
 
-    @rule(paused=st.booleans())
-    def pause(self, *, paused: bool) -> None:
-        if paused:
-            self.nodes[0].bus.pause()
-        else:
-            self.nodes[0].bus.resume()
-
-    # -- what holds -------------------------------------------------------------------------------
-
     @invariant()
-    def no_more_is_claimed_than_the_limit_says(self) -> None:
-        """What a limit finds claimed may be more; it only grows less then.
-
-        What its node knows to have no place is not going to start.
-        """
-        found = Counter(
-            node.lifecycle.name
-            for node in self.nodes
-            for entry in self.poster.bus.find(states=State.IN_PROCESSING)
-            if entry.processing_owner == node.lifecycle.name
-            and node.lifecycle.holdings.lane_without_place(entry) is None
-        )
+    def nothing_is_beyond_its_limit(self) -> None:
+        found = Counter(entry.processing_owner for entry in self._with_places())
         before, self.claimed = self.claimed, found
         if self.concurrency is not None:
             assert found.total() <= max(self.concurrency, before.total())
@@ -161,25 +68,7 @@ class LimitLife(RuleBasedStateMachine):
             )
 
 
-class LimitLifeToItsEnd(LimitLife):
-    """As `LimitLife`; in the end all has run."""
-
-    def teardown(self) -> None:
-        try:
-            self.nodes[0].bus.resume()
-            for _ in range(200):
-                self._hear()
-                for node in self.nodes:
-                    node.lifecycle.run_due()
-                    self.no_more_is_claimed_than_the_limit_says()
-                if not self.poster.bus.find():
-                    break
-            assert self.poster.bus.find() == []
-        finally:
-            super().teardown()
-
-
-TestLimitLife = LimitLifeToItsEnd.TestCase
+TestLimitLife = LimitLife.TestCase
 TestLimitLife.settings = settings(max_examples=8, stateful_step_count=15, deadline=None)
 
 
@@ -260,7 +149,7 @@ BUGS: dict[str, Callable[[], Any]] = {
 
 def run_scene() -> None:
     """Steps in which each of these bugs shows."""
-    life = LimitLifeToItsEnd()
+    life = LimitLife()
     steps: list[Callable[[], object]] = [
         lambda: life.post(delay=0, entries=5, by=LIVE),
         lambda: life.claim(node=0),
@@ -272,12 +161,7 @@ def run_scene() -> None:
         lambda: life.run(node=1, failures=0),
         lambda: life.claim(node=1),
     ]
-    try:
-        for step in steps:
-            step()
-            life.no_more_is_claimed_than_the_limit_says()
-    finally:
-        life.teardown()
+    run_steps(life, steps)
 
 
 @pytest.mark.parametrize("bug", BUGS)
