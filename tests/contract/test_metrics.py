@@ -204,8 +204,8 @@ def test_a_scrape_reads_a_bounded_number_of_rows(
     with statements_of(database_of(bus)) as statements:
         assert shown("entries_ready") == 20
 
-    # One seek before the lanes of limit keys and one after them, for each lane one more, and one read
-    # of each lane.
+    # One seek before the lanes of limit keys and one after them, one more for each lane, and one
+    # read of each lane.
     reads = [
         statement
         for statement in statements.starting_with("SELECT")
