@@ -17,7 +17,7 @@ from stickybus import ExactlyOnceContext, InvalidPostError, Mode, PersistentBus,
 from tests import requirements as needs
 from tests.contract.cluster import Cluster, Peer
 from tests.contract.conftest import MakeBus, MakeService
-from tests.contract.harness import Order, Recorder, ended, eventually
+from tests.contract.harness import Order, Recorder, database_of, ended, eventually
 
 ANN = keyed_lane("bus", "ann")
 
@@ -561,6 +561,24 @@ def test_a_notification_queue_limits_its_keys(make_service: MakeService) -> None
     assert handler.running == 1
     handler.release()
     ended(queue, 3)
+
+
+def test_a_look_that_began_before_a_limit_does_not_forget_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = cluster.join("a")
+    database = database_of(peer.bus)
+    fetch = database.fetch
+
+    def late(work: Any) -> Any:
+        found = fetch(work)
+        monkeypatch.undo()
+        peer.bus.limit(per_key=1)
+        return found
+
+    monkeypatch.setattr(database, "fetch", late)
+    peer.lifecycle.limited.turn(cluster.clock.monotonic() + 60)
+    assert "bus" in peer.lifecycle.holdings.places.keys.queues
 
 
 def test_a_limit_of_keys_is_told(cluster: Cluster) -> None:
