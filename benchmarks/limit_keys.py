@@ -74,7 +74,7 @@ def _latencies(target: Target, *, keys: int, entries: int) -> list[float]:
             if (left := begin + number / RATE - time.perf_counter()) > 0:
                 time.sleep(left)
             began[number] = time.perf_counter()
-            # Each free: a key of its own.
+            # Each has another key, so that no limit holds it up.
             run.bus.post(Ticked(number), limit_key=f"free-{number}")
         _wait(lambda: len(latencies), entries)
     return latencies

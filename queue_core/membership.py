@@ -142,7 +142,7 @@ class Membership:
     def _not_begun(self) -> list[tuple[int, int]]:
         """The claims that are to be given back."""
         in_hand = self._in_hand()
-        # From the table, for it knows of the callers' commits too that nobody has looked up yet.
+        # From the table: callers may have committed entries that nobody has looked up yet.
         return [claim for claim in self._holdings.in_processing() if claim not in in_hand]
 
     def describe(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Limit keys: of the entries of one key, only so many run at once as their queue's limit says.
+"""Limit keys: the queue's limit says how many entries of one key run at once.
 
 A claim takes a place of the key (`storage.key_places`). An entry that finds none waits in the lane
 of its key, from which nobody claims, so that it costs the entries of other keys nothing. Whoever
@@ -66,7 +66,7 @@ class LimitKeyLink:
         )
 
     def wake(self, connection: Connection, counts: Mapping[str, int]) -> int:
-        """Let the first entries of lanes go, so many each. Their keys are locked."""
+        """Let the first entries of each lane go, up to its number. Their keys are locked."""
         first = self._entries.first_of_keys(connection, lanes=counts) if counts else {}
         ids = list[int]()
         for lane, record_id in first.items():

@@ -52,7 +52,7 @@ class KeyRoom(msgspec.Struct, kw_only=True):
             self.arrival = self.rate.after(self.arrival, self.now, count)
 
     def starts(self, idle: int) -> int:
-        """How many may start now, with so many idle threads."""
+        """How many may start now, if that many threads are idle."""
         if self.rate is None:
             return self.free
         # What is claimed counts as started, so it has to start now.
@@ -221,7 +221,7 @@ class KeyPlaces:
     def _go_on(
         self, connection: Connection, rooms: Mapping[Lane, KeyRoom], started: Mapping[Lane, int]
     ) -> datetime | None:
-        """Let others go, after so many of each key have `started`, and note when to look again."""
+        """Let others go, and note when to look again. `started`: how many, by key."""
         store, idle = self._store, self.idle_threads() - sum(started.values())
         waiting = store.statements.first_of_keys(connection, lanes=rooms) if rooms else {}
         counts = dict[str, int]()

@@ -14,9 +14,9 @@ from sql.statements.work.counts import WorkCounts
 log = get_logger(__name__)
 
 ROWS = 64
-"""So many rows are added by one process before it folds twice as many, its own or others'."""
+"""One process adds this number of rows. Then it folds twice as many, of all processes."""
 MOST_ROWS = 2_000
-"""From so many on, whoever reads them folds them first."""
+"""Whoever reads more rows than these folds them first."""
 
 
 class Folding:
@@ -51,7 +51,7 @@ class Folding:
                     break
 
     def fold(self, limit: int) -> None:
-        """Fold so many of the oldest rows of each table."""
+        """Fold the oldest rows of each table, up to the given number."""
         for table in (self._counts.queues, self._counts.namespaces):
             self._fold(table, limit)
 

@@ -105,7 +105,7 @@ class WorkCounts:
         return len(rows)
 
     def has_more(self, connection: Connection, table: Table, *, than: int) -> bool:
-        """Whether `table` has more than so many rows."""
+        """Whether `table` has more than `than` rows."""
         row = select(table.c.count_id).order_by(table.c.count_id).offset(than).limit(1)
         return connection.execute(row).first() is not None
 
