@@ -1,0 +1,1 @@
+"""Work queues for other processes and languages, over gRPC and HTTP."""
