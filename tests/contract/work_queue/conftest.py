@@ -1,4 +1,8 @@
-"""Fixtures of the work queue's tests. A test named after a scenario has its number in its name."""
+"""Fixtures of the work queue's tests. A test named after a scenario has its number in its name.
+
+They run on each database, and on services, which stand on SQLite. A test that is marked
+`database_only` needs the database itself.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,11 @@ import pytest
 from sqlalchemy import URL
 
 from queue_core.runtime.manual_clock import ManualClock
+from tests.contract.work_queue.services import Services
 from work_queue.work_queue import WorkQueue
+
+SERVICES_OWN = frozenset({"clock", "poll_seconds"})
+"""Options that a service has, not its client."""
 
 
 class MakeWork(Protocol):
@@ -19,14 +27,60 @@ class MakeWork(Protocol):
     def __call__(self, **options: Any) -> WorkQueue: ...
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what no service can do, and services on other databases than SQLite."""
+    without = [item for item in items if _is_on_service(item) and not _can_be_served(item)]
+    items[:] = [item for item in items if item not in set(without)]
+    config.hook.pytest_deselected(items=without)
+
+
+def _is_on_service(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and _parameters(item).get("place", "") in {"http"}
+
+
+def _can_be_served(item: pytest.Item) -> bool:
+    return (
+        _parameters(item).get("database_name") == "sqlite"
+        and item.get_closest_marker("database_only") is None
+    )
+
+
+def _parameters(item: pytest.Item) -> dict[str, Any]:
+    callspec = getattr(item, "callspec", None)
+    return {} if callspec is None else callspec.params
+
+
+@pytest.fixture(params=["database", "http"])
+def place(request: pytest.FixtureRequest) -> str:
+    """Where the test's work queues are."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def _services() -> Iterator[Services]:
+    services = Services()
+    yield services
+    services.close()
+
+
 @pytest.fixture
-def make_work(database_url: URL) -> Iterator[MakeWork]:
+def make_work(
+    database_url: URL, place: str, request: pytest.FixtureRequest
+) -> Iterator[MakeWork]:
     with ExitStack() as made:
 
-        def make(**options: Any) -> WorkQueue:
-            work = WorkQueue(database_url, **options)
+        def keep(work: WorkQueue) -> WorkQueue:
             made.callback(work.close)
             return work
+
+        def make(**options: Any) -> WorkQueue:
+            if place == "database":
+                return keep(WorkQueue(database_url, **options))
+            services = request.getfixturevalue("_services")
+            its = {key: value for key, value in options.items() if key in SERVICES_OWN}
+            served = keep(WorkQueue(database_url, **its))
+            own = {key: value for key, value in options.items() if key not in SERVICES_OWN}
+            return keep(WorkQueue(getattr(services, place)(served), **own))
 
         yield make
 

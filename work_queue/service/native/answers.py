@@ -1,0 +1,130 @@
+"""The answers of the wire's calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from queue_core.errors import DatabaseUnreachableError, LifecycleError, StickybusError
+from work_queue.document import DocSet
+from work_queue.modified import Modified
+from work_queue.requests import DocClaimRequest
+from work_queue.service.caller import Caller
+from work_queue.service.calls import Calls
+from work_queue.task import Task
+from work_queue.wire import calls as wire
+
+LATE_SECONDS = 60.0
+"""For how long the end of a claim is remembered that is still to arrive."""
+MOST_WAITING = 100_000
+"""Claims that wait, beyond which such ends are not remembered."""
+LONGEST_CLAIM_SECONDS = 60.0
+"""How long one call may wait; a client that waits longer calls again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call has come to: its bytes, and the error if it was refused."""
+
+    body: bytes
+    error: StickybusError | None = None
+
+
+class Answers:
+    """Takes the bytes of a request, and gives those of an answer; for any transport."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._waiting = dict[str, asyncio.Future[None]]()
+        """What ends claims that wait, by ticket. One that is done ends a claim to come."""
+        self._methods: dict[str, tuple[wire.Call[Any, Any], Callable[..., Awaitable[Any]]]] = {
+            call.name: (call, method)
+            for call, method in (
+                (wire.CLAIM, self._claim),
+                (wire.LEAVE, self._leave),
+                (wire.CLAIM_DOCS, self._claim_docs),
+                (wire.MODIFY, self._modify),
+                (wire.TASKS, calls.tasks),
+                (wire.DOCS, calls.docs),
+                (wire.QUEUE_STATS, calls.queue_stats),
+                (wire.NAMESPACE_STATS, calls.namespace_stats),
+                (wire.TIME, self._time),
+            )
+        }
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all calls."""
+        return tuple(self._methods)
+
+    async def answer(self, name: str, caller: Caller, request: bytes) -> Answer:
+        """Do one call. If it is cancelled, nothing stays claimed.
+
+        Raises what is no error of this library: nobody outside shall read it.
+        """
+        call, method = self._methods[name]
+        try:
+            asked = call.asked(request)
+            return Answer(call.answer(await method(caller, asked)))
+        except LifecycleError as error:
+            stops = DatabaseUnreachableError(
+                f"{name}: the service stops: {error} Call again when it is back."
+            )
+            return Answer(wire.refuse(stops), stops)
+        except StickybusError as error:
+            return Answer(wire.refuse(error), error)
+
+    async def _claim(self, caller: Caller, claim: wire.Claim) -> list[Task]:
+        request = claim.request
+        left = self._waiting.setdefault(
+            claim.ticket, asyncio.get_running_loop().create_future()
+        )
+        claiming = asyncio.ensure_future(
+            self._calls.claim(
+                caller,
+                request.queues,
+                claimant=request.claimant,
+                lease_seconds=request.lease_seconds,
+                timeout_seconds=min(claim.timeout_seconds, LONGEST_CLAIM_SECONDS),
+                limit=request.limit,
+            )
+        )
+        try:
+            await asyncio.wait({claiming, left}, return_when=asyncio.FIRST_COMPLETED)
+            if not claiming.done():
+                claiming.cancel()
+            with suppress(asyncio.CancelledError):
+                return await claiming
+            return []
+        finally:
+            claiming.cancel()
+            self._waiting.pop(claim.ticket, None)
+
+    async def _leave(self, _caller: Caller, leave: wire.Leave) -> bool:
+        """End a claim. Who knows its ticket may do so: nobody can guess it."""
+        loop = asyncio.get_running_loop()
+        left = self._waiting.get(leave.ticket)
+        if left is None and len(self._waiting) < MOST_WAITING:
+            self._waiting[leave.ticket] = left = loop.create_future()
+            loop.call_later(LATE_SECONDS, self._waiting.pop, leave.ticket, None)
+        if left is not None and not left.done():
+            left.set_result(None)
+        return left is not None
+
+    async def _claim_docs(self, caller: Caller, request: DocClaimRequest) -> list[DocSet]:
+        return await self._calls.claim_docs(
+            caller,
+            request.claims,
+            claimant=request.claimant,
+            lease_seconds=None if request.until else request.lease_seconds,
+            until=request.until,
+        )
+
+    async def _modify(self, caller: Caller, modify: wire.Modify) -> Modified:
+        return await self._calls.modify(caller, modify.actions, claimant=modify.claimant)
+
+    async def _time(self, caller: Caller, _time: wire.Time) -> Any:
+        return await self._calls.time(caller)

@@ -1,0 +1,155 @@
+"""The calls, and their bytes: JSON, typed, of a version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from queue_core.errors import InvalidRequestError, StickybusError
+from work_queue.counts import NamespaceStats, WorkStats
+from work_queue.document import Doc, DocSet
+from work_queue.modification import Action
+from work_queue.modified import Modified
+from work_queue.requests import ClaimRequest, DocClaimRequest, DocQuery, NameQuery, TaskQuery
+from work_queue.task import Task
+from work_queue.wire.failures import Failure, error_of, failure_of
+from work_queue.wire.mirrors import from_wire, mirrored, to_wire
+
+VERSION = 1
+"""Of the wire. A service refuses others; so raise it when a request gets another meaning."""
+PATH = "/work-queue/v1"
+"""Of all calls over HTTP."""
+CONTENT_TYPE = "application/vnd.stickybus.work-queue+json"
+"""By it a client tells our answers from those of others on the way."""
+
+Request = TypeVar("Request")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim that may wait.
+
+    Attributes:
+        request: What is claimed.
+        timeout_seconds: How long it waits; 0: not at all.
+        ticket: A name for the wait, by which `Leave` ends it.
+    """
+
+    request: ClaimRequest
+    timeout_seconds: float
+    ticket: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The end of a claim that waits: it answers at once, and claims nothing more.
+
+    The answer is whether the service ends it; else the connection has to.
+    """
+
+    ticket: str
+
+
+@dataclass(frozen=True, slots=True)
+class Modify:
+    """A modification."""
+
+    claimant: str
+    actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A look at the clock that decides."""
+
+
+class _Asked(Struct, frozen=True):
+    version: int
+    request: Raw = Raw(b"{}")
+
+
+class _Answered(Struct, omit_defaults=True, frozen=True):
+    result: Raw = Raw()
+    error: Failure | None = None
+
+
+class Call(Generic[Request, Result]):
+    """One call: the type of its request, and that of its result.
+
+    Attributes:
+        name: As paths name it.
+        writes: Whether it changes anything, so that nobody knows what a lost answer meant.
+    """
+
+    def __init__(
+        self, name: str, request: type[Request], result: Any, *, writes: bool = False
+    ) -> None:
+        self.name = name
+        self.writes = writes
+        self._request = msgspec.json.Decoder(mirrored(request))
+        self._result = msgspec.json.Decoder(mirrored(result))
+
+    def ask(self, request: Request, cap_bytes: int) -> bytes:
+        """A request's bytes. Raises PayloadError for a value that can't be stored."""
+        body = msgspec.json.encode(to_wire(request, cap_bytes))
+        return msgspec.json.encode(_Asked(VERSION, Raw(body)))
+
+    def asked(self, data: bytes) -> Request:
+        """The request. Raises InvalidRequestError for what is none of this version."""
+        try:
+            asked = msgspec.json.decode(data, type=_Asked)
+            if asked.version != VERSION:
+                raise InvalidRequestError(
+                    f"{self.name}: the client speaks version {asked.version} of the wire, this "
+                    f"service version {VERSION}. Nothing was written. Upgrade the older of the two.",
+                    key="version",
+                    value=asked.version,
+                )
+            request: Request = from_wire(self._request.decode(asked.request))
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise InvalidRequestError(
+                f"{self.name}: the request is none of this call: {error}. Nothing was written.",
+                key="request",
+            ) from error
+        return request
+
+    def answer(self, result: Result) -> bytes:
+        """A result's bytes."""
+        return msgspec.json.encode(_Answered(Raw(msgspec.json.encode(to_wire(result)))))
+
+    def answered(self, data: bytes) -> Result:
+        """The result, or the error, which is raised. Raises ValueError for what is no answer."""
+        answered = msgspec.json.decode(data, type=_Answered)
+        if answered.error is not None:
+            raise error_of(answered.error)
+        if not bytes(answered.result):
+            raise ValueError("neither a result nor an error")
+        result: Result = from_wire(self._result.decode(answered.result))
+        return result
+
+
+def refuse(error: StickybusError) -> bytes:
+    """The bytes of an answer that is an error."""
+    return msgspec.json.encode(_Answered(error=failure_of(error)))
+
+
+CLAIM = Call[Claim, tuple[Task, ...]]("claim", Claim, tuple[Task, ...], writes=True)
+LEAVE = Call[Leave, bool]("leave", Leave, bool)
+CLAIM_DOCS = Call[DocClaimRequest, tuple[DocSet, ...]](
+    "claim_docs", DocClaimRequest, tuple[DocSet, ...], writes=True
+)
+MODIFY = Call[Modify, Modified]("modify", Modify, Modified, writes=True)
+TASKS = Call[TaskQuery, tuple[Task, ...]]("tasks", TaskQuery, tuple[Task, ...])
+DOCS = Call[DocQuery, tuple[Doc, ...]]("docs", DocQuery, tuple[Doc, ...])
+QUEUE_STATS = Call[NameQuery, tuple[WorkStats, ...]](
+    "queue_stats", NameQuery, tuple[WorkStats, ...]
+)
+NAMESPACE_STATS = Call[NameQuery, tuple[NamespaceStats, ...]](
+    "namespace_stats", NameQuery, tuple[NamespaceStats, ...]
+)
+TIME = Call[Time, datetime]("time", Time, datetime)
