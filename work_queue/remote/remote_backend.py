@@ -100,12 +100,12 @@ class RemoteBackend:
     async def _round(self, claim: wire.Claim) -> list[Task]:
         asking = asyncio.ensure_future(self._ask(wire.CLAIM, claim, claim.timeout_seconds))
         try:
-            return list(await asyncio.shield(asking))
+            return await asyncio.shield(asking)
         except asyncio.CancelledError:
             await self._leave(claim, asking)
             raise
 
-    async def _leave(self, claim: wire.Claim, asking: asyncio.Future[tuple[Task, ...]]) -> None:
+    async def _leave(self, claim: wire.Claim, asking: asyncio.Future[list[Task]]) -> None:
         """End a claim, and give back what it has taken by now. If that fails, its lease ends."""
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
@@ -121,7 +121,7 @@ class RemoteBackend:
 
     def claim_docs(self, request: DocClaimRequest) -> list[DocSet]:
         """See `Backend.claim_docs`."""
-        return list(self._call(wire.CLAIM_DOCS, request))
+        return self._call(wire.CLAIM_DOCS, request)
 
     # -- modifications and reads ------------------------------------------------------------------
 
@@ -133,12 +133,12 @@ class RemoteBackend:
     def tasks(self, query: TaskQuery, connection: Any) -> list[Task]:
         """See `Backend.tasks`."""
         _no(connection)
-        return list(self._call(wire.TASKS, query))
+        return self._call(wire.TASKS, query)
 
     def docs(self, query: DocQuery, connection: Any) -> list[Doc]:
         """See `Backend.docs`."""
         _no(connection)
-        return list(self._call(wire.DOCS, query))
+        return self._call(wire.DOCS, query)
 
     def queues(self, query: NameQuery) -> dict[str, int]:
         """See `Backend.queues`."""
@@ -146,11 +146,11 @@ class RemoteBackend:
 
     def queue_stats(self, query: NameQuery) -> list[WorkStats]:
         """See `Backend.queue_stats`."""
-        return list(self._call(wire.QUEUE_STATS, query))
+        return self._call(wire.QUEUE_STATS, query)
 
     def namespace_stats(self, query: NameQuery) -> list[NamespaceStats]:
         """See `Backend.namespace_stats`."""
-        return list(self._call(wire.NAMESPACE_STATS, query))
+        return self._call(wire.NAMESPACE_STATS, query)
 
     def time(self) -> datetime:
         """See `Backend.time`."""

@@ -138,18 +138,12 @@ def refuse(error: StickybusError) -> bytes:
     return msgspec.json.encode(_Answered(error=failure_of(error)))
 
 
-CLAIM = Call[Claim, tuple[Task, ...]]("claim", Claim, tuple[Task, ...], writes=True)
+CLAIM = Call[Claim, list[Task]]("claim", Claim, list[Task], writes=True)
 LEAVE = Call[Leave, bool]("leave", Leave, bool)
-CLAIM_DOCS = Call[DocClaimRequest, tuple[DocSet, ...]](
-    "claim_docs", DocClaimRequest, tuple[DocSet, ...], writes=True
-)
+CLAIM_DOCS = Call[DocClaimRequest, list[DocSet]]("claim_docs", DocClaimRequest, list[DocSet], writes=True)
 MODIFY = Call[Modify, Modified]("modify", Modify, Modified, writes=True)
-TASKS = Call[TaskQuery, tuple[Task, ...]]("tasks", TaskQuery, tuple[Task, ...])
-DOCS = Call[DocQuery, tuple[Doc, ...]]("docs", DocQuery, tuple[Doc, ...])
-QUEUE_STATS = Call[NameQuery, tuple[WorkStats, ...]](
-    "queue_stats", NameQuery, tuple[WorkStats, ...]
-)
-NAMESPACE_STATS = Call[NameQuery, tuple[NamespaceStats, ...]](
-    "namespace_stats", NameQuery, tuple[NamespaceStats, ...]
-)
+TASKS = Call[TaskQuery, list[Task]]("tasks", TaskQuery, list[Task])
+DOCS = Call[DocQuery, list[Doc]]("docs", DocQuery, list[Doc])
+QUEUE_STATS = Call[NameQuery, list[WorkStats]]("queue_stats", NameQuery, list[WorkStats])
+NAMESPACE_STATS = Call[NameQuery, list[NamespaceStats]]("namespace_stats", NameQuery, list[NamespaceStats])
 TIME = Call[Time, datetime]("time", Time, datetime)

@@ -8,7 +8,6 @@ from msgspec import Raw, Struct, ValidationError, field
 
 from work_queue.values import UNREAD, decode, encode
 
-
 NULL = Raw(b"null")
 
 

@@ -36,7 +36,7 @@ class Failure(Struct, omit_defaults=True, frozen=True):
     kind: str
     message: str
     facts: dict[str, _PLAIN] = field(default_factory=dict)
-    faults: tuple[mirror(Fault), ...] = ()  # type: ignore[misc]  # made at run time
+    faults: Any = ()
 
 
 def failure_of(error: errors.StickybusError) -> Failure:

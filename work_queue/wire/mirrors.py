@@ -51,8 +51,8 @@ def from_wire(value: Any) -> Any:
     """The plain value of a mirror, and of those in it. Raises ValidationError."""
     if isinstance(value, Content):
         return value_of(value)
-    if isinstance(value, tuple):
-        return tuple(from_wire(one) for one in value)
+    if isinstance(value, tuple | list):
+        return type(value)(from_wire(one) for one in value)
     kind = _KINDS.get(type(value))
     if kind is None:
         return value
@@ -83,12 +83,13 @@ def mirrored(hint: Any) -> Any:
     """The type on the wire for what is annotated so."""
     if hint is Any:
         return Content
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return mirror(hint)
-    if get_origin(hint) is tuple:
-        return tuple[mirrored(get_args(hint)[0]), ...]
-    if get_origin(hint) in {Union, UnionType}:
-        return Union[tuple(mirrored(one) for one in get_args(hint))]  # noqa: UP007 -- made here
+    origin, inner = get_origin(hint), tuple(mirrored(one) for one in get_args(hint))
+    if origin in {tuple, list}:
+        return origin[inner]
+    if origin in {Union, UnionType}:
+        return Union[inner]
     return hint
 
 

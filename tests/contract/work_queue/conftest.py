@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import pytest
 from sqlalchemy import URL
@@ -19,6 +20,21 @@ from work_queue.work_queue import WorkQueue
 
 SERVICES_OWN = frozenset({"clock", "poll_seconds"})
 """Options that a service has, not its client."""
+
+
+_SERVED = WeakKeyDictionary[WorkQueue, WorkQueue]()
+
+
+def backend_of(work: WorkQueue) -> Any:
+    """Where its tasks are: a service's database, if it stands on one."""
+    return _SERVED.get(work, work)._backend
+
+
+def address_of(work: WorkQueue, database_url: URL) -> str:
+    """What another process opens it by."""
+    if work in _SERVED:
+        return str(work._backend._address)  # type: ignore[attr-defined]
+    return database_url.render_as_string(hide_password=False)
 
 
 class MakeWork(Protocol):
@@ -35,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_on_service(item: pytest.Item) -> bool:
-    return isinstance(item, pytest.Function) and _parameters(item).get("place", "") in {"http"}
+    return isinstance(item, pytest.Function) and _parameters(item).get("place", "") in {"http", "grpc"}
 
 
 def _can_be_served(item: pytest.Item) -> bool:
@@ -64,9 +80,7 @@ def _services() -> Iterator[Services]:
 
 
 @pytest.fixture
-def make_work(
-    database_url: URL, place: str, request: pytest.FixtureRequest
-) -> Iterator[MakeWork]:
+def make_work(database_url: URL, place: str, request: pytest.FixtureRequest) -> Iterator[MakeWork]:
     with ExitStack() as made:
 
         def keep(work: WorkQueue) -> WorkQueue:
@@ -80,7 +94,9 @@ def make_work(
             its = {key: value for key, value in options.items() if key in SERVICES_OWN}
             served = keep(WorkQueue(database_url, **its))
             own = {key: value for key, value in options.items() if key not in SERVICES_OWN}
-            return keep(WorkQueue(getattr(services, place)(served), **own))
+            client = keep(WorkQueue(getattr(services, place)(served), **own))
+            _SERVED[client] = served
+            return client
 
         yield make
 

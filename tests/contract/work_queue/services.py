@@ -33,7 +33,9 @@ class Services:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._apps = dict[str, ASGIApp]()
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        # Said to be TCP: asyncio turns off Nagle's algorithm for no other.
+        self._listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        self._listening.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
             self._app, interface="asgi3", log_level="error", lifespan="off", access_log=False
         )

@@ -79,9 +79,7 @@ class Answers:
 
     async def _claim(self, caller: Caller, claim: wire.Claim) -> list[Task]:
         request = claim.request
-        left = self._waiting.setdefault(
-            claim.ticket, asyncio.get_running_loop().create_future()
-        )
+        left = self._waiting.setdefault(claim.ticket, asyncio.get_running_loop().create_future())
         claiming = asyncio.ensure_future(
             self._calls.claim(
                 caller,
@@ -93,7 +91,8 @@ class Answers:
             )
         )
         try:
-            await asyncio.wait({claiming, left}, return_when=asyncio.FIRST_COMPLETED)
+            first: set[asyncio.Future[Any]] = {claiming, left}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if not claiming.done():
                 claiming.cancel()
             with suppress(asyncio.CancelledError):
