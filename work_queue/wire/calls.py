@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -75,7 +76,10 @@ class _Asked(Struct, frozen=True):
 
 class _Answered(Struct, omit_defaults=True, frozen=True):
     result: Raw = Raw()
-    error: Failure | None = None
+    error: Raw = Raw()
+
+
+_FAILURE = msgspec.json.Decoder(mirrored(Failure))
 
 
 class Call(Generic[Request, Result]):
@@ -96,8 +100,7 @@ class Call(Generic[Request, Result]):
 
     def ask(self, request: Request, cap_bytes: int) -> bytes:
         """A request's bytes. Raises PayloadError for a value that can't be stored."""
-        body = msgspec.json.encode(to_wire(request, cap_bytes))
-        return msgspec.json.encode(_Asked(VERSION, Raw(body)))
+        return msgspec.json.encode(_Asked(VERSION, Raw(_bytes(request, cap_bytes))))
 
     def asked(self, data: bytes) -> Request:
         """The request. Raises InvalidRequestError for what is none of this version."""
@@ -120,30 +123,38 @@ class Call(Generic[Request, Result]):
 
     def answer(self, result: Result) -> bytes:
         """A result's bytes."""
-        return msgspec.json.encode(_Answered(Raw(msgspec.json.encode(to_wire(result)))))
+        return msgspec.json.encode(_Answered(Raw(_bytes(result))))
 
     def answered(self, data: bytes) -> Result:
         """The result, or the error, which is raised. Raises ValueError for what is no answer."""
         answered = msgspec.json.decode(data, type=_Answered)
-        if answered.error is not None:
-            raise error_of(answered.error)
+        if bytes(answered.error):
+            raise error_of(from_wire(_FAILURE.decode(answered.error)))
         if not bytes(answered.result):
             raise ValueError("neither a result nor an error")
         result: Result = from_wire(self._result.decode(answered.result))
         return result
 
 
+def _bytes(value: Any, cap_bytes: int = sys.maxsize) -> bytes:
+    return msgspec.json.encode(to_wire(value, cap_bytes))
+
+
 def refuse(error: StickybusError) -> bytes:
     """The bytes of an answer that is an error."""
-    return msgspec.json.encode(_Answered(error=failure_of(error)))
+    return msgspec.json.encode(_Answered(error=Raw(_bytes(failure_of(error)))))
 
 
 CLAIM = Call[Claim, list[Task]]("claim", Claim, list[Task], writes=True)
 LEAVE = Call[Leave, bool]("leave", Leave, bool)
-CLAIM_DOCS = Call[DocClaimRequest, list[DocSet]]("claim_docs", DocClaimRequest, list[DocSet], writes=True)
+CLAIM_DOCS = Call[DocClaimRequest, list[DocSet]](
+    "claim_docs", DocClaimRequest, list[DocSet], writes=True
+)
 MODIFY = Call[Modify, Modified]("modify", Modify, Modified, writes=True)
 TASKS = Call[TaskQuery, list[Task]]("tasks", TaskQuery, list[Task])
 DOCS = Call[DocQuery, list[Doc]]("docs", DocQuery, list[Doc])
 QUEUE_STATS = Call[NameQuery, list[WorkStats]]("queue_stats", NameQuery, list[WorkStats])
-NAMESPACE_STATS = Call[NameQuery, list[NamespaceStats]]("namespace_stats", NameQuery, list[NamespaceStats])
+NAMESPACE_STATS = Call[NameQuery, list[NamespaceStats]](
+    "namespace_stats", NameQuery, list[NamespaceStats]
+)
 TIME = Call[Time, datetime]("time", Time, datetime)

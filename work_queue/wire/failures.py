@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from msgspec import Struct, field
+from dataclasses import dataclass, field
 
 from queue_core import errors
 from work_queue.faults import DependencyError, Fault
-from work_queue.wire.mirrors import from_wire, mirror, to_wire
+from work_queue.rights import Need, PermissionDeniedError, UnauthenticatedError
 
-_PLAIN = str | int | float | bool
-"""Facts that travel."""
+Plain = str | int | float | bool
+"""Facts of errors that travel."""
 RAISED: tuple[type[errors.StickybusError], ...] = (
     errors.InvalidRequestError,
     errors.InvalidPostError,
@@ -21,31 +19,36 @@ RAISED: tuple[type[errors.StickybusError], ...] = (
     errors.PayloadNotSerialisableError,
     errors.PayloadTooLargeError,
     errors.PayloadNotDecodableError,
-    errors.LifecycleError,
     errors.ConfigurationError,
     errors.DatabaseUnreachableError,
     errors.CommitUnknownError,
     DependencyError,
+    UnauthenticatedError,
+    PermissionDeniedError,
 )
 """What calls raise on purpose."""
 
 
-class Failure(Struct, omit_defaults=True, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Failure:
     """An error: the name of its class, what it says, and its facts."""
 
     kind: str
     message: str
-    facts: dict[str, _PLAIN] = field(default_factory=dict)
-    faults: Any = ()
+    facts: dict[str, Plain] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
+    needs: tuple[Need, ...] = ()
 
 
 def failure_of(error: errors.StickybusError) -> Failure:
     """An error for the wire."""
-    facts: dict[str, Any] = {
-        name: fact for name, fact in vars(error).items() if isinstance(fact, _PLAIN)
-    }
-    faults = error.faults if isinstance(error, DependencyError) else ()
-    return Failure(type(error).__name__, str(error), facts, tuple(to_wire(faults)))
+    return Failure(
+        type(error).__name__,
+        str(error),
+        {name: fact for name, fact in vars(error).items() if isinstance(fact, Plain)},
+        error.faults if isinstance(error, DependencyError) else (),
+        error.needs if isinstance(error, PermissionDeniedError) else (),
+    )
 
 
 def error_of(failure: Failure) -> errors.StickybusError:
@@ -54,5 +57,7 @@ def error_of(failure: Failure) -> errors.StickybusError:
     error = kinds.get(failure.kind, errors.StickybusError)(failure.message)
     vars(error).update(failure.facts)
     if isinstance(error, DependencyError):
-        error.faults = from_wire(failure.faults)
+        error.faults = failure.faults
+    if isinstance(error, PermissionDeniedError):
+        error.needs = failure.needs
     return error

@@ -89,12 +89,14 @@ def mirrored(hint: Any) -> Any:
     if origin in {tuple, list}:
         return origin[inner]
     if origin in {Union, UnionType}:
-        return Union[inner]
+        return Union[inner]  # noqa: UP007 -- made of a tuple
     return hint
 
 
 def _field(given: dataclasses.Field[Any], hint: Any) -> Any:
     wire = mirrored(hint)
+    if given.default_factory is not dataclasses.MISSING:
+        return given.name, wire, field(default_factory=given.default_factory)
     if given.default is dataclasses.MISSING:
         return given.name, wire
     if hint is Any:

@@ -51,7 +51,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_on_service(item: pytest.Item) -> bool:
-    return isinstance(item, pytest.Function) and _parameters(item).get("place", "") in {"http", "grpc"}
+    return isinstance(item, pytest.Function) and _parameters(item).get("place", "") in {
+        "http",
+        "grpc",
+    }
 
 
 def _can_be_served(item: pytest.Item) -> bool:

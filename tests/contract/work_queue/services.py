@@ -12,10 +12,8 @@ from typing import Any, TypeVar
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from work_queue.service.caller import Caller
 from work_queue.service.calls import Calls
 from work_queue.service.native.answers import Answers
 from work_queue.service.native.http import routes
@@ -46,7 +44,7 @@ class Services:
         """Serve a work queue over HTTP; returns its address."""
         name = secrets.token_hex(4)
         self._apps[name] = Starlette(
-            routes=routes(Answers(Calls(work)), _caller, max_request_bytes=MAX_REQUEST_BYTES)
+            routes=routes(Answers(Calls(work)), max_request_bytes=MAX_REQUEST_BYTES)
         )
         return f"http://127.0.0.1:{self._listening.getsockname()[1]}/{name}"
 
@@ -64,8 +62,3 @@ class Services:
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         name, _, path = scope["path"].lstrip("/").partition("/")
         await self._apps[name]({**scope, "path": f"/{path}"}, receive, send)
-
-
-def _caller(request: Request) -> Caller:
-    kind, _, token = request.headers.get("Authorization", "").partition(" ")
-    return Caller(token if kind == "Bearer" else None)

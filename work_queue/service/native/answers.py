@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,18 +18,25 @@ from work_queue.wire import calls as wire
 
 LATE_SECONDS = 60.0
 """For how long the end of a claim is remembered that is still to arrive."""
-MOST_WAITING = 100_000
-"""Claims that wait, beyond which such ends are not remembered."""
+MOST_LEFT = 100_000
+"""Ends that are remembered."""
 LONGEST_CLAIM_SECONDS = 60.0
 """How long one call may wait; a client that waits longer calls again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a call has come to: its bytes, and the error if it was refused."""
+    """What a call has come to.
+
+    Attributes:
+        body: Its bytes.
+        error: The error, if it was refused.
+        undo: What is to be done if nobody reads the answer to a claim.
+    """
 
     body: bytes
     error: StickybusError | None = None
+    undo: Callable[[], Awaitable[object]] | None = None
 
 
 class Answers:
@@ -38,8 +44,10 @@ class Answers:
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
-        self._waiting = dict[str, asyncio.Future[None]]()
-        """What ends claims that wait, by ticket. One that is done ends a claim to come."""
+        self._waiting = dict[str, asyncio.Task[Any]]()
+        """Claims that wait, by ticket."""
+        self._left = set[str]()
+        """Tickets of claims that nobody wants any more, even if they are still to arrive."""
         self._methods: dict[str, tuple[wire.Call[Any, Any], Callable[..., Awaitable[Any]]]] = {
             call.name: (call, method)
             for call, method in (
@@ -68,7 +76,9 @@ class Answers:
         call, method = self._methods[name]
         try:
             asked = call.asked(request)
-            return Answer(call.answer(await method(caller, asked)))
+            result = await method(caller, asked)
+            undo = self._release(caller, asked, result) if call is wire.CLAIM else None
+            return Answer(call.answer(result), undo=undo)
         except LifecycleError as error:
             stops = DatabaseUnreachableError(
                 f"{name}: the service stops: {error} Call again when it is back."
@@ -78,10 +88,14 @@ class Answers:
             return Answer(wire.refuse(error), error)
 
     async def _claim(self, caller: Caller, claim: wire.Claim) -> list[Task]:
+        """Claim in this very task, which `_leave` cancels: between two, what it takes gets lost."""
+        task = asyncio.current_task()
+        if task is None or claim.ticket in self._left:
+            return []
+        self._waiting[claim.ticket] = task
         request = claim.request
-        left = self._waiting.setdefault(claim.ticket, asyncio.get_running_loop().create_future())
-        claiming = asyncio.ensure_future(
-            self._calls.claim(
+        try:
+            return await self._calls.claim(
                 caller,
                 request.queues,
                 claimant=request.claimant,
@@ -89,29 +103,30 @@ class Answers:
                 timeout_seconds=min(claim.timeout_seconds, LONGEST_CLAIM_SECONDS),
                 limit=request.limit,
             )
-        )
-        try:
-            first: set[asyncio.Future[Any]] = {claiming, left}
-            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            if not claiming.done():
-                claiming.cancel()
-            with suppress(asyncio.CancelledError):
-                return await claiming
-            return []
+        except asyncio.CancelledError:
+            if claim.ticket in self._left and task.uncancel() == 0:
+                return []
+            raise
         finally:
-            claiming.cancel()
             self._waiting.pop(claim.ticket, None)
+
+    def _release(
+        self, caller: Caller, claim: wire.Claim, taken: Sequence[Task]
+    ) -> Callable[[], Awaitable[object]] | None:
+        if not taken:
+            return None
+        actions = [task.release() for task in taken]
+        return lambda: self._calls.modify(caller, actions, claimant=claim.request.claimant)
 
     async def _leave(self, _caller: Caller, leave: wire.Leave) -> bool:
         """End a claim. Who knows its ticket may do so: nobody can guess it."""
-        loop = asyncio.get_running_loop()
-        left = self._waiting.get(leave.ticket)
-        if left is None and len(self._waiting) < MOST_WAITING:
-            self._waiting[leave.ticket] = left = loop.create_future()
-            loop.call_later(LATE_SECONDS, self._waiting.pop, leave.ticket, None)
-        if left is not None and not left.done():
-            left.set_result(None)
-        return left is not None
+        if len(self._left) < MOST_LEFT:
+            self._left.add(leave.ticket)
+            loop = asyncio.get_running_loop()
+            loop.call_later(LATE_SECONDS, self._left.discard, leave.ticket)
+            if (task := self._waiting.pop(leave.ticket, None)) is not None:
+                task.cancel()
+        return leave.ticket in self._left
 
     async def _claim_docs(self, caller: Caller, request: DocClaimRequest) -> list[DocSet]:
         return await self._calls.claim_docs(
