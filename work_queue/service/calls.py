@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import Doc, DocClaim, DocSet
+from work_queue.faults import DependencyError
 from work_queue.modification import Action
 from work_queue.modified import Modified
 from work_queue.refs import TaskRef
@@ -44,6 +46,15 @@ class Calls:
             timeout_seconds=timeout_seconds,
             claimant=claimant,
         )
+
+    async def give_back(self, tasks: Sequence[Task]) -> None:
+        """Release tasks that were claimed for a caller whom they did not reach."""
+        if tasks:
+            # If it changed in between, somebody has it, and needs nothing from us.
+            with suppress(DependencyError):
+                await self._work.modify_async(
+                    *(task.release() for task in tasks), claimant=tasks[0].claimant
+                )
 
     async def claim_docs(
         self,
