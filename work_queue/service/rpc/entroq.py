@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from queue_core.errors import StickybusError
 from queue_core.runtime.log import get_logger
 from work_queue.document import DocClaim
+from work_queue.modified import Modified
 from work_queue.service.caller import Caller
 from work_queue.service.calls import Calls
 from work_queue.service.rpc import answers, requests
@@ -159,11 +160,11 @@ class EntroQ:
     async def _modify(self, caller: Caller, request: Any) -> Any:
         dated = requests.has_doc_arrivals(request)
         now = await self._calls.time(caller) if dated else datetime.now(UTC)
-        modified = await self._calls.modify(
-            caller,
-            requests.actions(request, self._generation, now),
-            claimant=self._generation.name(request.claimant_id),
-        )
+        actions = requests.actions(request, self._generation, now)
+        if not actions:
+            return answers.modified(Modified(), self._generation)
+        claimant = self._generation.name(request.claimant_id)
+        modified = await self._calls.modify(caller, actions, claimant=claimant)
         return answers.modified(modified, self._generation)
 
     async def _tasks(self, caller: Caller, request: Any) -> Any:
