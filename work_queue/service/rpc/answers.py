@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from work_queue.counts import NamespaceStats, WorkStats
 from work_queue.document import Doc
 from work_queue.modified import Modified
+from work_queue.service.marked import marked
+from work_queue.service.protocol import ms_of
 from work_queue.service.rpc.descriptors import API
 from work_queue.service.rpc.generations import Generation
 from work_queue.service.rpc.values import write_value
 from work_queue.task import Task
 from work_queue.values import UNREAD
-
-EPOCH = datetime.fromtimestamp(0, UTC)
-MILLISECOND = timedelta(milliseconds=1)
-
-
-def milliseconds(date: datetime) -> int:
-    """A date in milliseconds, cut off."""
-    return (date - EPOCH) // MILLISECOND
 
 
 def claimed(tasks: list[Task], generation: Generation) -> Any:
@@ -73,7 +67,7 @@ def queues(found: Iterable[WorkStats], generation: Generation) -> Any:
             num_available=stats.available,
             max_claims=stats.max_claims,
         )
-        if generation.package is API:
+        if generation.has_docs:
             numbers.num_future = stats.future
     return answer
 
@@ -88,17 +82,17 @@ def namespaces(found: Iterable[NamespaceStats]) -> Any:
 
 def time(now: datetime, generation: Generation) -> Any:
     """A `TimeResponse`."""
-    return generation.package["TimeResponse"](time_ms=milliseconds(now))
+    return generation.package["TimeResponse"](time_ms=ms_of(now))
 
 
 def _write_task(task: Task, generation: Generation, message: Any) -> None:
     message.queue = task.queue
     message.id = task.id
     message.version = task.version
-    message.at_ms = milliseconds(task.at)
+    message.at_ms = ms_of(task.at)
     message.claimant_id = generation.claimant(task.claimant)
-    message.created_ms = milliseconds(task.created)
-    message.modified_ms = milliseconds(task.modified)
+    message.created_ms = ms_of(task.created)
+    message.modified_ms = ms_of(task.modified)
     message.claims = task.claims
     message.attempt = task.attempt
     message.err = task.err
@@ -111,10 +105,10 @@ def _write_doc(doc: Doc, message: Any) -> None:
     message.id = doc.id
     message.version = doc.version
     message.claimant = doc.claimant
-    message.at_ms = milliseconds(doc.at)
+    message.at_ms = ms_of(doc.at)
     message.key = doc.key
     message.secondary_key = doc.secondary_key
-    message.created_ms = milliseconds(doc.created)
-    message.modified_ms = milliseconds(doc.modified)
+    message.created_ms = ms_of(doc.created)
+    message.modified_ms = ms_of(doc.modified)
     if doc.content is not UNREAD:
-        write_value(doc.content, message.content)
+        write_value(marked(doc.content), message.content)

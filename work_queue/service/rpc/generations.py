@@ -6,10 +6,13 @@ from abc import ABC, abstractmethod
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
+import msgspec
+
 from queue_core.errors import InvalidRequestError
 from queue_core.runtime.shown import shown
-from work_queue.service.rpc import values
+from work_queue.service.marked import marked, unmarked
 from work_queue.service.rpc.descriptors import API, LEGACY, Package
+from work_queue.service.rpc.values import read_value, write_value
 from work_queue.task import NOBODY
 
 NIL = str(UUID(int=0))
@@ -20,6 +23,7 @@ class Generation(ABC):
     """One generation, and the package that it calls."""
 
     package: Package
+    has_docs: bool
 
     @abstractmethod
     def read_value(self, data: Any) -> Any:
@@ -41,15 +45,15 @@ class Generation(ABC):
 class Current(Generation):
     """Values are JSON, and names any text."""
 
-    package = API
+    package, has_docs = API, True
 
     def read_value(self, data: Any) -> Any:
         """See `Generation`."""
-        return values.read_value(data.value)
+        return unmarked(read_value(data.value))
 
     def write_value(self, value: Any, task: Any) -> None:
         """See `Generation`."""
-        values.write_value(value, task.value)
+        write_value(marked(value), task.value)
 
     def name(self, text: str) -> str:
         """See `Generation`."""
@@ -61,9 +65,9 @@ class Current(Generation):
 
 
 class Legacy(Generation):
-    """Values are bytes, and names are UUIDs."""
+    """Values are bytes, as which JSON is written too, and names are UUIDs."""
 
-    package = LEGACY
+    package, has_docs = LEGACY, False
 
     def read_value(self, data: Any) -> Any:
         """See `Generation`."""
@@ -72,7 +76,10 @@ class Legacy(Generation):
 
     def write_value(self, value: Any, task: Any) -> None:
         """See `Generation`."""
-        task.value = values.as_bytes(value)
+        if isinstance(value, bytes):
+            task.value = value
+        elif value is not None:
+            task.value = msgspec.json.encode(value)
 
     def name(self, text: str) -> str:
         """See `Generation`. The texts of one UUID are one name."""

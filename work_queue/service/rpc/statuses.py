@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -19,8 +20,10 @@ from queue_core.errors import (
 )
 from work_queue.faults import DependencyError, Fault
 from work_queue.refs import DocRef, TaskRef
+from work_queue.rights import PermissionDeniedError, Right, UnauthenticatedError
+from work_queue.service.protocol import UnsupportedRequestError
 from work_queue.service.rpc.descriptors import STATUS, Package
-from work_queue.service.rpc.tables import ACTION_TYPES
+from work_queue.service.rpc.tables import ACTION_TYPES, Method
 
 DETAILS = "grpc-status-details-bin"
 MAX_DETAILS_BYTES = 6_000
@@ -37,36 +40,42 @@ _CODES: tuple[tuple[type[StickybusError], grpc.StatusCode], ...] = (
     (CommitUnknownError, Code.UNKNOWN),
     (DatabaseUnreachableError, Code.UNAVAILABLE),
     (LifecycleError, Code.UNAVAILABLE),
+    (UnauthenticatedError, Code.UNAUTHENTICATED),
+    (UnsupportedRequestError, Code.UNIMPLEMENTED),
 )
 
 
-class Refusal(Exception):
-    """A call that ends with a status.
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a call ends that fails: its status, and details in a `google.rpc.Status`."""
 
-    Attributes:
-        code: The status.
-        details: What goes with it, in a `google.rpc.Status`. Empty: nothing.
-    """
-
-    def __init__(self, code: grpc.StatusCode, message: str, details: bytes = b"") -> None:
-        super().__init__(message)
-        self.code = code
-        self.details = details
+    code: grpc.StatusCode
+    message: str
+    details: bytes = b""
 
 
-def refusal(error: StickybusError, package: Package, *, what: str, protocol: str) -> Refusal:
-    """The refusal of a call, `what`, that tells of an error."""
+FAILED = Ending(Code.INTERNAL, "the service failed. Its log tells why.")
+
+
+def ending(error: StickybusError, method: Method, package: Package, protocol: int) -> Ending:
+    """How a call ends that raised an error. FAILED: it is none that a caller can do much about."""
     if isinstance(error, DependencyError):
-        code = Code.ABORTED if protocol == "2" else Code.NOT_FOUND
-        told = f"{what} dependency error"
-        return Refusal(code, told, _details(code, told, _dependencies(error, package)))
+        code = Code.NOT_FOUND if protocol == 1 else Code.ABORTED
+        what = "claim docs" if method.name == "ClaimDocs" else "modification"
+        return _detailed(code, f"{what} dependency error", _dependencies(error, package))
+    if isinstance(error, PermissionDeniedError):
+        return _detailed(Code.PERMISSION_DENIED, _told(error), _rights(error, package))
     for kind, code in _CODES:
         if isinstance(error, kind):
-            return Refusal(code, str(error)[:MAX_MESSAGE_LENGTH])
-    return Refusal(Code.INTERNAL, str(error)[:MAX_MESSAGE_LENGTH])
+            return Ending(code, _told(error))
+    return FAILED
 
 
-def _details(code: grpc.StatusCode, message: str, items: Iterable[Any]) -> bytes:
+def _told(error: StickybusError) -> str:
+    return str(error)[:MAX_MESSAGE_LENGTH]
+
+
+def _detailed(code: grpc.StatusCode, message: str, items: Iterable[Any]) -> Ending:
     number: int = code.value[0]
     status = STATUS(code=number, message=message)
     for item in items:
@@ -74,13 +83,23 @@ def _details(code: grpc.StatusCode, message: str, items: Iterable[Any]) -> bytes
         if status.ByteSize() > MAX_DETAILS_BYTES:
             del status.details[-1]
             break
-    packed: bytes = status.SerializeToString()
-    return packed
+    return Ending(code, message, status.SerializeToString())
+
+
+def _rights(error: PermissionDeniedError, package: Package) -> Iterator[Any]:
+    for need in error.needs:
+        # These callers know no right to act under a name.
+        known = need.right is not Right.ACT
+        yield package["AuthzDep"](
+            actions=[ACTION_TYPES.index(need.right)] if known else [],
+            **{"prefix" if need.prefix else "exact": need.name},
+            msg=str(need)[:MAX_MESSAGE_LENGTH],
+        )
 
 
 def _dependencies(error: DependencyError, package: Package) -> Iterator[Any]:
     item = package["ModifyDep"]
-    yield item(type=ACTION_TYPES.index("DETAIL"), msg=str(error)[:MAX_MESSAGE_LENGTH])
+    yield item(type=ACTION_TYPES.index("DETAIL"), msg=_told(error))
     for fault in error.faults:
         yield item(type=ACTION_TYPES.index(fault.kind), **_named(fault))
 

@@ -1,24 +1,18 @@
-"""JSON values as google.protobuf.Value, whose numbers are doubles, and as the bytes of old."""
+"""JSON values as google.protobuf.Value, whose numbers are doubles."""
 
 from __future__ import annotations
 
-import base64
 from typing import Any
-
-import msgspec
-
-from queue_core.errors import InvalidRequestError
 
 EXACT = 2**53
 """Up to here a double holds each integer."""
-BYTES = "$bytes"
-"""The only name of the object that stands for bytes, in base64, where a wire has no bytes."""
 
 
 def write_value(value: Any, message: Any) -> None:
-    """Write a value, or bytes, into a `Value`.
+    """Write a value into a `Value`.
 
-    An integer that no double holds is written as its decimal digits, a text.
+    An integer that no double holds is written as its decimal digits, a text: a caller that sends
+    them back has lost none of them.
     """
     match value:
         case None:
@@ -31,22 +25,18 @@ def write_value(value: Any, message: Any) -> None:
             message.number_value = value
         case str():
             message.string_value = value
-        case bytes():
-            write_value({BYTES: base64.b64encode(value).decode()}, message)
         case list():
-            values = message.list_value.values
             message.list_value.SetInParent()
             for one in value:
-                write_value(one, values.add())
+                write_value(one, message.list_value.values.add())
         case dict():
             message.struct_value.SetInParent()
-            fields = message.struct_value.fields
             for name, one in value.items():
-                write_value(one, fields[name])
+                write_value(one, message.struct_value.fields[name])
 
 
 def read_value(message: Any) -> Any:
-    """The value, or bytes, that a `Value` says. Nothing is null."""
+    """The value that a `Value` says. Nothing is null; a whole number is an integer."""
     match message.WhichOneof("kind"):
         case "bool_value":
             return message.bool_value
@@ -58,25 +48,6 @@ def read_value(message: Any) -> Any:
         case "list_value":
             return [read_value(one) for one in message.list_value.values]
         case "struct_value":
-            fields = message.struct_value.fields
-            found = {name: read_value(fields[name]) for name in sorted(fields)}
-            return _read_bytes(found[BYTES]) if list(found) == [BYTES] else found
+            return {name: read_value(one) for name, one in message.struct_value.fields.items()}
         case _:
             return None
-
-
-def _read_bytes(text: object) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
-        raise InvalidRequestError(
-            f'{{"{BYTES}": …}} stands for bytes, but holds no base64: {error}. Nothing was written.',
-            key="value",
-        ) from None
-
-
-def as_bytes(value: Any) -> bytes:
-    """A value as old callers read it: bytes as they are, anything else as JSON."""
-    if isinstance(value, bytes):
-        return value
-    return b"" if value is None else msgspec.json.encode(value)

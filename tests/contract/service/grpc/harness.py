@@ -7,6 +7,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,13 @@ import grpc_tools
 import pytest
 from grpc_tools import protoc
 
+from queue_core.errors import ConfigurationError
 from tests.contract.service.grpc.texts import API, LEGACY, STATUS
+from work_queue.service.authoriser import Authoriser
 from work_queue.service.calls import Calls
-from work_queue.service.rpc.entroq import EntroQ
-from work_queue.service.rpc.generations import Current, Legacy
-from work_queue.service.rpc.server import RpcServer
+from work_queue.service.rpc.entroq import entroq
+from work_queue.service.rpc.listener import GrpcListener
+from work_queue.service.service import Service
 from work_queue.work_queue import WorkQueue
 
 PATIENCE_SECONDS = 20.0
@@ -75,41 +78,34 @@ def _stub(module: ModuleType) -> Callable[[grpc.Channel], Any]:
 
 
 class Served:
-    """A server at work. Its loop runs in a thread, until `stop`."""
+    """A service at work. Its loop runs in a thread, until `stop`."""
 
-    def __init__(self, work: WorkQueue, **options: Any) -> None:
-        self._options = {"address": "127.0.0.1:0", "max_message_bytes": 10_000_000, **options}
-        self._calls = Calls(work)
-        self._listens = threading.Event()
-        self._failed: BaseException | None = None
+    def __init__(
+        self, work: WorkQueue, authoriser: Authoriser | None = None, **options: Any
+    ) -> None:
+        self._calls = Calls(work, authoriser)
+        self._options = {"host": "127.0.0.1", "port": 0, **options}
+        self._listens: Future[str] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self._thread.start()
-        assert self._listens.wait(PATIENCE_SECONDS)
-        if self._failed is not None:
-            raise self._failed
+        self.address = self._listens.result(PATIENCE_SECONDS)
+        self.port = int(self.address.rpartition(":")[2])
 
     async def _run(self) -> None:
-        generations = (Current(), Legacy())
-        server = RpcServer(
-            [EntroQ(self._calls, generation).handler() for generation in generations],
-            [generation.package.service for generation in generations],
-            **self._options,
-        )
+        service = Service(self._calls, [GrpcListener(entroq(self._calls), **self._options)])
         self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
         try:
-            self.port = await server.start()
-        except BaseException as error:  # noqa: BLE001 -- it is raised in the caller's thread
-            self._failed = error
+            [address] = await service.start()
+        except ConfigurationError as error:
+            self._listens.set_exception(error)
             return
-        finally:
-            self._listens.set()
+        self._listens.set_result(address)
         await self._stopped.wait()
-        await server.stop(self._grace_seconds)
+        await service.stop()
 
-    def stop(self, grace_seconds: float = 0.0) -> None:
+    def stop(self) -> None:
         """End it, and wait until it has ended."""
         if self._thread.is_alive():
-            self._grace_seconds = grace_seconds
             self._loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join(PATIENCE_SECONDS)
         assert not self._thread.is_alive()

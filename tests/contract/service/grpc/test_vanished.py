@@ -66,7 +66,8 @@ def test_a_claim_whose_time_is_over_takes_nothing(
 
 def _claim(port: int, request: bytes) -> None:
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        channel.unary_unary(CLAIM)(request)
+        call: Any = channel.unary_unary(CLAIM)
+        call(request)
 
 
 def test_scenario_88_a_killed_caller_takes_nothing(
