@@ -158,6 +158,14 @@ class Calls:
             await self._allow(caller, [])
             return await self._work.time_async()
 
+    async def check(self) -> None:
+        """Raise DatabaseUnreachableError unless the database answers. Anybody may ask."""
+        await self._work.time_async()
+
+    async def may_scrape(self, caller: Caller) -> None:
+        """Raise unless the caller may read metrics, which name all queues."""
+        await self._allow(caller, needs.of_names(Kind.QUEUE, NameQuery()))
+
     def stop(self) -> None:
         """End all waiting claims, and take no more; they raise LifecycleError."""
         self._stopping = True
