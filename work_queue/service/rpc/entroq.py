@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import grpc
 from google.protobuf.message import DecodeError
 
-from queue_core.errors import InvalidRequestError, StickybusError
+from queue_core.errors import InvalidRequestError
 from queue_core.runtime.log import get_logger
 from work_queue.service.calls import Calls
 from work_queue.service.protocol import Rules, UnsupportedRequestError, protocol_of
@@ -18,7 +18,7 @@ from work_queue.service.rpc.callers import Context, caller_of, declared_protocol
 from work_queue.service.rpc.generations import Current, Generation, Legacy
 from work_queue.service.rpc.listener import RpcMethod, Services
 from work_queue.service.rpc.methods import Answer, Methods
-from work_queue.service.rpc.statuses import DETAILS, FAILED, Ending, ending
+from work_queue.service.rpc.statuses import DETAILS, FAILED, ending
 from work_queue.service.rpc.tables import Method
 
 Handle: TypeAlias = Callable[[bytes, Context], Awaitable[Any]]
@@ -104,16 +104,14 @@ class _Entroq:
         try:
             rules = Rules(protocol_of(declared_protocol(context)))
             yield rules
-        except StickybusError as error:
+        except grpc.aio.BaseError:
+            raise
+        except Exception as error:  # whatever it is, the caller is told a status
             told = ending(error, method, self._package, rules.protocol)
             if told is FAILED:
                 log.exception("call_failed", method=method.name)
-            await _end(context, told)
-        except grpc.aio.BaseError:
-            raise
-        except Exception:
-            log.exception("call_failed", method=method.name)
-            await _end(context, FAILED)
+            metadata = ((DETAILS, told.details),) if told.details else ()
+            await context.abort(told.code, told.message, metadata)
 
     def _read(self, method: Method, data: bytes) -> Any:
         """The message that bytes are.
@@ -135,8 +133,3 @@ class _Entroq:
                 f"this {method.request} has fields that are not served. Nothing was written."
             )
         return message
-
-
-async def _end(context: Context, told: Ending) -> None:
-    metadata = ((DETAILS, told.details),) if told.details else ()
-    await context.abort(told.code, told.message, metadata)

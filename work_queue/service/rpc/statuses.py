@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from queue_core.errors import (
     CommitUnknownError,
@@ -16,7 +18,6 @@ from queue_core.errors import (
     LifecycleError,
     PayloadNotSerialisableError,
     PayloadTooLargeError,
-    StickybusError,
 )
 from work_queue.faults import DependencyError, Fault
 from work_queue.refs import DocRef, TaskRef
@@ -31,18 +32,20 @@ MAX_DETAILS_BYTES = 6_000
 MAX_MESSAGE_LENGTH = 500
 
 Code = grpc.StatusCode
-_CODES: tuple[tuple[type[StickybusError], grpc.StatusCode], ...] = (
-    (InvalidRequestError, Code.INVALID_ARGUMENT),
-    (InvalidPostError, Code.INVALID_ARGUMENT),
-    (PayloadNotSerialisableError, Code.INVALID_ARGUMENT),
-    (PayloadTooLargeError, Code.INVALID_ARGUMENT),
+_CODES: dict[type[Exception], grpc.StatusCode] = {
+    InvalidRequestError: Code.INVALID_ARGUMENT,
+    InvalidPostError: Code.INVALID_ARGUMENT,
+    PayloadNotSerialisableError: Code.INVALID_ARGUMENT,
+    PayloadTooLargeError: Code.INVALID_ARGUMENT,
+    UnauthenticatedError: Code.UNAUTHENTICATED,
+    UnsupportedRequestError: Code.UNIMPLEMENTED,
     # What a COMMIT has done nobody knows: it is not safe to call again.
-    (CommitUnknownError, Code.UNKNOWN),
-    (DatabaseUnreachableError, Code.UNAVAILABLE),
-    (LifecycleError, Code.UNAVAILABLE),
-    (UnauthenticatedError, Code.UNAUTHENTICATED),
-    (UnsupportedRequestError, Code.UNIMPLEMENTED),
-)
+    CommitUnknownError: Code.UNKNOWN,
+    DatabaseUnreachableError: Code.UNAVAILABLE,
+    LifecycleError: Code.UNAVAILABLE,
+}
+_DATABASE = (OperationalError, InterfaceError, PoolTimeoutError)
+"""Errors of the database whose messages are none of a caller's business."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +57,25 @@ class Ending:
     details: bytes = b""
 
 
-FAILED = Ending(Code.INTERNAL, "the service failed. Its log tells why.")
+UNAVAILABLE = Ending(Code.UNAVAILABLE, "the database does not answer. Try again later.")
+FAILED = Ending(Code.INTERNAL, "the service failed. Its log says why.")
 
 
-def ending(error: StickybusError, method: Method, package: Package, protocol: int) -> Ending:
-    """How a call ends that raised an error. FAILED: it is none that a caller can do much about."""
+def ending(error: Exception, method: Method, package: Package, protocol: int) -> Ending:
+    """How a call ends that raised an error."""
     if isinstance(error, DependencyError):
         code = Code.NOT_FOUND if protocol == 1 else Code.ABORTED
         what = "claim docs" if method.name == "ClaimDocs" else "modification"
         return _detailed(code, f"{what} dependency error", _dependencies(error, package))
     if isinstance(error, PermissionDeniedError):
         return _detailed(Code.PERMISSION_DENIED, _told(error), _rights(error, package))
-    for kind, code in _CODES:
+    for kind, code in _CODES.items():
         if isinstance(error, kind):
             return Ending(code, _told(error))
-    return FAILED
+    return UNAVAILABLE if isinstance(error, _DATABASE) else FAILED
 
 
-def _told(error: StickybusError) -> str:
+def _told(error: Exception) -> str:
     return str(error)[:MAX_MESSAGE_LENGTH]
 
 

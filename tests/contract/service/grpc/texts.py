@@ -105,6 +105,7 @@ message ModifyRequest {{ string claimant_id=1; repeated TaskData inserts=2;
   repeated TaskChange changes=3; repeated TaskID deletes=4; repeated TaskID depends=5; }}
 message ModifyResponse {{ repeated Task inserted=1; repeated Task changed=2; }}
 message ModifyDep {{ ActionType type=1; TaskID id=2; string msg=3; }}
+message AuthzDep {{ repeated ActionType actions=1; string exact=2; string prefix=3; string msg=4; }}
 message TasksRequest {{ string claimant_id=1; string queue=2; int32 limit=3;
   repeated string task_id=4; bool omit_values=5; }}
 message TasksResponse {{ repeated Task tasks=1; }}
