@@ -24,6 +24,8 @@ VERSION = 1
 """Of the wire. A service refuses others; so raise it when a request gets another meaning."""
 PATH = "/work-queue/v1"
 """Of all calls over HTTP."""
+SERVICE = "stickybus.WorkQueue"
+"""Of all calls over gRPC."""
 CONTENT_TYPE = "application/vnd.stickybus.work-queue+json"
 """By it a client tells our answers from those of others on the way."""
 
@@ -143,6 +145,11 @@ def _bytes(value: Any, cap_bytes: int = sys.maxsize) -> bytes:
 def refuse(error: StickybusError) -> bytes:
     """The bytes of an answer that is an error."""
     return msgspec.json.encode(_Answered(error=Raw(_bytes(failure_of(error)))))
+
+
+def method_of(name: str) -> str:
+    """The path of a call over gRPC."""
+    return f"/{SERVICE}/{name.title().replace('_', '')}"
 
 
 CLAIM = Call[Claim, list[Task]]("claim", Claim, list[Task], writes=True)

@@ -69,7 +69,7 @@ def _parameters(item: pytest.Item) -> dict[str, Any]:
     return {} if callspec is None else callspec.params
 
 
-@pytest.fixture(params=["database", "http"])
+@pytest.fixture(params=["database", "http", "grpc"])
 def place(request: pytest.FixtureRequest) -> str:
     """Where the test's work queues are."""
     return str(request.param)

@@ -16,7 +16,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from work_queue.service.calls import Calls
 from work_queue.service.native.answers import Answers
+from work_queue.service.native.grpc import services
 from work_queue.service.native.http import routes
+from work_queue.service.rpc.listener import GrpcListener
 from work_queue.work_queue import WorkQueue
 
 T = TypeVar("T")
@@ -30,6 +32,7 @@ class Services:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
+        self._listeners = list[GrpcListener]()
         self._apps = dict[str, ASGIApp]()
         # Said to be TCP: asyncio turns off Nagle's algorithm for no other.
         self._listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -48,10 +51,18 @@ class Services:
         )
         return f"http://127.0.0.1:{self._listening.getsockname()[1]}/{name}"
 
+    def grpc(self, work: WorkQueue) -> str:
+        """Serve a work queue over gRPC; returns its address."""
+        listener = GrpcListener(services(Answers(Calls(work))), host="127.0.0.1", port=0)
+        self._listeners.append(listener)
+        return self._start(listener.start()).result(10)
+
     def close(self) -> None:
         """Stop the servers."""
         self._server.should_exit = True
         self._serving.result(10)
+        for listener in self._listeners:
+            self._start(listener.stop()).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
