@@ -92,6 +92,11 @@ class WorkQueue(Claiming, Modifying, Reading):
         """Who claims and modifies, unless a call says otherwise."""
         return self._claimant
 
+    @property
+    def takes_connections(self) -> bool:
+        """Whether calls take `connection=`: those of a database do, those of a service don't."""
+        return self._backend.takes_connections
+
     def close(self) -> None:
         """End claims that wait, and close the library's connections."""
         self._backend.close()

@@ -42,6 +42,8 @@ Result = TypeVar("Result")
 class RemoteBackend:
     """See `Backend`. May be used by any threads and event loops, and after a fork."""
 
+    takes_connections = False
+
     def __init__(
         self, address: Address, connect: Callable[[Address], Transport], *, max_value_bytes: int
     ) -> None:
@@ -49,7 +51,8 @@ class RemoteBackend:
         self._connect = connect
         self._cap_bytes = max_value_bytes
         self._background = Background()
-        self._transport: tuple[asyncio.AbstractEventLoop, Transport] | None = None
+        self._transports = dict[asyncio.AbstractEventLoop, Transport]()
+        """One for this process, and those from before a fork: what ends them would be sent."""
         self._claiming = set[asyncio.Task[Any]]()
         self._closed = False
         try:
@@ -174,8 +177,8 @@ class RemoteBackend:
         for call in running:
             call.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        if self._transport is not None:
-            await self._transport[1].close()
+        if (transport := self._transports.pop(asyncio.get_running_loop(), None)) is not None:
+            await transport.close()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -224,9 +227,9 @@ class RemoteBackend:
     def _carrier(self) -> Transport:
         """The connections of this process."""
         loop = asyncio.get_running_loop()
-        if self._transport is None or self._transport[0] is not loop:
-            self._transport = loop, self._connect(self._address)
-        return self._transport[1]
+        if loop not in self._transports:
+            self._transports[loop] = self._connect(self._address)
+        return self._transports[loop]
 
     def _lost(self, call: wire.Call[Any, Any], why: str) -> DatabaseUnreachableError:
         url = str(self._address)

@@ -59,7 +59,7 @@ def _is_on_service(item: pytest.Item) -> bool:
 
 def _can_be_served(item: pytest.Item) -> bool:
     return (
-        _parameters(item).get("database_name") == "sqlite"
+        _parameters(item).get("database_name", "sqlite") == "sqlite"
         and item.get_closest_marker("database_only") is None
     )
 
@@ -76,7 +76,7 @@ def place(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def _services() -> Iterator[Services]:
+def services() -> Iterator[Services]:
     services = Services()
     yield services
     services.close()
@@ -93,7 +93,7 @@ def make_work(database_url: URL, place: str, request: pytest.FixtureRequest) -> 
         def make(**options: Any) -> WorkQueue:
             if place == "database":
                 return keep(WorkQueue(database_url, **options))
-            services = request.getfixturevalue("_services")
+            services = request.getfixturevalue("services")
             its = {key: value for key, value in options.items() if key in SERVICES_OWN}
             served = keep(WorkQueue(database_url, **its))
             own = {key: value for key, value in options.items() if key not in SERVICES_OWN}
