@@ -302,7 +302,7 @@ def test_what_is_not_allowed(place: str, rest: str, options: dict[str, Any]) -> 
 def test_a_database_takes_no_token(place: str, database_url: URL) -> None:
     for options in ({"token": "secret"}, {"tls": Tls()}):
         with pytest.raises(ConfigurationError, match="an option of a service"):
-            WorkQueue(database_url, **options)  # type: ignore[arg-type]
+            WorkQueue(database_url, **options)
 
 
 def test_what_is_missing_is_told(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
