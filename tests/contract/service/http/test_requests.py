@@ -572,7 +572,7 @@ def test_scenario_93_old_callers_name_no_durations(service: Running, insert: Jso
 
 
 def test_scenario_93_an_old_caller_may_modify_nothing(service: Running) -> None:
-    empty = {"inserted": [], "changed": [], "insertedDocs": [], "changedDocs": []}
+    empty: Json = {"inserted": [], "changed": [], "insertedDocs": [], "changedDocs": []}
     assert service.answer("/modify", {"claimantId": "me"}, headers=OLD) == empty
     service.refusal(400, "/modify", {"claimantId": "me"})
 
