@@ -854,6 +854,7 @@ def test_a_customer_of_whom_an_entry_runs_is_not_forgotten_yet(
         *(("queues", name) for name in ("clear", "reschedule")),
         ("workers",),
         *(("history", name) for name in ("list", "truncate", "forget")),
+        *(("tasks", name) for name in ("ins", "mod", "rm", "clear", "ts", "stats", "docs", "ns")),
     ],
     ids=" ".join,
 )
