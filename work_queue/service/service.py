@@ -43,7 +43,7 @@ class Service:
                 addresses.append(await listener.start())
                 self._started.append(listener)
             unless_started.pop_all()
-        log.info("service_started", addresses=addresses)
+        log.info("service_started", addresses=", ".join(addresses))
         return addresses
 
     async def stop(self) -> None:
@@ -51,7 +51,8 @@ class Service:
         self._calls.stop()
         started, self._started = self._started, []
         await asyncio.gather(*(listener.stop() for listener in started))
-        log.info("service_stopped")
+        if started:
+            log.info("service_stopped")
 
     async def run(self, when_started: Callable[[list[str]], None] | None = None) -> None:
         """Serve until SIGTERM or SIGINT.

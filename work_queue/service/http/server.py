@@ -103,9 +103,19 @@ class HttpListener:
 
     def _listen(self) -> socket.socket:
         try:
-            found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-            family, *_, address = found[0]
-            return socket.create_server(address, family=family, backlog=BACKLOG)
+            # It has to say that it is TCP: asyncio turns off Nagle's algorithm for no other.
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                self._host, self._port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+            )[0]
+            listening = socket.socket(family, kind, protocol)
+            try:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listening.bind(address)
+                listening.listen(BACKLOG)
+            except BaseException:
+                listening.close()
+                raise
+            return listening
         except OSError as error:
             raise ConfigurationError(
                 f"HTTP can't be served on {self._host}:{self._port}: {error.strerror}. Give "
