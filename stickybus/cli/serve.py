@@ -33,6 +33,7 @@ class _Listening:
 
     host: str
     http_port: int
+    grpc_port: int
     tls: Tls | None
     max_request_bytes: int
 
@@ -43,6 +44,9 @@ def _listening(
     http_port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port of HTTP (0: any).")
     ] = 9100,
+    grpc_port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of gRPC (0: any).")
+    ] = 37_706,
     tls_certificate: Annotated[
         Path | None,
         typer.Option(help="The service's certificate, with its chain, in PEM.", show_default=False),
@@ -69,7 +73,7 @@ def _listening(
         raise UsageError("--tls-client-ca needs --tls-certificate and --tls-key")
     else:
         tls = None
-    return _Listening(host, http_port, tls, max_request_bytes)
+    return _Listening(host, http_port, grpc_port, tls, max_request_bytes)
 
 
 def _authoriser(
@@ -148,6 +152,8 @@ def serve(
 def _listeners(calls: Calls, listening: _Listening) -> list[Listener]:
     with _extra():
         from work_queue.service.http.server import HttpListener
+        from work_queue.service.rpc.entroq import entroq
+        from work_queue.service.rpc.listener import GrpcListener
 
     http = HttpListener(
         calls,
@@ -156,7 +162,14 @@ def _listeners(calls: Calls, listening: _Listening) -> list[Listener]:
         tls=listening.tls,
         max_request_bytes=listening.max_request_bytes,
     )
-    return [http]
+    grpc = GrpcListener(
+        entroq(calls),
+        host=listening.host,
+        port=listening.grpc_port,
+        tls=listening.tls,
+        max_message_bytes=listening.max_request_bytes,
+    )
+    return [http, grpc]
 
 
 @contextmanager
