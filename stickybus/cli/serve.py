@@ -152,18 +152,23 @@ def serve(
 def _listeners(calls: Calls, listening: _Listening) -> list[Listener]:
     with _extra():
         from work_queue.service.http.server import HttpListener
+        from work_queue.service.native.answers import Answers
+        from work_queue.service.native.grpc import services
+        from work_queue.service.native.http import routes
         from work_queue.service.rpc.entroq import entroq
         from work_queue.service.rpc.listener import GrpcListener
 
+    answers = Answers(calls)
     http = HttpListener(
         calls,
         host=listening.host,
         port=listening.http_port,
         tls=listening.tls,
         max_request_bytes=listening.max_request_bytes,
+        routes=routes(answers, max_request_bytes=listening.max_request_bytes),
     )
     grpc = GrpcListener(
-        entroq(calls),
+        {**entroq(calls), **services(answers)},
         host=listening.host,
         port=listening.grpc_port,
         tls=listening.tls,
