@@ -21,6 +21,7 @@ from stickybus.cli.work import (
     row,
     value_of,
 )
+from work_queue.document import Doc
 from work_queue.modification import InsertDoc
 
 COLUMNS = {
@@ -78,11 +79,7 @@ def docs(
             limit=limit,
             with_contents=not omit_values,
         )
-    if as_json:
-        write_json([facts(one) for one in found])
-        return
-    columns = {key: head for key, head in COLUMNS.items() if key != "value" or not omit_values}
-    write_table("Docs", columns, [row(one) for one in found], empty="No doc.")
+    _write(found, as_json=as_json, omit_values=omit_values)
 
 
 @grouped(opened=opening)
@@ -99,9 +96,10 @@ def doc_put(
     value: Annotated[
         str, typer.Option("--value", "-v", help="Its content, as JSON.", show_default=False)
     ],
+    as_json: Json = False,
     opened: Opening,
 ) -> None:
-    """Write a doc at its place, whether one is there or not, and show it as JSON.
+    """Write a doc at its place, whether one is there or not, and show it.
 
     Examples:
       stickybus tasks doc-put -n shards -k 7 -v '{"owner": "ann"}'
@@ -116,7 +114,7 @@ def doc_put(
                 namespace=namespace, key=key, secondary_key=secondary_key, content=content
             )
             found = work.modify(new).inserted_docs[0]
-    write_json(facts(found))
+    _write([found], as_json=as_json)
 
 
 @grouped(opened=opening)
@@ -124,9 +122,10 @@ def doc_rm(
     *,
     namespace: Namespace,
     doc_id: Annotated[str, typer.Option("--id", "-i", help="The doc's id.", show_default=False)],
+    as_json: Json = False,
     opened: Opening,
 ) -> None:
-    """Delete a doc at its newest version, and show it as JSON, as it was.
+    """Delete a doc at its newest version, and show it as it was.
 
     Examples:
       stickybus tasks doc-rm -n shards -i 01a2
@@ -138,7 +137,7 @@ def doc_rm(
     if not found:
         errors().print(f"stickybus: there is no doc {doc_id} in {namespace}", markup=False)
         raise typer.Exit(BAD_DATA)
-    write_json(facts(found[0]))
+    _write(found, as_json=as_json)
 
 
 @grouped(opened=opening)
@@ -171,3 +170,11 @@ def ns(
         write_json(found)
     else:
         write_table("Namespaces", STATS, found, empty="No namespace has docs.")
+
+
+def _write(found: list[Doc], *, as_json: bool, omit_values: bool = False) -> None:
+    if as_json:
+        write_json([facts(one) for one in found])
+        return
+    columns = {key: head for key, head in COLUMNS.items() if key != "value" or not omit_values}
+    write_table("Docs", columns, [row(one) for one in found], empty="No doc.")

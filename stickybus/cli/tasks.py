@@ -85,9 +85,10 @@ def claim(
         str | None,
         typer.Option(help="The longest wait. Default: for ever.", show_default=False),
     ] = None,
+    as_json: Json = False,
     opened: Opening,
 ) -> None:
-    """Claim a task, and show it as JSON. Waits until there is one.
+    """Claim a task, and show it. Waits until there is one.
 
     Nobody else can claim it until the lease ends. Give --claimant to change or delete it by then.
 
@@ -101,13 +102,20 @@ def claim(
         found = work.claim_many(*queue, limit=1, lease_seconds=seconds(lease), timeout_seconds=wait)
     if not found:
         _none(f"no task can be claimed in {', '.join(queue)}")
-    write_json(facts(found[0]))
+    _write("claimed", found, as_json=as_json)
 
 
 @app.command()
 @grouped(opened=opening)
-def tryclaimid(*, task: Id, queue: Queue = "", lease: Lease = "30", opened: Opening) -> None:
-    """Claim one certain task, if it can be claimed now, and show it as JSON.
+def tryclaimid(
+    *,
+    task: Id,
+    queue: Queue = "",
+    lease: Lease = "30",
+    as_json: Json = False,
+    opened: Opening,
+) -> None:
+    """Claim one certain task, if it can be claimed now, and show it.
 
     Examples:
       stickybus tasks tryclaimid -t 01a2 --claimant ann
@@ -117,8 +125,8 @@ def tryclaimid(*, task: Id, queue: Queue = "", lease: Lease = "30", opened: Open
         if found.at > work.time():
             holder = f"{found.claimant} holds it" if found.claimant else "nobody can claim it"
             _none(f"{holder} until {found.at.isoformat()}")
-        changed = work.modify(found.renew(seconds(lease))).changed[0]
-    write_json(facts(changed))
+        changed = work.modify(found.renew(seconds(lease))).changed
+    _write("claimed", changed, as_json=as_json)
 
 
 @app.command()
@@ -271,7 +279,8 @@ def ts(
     write_table("Tasks", columns, [row(one) for one in found], empty="No task.")
 
 
-@app.command()
+@app.command("stats")
+@app.command("qs")
 @grouped(opened=opening)
 def stats(
     *,
@@ -303,27 +312,6 @@ def stats(
 
 @app.command()
 @grouped(opened=opening)
-def qs(
-    *,
-    prefix: Prefixes = None,
-    queue: Queues = None,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", help="At most this number of queues; 0: all.")
-    ] = 0,
-    opened: Opening,
-) -> None:
-    """Count the tasks of queues, as `stats --json` does.
-
-    Examples:
-      stickybus tasks qs -q mail
-    """
-    with opened() as work:
-        found = work.queue_stats(*queue or (), prefixes=prefix or (), limit=limit)
-    write_json([asdict(one) for one in found])
-
-
-@app.command()
-@grouped(opened=opening)
 def time(
     *,
     milliseconds: Annotated[
@@ -332,6 +320,7 @@ def time(
     local: Annotated[
         bool, typer.Option("--local", "-l", help="In the time zone of this machine.")
     ] = False,
+    as_json: Json = False,
     opened: Opening,
 ) -> None:
     """Show the clock that decides about arrivals and leases.
@@ -341,10 +330,13 @@ def time(
     """
     with opened() as work:
         now = work.time()
+    shown: int | str = (now.astimezone() if local else now).isoformat()
     if milliseconds:
-        typer.echo(int(now.timestamp() * 1000))
+        shown = int(now.timestamp() * 1000)
+    if as_json:
+        write_json({"time": shown})
     else:
-        typer.echo((now.astimezone() if local else now).isoformat())
+        typer.echo(shown)
 
 
 for command in (task_docs.docs, task_docs.ns):
