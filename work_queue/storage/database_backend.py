@@ -167,6 +167,7 @@ class DatabaseBackend:
         """See `Backend.close`. In a child process of a fork only its memory is let go."""
         if not self._transactions.forked:
             self._room.close()
+            self._waits.settle()
             self._hints.stop()
         self._database.close()
 
