@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -66,6 +67,15 @@ class Calls:
                         timeout_seconds=timeout_seconds,
                         claimant=claimant,
                     )
+                )
+
+    async def give_back(self, tasks: Sequence[Task]) -> None:
+        """Release tasks that were claimed for a caller whom they did not reach."""
+        if tasks:
+            # If it changed in between, somebody has it, and needs nothing from us.
+            with suppress(DependencyError):
+                await self._work.modify_async(
+                    *(task.release() for task in tasks), claimant=tasks[0].claimant
                 )
 
     async def claim_docs(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict
 
 from queue_core.errors import InvalidRequestError, StickybusError
 from work_queue.modification import (
@@ -125,6 +125,11 @@ def seconds_of(ms: int) -> float:
         raise _refused("ms", "an integer of many digits", "less than a century") from None
 
 
+class _Arrival(TypedDict, total=False):
+    at: datetime
+    delay: float
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What the requests of one caller mean.
@@ -150,10 +155,10 @@ class Rules:
         return Insert(
             queue=data.queue,
             value=data.value,
-            delay=self._delay(data),
             id=data.id or None,
             attempt=data.attempt,
             err=data.err,
+            **self._arrival(data),
         )
 
     def change(self, old: TaskRef | None, data: TaskData | None, mode: Mode) -> Change | Renew:
@@ -170,10 +175,10 @@ class Rules:
             task,
             queue=data.queue or None,
             value=data.value,
-            delay=self._delay(data),
             attempt=data.attempt,
             err=data.err,
             reset_claims=mode is Mode.CHANGE_RESET_CLAIMS,
+            **self._arrival(data),
         )
 
     def _renew(self, task: TaskRef, data: TaskData) -> Renew:
@@ -244,6 +249,16 @@ class Rules:
         )
 
     # -- times ------------------------------------------------------------------------------------
+
+    def _arrival(self, data: TaskData) -> _Arrival:
+        """When a task arrives. A date of protocol 1 is kept as it is."""
+        delay = self._delay(data)
+        if self.protocol != 1 or not delay:
+            return {"delay": delay}
+        try:
+            return {"at": EPOCH + data.at_ms * MILLISECOND}
+        except OverflowError:
+            raise _refused("atMs", data.at_ms, "a date before the year 10000") from None
 
     def _delay(self, data: TaskData | DocData) -> float:
         """Seconds from now until it arrives; 0: at once."""
