@@ -148,6 +148,8 @@ def serve(
 def _listeners(calls: Calls, listening: _Listening) -> list[Listener]:
     with _extra():
         from work_queue.service.http.server import HttpListener
+        from work_queue.service.native.answers import Answers
+        from work_queue.service.native.http import routes
 
     http = HttpListener(
         calls,
@@ -155,6 +157,7 @@ def _listeners(calls: Calls, listening: _Listening) -> list[Listener]:
         port=listening.http_port,
         tls=listening.tls,
         max_request_bytes=listening.max_request_bytes,
+        routes=routes(Answers(calls), max_request_bytes=listening.max_request_bytes),
     )
     return [http]
 

@@ -42,6 +42,8 @@ COMMIT_SECONDS = 0.01
 class DatabaseBackend:
     """See `Backend`."""
 
+    takes_connections = True
+
     def __init__(
         self,
         database: str | URL | Engine,
