@@ -244,9 +244,9 @@ class WorkMachine(RuleBasedStateMachine):
         } == expected
 
 
-def run(examples: int, *phases: Phase) -> None:
+def run(examples: int, *phases: Phase, machine: type[RuleBasedStateMachine] = WorkMachine) -> None:
     run_state_machine_as_test(
-        WorkMachine,
+        machine,
         settings=settings(
             max_examples=examples,
             phases=phases,
