@@ -7,6 +7,7 @@ import secrets
 from types import TracebackType
 from typing import Self
 
+from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
 
 from queue_core.runtime.clock import Clock
@@ -14,6 +15,7 @@ from work_queue import checks
 from work_queue.face.claiming import Claiming
 from work_queue.face.modifying import Modifying
 from work_queue.face.reading import Reading
+from work_queue.metrics import Metrics
 from work_queue.storage.database_backend import DatabaseBackend
 
 LEASE_SECONDS = 45.0
@@ -37,6 +39,7 @@ class WorkQueue(Claiming, Modifying, Reading):
             which are found by this look. Default: 5, and 0.25 on MySQL and MariaDB.
         max_value_bytes: The longest value of a task or content of a doc, as it is stored.
         clock: The time that decides. Default: the database's.
+        metrics_registry: Where metrics go. Default: prometheus-client's own registry.
 
     Raises:
         ConfigurationError: An argument is not allowed.
@@ -59,11 +62,16 @@ class WorkQueue(Claiming, Modifying, Reading):
         poll_seconds: float | None = None,
         max_value_bytes: int = MAX_VALUE_BYTES,
         clock: Clock | None = None,
+        metrics_registry: CollectorRegistry | None = None,
     ) -> None:
         name = checks.claimant(claimant, secrets.token_hex(8))
         lease = checks.lease(lease_seconds, LEASE_SECONDS)
         backend = DatabaseBackend(
-            database, poll_seconds=poll_seconds, max_value_bytes=max_value_bytes, clock=clock
+            database,
+            poll_seconds=poll_seconds,
+            max_value_bytes=max_value_bytes,
+            clock=clock,
+            metrics=Metrics(metrics_registry),
         )
         super().__init__(backend, name, lease)
 

@@ -10,12 +10,15 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from queue_core.errors import LifecycleError
 from queue_core.model.retry import ExponentialRetries, RetryPolicy
 from queue_core.runtime.arguments import of_kind, wait_seconds
 from queue_core.runtime.lock import Lock
 from work_queue import checks
 from work_queue.document import DocClaim
+from work_queue.metrics import Metrics
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.loop import Loop
@@ -58,6 +61,7 @@ class Worker:
         engine: An Engine, or an AsyncEngine for a coroutine function, of the same database: the
             handler's own SQL on `Job.connection` commits with what it returns, or not at all.
         grace_seconds: How long SIGTERM and SIGINT wait for running handlers.
+        metrics_registry: Where metrics go. Default: prometheus-client's own registry.
 
     Raises:
         ConfigurationError: An argument is not allowed.
@@ -85,6 +89,7 @@ class Worker:
         concurrency: int = 1,
         engine: AnyEngine | None = None,
         grace_seconds: float = 30.0,
+        metrics_registry: CollectorRegistry | None = None,
     ) -> None:
         of_kind(work, WorkQueue, key="work")
         checks.lease(lease_seconds, 0)
@@ -102,6 +107,7 @@ class Worker:
             concurrency=concurrency,
             engine=engine,
             grace_seconds=grace_seconds,
+            metrics=Metrics(metrics_registry),
         )
         self._lock = Lock()
         self._loop: Loop | None = None
