@@ -14,6 +14,7 @@ import threading
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 
 from sqlalchemy.exc import DataError
 
@@ -58,6 +59,8 @@ _OF_ONE = (DataError, HistoryConflictError, ValueError, TypeError, OverflowError
 
 Another try would meet them again.
 """
+
+_CLAIM_COUNT = attrgetter("entry.claim_count")
 
 
 class Finisher:
@@ -157,9 +160,10 @@ class Finisher:
         if not self._outcomes:
             return []
         with self._outcomes.dequeued() as taken:
-            # A handler that was cut may have come to its end since: of two outcomes of a claim the
-            # first counts.
-            batch = list({outcome.entry.claim: outcome for outcome in reversed(taken)}.values())
+            # A handler that was cut may have come to its end since: the newest claim of an entry
+            # counts, and of its outcomes the first.
+            newest = sorted(taken, key=_CLAIM_COUNT, reverse=True)
+            batch = list({one.entry.record_id: one for one in reversed(newest)}.values())
             if not batch:  # the other loop has them
                 return []
             written = taken.copy()

@@ -328,3 +328,29 @@ def test_waiting_entries_stand_in_a_lane_of_their_own(cluster: Cluster) -> None:
     assert entry.lane == WAITING_LANE
     assert timedelta() <= entry.effective_date - entry.created_date
     assert entry.captured == {}
+
+
+def test_the_late_failure_of_a_cut_run_does_not_hide_the_end_of_the_next_run(
+    cluster: Cluster,
+) -> None:
+    peer = cluster.join("a", retry=ImmediateRetries(1))
+    peer.handler = Recorder(hold=True, failures=1)
+    for number in (1, 2):
+        peer.bus.post(Order(number), order_key="k", max_run_seconds=5)
+    peer.claim()
+    with ThreadPoolExecutor(1) as threads:
+        cut = threads.submit(peer.lifecycle.pool.run_submitted)
+        peer.handler.wait()
+        cluster.live(12, peer)
+        peer.claim()  # cuts the run
+        peer.lifecycle.finisher.write_all()
+        peer.claim()  # the entry once more, for its next run
+        peer.handler.release()
+        cut.result()
+    peer.lifecycle.pool.run_submitted()
+
+    written = peer.lifecycle.finisher.write_all()  # the ends of both runs
+    peer.run()
+
+    assert sorted(outcome.entry.claim_count for outcome in written) == [1, 2]
+    assert [entry.processing_state for entry in peer.bus.history()] == [State.PROCESSED] * 2
