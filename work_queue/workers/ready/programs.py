@@ -45,14 +45,15 @@ def _output(program: tuple[str, ...], given: bytes, job: Job) -> str:
     pipe = subprocess.PIPE
     with subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=pipe) as running:  # noqa: S603 -- the caller's own command
         unsent: bytes | None = given
-        while True:
+        ended = None
+        while ended is None:
             try:
-                output, errors = running.communicate(unsent, timeout=LOOK_SECONDS)
-                break
+                ended = running.communicate(unsent, timeout=LOOK_SECONDS)
             except subprocess.TimeoutExpired:
                 unsent = None  # it goes on with what it had
                 if job.given_up:
                     running.kill()
+    output, errors = ended
     if running.returncode:
         said = errors[-ERROR_BYTES:].decode(errors="backslashreplace").strip()
         raise RuntimeError(f"{program[0]} ended with exit code {running.returncode}: {said}")
