@@ -18,6 +18,7 @@ from benchmarks.nodes import idle, memory, nodes
 from benchmarks.peers import peers
 from benchmarks.pipeline import analysing, archiving, reading
 from benchmarks.rates import claim_batch, drain, limits, post, post_many, through
+from benchmarks.tasks import tasks
 from benchmarks.workload import Sizes
 
 Scenario = Callable[[Target, Sizes], Iterator[Measurement]]
@@ -30,6 +31,7 @@ SCENARIOS: dict[str, Scenario] = {
     "claim-batch": claim_batch,
     "limits": limits,
     "limit-keys": limit_keys,
+    "tasks": tasks,
     "latency": latency,
     "latency-elsewhere": latency_elsewhere,
     "punctuality": punctuality,

@@ -97,9 +97,11 @@ class MapReduce:
         return reduce_tasks
 
     def _others(self, work: WorkQueue, task: Task) -> list[Task]:
-        return work.claim_many(
+        taken = work.claim_many(
             task.queue, limit=MERGED - 1, claimant=task.claimant, timeout_seconds=0
         )
+        # If the lease has ended meanwhile, the task itself is there again, at a newer version.
+        return [other for other in taken if other.id != task.id]
 
     def _is_all(self, work: WorkQueue, tasks: list[Task]) -> bool:
         """Whether these are all tasks of the shard, and no more will come."""

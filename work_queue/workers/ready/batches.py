@@ -56,4 +56,6 @@ def in_batches(
 def _more(work: WorkQueue, task: Task, limit: int) -> list[Task]:
     if not limit:
         return []
-    return work.claim_many(task.queue, limit=limit, claimant=task.claimant, timeout_seconds=0)
+    taken = work.claim_many(task.queue, limit=limit, claimant=task.claimant, timeout_seconds=0)
+    # If the lease has ended meanwhile, the task itself is there again, at a newer version.
+    return [other for other in taken if other.id != task.id]
