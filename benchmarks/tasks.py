@@ -171,7 +171,8 @@ def _claims(target: Target, sizes: Sizes) -> Iterator[Measurement]:
             yield Measurement(
                 "tasks", target.name, f"claim, {metric}, {name}", value, "ms", settings
             )
-        p99.append(value)
+            if name == "p99":
+                p99.append(value)
     for metric, value in zip(list(works)[1:], p99[1:], strict=True):
         what = f"claim p99 {metric}, to {next(iter(works))}"
         yield Measurement("tasks", target.name, what, value / p99[0], "x", settings)

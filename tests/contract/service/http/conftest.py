@@ -21,6 +21,12 @@ class Serve(Protocol):
 
 
 @pytest.fixture
+def place() -> str:
+    """A service stands on a database."""
+    return "database"
+
+
+@pytest.fixture
 def serve(make_work: MakeWork) -> Iterator[Serve]:
     with ExitStack() as made:
 
