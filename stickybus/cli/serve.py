@@ -33,6 +33,7 @@ class _Listening:
 
     host: str
     http_port: int
+    grpc_port: int
     tls: Tls | None
     max_request_bytes: int
 
@@ -43,6 +44,9 @@ def _listening(
     http_port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port of HTTP (0: any).")
     ] = 9100,
+    grpc_port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of gRPC (0: any).")
+    ] = 37_706,
     tls_certificate: Annotated[
         Path | None,
         typer.Option(help="The service's certificate, with its chain, in PEM.", show_default=False),
@@ -69,7 +73,7 @@ def _listening(
         raise UsageError("--tls-client-ca needs --tls-certificate and --tls-key")
     else:
         tls = None
-    return _Listening(host, http_port, tls, max_request_bytes)
+    return _Listening(host, http_port, grpc_port, tls, max_request_bytes)
 
 
 def _authoriser(
@@ -148,18 +152,29 @@ def serve(
 def _listeners(calls: Calls, listening: _Listening) -> list[Listener]:
     with _extra():
         from work_queue.service.http.server import HttpListener
+        from work_queue.service.native import grpc as native_grpc
+        from work_queue.service.native import http as native_http
         from work_queue.service.native.answers import Answers
-        from work_queue.service.native.http import routes
+        from work_queue.service.rpc.entroq import entroq
+        from work_queue.service.rpc.listener import GrpcListener
 
+    answers, cap_bytes = Answers(calls), listening.max_request_bytes
     http = HttpListener(
         calls,
         host=listening.host,
         port=listening.http_port,
         tls=listening.tls,
-        max_request_bytes=listening.max_request_bytes,
-        routes=routes(Answers(calls), max_request_bytes=listening.max_request_bytes),
+        max_request_bytes=cap_bytes,
+        routes=native_http.routes(answers, max_request_bytes=cap_bytes),
     )
-    return [http]
+    grpc = GrpcListener(
+        {**entroq(calls), **native_grpc.services(answers)},
+        host=listening.host,
+        port=listening.grpc_port,
+        tls=listening.tls,
+        max_message_bytes=cap_bytes,
+    )
+    return [http, grpc]
 
 
 @contextmanager

@@ -152,9 +152,9 @@ class Application:
     async def docs(self, request: Request, protocol: int) -> Json:
         """Read docs."""
         del protocol
-        single = ("namespace", "keyStart", "keyEnd", "keyExact", "limit", "omitValues")
+        names = ("namespace", "keyStart", "keyEnd", "keyExact", "limit", "omitValues")
         given = Parameters(
-            request.query_params, [f"query.{name}" for name in single], ("query.ids",)
+            request.query_params, [f"query.{name}" for name in names], ("query.ids",)
         )
         query = DocQuery(
             given.text("query.namespace"),

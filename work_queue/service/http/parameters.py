@@ -15,7 +15,7 @@ class Parameters:
 
     Args:
         query: What was given.
-        single: Names that may be given once.
+        once: Names that may be given once.
         repeated: Names that may be given more often.
 
     Raises:
@@ -23,14 +23,14 @@ class Parameters:
     """
 
     def __init__(
-        self, query: QueryParams, single: Collection[str], repeated: Collection[str] = ()
+        self, query: QueryParams, once: Collection[str], repeated: Collection[str] = ()
     ) -> None:
         self._query = query
         for name in query:
-            if name not in single and name not in repeated:
-                known = ", ".join([*single, *repeated]) or "none"
+            if name not in once and name not in repeated:
+                known = ", ".join([*once, *repeated]) or "none"
                 raise _refused(name, f"the parameter {name!r:.80} is not known. Known: {known}")
-            if name in single and len(query.getlist(name)) > 1:
+            if name in once and len(query.getlist(name)) > 1:
                 raise _refused(name, f"the parameter {name} was given twice")
 
     def text(self, name: str) -> str:

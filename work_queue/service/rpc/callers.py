@@ -1,7 +1,9 @@
-"""Who calls, as the metadata and the certificate of a gRPC call tell."""
+"""The caller of a gRPC call: who it is, and whether it is still there."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 import grpc
@@ -25,6 +27,20 @@ def caller_of(context: Context) -> Caller:
 def declared_protocol(context: Context) -> str | None:
     """Which protocol a caller declares."""
     return _metadata(context, PROTOCOL_KEY)
+
+
+@asynccontextmanager
+async def sent_or_undone(undo: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """A block that sends the only answer of a call, by `Context.write`.
+
+    If it fails, for the caller has gone, what was done for it is undone. Nothing but sending tells
+    that. So the method is one that streams to its caller, for whom one answer is the same.
+    """
+    try:
+        yield
+    except BaseException:
+        await undo()
+        raise
 
 
 def _metadata(context: Context, key: str) -> str | None:

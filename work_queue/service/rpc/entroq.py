@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 import grpc
@@ -14,7 +15,7 @@ from queue_core.runtime.log import get_logger
 from work_queue.service.calls import Calls
 from work_queue.service.protocol import Rules, UnsupportedRequestError, protocol_of
 from work_queue.service.rpc import answers
-from work_queue.service.rpc.callers import Context, caller_of, declared_protocol
+from work_queue.service.rpc.callers import Context, caller_of, declared_protocol, sent_or_undone
 from work_queue.service.rpc.generations import Current, Generation, Legacy
 from work_queue.service.rpc.listener import RpcMethod, Services
 from work_queue.service.rpc.methods import Answer, Methods
@@ -78,22 +79,15 @@ class _Entroq:
         return handle
 
     def _claims(self, method: Method) -> Handle:
-        """A claim writes its answer itself, which fails if the caller has gone by then.
-
-        For callers it is a method with one answer, like others.
-        """
         waits = method.name == "Claim"
 
         async def handle(data: bytes, context: Context) -> None:
             async with self._call(method, context) as rules:
                 request = self._read(method, data)
                 tasks = await self._methods.claim(caller_of(context), request, rules, waits=waits)
-                try:
+                async with sent_or_undone(partial(self._calls.give_back, tasks)):
                     message = answers.claimed(tasks, self._generation)
                     await context.write(message.SerializeToString())
-                except BaseException:
-                    await self._calls.give_back(tasks)
-                    raise
 
         return handle
 

@@ -17,7 +17,6 @@ RpcMethod: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Services: TypeAlias = "Mapping[str, Mapping[str, RpcMethod]]"
 """Services by their full names, each with its methods by name."""
 
-MAX_MESSAGE_BYTES = 10_000_000
 STOP_SECONDS = 5.0
 """How long a stop waits for calls that run."""
 KEEPALIVE_SECONDS, KEEPALIVE_ANSWER_SECONDS = 30, 10
@@ -31,7 +30,7 @@ class GrpcListener:
 
     Args:
         services: What it serves.
-        host: Where it listens. An IPv6 address is in brackets.
+        host: Where it listens.
         port: 0: one that is free.
         tls: Its certificates. Default: no TLS.
         max_message_bytes: The longest message that a caller may send.
@@ -44,10 +43,10 @@ class GrpcListener:
         host: str,
         port: int,
         tls: Tls | None = None,
-        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        max_message_bytes: int,
     ) -> None:
         self._services = dict(services)
-        self._host, self._port = host, port
+        self._host, self._port = f"[{host}]" if ":" in host else host, port
         self._tls = tls
         self._options = (
             ("grpc.max_receive_message_length", max_message_bytes),
@@ -91,8 +90,9 @@ class GrpcListener:
             return self._server.add_secure_port(address, _credentials(self._tls))
         except RuntimeError as error:
             raise ConfigurationError(
-                f"gRPC can't listen at {address}: {error}. Is the port taken?",
-                key="port",
+                f"gRPC can't be served on {address}: {error}. Is the port taken, or a certificate "
+                "none?",
+                key="grpc_port",
                 value=self._port,
             ) from error
 

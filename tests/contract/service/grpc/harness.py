@@ -84,7 +84,12 @@ class Served:
         self, work: WorkQueue, authoriser: Authoriser | None = None, **options: Any
     ) -> None:
         self._calls = Calls(work, authoriser)
-        self._options = {"host": "127.0.0.1", "port": 0, **options}
+        self._options = {
+            "host": "127.0.0.1",
+            "port": 0,
+            "max_message_bytes": 10_000_000,
+            **options,
+        }
         self._listens: Future[str] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self._thread.start()

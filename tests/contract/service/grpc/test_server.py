@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -23,6 +18,7 @@ from sqlalchemy import URL
 
 from devtools.server import DatabaseServer
 from queue_core.errors import ConfigurationError
+from tests.contract.service.certificates import Certificates
 from tests.contract.service.grpc.conftest import Serve
 from tests.contract.service.grpc.harness import PATIENCE_SECONDS, Served, Stubs, details, refused
 from work_queue.rights import Need, UnauthenticatedError, denial
@@ -179,64 +175,21 @@ def test_callers_are_known_by_their_tokens(serve: Serve, stubs: Stubs, work: Wor
     assert work.queues() == {}
 
 
-class _Certificates:
-    """An authority, and the certificates that it signs."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self.path = folder / "ca.pem"
-        self.path.write_bytes(self._signed("ca", self._key, is_authority=True))
-
-    def pair(self, name: str) -> tuple[Path, Path]:
-        """The certificate of a name, and its key."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate, private = self._folder / f"{name}.pem", self._folder / f"{name}.key"
-        certificate.write_bytes(self._signed(name, key))
-        private.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
-        )
-        return certificate, private
-
-    def _signed(
-        self, name: str, key: ec.EllipticCurvePrivateKey, *, is_authority: bool = False
-    ) -> bytes:
-        now = datetime.now(UTC)
-        subject, issuer = (
-            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)]) for common in (name, "ca")
-        )
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(issuer)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(hours=1))
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-            .sign(self._key, hashes.SHA256())
-        )
-        return certificate.public_bytes(serialization.Encoding.PEM)
-
-
 def test_callers_are_known_by_their_certificates(
     serve: Serve, stubs: Stubs, tmp_path: Path
 ) -> None:
-    authority = _Certificates(tmp_path)
-    certificate, key = authority.pair("service")
-    tls = Tls(certificate, key, client_ca=authority.path)
+    authority = Certificates(tmp_path)
+    certificate, key = authority.of("service")
+    tls = Tls(certificate, key, client_ca=authority.authority)
     served = serve(authoriser=_Knows(subject="mailer"), tls=tls)
     assert served.address.startswith("grpcs://")
 
     def ask(name: str | None) -> Any:
-        pair = [path.read_bytes() for path in authority.pair(name)] if name else [None, None]
-        credentials = grpc.ssl_channel_credentials(authority.path.read_bytes(), pair[1], pair[0])
-        with grpc.secure_channel(f"localhost:{served.port}", credentials) as channel:
+        pair = [path.read_bytes() for path in authority.of(name)] if name else [None, None]
+        credentials = grpc.ssl_channel_credentials(
+            authority.authority.read_bytes(), pair[1], pair[0]
+        )
+        with grpc.secure_channel(f"{HOST}:{served.port}", credentials) as channel:
             return stubs.api_stub(channel).Time(stubs.api.TimeRequest(), timeout=PATIENCE_SECONDS)
 
     assert ask("mailer").time_ms > 0
@@ -244,11 +197,25 @@ def test_callers_are_known_by_their_certificates(
     refused(grpc.StatusCode.UNAVAILABLE, lambda: ask(None))
 
 
+def test_a_certificate_that_is_none_is_an_error(serve: Serve, tmp_path: Path) -> None:
+    certificate, key = Certificates(tmp_path).of("service")
+    certificate.write_text("nothing")
+    with pytest.raises(ConfigurationError, match="certificate"):
+        serve(tls=Tls(certificate, key))
+
+
+def test_it_listens_at_an_ipv6_address(serve: Serve, stubs: Stubs) -> None:
+    served = serve(host="::1")
+    assert served.address == f"grpc://[::1]:{served.port}"
+    with grpc.insecure_channel(f"[::1]:{served.port}") as channel:
+        assert stubs.api_stub(channel).Time(stubs.api.TimeRequest()).time_ms > 0
+
+
 def test_tls_without_certificates_of_callers(serve: Serve, stubs: Stubs, tmp_path: Path) -> None:
-    authority = _Certificates(tmp_path)
-    served = serve(tls=Tls(*authority.pair("service")))
-    credentials = grpc.ssl_channel_credentials(authority.path.read_bytes())
-    with grpc.secure_channel(f"localhost:{served.port}", credentials) as channel:
+    authority = Certificates(tmp_path)
+    served = serve(tls=Tls(*authority.of("service")))
+    credentials = grpc.ssl_channel_credentials(authority.authority.read_bytes())
+    with grpc.secure_channel(f"{HOST}:{served.port}", credentials) as channel:
         assert stubs.api_stub(channel).Time(stubs.api.TimeRequest()).time_ms > 0
 
 

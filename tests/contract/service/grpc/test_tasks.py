@@ -326,6 +326,17 @@ def test_integers_and_bytes_that_a_value_does_not_hold(
     }
 
 
+def test_a_value_that_no_message_holds_is_given_back(
+    entroq: Any, stubs: Stubs, work: WorkQueue
+) -> None:
+    deep: list[Any] = []
+    for _ in range(500):
+        deep = [deep]
+    work.insert("a", deep)
+    refused(grpc.StatusCode.INTERNAL, lambda: claim(entroq, stubs, "a"))
+    assert work.claim("a").value == deep
+
+
 def test_scenario_11_an_insert_elsewhere_wakes_a_claim(
     entroq: Any, stubs: Stubs, work: WorkQueue
 ) -> None:
