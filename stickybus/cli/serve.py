@@ -152,27 +152,27 @@ def serve(
 def _listeners(calls: Calls, listening: _Listening) -> list[Listener]:
     with _extra():
         from work_queue.service.http.server import HttpListener
+        from work_queue.service.native import grpc as native_grpc
+        from work_queue.service.native import http as native_http
         from work_queue.service.native.answers import Answers
-        from work_queue.service.native.grpc import services
-        from work_queue.service.native.http import routes
         from work_queue.service.rpc.entroq import entroq
         from work_queue.service.rpc.listener import GrpcListener
 
-    answers = Answers(calls)
+    answers, cap_bytes = Answers(calls), listening.max_request_bytes
     http = HttpListener(
         calls,
         host=listening.host,
         port=listening.http_port,
         tls=listening.tls,
-        max_request_bytes=listening.max_request_bytes,
-        routes=routes(answers, max_request_bytes=listening.max_request_bytes),
+        max_request_bytes=cap_bytes,
+        routes=native_http.routes(answers, max_request_bytes=cap_bytes),
     )
     grpc = GrpcListener(
-        {**entroq(calls), **services(answers)},
+        {**entroq(calls), **native_grpc.services(answers)},
         host=listening.host,
         port=listening.grpc_port,
         tls=listening.tls,
-        max_message_bytes=listening.max_request_bytes,
+        max_message_bytes=cap_bytes,
     )
     return [http, grpc]
 

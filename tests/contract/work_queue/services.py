@@ -86,14 +86,24 @@ class Services:
         tls = Tls(files / "server.pem", files / "server.key", files / "ca.pem")
         calls = Calls(work)
         if kind == "grpc":
-            return self._listens(GrpcListener(services(Answers(calls)), host=HOST, port=0, tls=tls))
+            return self._listens(
+                GrpcListener(
+                    services(Answers(calls)),
+                    host=HOST,
+                    port=0,
+                    tls=tls,
+                    max_message_bytes=MAX_REQUEST_BYTES,
+                )
+            )
         own = routes(Answers(calls), max_request_bytes=MAX_REQUEST_BYTES)
         return self._listens(HttpListener(calls, host=HOST, tls=tls, routes=own))
 
     def nothing(self, kind: str) -> str:
         """The address of a server without a work queue."""
         if kind == "grpc":
-            return self._listens(GrpcListener({}, host=HOST, port=0))
+            return self._listens(
+                GrpcListener({}, host=HOST, port=0, max_message_bytes=MAX_REQUEST_BYTES)
+            )
         return self._mounted(Starlette())
 
     @contextmanager
