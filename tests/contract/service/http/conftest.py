@@ -7,11 +7,10 @@ from contextlib import ExitStack
 from typing import Any, Protocol
 
 import pytest
+from sqlalchemy import URL
 
 from tests.contract.service.http.running import Running
-from tests.contract.work_queue.conftest import MakeWork, make_work
-
-__all__ = ["make_work"]
+from work_queue.work_queue import WorkQueue
 
 
 class Serve(Protocol):
@@ -21,11 +20,12 @@ class Serve(Protocol):
 
 
 @pytest.fixture
-def serve(make_work: MakeWork) -> Iterator[Serve]:
+def serve(database_url: URL) -> Iterator[Serve]:
     with ExitStack() as made:
 
         def start(*, poll_seconds: float | None = None, **options: Any) -> Running:
-            running = Running(make_work(poll_seconds=poll_seconds), **options)
+            work = made.enter_context(WorkQueue(database_url, poll_seconds=poll_seconds))
+            running = Running(work, **options)
             made.callback(running.close)
             return running
 
