@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import signal
 import subprocess
 import sys
@@ -45,6 +46,7 @@ import os, sys
 from stickybus import WorkQueue
 
 work = WorkQueue(sys.argv[1], claimant="ann")
+print("opened", flush=True)
 """
 
 
@@ -54,9 +56,12 @@ def work(make_work: MakeWork) -> WorkQueue:
 
 
 def run_program(work: WorkQueue, database_url: URL, lines: str) -> subprocess.Popen[str]:
-    """Start a process that has opened the same service as `work`."""
+    """Start a process that has opened the same service as `work`, and goes on with these lines."""
     program = [sys.executable, "-c", PROGRAM + lines, address_of(work, database_url)]
-    return subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "opened\n"
+    return process
 
 
 # -- lost and unreachable -------------------------------------------------------------------------
@@ -105,6 +110,21 @@ def test_a_connection_that_is_cut_loses_what_was_sent(place: str, services: Serv
 def test_what_is_no_service_is_told(place: str, services: Services) -> None:
     with pytest.raises(ConfigurationError, match="no work queue service"):
         WorkQueue(services.nothing(place))
+
+
+def test_what_is_no_service_for_a_while_ends_no_worker(
+    work: WorkQueue, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module(f"work_queue.remote.{place}_transport")
+    transport = getattr(module, f"{place.title()}Transport")
+    call = transport.call
+
+    async def misled(self: Any, _name: str, *arguments: Any) -> Any:
+        return await call(self, "nothing", *arguments)
+
+    monkeypatch.setattr(transport, "call", misled)
+    with pytest.raises(DatabaseUnreachableError, match="Nothing was done"):
+        work.insert("a")
 
 
 def test_a_service_that_stops_ends_no_worker(
