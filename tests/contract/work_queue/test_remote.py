@@ -26,6 +26,7 @@ from queue_core.errors import (
 )
 from queue_core.runtime.manual_clock import ManualClock
 from tests.contract.harness import BOUND_SECONDS, eventually
+from tests.contract.service.certificates import Certificates
 from tests.contract.work_queue.conftest import MakeWork, address_of, backend_of
 from tests.contract.work_queue.services import Services
 from tests.contract.work_queue.test_waiting import waiting
@@ -258,20 +259,14 @@ def test_a_token_tells_who_calls(
 def test_certificates_tell_who_serves_and_who_calls(
     place: str, services: Services, database_url: URL, tmp_path: Path
 ) -> None:
-    from tests.contract.work_queue.certificates import make_certificates
-
-    files = make_certificates(tmp_path)
+    signed = Certificates(tmp_path)
+    certificate, key = signed.of("client")
     with WorkQueue(database_url) as served:
-        address = services.encrypted(place, served, files)
-        trusting = Tls(ca_file=files / "ca.pem")
-        for tls in (None, trusting):
+        address = services.encrypted(place, served, signed)
+        for tls in (None, Tls(ca_file=signed.authority)):
             with pytest.raises(DatabaseUnreachableError):
                 WorkQueue(address, tls=tls)
-        own = Tls(
-            ca_file=files / "ca.pem",
-            certificate_file=files / "client.pem",
-            key_file=files / "client.key",
-        )
+        own = Tls(ca_file=signed.authority, certificate_file=certificate, key_file=key)
         with WorkQueue(address, tls=own) as work:
             assert work.insert("a").queue == "a"
         with pytest.raises(ConfigurationError, match="can't be used"):
