@@ -151,9 +151,12 @@ def test_what_was_taken_as_a_service_stops_is_answered_or_given_back(
     assert taken.wait(BOUND_SECONDS)
     stop = pool.submit(service.stop)
     assert claim.result(BOUND_SECONDS).status_code == 503
-    pool.submit(service.work.close)
-    go_on.set()
     stop.result(BOUND_SECONDS)
+    closing = pool.submit(service.work.close)
+    with pytest.raises(TimeoutError):  # it waits for what has to be given back
+        closing.result(0.2)
+    go_on.set()
+    closing.result(BOUND_SECONDS)
     [free] = eventually(lambda: [one for one in service.work.tasks("a") if not one.claims])
     assert free.claimant == ""
 
