@@ -12,7 +12,7 @@ import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar
@@ -44,7 +44,14 @@ CLAIM = 100
 """Entries of one claim, as the engine's default has it."""
 _OWNER = "floor"
 
+_TASK_COLUMNS = (
+    "task_id, version, queue, arrival_date, lease_date, claimant, claims, attempt, created_date, "
+    "modified_date, err, value_json, value_bytes"
+)
+
 Row = Mapping[str, Any]
+TaskKey = tuple[str, int, str]
+"""A task's id, version and queue."""
 
 
 class Bare(ABC):
@@ -115,8 +122,43 @@ class Bare(ABC):
         """Move claimed entries to history, commit, and return how many."""
 
     @abstractmethod
+    def claim_task(self, queue: str, now: Any, until: Any) -> TaskKey | None:
+        """Claim the first available task of a queue, read it whole and commit."""
+
+    def delete_task(self, task: TaskKey) -> int:
+        """Delete a claimed task, count that, commit, and return how many were deleted."""
+        with self._transaction():
+            gone = self._run(
+                f"DELETE FROM work_tasks WHERE task_id = {self.mark} AND version = {self.mark}",
+                task[:2],
+            )
+            self._run(
+                f"INSERT INTO work_queue_counts (name, amount) VALUES ({self.mark}, -1)", task[2:]
+            )
+        return gone
+
+    @abstractmethod
+    def _transaction(self) -> AbstractContextManager[Any]: ...
+
+    @abstractmethod
+    def _run(self, statement: str, values: tuple[Any, ...]) -> int:
+        """Run a statement, and return how many rows it has changed."""
+
+    @abstractmethod
     def hold_snapshot(self) -> None:
         """Begin a transaction that keeps seeing the tables as they are now."""
+
+    def _first_task(self, columns: str) -> str:
+        return (
+            f"SELECT {columns} FROM work_tasks WHERE queue = {self.mark} AND arrival_date <= {self.mark} "
+            "ORDER BY queue, arrival_date, task_id LIMIT 1"
+        )
+
+    def _take_task(self) -> str:
+        return (
+            f"UPDATE work_tasks SET version = version + 1, claims = claims + 1, claimant = '{_OWNER}', "
+            f"arrival_date = {self.mark}, lease_date = {self.mark}, modified_date = {self.mark}"
+        )
 
     def _moved(self, source: str) -> str:
         values = ", ".join(
@@ -184,6 +226,23 @@ class BarePostgreSQL(Bare):
         statement = f"WITH gone AS ({gone}) {self._moved('gone')}"
         return self._connection.execute(statement.encode(), (list(ids), now, now)).rowcount
 
+    def claim_task(self, queue: str, now: Any, until: Any) -> TaskKey | None:
+        first = (
+            f"WITH first AS MATERIALIZED ({self._first_task('task_id')} FOR UPDATE SKIP LOCKED) "
+        )
+        columns = ", ".join(f"work_tasks.{name}" for name in _TASK_COLUMNS.split(", "))
+        taken = f"{first}{self._take_task()} FROM first WHERE work_tasks.task_id = ANY(ARRAY[first.task_id])"
+        row = self._connection.execute(
+            f"{taken} RETURNING {columns}".encode(), (queue, now, until, until, now)
+        ).fetchone()
+        return None if row is None else (row[0], row[1], row[2])
+
+    def _transaction(self) -> AbstractContextManager[Any]:
+        return self._connection.transaction()
+
+    def _run(self, statement: str, values: tuple[Any, ...]) -> int:
+        return self._connection.execute(statement.encode(), values).rowcount
+
     def hold_snapshot(self) -> None:
         self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         self._connection.execute(f"SELECT 1 FROM {self.main.name} LIMIT 1".encode())
@@ -242,6 +301,31 @@ class BareMySQL(Bare):
         self._connection.commit()
         return moved
 
+    def claim_task(self, queue: str, now: Any, until: Any) -> TaskKey | None:
+        with self._transaction():
+            self._cursor.execute(
+                f"{self._first_task(_TASK_COLUMNS)} FOR UPDATE SKIP LOCKED".replace(
+                    " WHERE", " FORCE INDEX (work_tasks_claim) WHERE", 1
+                ),
+                (queue, now),
+            )
+            row = self._cursor.fetchone()
+            if row is None:
+                return None
+            self._cursor.execute(
+                f"{self._take_task()} WHERE task_id = %s", (until, until, now, row[0])
+            )
+        return row[0], row[1] + 1, row[2]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.begin()
+        yield
+        self._connection.commit()
+
+    def _run(self, statement: str, values: tuple[Any, ...]) -> int:
+        return self._cursor.execute(statement, values)
+
     def hold_snapshot(self) -> None:
         self._cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         self._cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
@@ -295,6 +379,15 @@ class BareSQLite(Bare):
             return self._connection.execute(
                 f"DELETE FROM {self.main.name}{held}", tuple(ids)
             ).rowcount
+
+    def claim_task(self, queue: str, now: Any, until: Any) -> TaskKey | None:
+        statement = f"{self._take_task()} WHERE task_id IN ({self._first_task('task_id')}) RETURNING {_TASK_COLUMNS}"
+        with self._transaction():
+            row = self._connection.execute(statement, (until, until, now, queue, now)).fetchone()
+        return None if row is None else (row[0], row[1], row[2])
+
+    def _run(self, statement: str, values: tuple[Any, ...]) -> int:
+        return self._connection.execute(statement, values).rowcount
 
     def hold_snapshot(self) -> None:
         self._connection.execute("BEGIN")

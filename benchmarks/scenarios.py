@@ -19,6 +19,7 @@ from benchmarks.outbox import outbox
 from benchmarks.peers import peers
 from benchmarks.pipeline import analysing, archiving, reading
 from benchmarks.rates import claim_batch, drain, limits, post, post_many, through
+from benchmarks.tasks import tasks
 from benchmarks.workload import Sizes
 
 Scenario = Callable[[Target, Sizes], Iterator[Measurement]]
@@ -32,6 +33,7 @@ SCENARIOS: dict[str, Scenario] = {
     "claim-batch": claim_batch,
     "limits": limits,
     "limit-keys": limit_keys,
+    "tasks": tasks,
     "latency": latency,
     "latency-elsewhere": latency_elsewhere,
     "punctuality": punctuality,

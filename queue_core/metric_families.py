@@ -41,6 +41,7 @@ SIZES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 10_000.0
 
 QUEUE = ("table", "queue_name")
 TABLE = ("table",)
+TASKS = ("queue_name",)
 
 COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "entries_posted": (
@@ -65,6 +66,10 @@ COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "entries_reaped": ("Entries taken from a dead node's lane by this process", QUEUE),
     "claims_lost": ("Outcomes that were not written, since the entry had been taken over", QUEUE),
     "leases_lost": ("Times that this node was declared dead while it lived", TABLE),
+    "tasks_claimed": ("Tasks of a work queue that were claimed here", TASKS),
+    "task_modifications": ("Modifications of a work queue that were written here", TABLE),
+    "task_faults": ("What was at fault in modifications and claims of docs", ("kind",)),
+    "task_runs": ("Runs of workers of a work queue, by how they have ended", (*TASKS, "end")),
 }
 """Name without prefix and `_total` to help text and labels."""
 
@@ -85,6 +90,7 @@ HISTOGRAMS: dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
         SECONDS,
     ),
     "batch_entries": ("Entries in one transaction of the engine", ("table", "statement"), SIZES),
+    "task_run_seconds": ("Time from a task's claim to the end of its run", TASKS, SECONDS),
 }
 
 GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -114,6 +120,10 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
         TABLE,
     ),
     "clock_skew_seconds": ("What the database's clock is ahead of this machine's", TABLE),
+    "tasks": (
+        "Tasks of a work queue that are available, claimed, or to come",
+        (*TASKS, "state"),
+    ),
     "database_up": ("1 if this scrape reached the database, else 0", TABLE),
 }
 

@@ -7,6 +7,7 @@ import secrets
 from types import TracebackType
 from typing import Self
 
+from prometheus_client import CollectorRegistry
 from sqlalchemy import URL, Engine
 
 from queue_core.errors import ConfigurationError
@@ -16,6 +17,7 @@ from work_queue.backend import Backend
 from work_queue.face.claiming import Claiming
 from work_queue.face.modifying import Modifying
 from work_queue.face.reading import Reading
+from work_queue.metrics import Metrics
 from work_queue.remote.address import address_of, is_service
 from work_queue.remote.opening import open_remote
 from work_queue.remote.tls import Tls
@@ -47,6 +49,7 @@ class WorkQueue(Claiming, Modifying, Reading):
         token: By what a service knows the caller. Default: that of the environment's
             STICKYBUS_TOKEN, if there is one.
         tls: The files of an encrypted connection to a service.
+        metrics_registry: Where metrics go. Default: prometheus-client's own registry.
 
     Raises:
         ConfigurationError: An argument is not allowed, or the packages that speak to a service are
@@ -72,18 +75,28 @@ class WorkQueue(Claiming, Modifying, Reading):
         clock: Clock | None = None,
         token: str | None = None,
         tls: Tls | None = None,
+        metrics_registry: CollectorRegistry | None = None,
     ) -> None:
         name = checks.claimant(claimant, secrets.token_hex(8))
         lease = checks.lease(lease_seconds, LEASE_SECONDS)
         backend: Backend
         if isinstance(database, str) and is_service(database):
-            _only({"poll_seconds": poll_seconds, "clock": clock}, "a database")
+            ours: dict[str, object] = {
+                "poll_seconds": poll_seconds,
+                "clock": clock,
+                "metrics_registry": metrics_registry,
+            }
+            _only(ours, "a database")
             address = address_of(database, token=token, tls=tls)
             backend = open_remote(address, max_value_bytes=max_value_bytes)
         else:
             _only({"token": token, "tls": tls}, "a service")
             backend = DatabaseBackend(
-                database, poll_seconds=poll_seconds, max_value_bytes=max_value_bytes, clock=clock
+                database,
+                poll_seconds=poll_seconds,
+                max_value_bytes=max_value_bytes,
+                clock=clock,
+                metrics=Metrics(metrics_registry),
             )
         super().__init__(backend, name, lease)
 

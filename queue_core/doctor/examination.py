@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from queue_core.doctor.entries import ENTRY_CHECKS
 from queue_core.doctor.groups import GROUP_CHECKS
 from queue_core.doctor.nodes import NODE_CHECKS, connections
+from queue_core.doctor.work import WORK_CHECKS
 from queue_core.runtime.clock import Clock, SystemClock
 from sql import schema
 from sql.database import Database
@@ -22,6 +23,7 @@ from sql.doctor.plans import bad_plan
 from sql.registry import doctor_of
 from sql.schema import Fit
 
+ALL_CHECKS = (*ENTRY_CHECKS, *GROUP_CHECKS, *NODE_CHECKS, *WORK_CHECKS)
 SKEW_SECONDS = 1.0
 
 
@@ -49,7 +51,7 @@ def examine(
             ("missing_index", partial(missing_index, doctor=doctor)),
             ("bad_plan", partial(bad_plan, doctor=doctor)),
             ("connections", partial(connections, doctor=doctor)),
-            *((check.__name__, check) for check in (*ENTRY_CHECKS, *GROUP_CHECKS, *NODE_CHECKS)),
+            *((check.__name__, check) for check in ALL_CHECKS),
         ]
     for name, check in named:
         found += _made(database, name.replace("_", "-"), check, scope)

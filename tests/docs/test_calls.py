@@ -12,10 +12,19 @@ import pytest
 
 from queue_core.model.states import StateName
 from queue_core.runtime.callers import CallersConnection
-from stickybus import InMemoryBus, NotificationQueue, NotificationService, PersistentBus, State
+from stickybus import (
+    InMemoryBus,
+    NotificationQueue,
+    NotificationService,
+    PersistentBus,
+    State,
+    Worker,
+    WorkQueue,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "calls.md"
 KINDS: tuple[type, ...] = (PersistentBus, NotificationQueue, NotificationService)
+LISTED = (*KINDS, WorkQueue, Worker)
 DEPRECATED = {"register"}
 
 
@@ -41,7 +50,7 @@ def _rows() -> set[tuple[str, str, str, str]]:
 
 def test_the_table_lists_every_call_its_twin_and_whether_it_takes_a_connection() -> None:
     actual = set()
-    for kind in KINDS:
+    for kind in LISTED:
         calls = _calls(kind)
         for name, call in calls.items():
             if not name.endswith("_async"):
@@ -51,7 +60,7 @@ def test_the_table_lists_every_call_its_twin_and_whether_it_takes_a_connection()
     assert _rows() == actual
 
 
-TWINS = [(kind, name) for kind in KINDS for name in _calls(kind) if name.endswith("_async")]
+TWINS = [(kind, name) for kind in LISTED for name in _calls(kind) if name.endswith("_async")]
 
 
 @pytest.mark.parametrize(("kind", "name"), TWINS)

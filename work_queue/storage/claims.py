@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from queue_core.storage.transactions import Transactions
 from sql.statements.work.tasks import WorkTasks
+from work_queue.metrics import Metrics
 from work_queue.requests import ClaimRequest
 from work_queue.storage.rows import task_of_values
 from work_queue.task import Task
@@ -18,9 +19,10 @@ from work_queue.task import Task
 class Claims:
     """Takes tasks, each claim in a transaction of its own."""
 
-    def __init__(self, transactions: Transactions, tasks: WorkTasks) -> None:
+    def __init__(self, transactions: Transactions, tasks: WorkTasks, metrics: Metrics) -> None:
         self._transactions = transactions
         self._tasks = tasks
+        self._metrics = metrics
         self._at_once = transactions.database.dialect.capabilities.moves_at_once
 
     def take(self, request: ClaimRequest) -> list[Task]:
@@ -60,7 +62,9 @@ class Claims:
                 else database.write(work)
             )
         )
-        return [task_of_values(row) for row in rows]
+        taken = [task_of_values(row) for row in rows]
+        self._metrics.claimed(taken)
+        return taken
 
     def first_arrivals(self, queues: Sequence[str]) -> dict[str, datetime]:
         """The first arrival in each of the queues that has a task, past or to come."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine
@@ -16,9 +17,10 @@ from queue_core.storage.callers_connection import Borrowed
 from queue_core.storage.transactions import Transactions, clock_of
 from sql.families import WORK_COUNTS, WORK_DOCS, WORK_TASKS
 from work_queue.document import DocSet
+from work_queue.metrics import QUEUES, TABLE, Metrics
 from work_queue.modification import Action
 from work_queue.modified import Modified
-from work_queue.requests import ClaimRequest, DocClaimRequest
+from work_queue.requests import ClaimRequest, DocClaimRequest, NameQuery
 from work_queue.storage.claims import Claims
 from work_queue.storage.doc_claims import claim_docs
 from work_queue.storage.folding import Folding
@@ -29,7 +31,6 @@ from work_queue.storage.waiting import WaitingRoom, payload_of
 from work_queue.storage.waits import Waits
 from work_queue.task import Task
 
-TABLE = "work_tasks"
 CLOCK_SECONDS = 30.0
 """For how long a reading of the database's clock is good."""
 POLL_SECONDS, DEAF_POLL_SECONDS = 5.0, 0.25
@@ -51,6 +52,7 @@ class DatabaseBackend:
         poll_seconds: float | None = None,
         max_value_bytes: int,
         clock: Clock | None = None,
+        metrics: Metrics,
     ) -> None:
         if clock is not None:
             of_kind(clock, Clock, key="clock")
@@ -80,7 +82,8 @@ class DatabaseBackend:
         poll = POLL_SECONDS if self._hears else DEAF_POLL_SECONDS
         self._hints = HintSender(transactions, TABLE)
         self._room = WaitingRoom(transactions, TABLE, poll_seconds or poll)
-        self._claims = Claims(transactions, self._statements.tasks)
+        self._metrics = metrics
+        self._claims = Claims(transactions, self._statements.tasks, metrics)
         self._waits = Waits(self._claims, self._room, transactions.clock)
         self._folding = Folding(transactions, self._statements.counts)
         self._reads = Reads(transactions, self._statements, self._folding)
@@ -92,6 +95,7 @@ class DatabaseBackend:
         self.try_claim = self._claims.take
         self.claim = self._waits.claim
         self.claim_async = self._waits.claim_async
+        metrics.watch(partial(self._reads.queue_stats, NameQuery(limit=QUEUES)))
 
     async def try_claim_async(self, request: ClaimRequest) -> list[Task]:
         """See `Backend.try_claim_async`."""
@@ -103,11 +107,12 @@ class DatabaseBackend:
         if connection is not None:
             return self._modify_inside(claimant, modification, connection)
         self._transactions.keep_time()
-        modified = self._transactions.write(
-            None,
-            TABLE,
-            lambda inner: modification.run(inner, self._statements, self._moment(claimant)),
-        )
+        with self._metrics.modification():
+            modified = self._transactions.write(
+                None,
+                TABLE,
+                lambda inner: modification.run(inner, self._statements, self._moment(claimant)),
+            )
         self._room.arrive(modification.arrivals)
         for queue in {queue for queue, _ in modification.arrivals}:
             self._hints.tell(payload=payload_of(queue))
@@ -120,16 +125,17 @@ class DatabaseBackend:
         transactions = self._transactions
         transactions.keep_time(connection)
         borrowed = transactions.borrow(connection)
-        modified = transactions.inside_borrowed(
-            borrowed,
-            TABLE,
-            lambda inner: modification.run(
-                inner,
-                self._statements,
-                self._moment(claimant),
-                transactions.database.dialect.part,
-            ),
-        )
+        with self._metrics.modification():
+            modified = transactions.inside_borrowed(
+                borrowed,
+                TABLE,
+                lambda inner: modification.run(
+                    inner,
+                    self._statements,
+                    self._moment(claimant),
+                    transactions.database.dialect.part,
+                ),
+            )
         self._folding.added_elsewhere(modification.counted)
         self._tell_inside(borrowed, modification)
         return modified
@@ -159,7 +165,8 @@ class DatabaseBackend:
                 connection, self._statements.tasks, self._statements.docs, request, moment
             )
 
-        return self._transactions.write(None, TABLE, work)
+        with self._metrics.refusal():
+            return self._transactions.write(None, TABLE, work)
 
     def time(self) -> datetime:
         """See `Backend.time`."""
@@ -167,6 +174,7 @@ class DatabaseBackend:
 
     def close(self) -> None:
         """See `Backend.close`. In a child process of a fork only its memory is let go."""
+        self._metrics.close()
         if not self._transactions.forked:
             self._room.close()
             self._waits.settle()

@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 from queue_core.model.retry import Circuit, RetryPolicy
 from queue_core.runtime.arguments import function, is_number, not_allowed, of_kind
 from work_queue.document import DocClaim
+from work_queue.metrics import Metrics
 from work_queue.modification import Action
 from work_queue.task import Task
 from work_queue.workers.job import Job
@@ -42,6 +43,7 @@ class Options:
     concurrency: int
     engine: AnyEngine | None
     grace_seconds: float
+    metrics: Metrics
 
     def __post_init__(self) -> None:
         function(self.handler, key="handler", arguments=1)

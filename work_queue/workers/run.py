@@ -48,16 +48,24 @@ class Run:
         self._begun = time.monotonic()
         self._lease = Lease(work, task, self._begun)
         self._given_up = threading.Event()
+        self._end = "left"
+        """How it has ended, for the metrics; "left": the end of the lease decides."""
 
     async def pass_through(self) -> None:
         """Run the handler, and write what comes of it.
 
         Raises StopWorker and FailWorker, and what is no Exception, if the handler raises them.
         """
+        try:
+            await self._pass_through()
+        finally:
+            self._options.metrics.ran(self._task.queue, self._end, time.monotonic() - self._begun)
+
+    async def _pass_through(self) -> None:
         limit = self._options.max_claims
         if limit is not None and self._task.claims > limit:
             log.warning("task_moved", **self._facts, claims=self._task.claims)
-            await self._write(after_claims(self._task, self._options))
+            await self._write(after_claims(self._task, self._options), end="moved")
             return
         try:
             if not await self._has_docs():
@@ -86,13 +94,16 @@ class Run:
                 *claims, until=task.ref, claimant=task.claimant
             )
         except DependencyError as error:
-            log.info("docs_held", **self._facts)
-            if not self._lease.is_lost(error):
+            if self._lease.is_lost(error):
+                self._lost()
+            else:
+                log.info("docs_held", **self._facts)
                 seconds = CONTENTION_SECONDS * (1 - random.random() / 4)  # noqa: S311 -- spreads them
                 await self._write(
                     task.change(
                         delay=seconds, attempt=task.attempt, err=task.err, reset_claims=True
-                    )
+                    ),
+                    end="put_off",
                 )
             return False
         self._lease.holds(sets)
@@ -123,7 +134,10 @@ class Run:
             renewing.cancel()
         if running.cancelled():
             return asyncio.CancelledError("the handler was cancelled")
-        return running.exception()
+        error = running.exception()
+        if error is None:
+            self._end = "done"
+        return error
 
     def _start(self, job: Job) -> asyncio.Future[None]:
         if self._options.is_asynchronous:
@@ -161,11 +175,11 @@ class Run:
             if running.done() and not running.cancelled():
                 running.exception()  # seen; the handler's clean-up has failed
         if lost:
-            log.warning("lease_lost", **self._facts)
+            self._lost()
             return None
         if self._cut.done():
             log.warning("task_given_back", **self._facts)
-            await self._write(self._task.release())
+            await self._write(self._task.release(), end="given_back")
             return None
         return TimeoutError(f"the run took longer than {self._options.max_run_seconds} s")
 
@@ -198,24 +212,31 @@ class Run:
         ):
             raise error
         if isinstance(error, StopWorker):
-            await self._write(self._task.change(attempt=self._task.attempt, err=self._task.err))
+            task = self._task
+            await self._write(task.change(attempt=task.attempt, err=task.err), end="given_back")
             raise error
         if isinstance(error, DependencyError) and self._lease.is_lost(error):
-            log.warning("lease_lost", **self._facts)
+            self._lost()
             return
         change = after_failure(self._task, error, self._options, time.monotonic() - self._begun)
+        runs_again = change.queue is None
         log.warning(
-            "task_retried" if change.queue is None else "task_moved",
+            "task_retried" if runs_again else "task_moved",
             **self._facts,
             error=type(error).__name__,
         )
-        await self._write(change)
+        await self._write(change, end="retried" if runs_again else "moved")
 
-    async def _write(self, action: Action) -> None:
+    def _lost(self) -> None:
+        self._end = "lost"
+        log.warning("lease_lost", **self._facts)
+
+    async def _write(self, action: Action, *, end: str) -> None:
         """Write what becomes of the task. If that fails, the end of the lease decides."""
         self._lease.close()
         try:
             await asyncio.to_thread(self._lease.write, (action,))
+            self._end = end
         except REFUSED as error:
             log.warning("task_left", **self._facts, error=type(error).__name__)
 

@@ -10,12 +10,15 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from queue_core.errors import LifecycleError
 from queue_core.model.retry import ExponentialRetries, RetryPolicy
 from queue_core.runtime.arguments import not_allowed, of_kind, wait_seconds
 from queue_core.runtime.lock import Lock
 from work_queue import checks
 from work_queue.document import DocClaim
+from work_queue.metrics import Metrics
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 from work_queue.workers.loop import Loop
@@ -60,6 +63,7 @@ class Worker:
             handler's own SQL on `Job.connection` commits with what it returns, or not at all. None
             if the work queue is a service's.
         grace_seconds: How long SIGTERM and SIGINT wait for running handlers.
+        metrics_registry: Where metrics go. Default: prometheus-client's own registry.
 
     Raises:
         ConfigurationError: An argument is not allowed.
@@ -87,6 +91,7 @@ class Worker:
         concurrency: int = 1,
         engine: AnyEngine | None = None,
         grace_seconds: float = 30.0,
+        metrics_registry: CollectorRegistry | None = None,
     ) -> None:
         of_kind(work, WorkQueue, key="work")
         if engine is not None and not work.takes_connections:
@@ -106,6 +111,7 @@ class Worker:
             concurrency=concurrency,
             engine=engine,
             grace_seconds=grace_seconds,
+            metrics=Metrics(metrics_registry),
         )
         self._lock = Lock()
         self._loop: Loop | None = None

@@ -152,13 +152,10 @@ class WorkCounts:
         held = self._by(select(func.count()), tasks, "work_tasks_leases").where(
             tasks.c.queue == named.c.name, tasks.c.lease_date > now
         )
-        soon = self._by(select(func.count()), tasks, "work_tasks_claim").where(
-            tasks.c.queue == named.c.name,
+        soon = self._of_queue(select(func.count()), named.c.name).where(
             tasks.c.arrival_date > now,
             tasks.c.arrival_date <= minute,
             tasks.c.claims == literal_column("0"),
-            # True of all; it tells PostgreSQL that the index of claims has all of them.
-            tasks.c.queue >= literal_column("''"),
         )
         later = self._by(
             select(func.sum(counts.c.amount)), counts, "work_queue_counts_by_name"
@@ -199,6 +196,52 @@ class WorkCounts:
         )
         counted = select(named.c.name, named.c.total, _number(held, named).label("held"))
         return list(connection.execute(counted.order_by(named.c.name)))
+
+    # -- are they right ---------------------------------------------------------------------------
+
+    def compared(self, connection: Connection, *, up_to: int, limit: int) -> list[Row[Any]]:
+        """Of the first queues with up to so many tasks: name, `total` as counted, `there`."""
+        counts = self.queues
+        total = func.sum(counts.c.amount)
+        named = self._by(
+            select(counts.c.name, cast(total, BigInteger).label("total"))
+            .where(counts.c.minute.is_(None))
+            .group_by(counts.c.name)
+            .having(total <= up_to),
+            counts,
+            "work_queue_counts_by_name",
+        )
+        first = named.order_by(counts.c.name).limit(limit).subquery("named")
+        there = self._of_queue(select(func.count()), first.c.name)
+        return list(
+            connection.execute(
+                select(first.c.name, first.c.total, _number(there, first).label("there"))
+            )
+        )
+
+    def uncounted(self, connection: Connection, *, among: int) -> list[str]:
+        """Queues of the first tasks, by queue, that no count names."""
+        tasks, counts = self.tasks, self.queues
+        first = (
+            self._of_queue(select(tasks.c.queue))
+            .order_by(tasks.c.queue, tasks.c.arrival_date)
+            .limit(among)
+            .subquery("first_tasks")
+        )
+        counted = select(counts.c.name).where(counts.c.name == first.c.queue)
+        missing = select(first.c.queue).distinct().where(~counted.exists())
+        return list(connection.scalars(missing))
+
+    def _of_queue(
+        self, statement: Select[Any], queue: ColumnElement[str] | None = None
+    ) -> Select[Any]:
+        """The same read of the tasks of a queue, or of all, by the index of claims."""
+        tasks = self.tasks
+        # True of all; it tells PostgreSQL that the index has all of them.
+        read = self._by(statement, tasks, "work_tasks_claim").where(
+            tasks.c.queue >= literal_column("''")
+        )
+        return read if queue is None else read.where(tasks.c.queue == queue)
 
 
 def _number(statement: Select[Any], named: FromClause) -> Any:

@@ -200,6 +200,19 @@ class WorkDocs:
         ordered = wanted.order_by(docs.c.namespace, docs.c.doc_key, docs.c.secondary_key)
         return list(connection.execute(ordered.limit(limit)))
 
+    def without_sets(self, connection: Connection, *, among: int) -> list[Row[Any]]:
+        """Namespace and key of those of the first docs whose set is missing."""
+        docs, sets = self.docs, self.sets
+        first = (
+            select(docs.c.namespace, docs.c.doc_key)
+            .order_by(docs.c.namespace, docs.c.doc_id)
+            .limit(among)
+            .subquery("first_docs")
+        )
+        of_doc = (sets.c.namespace == first.c.namespace) & (sets.c.doc_key == first.c.doc_key)
+        missing = select(first).distinct().where(~select(sets.c.version).where(of_doc).exists())
+        return list(connection.execute(missing))
+
     def _pairs(
         self, connection: Connection, table: Table, statement: Select[Any], pairs: Sequence[Pair]
     ) -> list[Row[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -15,20 +15,28 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from queue_core.opening import create_schema
 from queue_core.runtime.manual_clock import ManualClock
+from sql.statements.work.tasks import WorkTasks
 from tests import requirements as needs
-from work_queue.faults import DependencyError, FaultKind
+from work_queue.faults import DependencyError, Fault, FaultKind, refusal
 from work_queue.modification import Change, Delete, Depend, Insert, Renew
 from work_queue.refs import TaskRef
-from work_queue.storage import task_changes, written
+from work_queue.storage import modifying, task_changes, written
 from work_queue.storage.moment import Moment
 from work_queue.task import Task
 from work_queue.work_queue import WorkQueue
 
 QUEUES, IDS, CLAIMANTS = ("a", "b"), ("1", "2", "3", "4"), ("me", "you")
+KINDS = ("insert", "change", "reset", "delete", "depend", "renew", "renew")
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,20 @@ class Known:
     at: datetime
     claimant: str
     claims: int
+    value: int
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """An action of a modification, before the model says what it names."""
+
+    kind: str
+    id: str
+    queue: str = "a"
+    version: str = "newest"
+    named: str = "right"
+    delay: float = 0.0
+    value: int = 0
 
 
 @cache
@@ -100,30 +122,46 @@ class WorkMachine(RuleBasedStateMachine):
             )
 
     actions = st.lists(
-        st.tuples(
-            st.sampled_from(["insert", "change", "reset", "delete", "depend", "renew"]),
+        st.builds(
+            Drawn,
+            st.sampled_from(KINDS),
             st.sampled_from(IDS),
-            st.sampled_from(QUEUES),
-            st.sampled_from([0, 0, 0, 1]),
-            st.sampled_from([0.0, 3.0, 90.0]),
+            queue=st.sampled_from(QUEUES),
+            version=st.sampled_from(["newest", "newest", "newest", "old"]),
+            named=st.sampled_from(["", "right", "right", "wrong"]),
+            delay=st.sampled_from([0.0, 3.0, 90.0]),
+            value=st.integers(0, 9),
         ),
         min_size=1,
         max_size=4,
-        unique_by=lambda action: action[1],
+        unique_by=lambda drawn: drawn.id,
     )
 
     @rule(actions=actions, claimant=st.sampled_from(CLAIMANTS))
-    def modify(self, actions: list[tuple[str, str, str, int, float]], claimant: str) -> None:
+    def modify(self, actions: list[Drawn], claimant: str) -> None:
+        self._modify(actions, claimant)
+
+    @precondition(lambda self: self._held())
+    @rule(data=st.data(), seconds=st.sampled_from([0.0, 2.0, 90.0]))
+    def renew(self, data: st.DataObject, seconds: float) -> None:
+        """A renewal that fits, mostly: drawn at random, few do."""
+        task_id = data.draw(st.sampled_from(self._held()))
+        claimant = data.draw(st.sampled_from([self.known[task_id].claimant, *CLAIMANTS]))
+        self._modify([Drawn("renew", task_id, delay=seconds)], claimant)
+
+    def _held(self) -> list[str]:
+        return [task_id for task_id, one in self.known.items() if one.claims and one.claimant]
+
+    def _modify(self, actions: list[Drawn], claimant: str) -> None:
         after, faults, calls = dict(self.known), list[tuple[FaultKind, str]](), list[Any]()
-        for kind, task_id, queue, behind, delay in actions:
-            one = self.known.get(task_id)
-            version = max(0, (one.version if one else 0) - behind)
-            ref = TaskRef(task_id, version, one.queue if one and not behind else "")
-            calls.append(self._action(kind, ref, queue, delay))
-            fault = self._fault(kind, one, version, claimant)
+        for drawn in actions:
+            one = self.known.get(drawn.id)
+            ref = self._ref(drawn, one)
+            calls.append(self._action(drawn, ref))
+            fault = self._fault(drawn.kind, one, ref, claimant)
             if fault is not None:
-                faults.append((fault, task_id))
-            self._apply(after, (kind, task_id, queue, behind, delay), claimant)
+                faults.append((fault, drawn.id))
+            self._apply(after, drawn, claimant)
         try:
             self.work.modify(*calls, claimant=claimant)
             refused = list[tuple[FaultKind, str]]()
@@ -133,52 +171,59 @@ class WorkMachine(RuleBasedStateMachine):
         if not faults:
             self.known = after
 
-    def _action(self, kind: str, ref: TaskRef, queue: str, delay: float) -> Any:
-        match kind:
+    def _ref(self, drawn: Drawn, one: Known | None) -> TaskRef:
+        if one is None:
+            return TaskRef(drawn.id, 0, "")
+        other = next(queue for queue in QUEUES if queue != one.queue)
+        version = one.version if drawn.version == "newest" else max(0, one.version - 1)
+        return TaskRef(drawn.id, version, {"right": one.queue, "wrong": other}.get(drawn.named, ""))
+
+    def _action(self, drawn: Drawn, ref: TaskRef) -> Any:
+        match drawn.kind:
             case "insert":
-                return Insert(queue=queue, id=ref.id, delay=delay)
+                return Insert(queue=drawn.queue, id=ref.id, delay=drawn.delay, value=drawn.value)
             case "delete":
                 return Delete(ref)
             case "depend":
                 return Depend(ref)
             case "renew":
-                return Renew(ref, delay)
+                return Renew(ref, drawn.delay)
             case _:
-                return Change(ref, queue, delay=delay, reset_claims=kind == "reset")
+                reset = drawn.kind == "reset"
+                return Change(ref, drawn.queue, drawn.value, delay=drawn.delay, reset_claims=reset)
 
-    def _fault(self, kind: str, one: Known | None, version: int, claimant: str) -> FaultKind | None:
+    def _fault(self, kind: str, one: Known | None, ref: TaskRef, claimant: str) -> FaultKind | None:
         if kind == "insert":
             return FaultKind.INSERT if one else None
         wrong = {"delete": FaultKind.DELETE, "depend": FaultKind.DEPEND}.get(kind, FaultKind.CHANGE)
-        if one is None or one.version != version:
+        if one is None or one.version != ref.version or ref.queue not in {"", one.queue}:
             return wrong
         held = one.at > self.clock.now() and one.claimant not in {"", claimant}
         return FaultKind.CLAIM if held and kind != "depend" else None
 
-    def _apply(
-        self, after: dict[str, Known], action: tuple[str, str, str, int, float], claimant: str
-    ) -> None:
-        kind, task_id, queue, _, delay = action
-        if kind == "delete":
-            after.pop(task_id, None)
-        if kind in {"delete", "depend"}:
+    def _apply(self, after: dict[str, Known], drawn: Drawn, claimant: str) -> None:
+        if drawn.kind == "delete":
+            after.pop(drawn.id, None)
+        if drawn.kind in {"delete", "depend"}:
             return
-        at = self.clock.now() + timedelta(seconds=delay)
-        holder = claimant if delay else ""
-        one = after.get(task_id)
-        if kind == "insert" or one is None:
-            after[task_id] = Known(queue, 0, at, holder, 0)
+        at = self.clock.now() + timedelta(seconds=drawn.delay)
+        holder = claimant if drawn.delay else ""
+        one = after.get(drawn.id)
+        if drawn.kind == "insert" or one is None:
+            after[drawn.id] = Known(drawn.queue, 0, at, holder, 0, drawn.value)
             return
-        claims = 0 if kind == "reset" else one.claims
-        moved = one.queue if kind == "renew" else queue
-        after[task_id] = Known(moved, one.version + 1, at, holder, claims)
+        later = replace(one, version=one.version + 1, at=at, claimant=holder)
+        if drawn.kind != "renew":
+            claims = 0 if drawn.kind == "reset" else one.claims
+            later = replace(later, queue=drawn.queue, value=drawn.value, claims=claims)
+        after[drawn.id] = later
 
     # -- what must hold ---------------------------------------------------------------------------
 
     @invariant()
     def the_tasks_are_the_models(self) -> None:
         def shown(task: Task) -> Known:
-            return Known(task.queue, task.version, task.at, task.claimant, task.claims)
+            return Known(task.queue, task.version, task.at, task.claimant, task.claims, task.value)
 
         assert {task.id: shown(task) for task in self.work.tasks(ids=IDS)} == self.known
 
@@ -199,9 +244,9 @@ class WorkMachine(RuleBasedStateMachine):
         } == expected
 
 
-def run(examples: int, *phases: Phase) -> None:
+def run(examples: int, *phases: Phase, machine: type[RuleBasedStateMachine] = WorkMachine) -> None:
     run_state_machine_as_test(
-        WorkMachine,
+        machine,
         settings=settings(
             max_examples=examples,
             phases=phases,
@@ -243,13 +288,34 @@ def _versions_are_not_asked(self: Any, action: Any, moment: Moment) -> FaultKind
     return FaultKind.CLAIM if moment.held_by_another(row) else None
 
 
-_changed_columns = task_changes.TaskChanges._changed
+def _queues_are_not_asked(self: Any, action: Any, moment: Moment) -> FaultKind | None:
+    return _judge(self, replace(action, task=replace(action.task, queue="")), moment)
+
+
+def _renewals_are_not_judged(self: Any, action: Any, moment: Moment) -> FaultKind | None:
+    fault = _judge(self, action, moment)
+    return None if isinstance(action, Renew) and fault is FaultKind.CLAIM else fault
+
+
+_judge = task_changes.TaskChanges._judge
+_changed = task_changes.TaskChanges._changed
 _count = written.WrittenTasks.count
+_available = WorkTasks._available
 
 
 def _version_stays(self: Any, place: int, action: Any, moment: Moment) -> dict[str, Any]:
-    columns = _changed_columns(self, place, action, moment)
+    columns = _changed(self, place, action, moment)
     return columns | {"version": columns["version"] - 1}
+
+
+def _renewal_resets(self: Any, place: int, action: Any, moment: Moment) -> dict[str, Any]:
+    reset = {"claims": 0} if isinstance(action, Renew) else {}
+    return _changed(self, place, action, moment) | reset
+
+
+def _renewal_empties(self: Any, place: int, action: Any, moment: Moment) -> dict[str, Any]:
+    emptied = {"value_json": None} if isinstance(action, Renew) else {}
+    return _changed(self, place, action, moment) | emptied
 
 
 def _removals_are_not_counted(self: Any, row: Any, moment: Moment, amount: int) -> None:
@@ -261,11 +327,28 @@ def _minutes_are_not_counted(self: Any, row: Any, moment: Moment, amount: int) -
     self._counts[row.queue, None] += amount
 
 
+def _unclaimed_only(self: WorkTasks, *columns: Any) -> Any:
+    return _available(self, *columns).where(self.table.c.claims == 0)
+
+
+def _one_fault(faults: Mapping[int, Fault]) -> None:
+    if faults:
+        raise refusal("the modification", [faults[min(faults)]])
+
+
+CHANGES = task_changes.TaskChanges
+
 BUGS: dict[str, tuple[Any, str, Any]] = {
     "no holder is asked": (Moment, "held_by_another", _no_holder_is_asked),
     "a released task keeps its holder": (Moment, "holder", _holder_stays),
-    "versions are not asked": (task_changes.TaskChanges, "_judge", _versions_are_not_asked),
-    "a change keeps the version": (task_changes.TaskChanges, "_changed", _version_stays),
+    "versions are not asked": (CHANGES, "_judge", _versions_are_not_asked),
+    "queues are not asked": (CHANGES, "_judge", _queues_are_not_asked),
+    "anybody may renew": (CHANGES, "_judge", _renewals_are_not_judged),
+    "a change keeps the version": (CHANGES, "_changed", _version_stays),
+    "a renewal resets the claims": (CHANGES, "_changed", _renewal_resets),
+    "a renewal empties the value": (CHANGES, "_changed", _renewal_empties),
+    "an ended lease is not claimed": (WorkTasks, "_available", _unclaimed_only),
+    "one fault hides the others": (modifying, "_refuse", _one_fault),
     "removals are not counted": (written.WrittenTasks, "count", _removals_are_not_counted),
     "minutes are not counted": (written.WrittenTasks, "count", _minutes_are_not_counted),
 }

@@ -56,7 +56,7 @@ def test_every_statement_reads_by_index(work: WorkQueue, clock: ManualClock) -> 
                 found = doctor.faults(rows, table) if table in statement else []
                 faults += [f"{one.step}: {statement}" for one in found if one.step is Step.SCAN]
         connection.rollback()
-    assert len(read) >= 26
+    assert len(read) >= 29
     assert not faults, "\n\n".join(faults)
 
 
@@ -106,4 +106,7 @@ def run_all(backend: DatabaseBackend, connection: Connection, clock: ManualClock
     for names in (Names(), Names([("q", "r")], ["later"], 9)):
         counts.totals(connection, counts.queues, names)
         counts.queue_stats(connection, names, now=now, minute=minute_of(now))
+    counts.compared(connection, up_to=1_000, limit=200)
+    counts.uncounted(connection, among=100)
+    docs.without_sets(connection, among=100)
     counts.namespace_stats(connection, Names(names=["n"]), now=now)

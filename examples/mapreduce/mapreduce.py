@@ -1,0 +1,129 @@
+"""MapReduce on a work queue: any number of mappers and reducers, of which any may die.
+
+A mapper turns one input into pairs, and inserts those of each shard as one task. A reducer merges
+the tasks of a shard into one, and reduces that when nothing is left to map. Each step deletes what
+it has read and inserts what it has made in one modification. So a pair is counted once, whoever is
+killed, whenever.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from zlib import crc32
+
+from stickybus import Insert, Job, Task, WorkQueue
+
+MERGED = 200
+"""Tasks of a shard that are merged at a time."""
+TICK_SECONDS = 0.2
+"""When a task that nothing can be merged with comes back: all of a shard at the same instants."""
+
+Pairs = dict[str, list[Any]]
+Written = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class MapReduce:
+    """A computation.
+
+    Attributes:
+        name: Its queues begin with it.
+        map: Makes pairs of a key and a value out of an input.
+        reduce: Makes the result of a key out of its values.
+        combine: Makes fewer values out of the values of a key, early and as often as it likes; so
+            it must take what it has returned. Default: they stay.
+        shards: Into how many parts the keys are split.
+    """
+
+    name: str
+    map: Callable[[Any], Iterable[tuple[str, Any]]]
+    reduce: Callable[[str, list[Any]], Any]
+    combine: Callable[[str, list[Any]], list[Any]] | None = None
+    shards: int = 4
+
+    @property
+    def inputs(self) -> str:
+        """The queue of what is to be mapped."""
+        return f"{self.name}/inputs"
+
+    @property
+    def shard_queues(self) -> list[str]:
+        """The queues of what was mapped."""
+        return [f"{self.name}/shards/{shard}" for shard in range(self.shards)]
+
+    @property
+    def outputs(self) -> str:
+        """The queue of results, one task for each shard that has any."""
+        return f"{self.name}/outputs"
+
+    def is_done(self, work: WorkQueue) -> bool:
+        """Whether all is reduced. A task is in one of these queues until it is in the outputs."""
+        return not work.queues(self.inputs, *self.shard_queues)
+
+    def results(self, work: WorkQueue) -> Iterator[tuple[str, Any]]:
+        """Each key with its result."""
+        for task in work.tasks(self.outputs):
+            yield from task.value.items()
+
+    # -- handlers ---------------------------------------------------------------------------------
+
+    def map_task(self, job: Job) -> Iterator[Insert]:
+        """Handle a task of the inputs."""
+        shards = defaultdict[int, Pairs](lambda: defaultdict(list))
+        for key, value in self.map(job.task.value):
+            shards[crc32(key.encode()) % self.shards][key].append(value)
+        for shard, pairs in shards.items():
+            yield Insert(queue=self.shard_queues[shard], value=self._combined(pairs))
+
+    def reducer(self, work: WorkQueue) -> Callable[[Job], Written]:
+        """Make the handler of the tasks of shards."""
+
+        def reduce_tasks(job: Job) -> Written:
+            tasks = [job.task, *self._others(work, job.task)]
+            gone = [task.delete() for task in tasks]
+            if self._is_all(work, tasks):
+                pairs = sorted(self._merged(tasks).items())
+                results = {key: self.reduce(key, values) for key, values in pairs}
+                return (*gone, Insert(queue=self.outputs, value=results))
+            if len(tasks) > 1:
+                merged = self._combined(self._merged(tasks))
+                return (*gone, Insert(queue=job.task.queue, value=merged))
+            return (job.task.change(at=_next_tick(job.task.modified)),)
+
+        return reduce_tasks
+
+    def _others(self, work: WorkQueue, task: Task) -> list[Task]:
+        taken = work.claim_many(
+            task.queue, limit=MERGED - 1, claimant=task.claimant, timeout_seconds=0
+        )
+        # If the lease has ended meanwhile, the task itself is there again, at a newer version.
+        return [other for other in taken if other.id != task.id]
+
+    def _is_all(self, work: WorkQueue, tasks: list[Task]) -> bool:
+        """Whether these are all tasks of the shard, and no more will come."""
+        if work.queues(self.inputs):
+            return False
+        # Asked only now: what the last mappers have inserted is there.
+        there = work.queues(tasks[0].queue)
+        return there.get(tasks[0].queue) == len(tasks)
+
+    def _merged(self, tasks: Iterable[Task]) -> Pairs:
+        pairs: Pairs = defaultdict(list)
+        for task in tasks:
+            for key, values in task.value.items():
+                pairs[key] += values
+        return pairs
+
+    def _combined(self, pairs: Pairs) -> Pairs:
+        if self.combine is None:
+            return dict(pairs)
+        return {key: self.combine(key, values) for key, values in pairs.items()}
+
+
+def _next_tick(now: datetime) -> datetime:
+    ticks = int(now.timestamp() / TICK_SECONDS) + 1
+    return datetime.fromtimestamp(ticks * TICK_SECONDS, UTC)

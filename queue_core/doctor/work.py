@@ -1,0 +1,73 @@
+"""The work queue's tables: counts that are wrong, and docs that nobody can change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy import Connection
+
+from sql.doctor.base import Check, Scope
+from sql.doctor.finding import Finding, Severity
+from sql.families import WORK_COUNTS, WORK_DOCS
+
+QUEUES, TASKS = 200, 1_000
+"""Queues that are counted at most, each of up to so many tasks."""
+ROWS = 1_000
+"""Tasks and docs that are looked at, the first of all."""
+
+
+def miscounted_queues(connection: Connection, scope: Scope) -> Iterator[Finding]:
+    """Queues whose statistics are wrong: somebody has changed rows by hand."""
+    counts = scope.dialect.statements_for(WORK_COUNTS)()
+    for row in counts.compared(connection, up_to=TASKS, limit=QUEUES):
+        if row.total != row.there:
+            yield _miscounted(row.name, row.total, row.there)
+    for queue in counts.uncounted(connection, among=ROWS):
+        yield Finding(
+            "miscounted-queues",
+            Severity.NOTE,
+            queue,
+            f"The queue {queue!r} has tasks, and no count of them: somebody has inserted them by hand. Statistics don't "
+            "show the queue.",
+            _correction(
+                queue,
+                f"(SELECT COUNT(*) FROM work_tasks WHERE queue = {_quoted(queue)})",  # noqa: S608 -- shown, not run
+            ),
+        )
+
+
+def _miscounted(queue: str, total: int, there: int) -> Finding:
+    return Finding(
+        "miscounted-queues",
+        Severity.NOTE,
+        queue,
+        f"The queue {queue!r} has {there:,} tasks, and its counts say {total:,}: somebody has changed rows by hand. "
+        "Statistics are wrong.",
+        _correction(queue, str(there - total)),
+    )
+
+
+def _correction(queue: str, amount: str) -> str:
+    values = f"{_quoted(queue)}, {amount}"
+    return f"INSERT INTO work_queue_counts (name, amount) SELECT {values}"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def docs_without_set(connection: Connection, scope: Scope) -> Iterator[Finding]:
+    """Docs that are read by nobody, and that nobody can change."""
+    docs = scope.dialect.statements_for(WORK_DOCS)()
+    for row in docs.without_sets(connection, among=ROWS):
+        yield Finding(
+            "docs-without-set",
+            Severity.DANGER,
+            row.namespace,
+            f"The docs at {row.doc_key!r} in {row.namespace!r} have no set: somebody has deleted it by hand. They are "
+            "not read, and can't be changed.",
+            f"WorkQueue.claim_docs(DocClaim({row.namespace!r}, {row.doc_key!r})) # which adds the set",
+        )
+
+
+WORK_CHECKS: tuple[Check, ...] = (miscounted_queues, docs_without_set)

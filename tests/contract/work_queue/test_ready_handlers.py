@@ -1,0 +1,251 @@
+"""Ready-made handlers do what their worker needs: once, all or nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from stickybus import ConfigurationError, ImmediateRetries, Insert, Job, Task, Worker, WorkQueue
+from stickybus.task_handlers import in_batches, map_to, post_to, run_program
+from tests import requirements as needs
+from tests.contract.work_queue.conftest import MakeWork
+
+
+@pytest.fixture
+def work(make_work: MakeWork) -> WorkQueue:
+    return make_work(claimant="me")
+
+
+def run(work: WorkQueue, handler: Any, queue: str = "in", **options: Any) -> None:
+    Worker(work, handler, queue, retry=ImmediateRetries(1), **options).run(until_empty=True)
+
+
+def values(work: WorkQueue, queue: str = "out") -> list[Any]:
+    return [task.value for task in work.tasks(queue)]
+
+
+def test_a_value_is_mapped_to_many(work: WorkQueue) -> None:
+    work.insert("in", "to be or not")
+
+    run(work, map_to("out", str.split))
+
+    assert sorted(values(work)) == ["be", "not", "or", "to"]
+    assert work.queues() == {"out": 4}
+
+
+def test_a_map_that_fails_on_the_way_inserts_nothing(work: WorkQueue) -> None:
+    def outputs(value: int) -> Iterator[int]:
+        yield value
+        yield value // 0
+
+    work.insert("in", 1)
+    run(work, map_to("out", outputs))
+
+    assert work.queues() == {"in/err": 1}
+
+
+def test_many_tasks_are_taken_at_a_time(work: WorkQueue) -> None:
+    work.modify(*(Insert(queue="in", value=number) for number in range(25)))
+    sizes = list[int]()
+
+    def handle(tasks: Sequence[Task]) -> Insert:
+        sizes.append(len(tasks))
+        return Insert(queue="out", value=sum(task.value for task in tasks))
+
+    run(work, in_batches(work, handle, limit=10))
+
+    assert sizes == [10, 10, 5]
+    assert sum(values(work)) == sum(range(25))
+    assert work.queues() == {"out": 3}
+
+
+def test_a_batch_that_fails_is_given_back_as_a_whole(work: WorkQueue) -> None:
+    work.modify(*(Insert(queue="in", value=number) for number in range(3)))
+    failures = 1
+
+    def handle(tasks: Sequence[Task]) -> None:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise ValueError
+
+    run(work, in_batches(work, handle))
+
+    assert work.queues() == {}
+
+
+def test_a_batch_of_one_claims_no_more(work: WorkQueue) -> None:
+    work.modify(Insert(queue="in"), Insert(queue="in"))
+    sizes = list[int]()
+
+    def handle(tasks: Sequence[Task]) -> None:
+        sizes.append(len(tasks))
+
+    run(work, in_batches(work, handle, limit=1))
+
+    assert sizes == [1, 1]
+
+
+# -- programs -------------------------------------------------------------------------------------
+
+
+def python(program: str) -> list[str]:
+    return [sys.executable, "-c", program]
+
+
+@needs.any_database
+def test_a_program_gets_the_value_and_its_output_is_the_result(
+    work: WorkQueue, database_name: str
+) -> None:
+    work.modify(Insert(queue="in", value={"a": [1, None]}), Insert(queue="in", value=b"\xff"))
+
+    echo = "import sys; print(sys.stdin.buffer.read(), end='')"
+    run(work, run_program(python(echo), results="out"))
+
+    assert set(values(work)) == {repr(b'{"a": [1, null]}'), repr(b"\xff")}
+
+
+@needs.any_database
+def test_a_program_that_fails_says_why(work: WorkQueue, database_name: str) -> None:
+    work.insert("in")
+
+    run(work, run_program(python("import sys; sys.exit('no paper')")))
+
+    [failed] = work.tasks("in/err")
+    assert "exit code 1: no paper" in failed.err
+
+
+@needs.any_database
+def test_a_program_is_killed_when_its_task_is_given_up(work: WorkQueue, database_name: str) -> None:
+    work.insert("in")
+    ended = threading.Event()
+    sleep = run_program(python("import time; time.sleep(60)"))
+
+    def handler(job: Job) -> Insert | None:
+        try:
+            return sleep(job)
+        finally:
+            ended.set()
+
+    run(work, handler, max_run_seconds=0.3, max_attempts=1)
+
+    assert ended.wait(5)
+    assert work.queues() == {"in/err": 1}
+
+
+# -- deliveries -----------------------------------------------------------------------------------
+
+
+class Receiver(ThreadingHTTPServer):
+    """Answers with what it is told to, and keeps what it got."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Receiving)
+        self.answers = list[tuple[int, dict[str, str], bytes]]()
+        self.got = list[tuple[str, str, bytes]]()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/tasks"
+
+
+class _Receiving(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        kind, key = self.headers["Content-Type"], self.headers["Idempotency-Key"]
+        self.server.got.append((key, kind, body))
+        code, headers, answer = self.server.answers.pop(0)
+        self.send_response(code)
+        for name, value in {**headers, "Content-Length": str(len(answer))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_facts: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@needs.any_database
+def test_a_value_is_posted_and_the_answer_is_the_result(
+    work: WorkQueue, receiver: Receiver, database_name: str
+) -> None:
+    task = work.insert("in", {"to": "ann"})
+    receiver.answers += [(200, {"Content-Type": "application/json"}, b'{"ok": true}')]
+
+    run(work, post_to(receiver.url, results="out"))
+
+    [(key, kind, body)] = receiver.got
+    assert (key, kind, json.loads(body)) == (task.id, "application/json", {"to": "ann"})
+    assert values(work) == [{"ok": True}]
+
+
+@needs.any_database
+@pytest.mark.parametrize("code", [500, 503, 429])
+def test_an_answer_that_may_change_is_asked_for_again(
+    work: WorkQueue, receiver: Receiver, database_name: str, code: int
+) -> None:
+    task = work.insert("in", b"raw")
+    receiver.answers += [(code, {}, b""), (204, {}, b"")]
+
+    run(work, post_to(receiver.url))
+
+    assert [(key, body) for key, _, body in receiver.got] == [(task.id, b"raw")] * 2
+    assert work.queues() == {}
+
+
+@needs.any_database
+@pytest.mark.parametrize("code", [404, 422, 301])
+def test_an_answer_that_stays_gives_the_task_up(
+    work: WorkQueue, receiver: Receiver, database_name: str, code: int
+) -> None:
+    work.insert("in")
+    receiver.answers += [(code, {}, b"")]
+
+    run(work, post_to(receiver.url))
+
+    [failed] = work.tasks("in/err")
+    assert f"answered {code}" in failed.err
+
+
+@needs.any_database
+def test_a_receiver_says_how_long_it_needs(
+    work: WorkQueue, receiver: Receiver, database_name: str
+) -> None:
+    work.insert("in")
+    receiver.answers += [(503, {"Retry-After": "3600"}, b"")]
+
+    run(work, post_to(receiver.url))
+
+    [later] = work.tasks("in")
+    assert 3_500 < (later.at - later.modified).total_seconds() <= 3_600
+
+
+@needs.any_database
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: map_to("out", None),  # type: ignore[arg-type]
+        lambda: in_batches(None, None),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_function_is_refused(database_name: str, make: Callable[[], object]) -> None:
+    with pytest.raises(ConfigurationError):
+        make()

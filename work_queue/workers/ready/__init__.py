@@ -1,0 +1,1 @@
+"""Handlers that are made by a call, for a `Worker`."""

@@ -1,0 +1,81 @@
+"""A handler that sends values to a URL. It needs httpx, from the extra `client`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from queue_core.errors import ConfigurationError
+from queue_core.model.retry import GiveUp, RetryLater
+from work_queue.modification import Insert
+from work_queue.workers.job import Job
+
+if TYPE_CHECKING:
+    import httpx
+
+TOO_EARLY_OR_MANY = frozenset({408, 425, 429})
+"""What a client may repeat, of the answers that say that it is at fault."""
+LONGEST_WAIT_SECONDS = 86_400
+"""For which a receiver can put a task off."""
+
+
+def post_to(
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout_seconds: float = 30.0,
+    results: str | None = None,
+) -> Callable[[Job], Insert | None]:
+    """Make a handler that posts the value of a task to a URL.
+
+    A JSON value goes as JSON, bytes as they are; `Idempotency-Key` is the task's id, so that a
+    receiver knows a repetition. An answer of 2xx ends the task. One of 5xx, of 408, 425 or 429,
+    and no answer, is retried, after `Retry-After` if that is a number. Any other gives it up.
+
+    Args:
+        url: The receiver.
+        headers: Sent with each request.
+        timeout_seconds: How long connecting, sending and each part of the answer may take.
+        results: Where answers go, as new tasks: JSON as a value, anything else as a text.
+            Default: nowhere.
+
+    Returns:
+        A handler for `Worker`.
+
+    Raises:
+        ConfigurationError: httpx is not installed.
+    """
+    try:
+        import httpx
+    except ImportError as error:
+        raise ConfigurationError("post_to needs httpx: pip install 'stickybus[client]'.") from error
+    client = httpx.Client(timeout=timeout_seconds, headers=dict(headers or {}))
+
+    def handler(job: Job) -> Insert | None:
+        value, key = job.task.value, {"Idempotency-Key": job.task.id}
+        if isinstance(value, bytes):
+            answer = client.post(url, content=value, headers=key)
+        else:
+            answer = client.post(url, json=value, headers=key)
+        _judge(answer)
+        return None if results is None else Insert(queue=results, value=_result(answer))
+
+    return handler
+
+
+def _judge(answer: httpx.Response) -> None:
+    if answer.is_success:
+        return
+    what = f"{answer.url} answered {answer.status_code} {answer.reason_phrase}"
+    if not answer.is_server_error and answer.status_code not in TOO_EARLY_OR_MANY:
+        raise GiveUp(what)
+    if (wait := answer.headers.get("Retry-After", "")).isdecimal():
+        raise RetryLater(min(int(wait), LONGEST_WAIT_SECONDS), what)
+    raise ConnectionError(what)
+
+
+def _result(answer: httpx.Response) -> object:
+    if answer.headers.get("Content-Type", "").startswith("application/json"):
+        value: object = answer.json()
+        return value
+    return answer.text
