@@ -156,7 +156,7 @@ def _row(task_id: str, due: datetime) -> dict[str, Any]:
 def _claims(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     """How long a claim takes for one of 20 clients, whatever is in the queue."""
     claims = sizes.entries(4_000, CLIENTS * 5)
-    large = sizes.standing(1_000_000, claims + LOAD_BATCH)
+    large = sizes.standing(1_000_000, claims + 2 * LOAD_BATCH)
     works = {
         f"of {LOAD_BATCH + claims:,} tasks": partial(_latencies, target, claims),
         f"of {large:,} tasks": partial(_latencies, target, claims, standing=large),
