@@ -164,17 +164,16 @@ def _claims(target: Target, sizes: Sizes) -> Iterator[Measurement]:
     }
     found = alternating(max(1, sizes.rounds // 2), works)
     settings = {"clients": CLIENTS, "rate": CLIENTS * RATE, "claims": claims}
-    p99 = list[float]()
+    p99 = dict[str, float]()
     for metric, rounds in found.items():
         for name, share in (("p50", 0.5), ("p99", 0.99)):
-            value = statistics.median(percentile(one, share) * 1e3 for one in rounds)
-            yield Measurement(
-                "tasks", target.name, f"claim, {metric}, {name}", value, "ms", settings
-            )
-        p99.append(value)
-    for metric, value in zip(list(works)[1:], p99[1:], strict=True):
-        what = f"claim p99 {metric}, to {next(iter(works))}"
-        yield Measurement("tasks", target.name, what, value / p99[0], "x", settings)
+            p99[metric] = statistics.median(percentile(one, share) * 1e3 for one in rounds)
+            what = f"claim, {metric}, {name}"
+            yield Measurement("tasks", target.name, what, p99[metric], "ms", settings)
+    few, *others = works
+    for metric in others:
+        what = f"claim p99 {metric}, to {few}"
+        yield Measurement("tasks", target.name, what, p99[metric] / p99[few], "x", settings)
 
 
 def _latencies(target: Target, claims: int, *, standing: int = 0, future: int = 0) -> list[float]:
